@@ -468,9 +468,7 @@ def test_an_unexpected_error_is_one_line_unless_debugging(tmp_path: Path) -> Non
     assert "Traceback" in (tmp_path / "log").read_text()
 
 
-@pytest.mark.parametrize(
-    "args", [["-s", "@none"], ["--template", "none.jinja"], ["-f", "none"], ["--template", "."]]
-)
+@pytest.mark.parametrize("args", [["-s", "@none"], ["--template", "none.jinja"], ["-f", "none"], ["--template", "."]])
 def test_files_of_options(args: list[str]) -> None:
     assert_one_line(run("run", "hi", *args), 3)
 
