@@ -39,6 +39,7 @@ from localspec.cli.output import JsonSink, Sink, TextSink
 from localspec.cli.params import TYPED, Command
 from localspec.cli.settings import (
     PairOptions,
+    is_chosen,
     is_typed,
     named_pair,
     open_worker,
@@ -54,9 +55,11 @@ from localspec.conversations.store import Store
 from localspec.engine.events import Event, Started, Warned
 from localspec.errors import UsageError
 from localspec.models.store import introduction
-from localspec.settings.request import LoadSettings, Request
+from localspec.settings.declaration import declaration
+from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.ui.inputs import Inputs, prompt_of, read_parts
 from localspec.ui.result import result
+from localspec.ui.settings import uses_draft, without_effect
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 
@@ -102,7 +105,10 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
     prompt a chat opens.
 
     The words of PROMPT are joined by spaces. Piped text is the prompt if there are no words. Otherwise it is data that
-    the words refer to:  git diff | localspec run "Write a commit message"
+    the words refer to:
+
+    \b
+    git diff | localspec run "Write a commit message"
 
     Prompt and answer are kept, except with --raw: `localspec run -c` continues, `localspec logs` lists them.
 
@@ -175,7 +181,23 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
         asked = options.without_template(asked, text)
     else:  # what begins a conversation may be continued as it is
         asked = replace(asked, messages=state.messages.messages_with(text), continues=True)
-    return Job(settings, asked, tuple(inputs.warnings), state, spoken, tuple(data), left)
+    used, told = _used(settings, request, values)  # the conversation keeps its whole pair
+    return Job(used, asked, (*inputs.warnings, *told), state, spoken, tuple(data), left)
+
+
+def _used(settings: LoadSettings, request: Request, values: Values) -> tuple[LoadSettings, list[Warned]]:
+    """Return the settings without a draft that nothing will use, and a line for each option without effect."""
+    told = [
+        Warned("no-effect", f"{declaration(Sampling, name).flag} has no effect: {why}")
+        for name, why in without_effect(request).items()
+        if is_typed(name)
+    ]
+    is_named = is_chosen("draft") or "+" in (values["model"] or "")
+    if settings.draft is None or not is_named or values["draft"] == "none" or uses_draft(request):
+        return settings, told
+    speculation = request.speculation
+    why = "-k 0" if speculation.k == 0 else f"--method {speculation.method}"
+    return replace(settings, draft=None), [*told, Warned("draft", f"the draft is not loaded: {why} uses none")]
 
 
 def _model_and_prompt(words: tuple[str, ...], text: str | None) -> tuple[str | None, tuple[str, ...]]:

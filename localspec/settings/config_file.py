@@ -76,6 +76,8 @@ def assign(path: Key, value: Any) -> Path:
     """Write one value into config.toml, which keeps everything else as it is; return the file."""
     import tomlkit
 
+    if any(has_foreign_bytes(each) for each in (value if isinstance(value, list) else [value])):
+        raise UsageError(f"the value of {'.'.join(path)} is not a text of UTF-8", hint="write it in UTF-8")
     file = config_file()
     document = tomlkit.parse(_text(file))
     table: Any = document
@@ -86,6 +88,11 @@ def assign(path: Key, value: Any) -> Path:
     table[path[-1]] = value
     replace_file(file, tomlkit.dumps(document))
     return file
+
+
+def has_foreign_bytes(value: Any) -> bool:
+    """Whether a text came in with bytes that are no UTF-8, as lone surrogates."""
+    return isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value)
 
 
 def remove(path: Key) -> Path:

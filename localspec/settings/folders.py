@@ -82,5 +82,8 @@ def _folder(kind: str) -> Path:
         return typed_path(home).absolute() / kind
     import platformdirs  # late; it follows XDG_CACHE_HOME and its like
 
-    folder: Path = getattr(platformdirs, f"user_{kind}_path")("localspec")
+    try:
+        folder: Path = getattr(platformdirs, f"user_{kind}_path")("localspec")
+    except RuntimeError:  # neither HOME nor an entry in the system's list of users
+        raise ResourceError("this user has no home folder", hint="LOCALSPEC_HOME=FOLDER, or HOME=FOLDER") from None
     return folder

@@ -40,6 +40,35 @@ def shown(request: Request, name: str) -> str:
     return setting.spelled(getattr(getattr(request, part) if part else request, setting.field))
 
 
+def without_effect(request: Request) -> dict[str, str]:
+    """Return the sampling settings that change nothing beside the others, by field, each with the reason."""
+    chosen, usual = request.sampling, Sampling()
+    found: dict[str, str] = {}
+    if chosen.temperature == 0:
+        for name in ("top_k", "top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold"):
+            found[name] = "--temp 0 takes the likeliest token"
+    if not chosen.dry_multiplier:
+        for name in ("dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breaker"):
+            found[name] = "DRY is off without --dry-multiplier"
+    if (chosen.repeat_penalty, chosen.presence_penalty, chosen.frequency_penalty) == (1.0, 0.0, 0.0):
+        found["penalty_last_n"] = "there is no penalty"
+    if not chosen.xtc_probability:
+        found.setdefault("xtc_threshold", "XTC is off without --xtc-probability")
+    elif chosen.xtc_threshold > 0.5:
+        found.setdefault("xtc_probability", "--xtc-threshold above 0.5 switches XTC off")
+    return {name: why for name, why in found.items() if getattr(chosen, name) != getattr(usual, name)}
+
+
+def uses_draft(request: Request) -> bool:
+    """Whether any pass may be drafted by the pair's draft: not by plain decoding, and not by copies."""
+    speculation = request.speculation
+    if speculation.method == "auto":
+        return speculation.k != 0
+    from localspec.speculation import registered
+
+    return speculation.k != 0 and bool(registered("method")[speculation.method].info.draft_kind)
+
+
 def template_text(text: str) -> str:
     """Return the chat template that a name or a file stands for; raises UsageError and NotFoundError."""
     from localspec.prompt.chat_template import load_template  # late: few commands need it

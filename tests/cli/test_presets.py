@@ -116,3 +116,9 @@ def test_a_chat_takes_a_preset_and_changes_nothing_if_one_setting_is_wrong(capsy
     assert state.request.sampling.temperature == 0.3
     talk.say("/preset codr")
     assert "coder" in talk.errors
+
+
+@pytest.mark.parametrize("words", [("config", "set", "system"), ("config", "preset", "save", "coder", "-s")])
+def test_bytes_that_are_no_utf8_are_refused_and_nothing_is_written(words: tuple[str, ...]) -> None:
+    assert_one_line(run(*words, "\udcff"), 2, "is not a text of UTF-8")
+    assert not config_file().exists()

@@ -332,3 +332,11 @@ def test_min_p_keeps_what_is_exactly_at_its_edge(min_p: float, ids: list[int]) -
     """As llama.cpp does, which drops logits below the edge; at 1 the likeliest tokens stay."""
     dist = Sampler(replace(OPEN, min_p=min_p)).dist(np.array([0.0, -1.0, -2.0, 0.0, -9.0], np.float32), ())
     assert dist.ids.tolist() == ids
+
+
+@pytest.mark.parametrize(("last_n", "is_seen"), [(-1, True), (64, False), (101, True), (100, False)])
+def test_minus_one_looks_at_the_whole_text(last_n: int, is_seen: bool) -> None:
+    history = [3, *[1] * 100]
+    settings = Sampling(presence_penalty=5.0, penalty_last_n=last_n, top_k=0, top_p=1.0, min_p=0.0, temperature=1.0)
+    dist = Sampler(settings).dist(np.zeros(8, np.float32), history)
+    assert (dist.prob(3) < dist.prob(0) / 2) is is_seen

@@ -1,0 +1,62 @@
+"""What has no effect is told in one line: settings beside others, and a draft that no method will use."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from localspec.settings import folders
+from tests.cli.harness import PAIR, run
+
+TARGET, DRAFT = PAIR / "target-q8_0.gguf", PAIR / "draft-q8_0.gguf"
+
+
+def warned(*words: str) -> dict[str, str]:
+    done = run("run", "--json", "--no-save", *words, "hi")
+    assert done.returncode == 0, done.stderr
+    return {each["message"]: each["code"] for each in json.loads(done.stdout)["warnings"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--temp 0 --xtc-probability 1", "--xtc-probability has no effect: --temp 0 takes the likeliest token"),
+        ("--temp 0 --top-k 5", "--top-k has no effect: --temp 0 takes the likeliest token"),
+        ("--dry-base 2", "--dry-base has no effect: DRY is off without --dry-multiplier"),
+        ("--repeat-last-n -1", "--penalty-last-n has no effect: there is no penalty"),
+        ("--xtc-threshold 0.2", "--xtc-threshold has no effect: XTC is off without --xtc-probability"),
+        ("--xtc-probability 1 --xtc-threshold 0.6",
+         "--xtc-probability has no effect: --xtc-threshold above 0.5 switches XTC off"),
+    ],
+)  # fmt: skip
+def test_a_setting_without_effect_gets_one_line(words: str, said: str) -> None:
+    assert said in warned(*words.split())
+
+
+@pytest.mark.parametrize("words", ["--temp 0", "--top-k 5", "--repeat-penalty 1.1 --repeat-last-n -1"])
+def test_a_setting_with_an_effect_gets_none(words: str) -> None:
+    assert "no-effect" not in warned(*words.split()).values()
+
+
+@pytest.mark.parametrize("words", ["--method plain", "--method suffix", "-k 0"])
+def test_a_draft_that_nothing_uses_is_not_loaded(words: str) -> None:
+    (said,) = [text for text, code in warned("-m", f"{TARGET}+{DRAFT}", *words.split()).items() if code == "draft"]
+    assert said == f"the draft is not loaded: {words} uses none"
+    assert "draft" in warned("-m", str(TARGET), "-d", str(DRAFT), *words.split()).values()
+
+
+@pytest.mark.parametrize("words", ["", "--method draft-model", "--method plain -d none"])
+def test_a_draft_that_may_be_used_is_loaded(words: str) -> None:
+    pair = f"{TARGET}" if "none" in words else f"{TARGET}+{DRAFT}"
+    assert "draft" not in warned("-m", pair, *words.split()).values()
+
+
+def test_no_home_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless(_name: str) -> None:
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.setattr("platformdirs.user_config_path", homeless)
+    monkeypatch.setattr(folders.os, "environ", {"PATH": ""})
+    with pytest.raises(folders.ResourceError, match="no home folder"):
+        folders.config_folder()
