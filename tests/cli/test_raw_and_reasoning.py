@@ -12,7 +12,7 @@ from localspec.cli.run import run as run_command
 from localspec.settings.config_file import config_file, read_configuration
 from localspec.settings.request import Request
 from tests.cli.fakes import FakeWorker
-from tests.cli.harness import Terminal, assert_one_line, run
+from tests.cli.harness import Terminal, assert_one_line, localspec, run
 from tests.cli.test_declared_settings import collected_from
 
 THOUGHT = json.dumps(["<thi", "nk>Let", " me see.", "</", "think>\n\nYes", ", it is."])
@@ -27,7 +27,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
 
 
 def test_an_unknown_template_lists_the_known_ones() -> None:
-    assert_one_line(run("run", "x", "--template", "gema"), 3, "'gema'", "chatml, ", "gemma", "llama3", "mistral")
+    """A name may be one of the model's own, so it is looked for when the model is loaded."""
+    done = localspec("run", "x", "--template", "gema")
+    assert_one_line(done, 3, "'gema'", "chatml, ", "gemma", "llama3", "mistral")
 
 
 def test_a_suffix_makes_a_raw_prompt_with_a_gap(asked: list[Request], tmp_path: Path) -> None:

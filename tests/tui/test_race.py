@@ -9,6 +9,7 @@ from textual.widgets import Input
 
 from localspec.bench.answers import Answer
 from localspec.errors import WorkerDiedError
+from localspec.prompt.named_templates import NAMED
 from localspec.settings.request import Request, Sampling, Speculation
 from localspec.tui.app import LocalspecApp
 from localspec.tui.race import Moment, Running, RunningAnswer
@@ -188,7 +189,9 @@ async def test_a_race_of_the_bundled_pair() -> None:
     """With the real engine, the same text at temperature 0.8, and a measured ratio."""
     with Worker() as worker:
         speculation = Speculation(method="draft-model", k=3)
-        app = app_of(worker, max_tokens=24, sampling=Sampling(seed=5), template="none", speculation=speculation)
+        app = app_of(
+            worker, max_tokens=24, sampling=Sampling(seed=5), template=NAMED["none"].source, speculation=speculation
+        )
         async with opened(app, (100, 30)) as pilot:
             screen = await race(pilot, "Once upon a time")
             assert screen.running is not None
