@@ -53,7 +53,7 @@ def test_run_keeps_and_goes_on(home: Home) -> None:
     assert home.paths == [["one", ANSWER, "two", ANSWER]]
     assert made["session"] == home.last()[0].conversation
     home.run("run", "other")
-    home.run("run", "--session", made["session"][-5:], "three")
+    home.run("run", "--session", made["session"][-6:], "three")
     assert home.paths == [["one", ANSWER, "two", ANSWER, "three", ANSWER], ["other", ANSWER]]
     end = json.loads(home.run("run", "--events", "-c", "four").stdout.splitlines()[-1])
     assert end["result"]["session"] == made["session"]
@@ -156,7 +156,7 @@ def test_going_on_without_saving_changes_nothing(home: Home) -> None:
         (["run", "-c", "x"], 3, ["there is no conversation to continue", "try: localspec chat"]),
         (["chat", "-c"], 3, ["there is no conversation to continue"]),
         (["run", "--session", "zzzzzzzz", "x"], 3, ["there is no conversation 'zzzzzzzz'", "localspec logs"]),
-        (["run", "--session", "\x1b[31m", "x"], 3, ["there is no conversation", "x1b[31m"]),
+        (["run", "--session", "\x1b[31m", "x"], 3, ["there is no conversation", "'␛[31m'"]),
         (["chat", "-c", "--session", "abc"], 2, ["--continue and --session both"]),
         (["run", "--raw", "-c", "x"], 2, ["--raw cannot continue a conversation"]),
     ],
