@@ -62,7 +62,7 @@ class SectionOption(Configurable):
         """Read and check the value; one that cannot be meant is told with the place it was found in."""
         try:
             value, rest = super().handle_parse_result(ctx, opts, args)
-            if self.key == "preset" and not ctx.resilient_parsing:
+            if self.key == "preset" and self.is_eager and not ctx.resilient_parsing:  # that of bench is another
                 take_preset(ctx, value if isinstance(value, str) else None)
             if self.check is not None and origin(ctx, self).kind != "default" and not ctx.resilient_parsing:
                 self.check(value)

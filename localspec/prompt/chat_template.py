@@ -114,7 +114,7 @@ def chosen(asked: str | None, own: Callable[[str | None], str | None], names: Se
     """
     if asked is None or not is_name(asked):
         return asked or own(None)
-    found = own(asked)
+    found = NAMED[asked].source if asked in NAMED else own(asked)
     if found is None:
         known = ", ".join((*names, *NAMED))
         reason = f"--template {asked!r} is no file, and no template of this model has that name"

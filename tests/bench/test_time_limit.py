@@ -63,7 +63,7 @@ class SlowWorker:
 
 def examined(worker: SlowWorker, seconds: float) -> Evidence:
     return Examination(
-        worker, Templates("a", "b"), has_draft=True, n_ctx=4096, seconds=seconds,
+        worker, Templates(f"a{LAST}", f"b{LAST}"), has_draft=True, n_ctx=4096, seconds=seconds,
         is_stopped=lambda: False, on_progress=lambda what: None, clock=lambda: worker.now,
     ).run()  # fmt: skip
 

@@ -126,7 +126,7 @@ def test_bad_input_is_one_line(tmp_path: Path, case: str) -> None:
 
 @pytest.fixture(scope="module")
 def examined(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[bytes]:
-    return call(tmp_path_factory.mktemp("home"), "doctor", "storyteller", "--seconds", "8", "--json")
+    return call(tmp_path_factory.mktemp("home"), "doctor", "storyteller", "--seconds", "30", "--json")
 
 
 @needs_pair

@@ -127,12 +127,17 @@ async def play(keys: list[str], folder: Path) -> None:
         assert files_before.items() <= files(folder).items()
 
 
-@pytest.mark.thinned(20)
-@pytest.mark.parametrize("batch", range(BATCHES))
 def test_no_keys_lose_what_they_did_not_name(
-    batch: int, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
+    """Two batches of sequences run by default, all of them with --exhaustive; a batch is known by its seed."""
     monkeypatch.setattr(LocalspecApp, "exit", lambda *_args, **_options: None)  # keys that quit end the proof too early
+    for batch in range(BATCHES) if request.config.getoption("--exhaustive") else range(2):
+        play_batch(batch, tmp_path_factory, monkeypatch)
+
+
+def play_batch(batch: int, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Play the sequences of a seed."""
 
     @seed(batch)
     @settings(
