@@ -61,6 +61,9 @@ class SlowWorker:
         self.is_cancelled.set()
 
 
+LAST = "{{ messages[-1].content }}"  # a template that drops it is refused
+
+
 def examined(worker: SlowWorker, seconds: float) -> Evidence:
     return Examination(
         worker, Templates(f"a{LAST}", f"b{LAST}"), has_draft=True, n_ctx=4096, seconds=seconds,
