@@ -92,7 +92,7 @@ install() {
     if ! "$python" -c 'import llama_cpp' 2>/dev/null; then
         has_compiler || fail "localspec compiles llama.cpp and needs a C++ compiler: apt install build-essential, or xcode-select --install."
         echo "First run: installing into .venv. llama.cpp is compiled for this machine's processor, which takes about" >&2
-        echo "4 minutes on 2 cores, less on more, and happens once. Details: .venv/install.log" >&2
+        echo "5 minutes on 2 cores, less on more, and happens once. Details: .venv/install.log" >&2
     fi
     watched_pip "$log" -e "$what"
     # pip's cache may hold a llama.cpp that was compiled without these flags.
