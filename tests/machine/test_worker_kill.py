@@ -51,10 +51,16 @@ def strike(
 
 
 def assert_told(error: WorkerDiedError, name: str, *doing: str) -> None:
+    """Check what the error says. An abort sent from outside may meet the interpreter between two frames.
+
+    Then writing the report of the crash crashes too, and the second signal ends the process. An abort of llama.cpp's
+    own comes from inside a call, where the frames stand still.
+    """
     assert error.exit_code == 9
-    assert name in error.message
+    told = error.detail["signal"]
+    assert told == name or (name, told) == ("SIGABRT", "SIGSEGV"), error.detail["log"]
+    assert told in error.message
     assert any(error.message.endswith(f"while {what}") for what in doing), error.message
-    assert error.detail["signal"] == name
 
 
 @pytest.mark.parametrize("name", SIGNALS)
