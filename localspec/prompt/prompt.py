@@ -17,6 +17,7 @@ from localspec.errors import UsageError
 from localspec.prompt.chat_template import chosen, render
 from localspec.settings.request import Request
 
+REPEATED = 10  # characters besides blanks of the suffix by which an answer is known to repeat it
 CONTINUED = "the model has no chat template, so it continues your text, as with --raw"
 
 
@@ -47,7 +48,8 @@ def template_text(request: Request, model: Model) -> str | None:
 def tokenise(request: Request, model: Model, specials: Collection[str]) -> Tokenised:
     """Return the prompt of `request` for `model`; raises UsageError when nothing is left to start from."""
     if request.suffix is not None:
-        return _finished(request, model, _filling(model, request.prompt or "", request.suffix))
+        before, after = request.prompt or "", request.suffix
+        return _finished(request, model, _filling(model, before, after), stops=repetition(before, after))
     if request.prompt is not None:
         return _finished(request, model, model.tokenize(request.prompt, parse_special=True))
     template = template_text(request, model)
@@ -94,6 +96,20 @@ def _filling(model: Model, before: str, after: str) -> list[int]:
         raise UsageError("this model has no tokens for filling in the middle", hint=hint)
     prefix, suffix, middle = model.infill
     return [prefix, *_as_text(model, before), suffix, *_as_text(model, after), middle]
+
+
+def repetition(before: str, after: str) -> tuple[str, ...]:
+    """Return the text that ends what is filled in between `before` and `after`: there it begins to repeat `after`.
+
+    It is whole lines of `after`, with `REPEATED` characters besides blanks at least, and stands in the two texts once.
+    A lone `}` or a line that the file repeats anyway may belong to the answer: without more there is no such text.
+    """
+    text, n = "", 0
+    for line in after.splitlines(keepends=True):
+        text, n = text + line, n + len("".join(line.split()))
+        if n >= REPEATED and (before + after).count(text) == 1:
+            return (text,)
+    return ()
 
 
 def _as_text(model: Model, text: str) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -118,6 +119,18 @@ def test_an_answer_ends_where_the_template_says(base: Path, monkeypatch: pytest.
     monkeypatch.setattr(chat_template, "stops_of", lambda source: (whole[20:24],))
     text, _, reason = answered(base, request)
     assert (text, reason) == (whole[: whole.index(whole[20:24])], "stop")
+
+
+def test_filling_in_ends_where_the_suffix_begins_again(tmp_path: Path) -> None:
+    """A model that says one word for ever: it goes on where the suffix is another one, and ends where it is that."""
+    numbers = {f"tokenizer.ggml.{name}_token_id": token for name, token in FIM.items()}
+    path = copied(pair.TARGET, tmp_path / "m.gguf", {}, numbers=numbers)
+    with Model(path, EXACT) as model:
+        (word,) = model.tokenize(" the")
+    sampling = Sampling(temperature=0.0, logit_bias=((word, 1000.0),))
+    asked = Request(prompt="Once", suffix=" queen and king", max_tokens=12, sampling=sampling)
+    assert answered(path, asked)[::2] == (" the" * 12, "length")
+    assert answered(path, replace(asked, suffix=" the" * 4))[::2] == ("", "stop")
 
 
 def test_the_fallback_is_told_and_used(base: Path) -> None:
