@@ -1,0 +1,315 @@
+"""Change lines that a seed draws, one at a time, and see which of the changes the tests notice.
+
+  mutate --seed 7 -n 60                      60 lines of the product
+  mutate --seed 7 -n 20 --only models/hub    20 lines of one folder or file; repeat the names
+  mutate --seed 7 -n 60 --resume FILE        go on with a run, or print its table again
+
+Each line of code that an operator of mutations.py fits is drawn with the same chance, then an operator, then a place.
+The changes are made in a copy of the working tree. Each is tried on the tests nearest to its file that pass without it
+and take --limit seconds together: those named after the file, those of its folder that import it, others that import
+it, the rest of its folder. Results go to FILE, one JSON object a line; build/mutate-SEED.jsonl unless --resume names
+it. A survivor that was read and is harmless gets a key there: "harmless": "the reason". The table then shows it.
+
+mutmut and cosmic-ray do not fit. mutmut names its mutants by the path of a module, and models/ and tui/ are imported
+under another. cosmic-ray lists every change of a tree, draws none, and has four of the ten operators.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import queue
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+import venv
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mutations import Mutation, mutations
+
+ROOT = Path(__file__).parents[1]
+PRODUCT = ("localspec", "models", "tui")
+# Where the tests of a folder are, if not in the folder of the same name.
+FOLDERS = {
+    "verify": ["exact"],
+    "trees": ["trees", "exact"],
+    "backends": ["integration"],
+    "session": ["integration"],
+    "models/hub": ["hub"],
+}
+HANG = 120  # seconds; no test of the suite takes as long
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A mutation of a file, by its number in the list of the file's mutations."""
+
+    file: str
+    number: int
+    line: int
+    operator: str
+    before: str
+    after: str
+
+    def key(self) -> list[str | int]:
+        """What tells the change from others, in a file of results too."""
+        return [self.file, self.line, self.operator, self.before, self.after]
+
+
+def lines_of(root: Path, only: Sequence[str]) -> dict[tuple[str, int], list[tuple[int, Mutation]]]:
+    """Return the mutations, with their numbers, of each line of code that has any, by file and line."""
+    found: dict[tuple[str, int], list[tuple[int, Mutation]]] = defaultdict(list)
+    for path in sorted(path for folder in PRODUCT for path in (root / folder).rglob("*.py")):
+        file = path.relative_to(root).as_posix()
+        if not only or any(file == name or file.startswith(f"{name.rstrip('/')}/") for name in only):
+            for number, one in enumerate(mutations(ast.parse(path.read_text(encoding="utf-8")))):
+                found[file, one.line].append((number, one))
+    return found
+
+
+def drawn(lines: dict[tuple[str, int], list[tuple[int, Mutation]]], seed: int, n: int) -> list[Change]:
+    """Draw `n` lines, an operator for each and a place for it. A greater `n` draws the same ones first."""
+    rng = random.Random(seed)
+    places = list(lines)
+    rng.shuffle(places)
+    found = []
+    for place in places[:n]:
+        operator = rng.choice(sorted({one.operator for _, one in lines[place]}))
+        number, one = rng.choice([(number, one) for number, one in lines[place] if one.operator == operator])
+        found.append(Change(place[0], number, one.line, operator, *one.texts()))
+    return found
+
+
+def changed(text: str, number: int) -> str:
+    """Return the source of a file with one of its mutations made."""
+    tree = ast.parse(text)
+    mutations(tree)[number].apply()
+    return ast.unparse(tree) + "\n"
+
+
+def module_of(file: str) -> str:
+    """Return the name under which a file of the product is imported."""
+    parts = Path(file).with_suffix("").parts
+    parts = parts if parts[0] == "localspec" else ("localspec", *parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def tests_of(root: Path, file: str) -> list[str]:
+    """Return the test files of a file of the product, the nearest first."""
+    module = module_of(file)
+    room = "/".join(module.split(".")[1:-1])
+    folders = FOLDERS.get(room) or FOLDERS.get(room.partition("/")[0]) or [room, room.partition("/")[0]]
+    parent, _, name = module.rpartition(".")
+    imports = re.compile(rf"from {re.escape(module)} import|from {re.escape(parent)} import .*\b{re.escape(name)}\b")
+    ranks = {}
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        test = path.relative_to(root).as_posix()
+        is_near = any(test.startswith(f"tests/{folder}/") for folder in folders if folder)
+        has_name = path.stem in (f"test_{name}", f"test_{name.strip('_')}")
+        does_import = bool(imports.search(path.read_text(encoding="utf-8")))
+        if (is_near or does_import or has_name) and not test.startswith("tests/machine/"):
+            ranks[test] = (not (has_name and is_near), not (has_name and does_import), not does_import, not is_near)
+    return sorted(ranks, key=lambda test: (ranks[test], test))
+
+
+class Copy:
+    """A copy of the working tree with an environment of its own, in which modules come from the copy alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "tree"
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        for name in filter(None, listed.stdout.split("\0")):
+            if (ROOT / name).is_file():
+                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, self.root / name)
+        for name in PRODUCT[1:]:  # as they are installed
+            (self.root / "localspec" / name).symlink_to(self.root / name)
+        venv.create(self.root / ".venv", symlinks=True)
+        (packages,) = (self.root / ".venv").glob("lib/python*/site-packages")
+        (packages / "copy.pth").write_text(f"{self.root}\n{sysconfig.get_path('purelib')}\n")
+        self._temporary = folder / "t"
+        # A changed line may delete what it should not.
+        self._env = {name: value for name, value in os.environ.items() if name.partition("_")[0] not in ("XDG", "HF")}
+        self._env |= {"HOME": str(folder / "home"), "TMPDIR": str(self._temporary)}
+        (folder / "home").mkdir()
+
+    @contextmanager
+    def with_change(self, change: Change) -> Iterator[None]:
+        """Have the change in the copy for a while."""
+        path = self.root / change.file
+        text = path.read_text(encoding="utf-8")
+        path.write_text(changed(text, change.number), encoding="utf-8")
+        try:
+            self._forget(path)
+            yield
+        finally:
+            path.write_text(text, encoding="utf-8")
+            self._forget(path)
+
+    def _forget(self, path: Path) -> None:
+        """Remove the compiled module, which Python takes for new if size and second are the same."""
+        for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
+            compiled.unlink()
+
+    def run(self, tests: Sequence[str]) -> tuple[int, str, float]:
+        """Run tests up to the first that fails; return exit status, the test or reason, seconds.
+
+        The exit status of a run in which a test takes longer than HANG seconds is 1.
+        """
+        shutil.rmtree(self._temporary, ignore_errors=True)
+        self._temporary.mkdir()
+        options = ["-x", "-q", "-m", "not slow", "-p", "no:xdist", "-p", "no:randomly"]
+        options += ["-o", f"faulthandler_timeout={HANG}", "-o", "faulthandler_exit_on_timeout=true"]
+        command = [str(self.root / ".venv/bin/python"), "-m", "pytest", *options, *tests]
+        with (self._temporary.parent / "output").open("w+", errors="replace") as output:
+            child = subprocess.Popen(
+                command, cwd=self.root, env=self._env, stdin=subprocess.DEVNULL, stdout=output,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+            status = child.wait()
+            with suppress(ProcessLookupError):  # what a run that was ended leaves behind
+                os.killpg(child.pid, signal.SIGKILL)
+            output.seek(0)
+            text = output.read()
+        took = re.search(r" in ([\d.]+)s", text)
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
+        by = failed[1] if failed else "Timeout" if "Timeout (" in text else f"exit status {status}"
+        return status, by, float(took[1]) if took else float(HANG)
+
+
+class Trial:
+    """The changes, tried one by one in one copy for each job."""
+
+    def __init__(self, copies: Sequence[Copy], limit: float, results: Path) -> None:
+        self._limit, self._results = limit, results
+        self._free: queue.Queue[Copy] = queue.Queue()
+        for copy in copies:
+            self._free.put(copy)
+        self._lock = threading.Lock()
+        lines = results.read_text(encoding="utf-8").splitlines() if results.is_file() else []
+        self.records: list[Record] = [json.loads(line) for line in lines]
+        self._seconds: dict[str, float | None] = {r["tests"]: r["seconds"] for r in self.records if "tests" in r}
+
+    def result(self, change: Change) -> Record | None:
+        """Return what is known of a change."""
+        return next((record for record in self.records if record.get("key") == change.key()), None)
+
+    def try_change(self, change: Change) -> None:
+        """Run the nearest tests on a change, and write the result down."""
+        if self.result(change) is not None:
+            return
+        copy = self._free.get()
+        try:
+            tests = self._nearest(copy, change.file)
+            result, by, seconds = "no tests", "", 0.0
+            if tests:
+                with copy.with_change(change):
+                    status, by, seconds = copy.run(tests)
+                result, by = ("survived", f"{len(tests)} test files") if status == 0 else ("caught", by)
+            self._write({"key": change.key(), "result": result, "by": by, "seconds": seconds})
+            print(f"{result:9}{change.file}:{change.line}  {change.operator}: {by}", file=sys.stderr, flush=True)
+        finally:
+            self._free.put(copy)
+
+    def _nearest(self, copy: Copy, file: str) -> list[str]:
+        """Return the nearest tests that pass without a change, within the limit together."""
+        left, found = self._limit, []
+        for test in tests_of(copy.root, file):
+            seconds = self._time(copy, test)
+            if seconds is not None and seconds <= left:
+                found.append(test)
+                left -= seconds
+            if left < self._limit / 10:
+                break
+        return found
+
+    def _time(self, copy: Copy, test: str) -> float | None:
+        """Return the seconds that a test file takes, None where it does not pass here."""
+        if test not in self._seconds:
+            status, _, seconds = copy.run([test])
+            self._seconds[test] = seconds if status == 0 else None
+            self._write({"tests": test, "seconds": self._seconds[test]})
+        return self._seconds[test]
+
+    def _write(self, record: Record) -> None:
+        with self._lock, self._results.open("a", encoding="utf-8") as file:
+            self.records.append(record)
+            file.write(json.dumps(record) + "\n")
+
+
+def table(results: Sequence[tuple[Change, Record | None]]) -> str:
+    """Return every change with its result, and how many were caught by area, in Markdown."""
+    rows = ["| place | operator | change | result |", "|:--|:--|:--|:--|"]
+    areas: dict[str, list[bool]] = defaultdict(list)
+    for change, record in results:
+        if record is None:
+            continue
+        reason = record.get("harmless")
+        what = f"harmless: {reason}" if reason else f"{record['result']}, {record['by']}"
+        text = f"{_short(change.before)} → {_short(change.after)}".replace("|", "\\|")
+        rows.append(f"| {change.file}:{change.line} | {change.operator} | {text} | {what} |")
+        if not reason:
+            areas[".".join(module_of(change.file).split(".")[1:-1]) or "localspec"].append(record["result"] == "caught")
+    rows += ["", "| area | caught | of | share |", "|:--|--:|--:|--:|"]
+    everything = {**dict(sorted(areas.items())), "all": [caught for area in areas.values() for caught in area]}
+    rows += [f"| {name} | {sum(a)} | {len(a)} | {100 * sum(a) / len(a):.0f} % |" for name, a in everything.items() if a]
+    return "\n".join(rows)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return f"`{line}`" if len(line) <= 60 else f"`{line[:57]}...`"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Draw, try what has no result yet, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, required=True, help="decides what is drawn")
+    parser.add_argument("-n", type=int, default=60, help="how many lines to draw")
+    parser.add_argument("--only", nargs="+", default=[], metavar="PATH", help="draw from these folders and files")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="the results of a run to go on with")
+    parser.add_argument("--limit", type=float, default=60, help="seconds that the tests of a change may take")
+    parser.add_argument("--jobs", type=int, default=1, help="changes tried at once, each in a copy of its own")
+    asked = parser.parse_args(arguments)
+    results = asked.resume or ROOT / "build" / f"mutate-{asked.seed}.jsonl"
+    if asked.resume is None and results.exists():
+        parser.error(f"{results} has results: go on with them by --resume, or delete the file")
+    results.parent.mkdir(parents=True, exist_ok=True)
+    changes = drawn(lines_of(ROOT, [Path(name).as_posix() for name in asked.only]), asked.seed, asked.n)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
+        trial = Trial([], asked.limit, results)
+        todo = [change for change in changes if trial.result(change) is None]
+        if todo:
+            copies = []
+            for job in range(asked.jobs):
+                (Path(folder) / str(job)).mkdir()
+                copies.append(Copy(Path(folder) / str(job)))
+            trial = Trial(copies, asked.limit, results)
+            with ThreadPoolExecutor(asked.jobs) as pool:
+                list(pool.map(trial.try_change, todo))
+    print(f"Seed {asked.seed}, {len(changes)} drawn, {time.monotonic() - began:.0f} s, results in {results}\n")
+    print(table([(change, trial.result(change)) for change in changes]))
+
+
+if __name__ == "__main__":
+    main()

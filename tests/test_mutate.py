@@ -1,0 +1,152 @@
+"""scripts/mutate: what a seed draws, what each operator changes, and a run on a small tree."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+from pathlib import Path
+
+import mutate
+import pytest
+from mutations import mutations
+
+ROOT = Path(__file__).parents[1]
+CODE = '''
+"""The module compares a == b."""
+
+from limits import LOW, HIGH  # 1 == 1
+
+LIMIT: Literal["low"] = 3
+
+
+class Part:
+    size: int = 0
+
+
+def work(items: list[Literal["x"]], top: int = 2) -> None:
+    """Return x[1:] and not y."""
+    assert items == []
+    first = items[0:top]
+    second = first
+    if first is None and top < LIMIT:
+        raise ValueError(f"{top + 1} no", first, code=2)
+    try:
+        second.append(items["key"])
+    except OSError:
+        print(1 if top else "text")
+        second.clear()
+'''
+CHANGES = {
+    ("constant", "3", "4"),
+    ("constant", "0", "1"),
+    ("constant", "'key'", "'key_'"),
+    ("order", "first = items[0:top]; second = first", "second = first; first = items[0:top]"),
+    ("comparison", "first is None", "first is not None"),
+    ("comparison", "top < LIMIT", "top >= LIMIT"),
+    ("boundary", "top < LIMIT", "top <= LIMIT"),
+    ("and/or", "first is None and top < LIMIT", "first is None or top < LIMIT"),
+    ("condition dropped", "first is None and top < LIMIT", "top < LIMIT"),
+    ("condition dropped", "first is None and top < LIMIT", "False"),
+    ("condition dropped", "top", "True"),
+    ("condition negated", "top", "not top"),
+    ("argument dropped", "ValueError(f'{top + 1} no', first, code=2)", "ValueError(f'{top + 1} no', code=2)"),
+    ("argument dropped", "ValueError(f'{top + 1} no', first, code=2)", "ValueError(f'{top + 1} no', first)"),
+    ("exception swallowed", "raise ValueError(f'{top + 1} no', first, code=2)", "pass"),
+    ("exception swallowed", "print(1 if top else 'text'); second.clear()", "pass"),
+    ("early return", "second.clear()", "return; second.clear()"),
+    ("off by one", "0:top", "0 + 1:top"),
+    ("off by one", "0:top", "0:top - 1"),
+}  # fmt: skip
+
+
+def test_what_each_operator_does() -> None:
+    """Docstrings, annotations, imports, assertions and texts stay."""
+    found = mutations(ast.parse(CODE))
+    named = {(one.operator, *one.texts()) for one in found}
+    assert named >= CHANGES
+    assert {operator for operator, *_ in named} == {operator for operator, *_ in CHANGES}
+    touched = {one.line for one in found}
+    assert not touched & {line for line, text in enumerate(CODE.splitlines(), 1) if '"""' in text or "assert" in text}
+    assert not [before for _, before, _ in named if before in ("'low'", "'x'", "'text'", "list[Literal['x']]")]
+
+
+def test_each_change_makes_other_code() -> None:
+    """It parses, the docstrings stay, and no two changes are the same."""
+    sources = [mutate.changed(CODE, number) for number in range(len(mutations(ast.parse(CODE))))]
+    plain = ast.unparse(ast.parse(CODE))
+    assert len({plain, *sources}) == len(sources) + 1
+    for source in sources:
+        compile(source, "changed", "exec")
+        assert source.count('"""') == 4
+
+
+def test_a_seed_draws_the_same_lines() -> None:
+    """A greater number goes on where a smaller one ended; each line comes once."""
+    lines = mutate.lines_of(ROOT, ["localspec/verify", "tui/turns.py"])
+    assert {file for file, _ in lines} >= {"localspec/verify/token.py", "tui/turns.py"}
+    few, many = mutate.drawn(lines, 5, 10), mutate.drawn(lines, 5, 30)
+    assert many[:10] == few == mutate.drawn(lines, 5, 10) != mutate.drawn(lines, 6, 10)
+    assert len({(change.file, change.line) for change in many}) == 30
+
+
+@pytest.mark.parametrize(
+    ("file", "nearest"),
+    [
+        ("models/hub/partial.py", "tests/hub/test_partial.py"),
+        ("localspec/methods/_suffix_automaton.py", "tests/methods/test_suffix_automaton.py"),
+        ("localspec/verify/spectr.py", "tests/exact/test_spectr.py"),
+        ("localspec/errors.py", "tests/test_errors.py"),
+    ],
+)
+def test_the_nearest_tests_come_first(file: str, nearest: str) -> None:
+    found = mutate.tests_of(ROOT, file)
+    assert found[0] == nearest
+    assert len(set(found)) == len(found)
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a tree of one module, whose test does not see the upper bound."""
+    files = {
+        "localspec/__init__.py": "",
+        "localspec/low/__init__.py": "",
+        "localspec/low/step.py": "def is_step(n):\n    return 0 < n\n\n\ndef unused(n):\n    return n < 9\n",
+        "models/__init__.py": "",
+        "tui/__init__.py": "",
+        "tests/low/test_step.py": (
+            "from localspec.low.step import is_step\n\n\ndef test_it():\n    assert is_step(1) and not is_step(0)\n"
+        ),
+        "pyproject.toml": '[tool.pytest.ini_options]\npythonpath = ["."]\nmarkers = ["slow: long"]\n',
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    monkeypatch.setattr(mutate, "ROOT", tmp_path)
+    return tmp_path
+
+
+def test_a_run_tells_what_the_tests_see(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second run tries nothing again; a reason that somebody wrote down shows."""
+    mutate.main(["--seed", "1", "-n", "2"])
+    rows = capsys.readouterr().out
+    assert "| localspec/low/step.py:2 |" in rows
+    assert "caught, tests/low/test_step.py::test_it |" in rows
+    assert "survived, 1 test files |" in rows
+    assert "| low | 1 | 2 | 50 % |" in rows
+    results = small / "build" / "mutate-1.jsonl"
+    records = [json.loads(line) for line in results.read_text().splitlines()]
+    assert [record.get("result") for record in records if "key" in record].count("survived") == 1
+    for record in records:
+        if record.get("result") == "survived":
+            record["harmless"] = "no caller"
+    results.write_text("".join(json.dumps(record) + "\n" for record in records))
+    mutate.main(["--seed", "1", "-n", "2", "--resume", str(results)])
+    output = capsys.readouterr()
+    assert "harmless: no caller |" in output.out
+    assert "| low | 1 | 1 | 100 % |" in output.out
+    assert output.err == ""
+    with pytest.raises(SystemExit):
+        mutate.main(["--seed", "1"])
+    assert (small / "localspec/low/step.py").read_text().startswith("def is_step(n):\n    return 0 < n\n")
