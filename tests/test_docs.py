@@ -158,3 +158,13 @@ def test_nothing_cites_what_is_not_here() -> None:
     )
     text = {path: path.read_text(encoding="utf-8") for path in files if path.suffix in (".py", ".md")}
     assert not [name(path) for path, each in text.items() if re.search(r"\b(?:ALG|UX)\s+[M\d]", each)]
+
+
+def test_every_row_of_llama_cpp_names_a_test_that_is_there() -> None:
+    """docs/llama.md: what the engine relies on is pinned."""
+    rows = re.findall(r"^\| (?!what |---).*$", (ROOT / "docs" / "llama.md").read_text("utf-8"), re.M)
+    assert len(rows) > 20
+    for row in rows:
+        named = re.search(r"\| `(tests/[\w/]+\.py)::(test_\w+)` \|$", row)
+        assert named is not None, row
+        assert f"\ndef {named[2]}(" in (ROOT / named[1]).read_text("utf-8"), row

@@ -13,11 +13,22 @@ import sys
 from collections import deque
 from typing import Any
 
-import llama_cpp
-from llama_cpp import _ggml
-from llama_cpp import llama_cpp as _api
+from localspec.backends.layouts import misfit
+from localspec.errors import IncompatibleError
+
+FOREIGN = "unset LLAMA_CPP_LIB_PATH, or name a build of the llama.cpp that llama-cpp-python was made for"
+try:
+    import llama_cpp
+    from llama_cpp import _ggml
+    from llama_cpp import llama_cpp as _api
+except AttributeError as error:  # a function that the binding declares
+    raise IncompatibleError(f"llama.cpp is of another version than llama-cpp-python: {error}", hint=FOREIGN) from error
 
 api: Any = _api
+if other := misfit(api):
+    raise IncompatibleError(
+        f"llama.cpp is of another version than llama-cpp-python: it lays {other} out otherwise", hint=FOREIGN
+    )
 # libllama's own ggml, with ggml-base: a wheel holds libggml twice (.so, .so.0), the binding opens the one that libllama
 # is not linked to, and that one has a list of devices of its own. Windows looks symbols up in one library only.
 ggml: Any = api._lib if hasattr(api._lib, "ggml_backend_dev_count") else _ggml.libggml

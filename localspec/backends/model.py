@@ -14,6 +14,7 @@ from localspec.backends import amx
 from localspec.backends.adapters import Adapters
 from localspec.backends.devices import available_memory, devices, offloading
 from localspec.backends.lib import LOG, api
+from localspec.backends.mapped import released
 from localspec.backends.memory import ContextShape, check_weights
 from localspec.backends.offload import gpu_layers, place
 from localspec.backends.options import LoadOptions
@@ -176,7 +177,8 @@ class Model(Tokenizer):
             return not raised
 
         params.progress_callback = api.llama_progress_callback(progress)
-        handle = api.llama_model_load_from_file(os.fsencode(self.path), params)
+        with released(self.is_repacked and self.options.mmap and not self.options.mlock):
+            handle = api.llama_model_load_from_file(os.fsencode(self.path), params)
         if raised:
             api.llama_model_free(handle)
             raise raised[0]

@@ -6,6 +6,7 @@ import dataclasses
 from importlib import metadata
 
 from localspec import __version__
+from localspec.errors import LocalspecError
 from localspec.ui.ask import Unanswered, ask
 
 _IMPORTS = "import dataclasses\nfrom localspec.backends.build import build_info"
@@ -40,5 +41,7 @@ def ask_engine() -> EngineFacts:
         return EngineFacts(str(facts["llama_cpp"]), ", ".join(gpus) if facts["gpu_offload"] and gpus else "none")
     except Unanswered as error:
         return EngineFacts(reason=error.reason)
+    except LocalspecError as error:
+        return EngineFacts(reason=error.message)
     except (KeyError, TypeError) as error:
         return EngineFacts(reason=type(error).__name__)

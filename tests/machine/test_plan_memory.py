@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,22 @@ def test_a_1b_takes_what_is_told(tmp_path: Path) -> None:
     assert use.total == pytest.approx(found["resident"], rel=0.2)
     buffers = sum(size for kinds in found["buffers"].values() for kind, size in kinds.items() if kind != "output")
     assert use.total - use.outputs == pytest.approx(buffers, rel=0.06)
+
+
+MIDDLE = hollow.Hollow(8, 1024, 16, 4, 4096, 4096, quant="Q4_0", is_tied=True)
+
+
+@pytest.mark.parametrize("name", ["random", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"])
+def test_weights_that_are_laid_out_anew_are_in_memory_once(tmp_path: Path, name: str) -> None:
+    """Mapped, and copied out of the file: the pages of the file that a pass does not read are let go."""
+    path = Path(os.environ.get("LOCALSPEC_REAL", "")) / name
+    if name == "random":
+        path = hollow.write(tmp_path / "m.gguf", MIDDLE)
+    elif not os.environ.get("LOCALSPEC_REAL") or not path.exists():
+        pytest.skip("LOCALSPEC_REAL names no folder of real models")
+    found = place(path=str(path), n_ctx=2048, prompt=600, n=2)
+    use = told(path, ContextPlan(2048, has_flash=False))
+    assert found["resident"] < 1.1 * use.total
 
 
 def test_a_smaller_batch_needs_smaller_buffers(tmp_path: Path) -> None:
