@@ -188,6 +188,10 @@ class LocalspecApp(App[int]):
             self.form.theme = "dark" if self.theme == DARK else "light"
         self._places.open(name)
 
+    def race(self, rounds: int) -> None:
+        """Race on the screen for it."""
+        self._places.race(rounds)
+
     def inspect(self, trace: Trace) -> None:
         """Show the passes of an answer."""
         self._places.inspect(trace)

@@ -43,6 +43,9 @@ class Host(Protocol):
     def open(self, name: str) -> None:
         """Open a screen beside the chat."""
 
+    def race(self, rounds: int) -> None:
+        """Race on the screen for it."""
+
     def inspect(self, trace: Trace) -> None:
         """Show the passes of an answer."""
 

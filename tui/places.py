@@ -30,7 +30,7 @@ class Places:
         self._push = push
         self._places: dict[str, Callable[[], None]] = {
             "pairs": self._pairs,
-            "race": self._race,
+            "race": self.race,
             "settings": self._settings,
             "conversations": self._conversations,
             "system": self._system,
@@ -84,7 +84,7 @@ class Places:
             folder = None
         self._push(PairsScreen(self._host, folder=folder))
 
-    def _race(self) -> None:
+    def race(self, rounds: int = 1) -> None:
         """Race plain decoding against speculation, on the text in the composer or else on the last question."""
         from localspec.tui.screens.race import RaceScreen
 
@@ -93,9 +93,9 @@ class Places:
         messages, written = self._engine.state.messages, self._chat.composer.message.strip()
         asked = messages.question()
         if written or asked is None:
-            self._push(RaceScreen(self._host, written, ()))
+            self._push(RaceScreen(self._host, written, (), rounds))
         else:
-            self._push(RaceScreen(self._host, asked.text, messages.messages(asked)))
+            self._push(RaceScreen(self._host, asked.text, messages.messages(asked), rounds))
 
     def _settings(self) -> None:
         """Show the settings of the next answers."""

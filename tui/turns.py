@@ -183,9 +183,9 @@ class Turns:
         """Start the engine anew."""
         await self._view.run_action("app.restart")
 
-    async def race(self) -> None:
+    async def race(self, rounds: int) -> None:
         """Race on the screen for it."""
-        self._host.open("race")
+        self._host.race(rounds)
 
     async def toggle_tokens(self) -> None:
         """Show where each token comes from."""

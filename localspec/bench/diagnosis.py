@@ -13,6 +13,7 @@ from typing import Any
 
 from localspec.bench.answers import Answer, MeasuringWorker, SurveyReport, ask, survey
 from localspec.bench.race import Race, race
+from localspec.bench.statistics import ENOUGH
 from localspec.bench.suites import Prompt, choose, load_suite
 from localspec.bench.time_limit import TimeLimit
 from localspec.control.prices import Prices
@@ -26,7 +27,7 @@ CHAIN = Speculation(method="draft-model", k=4, verify="token")  # `token`: accep
 CHAIN_ROWS = 5  # widths of passes that are timed whatever it takes: those that short chains need
 LONGEST_CHAIN = 16
 PROMPTS = 3
-ROUNDS = 2  # of the race
+ROUNDS = ENOUGH  # of the race: fewer decide nothing
 FEWEST, MOST = 16, 96  # tokens of an answer
 LEAST = 48  # tokens of a prompt: of a context that holds fewer nothing is to be learned
 TIMING, ACCEPTING, RACING = 0.15, 0.3, 0.4  # shares of the time that are planned

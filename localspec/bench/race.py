@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import median
 from typing import Any
 
 from localspec.bench.answers import PLAIN, Answer, MeasuringWorker, Same, ask, compare_answers
-from localspec.bench.statistics import Interval, median_interval
+from localspec.bench.statistics import ENOUGH, Interval, median_interval
 from localspec.engine.events import Started
 from localspec.settings.request import Request
 
 TOKENS = 128  # of an answer, where the settings name no number
 WARM_UP = 8  # tokens
-EVEN = 0.02  # ratios nearer to 1 are no difference
+EVEN = 0.02  # an interval as near to 1 shows that there is no difference
 SCHEMA = "localspec.race/1"
-ALONE = 0.1  # two plain answers can be so far apart: ratios nearer to 1 are no finding of one round, or of a median
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +84,11 @@ class Race:
         different = [one for one in found if not one.is_equal]
         return next(iter([*unexplained, *different, *found]), None)
 
-    def verdict(self) -> tuple[str, str]:
-        """Return two sentences: how much faster it was, and whether the text is the same."""
+    def verdict(self, six: str) -> tuple[str, str]:
+        """Return two sentences: how much faster it was, and whether the text is the same.
+
+        `six` is what to type for six rounds.
+        """
         ratio, same = self.ratio, self.same
         if not self.drafted:
             speed = "nothing was drafted, so there is no speedup"
@@ -96,7 +96,7 @@ class Race:
             speed = "the answers are too short to be timed"
         else:
             n = f", {ratio.n} rounds" if ratio.n > 1 else ""
-            speed = f"{ratio.spelt()}× plain{n}: {judged(ratio, self.ratios)}"
+            speed = f"{ratio.spelt()}× plain{n}: {judged(ratio, six)}"
         if any(one.is_cut for one in self.rounds) and (same is None or same.is_explained):
             return speed, "the outputs differ; the target was not asked to the end whether a tie explains it"
         if same is None:
@@ -126,32 +126,28 @@ class Race:
         }
 
 
-def judged(ratio: Interval, ratios: Sequence[float]) -> str:
-    """Return what the rounds' `ratios` come to, in words: what the interval of their median decides.
+def agreed(ratio: Interval) -> str:
+    """Return what the rounds of a race agree on: that speculation "pays", "does not pay", or neither; "" for nothing.
 
-    Too few for an interval decide it where they do not contradict each other and differ clearly.
+    The interval of their median decides. That is a sign test at 5 %, however far a round is from 1: six to eight rounds
+    must all agree, nine to eleven may have one against them. Fewer than six never decide.
     """
-    undecided = "the rounds do not show whether speculation pays"
     low, high = ratio.low, ratio.high
-    are_few = low is None or high is None
     if low is None or high is None:
-        if min(ratios) < 1.0 - EVEN and max(ratios) > 1.0 + EVEN:
-            return undecided
-        if is_unclear(ratios):
-            return (
-                f"too little for {'one round' if len(ratios) == 1 else f'{len(ratios)} rounds'} to decide (--repeat 6)"
-            )
-        low, high = ratio.median - EVEN, ratio.median + EVEN
-    if low > 1.0:
-        return "speculation pays"
-    if high < 1.0:
-        return "speculation does not pay here"
-    return "speculation neither pays nor costs" if are_few else undecided
+        return ""
+    if low >= 1.0 - EVEN and high <= 1.0 + EVEN:
+        return "neither pays nor costs"
+    return "pays" if low > 1.0 else "does not pay" if high < 1.0 else ""
 
 
-def is_unclear(ratios: Sequence[float]) -> bool:
-    """Whether the median of a few rounds is off 1, and by no more than plain answers scatter."""
-    return EVEN < abs(median(ratios) - 1.0) < ALONE / math.sqrt(len(ratios))
+def judged(ratio: Interval, six: str) -> str:
+    """Return in words what the rounds of a race come to; `six` as in `Race.verdict`."""
+    found = agreed(ratio)
+    if found:
+        return f"speculation {found} here"
+    if ratio.n < ENOUGH:
+        return f"{'one round decides' if ratio.n == 1 else f'{ratio.n} rounds decide'} nothing, {ENOUGH} may ({six})"
+    return "the rounds do not show whether speculation pays"
 
 
 def race(

@@ -74,8 +74,8 @@ class Chat(Protocol):
     async def restart(self) -> None:
         """Start the engine anew."""
 
-    async def race(self) -> None:
-        """Answer the last message plainly and with speculation."""
+    async def race(self, rounds: int) -> None:
+        """Answer the last message plainly and with speculation, as often as `rounds` says."""
 
     async def toggle_tokens(self) -> None:
         """Show where each token comes from, or do not."""

@@ -13,6 +13,7 @@ from localspec.ui.summary import table
 
 __all__ = ["FAMILIES", "TABLE", "help_rows"]
 
+MOST_ROUNDS = 1000  # of a race
 FAMILIES = (settings_commands, preset_commands, message_commands, conversation_commands)
 OTHERS = (
     ("@file, @folder/, @*.py", "send files with a message; Tab completes their names"),
@@ -35,12 +36,15 @@ async def show_stats(chat: Chat, _argument: str) -> None:
         await chat.show(table(chat.stats).split("\n"))
 
 
-@command("/race", "answer the last message plainly too, and compare", needs_rest=True)
-async def race(chat: Chat, _argument: str) -> None:
+@command("/race [ROUNDS]", "answer the last message plainly too, and compare", needs_rest=True, values="6")
+async def race(chat: Chat, argument: str) -> None:
     """Answer the last message plainly and with speculation."""
     if chat.state.messages.question() is None:
         raise UsageError("there is no message to race", hint="send a message first")
-    await chat.race()
+    rounds = int(argument or 1) if argument.isascii() and (argument or "1").isdigit() else 0
+    if not 1 <= rounds <= MOST_ROUNDS:
+        raise UsageError(f"{argument!r} is no number of rounds, from 1 to {MOST_ROUNDS}", hint="/race 6")
+    await chat.race(rounds)
 
 
 @command("/tokens", "show where each token comes from")

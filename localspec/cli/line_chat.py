@@ -145,7 +145,7 @@ class LineChat:
         """End the chat."""
         self.is_over = True
 
-    async def race(self) -> None:
+    async def race(self, rounds: int) -> None:
         """Answer the last question plainly and with speculation; nothing of that is kept."""
         question = self.state.messages.question()
         assert question is not None, "the command has looked"
@@ -159,7 +159,7 @@ class LineChat:
                         self.console.warn(event.message)
                 if not stop.is_asked:
                     request = replace(request, max_tokens=request.max_tokens or TOKENS)
-                    found = shown_race(self._worker, request, 1, live, stop)
+                    found = shown_race(self._worker, request, rounds, live, stop)
         except KeyboardInterrupt:
             self._worker.close()
             if self.is_script:
@@ -170,7 +170,7 @@ class LineChat:
         if found is None:
             await self.tell("stopped")
         else:
-            await self.tell("\n".join(figures(found)))
+            await self.tell("\n".join(figures(found, "/race 6")))
 
     async def answer(self, asked: Node) -> None:
         """Answer a message. Text that came is kept, whatever happens.

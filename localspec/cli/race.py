@@ -55,7 +55,7 @@ class RaceOptions(PromptOptions, ReportOptions):
 @click.argument("pair", shell_complete=pair_names)
 @click.argument("prompt", nargs=-1)
 @option("--repeat", type=click.IntRange(1, 1000), default=1, metavar="N", section="Race",
-        help="Rounds, each with its own seed, in alternating order; six give an interval.  [default: 1]")  # fmt: skip
+        help="Rounds, each with its own seed, in alternating order; six that agree decide.  [default: 1]")  # fmt: skip
 @pair_options
 @short_reply_options(TOKENS)
 @prompt_options
@@ -70,12 +70,15 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
     The two run one after the other, from empty caches, with the same seed and coupled noise. So the texts are the same
     at any temperature, except at ties. A fork is explained by the scores of the two tokens and by the measured
     rounding. Some --verify rules keep the distribution and not the text.
+
+    Whether speculation pays is decided by rounds that agree, not by the size of a ratio. It takes six of six, or eight
+    of nine: --repeat 6, --repeat 9.
     """
     options = picked(RaceOptions, values)
     options.apply(console)
     promised = promised_settings(PairOptions.of(values, pair))
     asked = request_settings(values, promised.settings)
-    read = partial(_request, prompt, options, asked, console)
+    read = partial(_request, prompt, options, asked, console, f"localspec race {pair}")
     request, left = timed(options.timeout, "reading the prompt", read)
     settings = present_settings(promised, console)
     live = Live(console, is_long=True)
@@ -95,10 +98,10 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
     return stop.exit_code
 
 
-def _request(words: tuple[str, ...], options: RaceOptions, request: Request, console: Console) -> Request:
-    """Return the request with its prompt, as `localspec run` reads it."""
+def _request(words: tuple[str, ...], options: RaceOptions, request: Request, console: Console, command: str) -> Request:
+    """Return the request with its prompt, as `localspec run` reads it; `command` as in `Inputs`."""
     system = system_message(options.system, options.stdin_limit)
-    inputs = Inputs(options.stdin_limit)
+    inputs = Inputs(options.stdin_limit, command=command)
     text = read_prompt(words, options.file, inputs, is_raw=options.is_raw)
     for warned in inputs.warnings:
         console.warn(warned.message)
@@ -125,12 +128,12 @@ def _tell(found: Race, *, as_json: bool) -> None:
         return
     text = found.rounds[0].other.stats.text
     write_out((sanitize(text) if is_terminal(sys.stdout) else text) + "\n\n")
-    write_out("\n".join(figures(found)) + "\n")
+    write_out("\n".join(figures(found, "--repeat 6")) + "\n")
 
 
-def figures(found: Race) -> list[str]:
-    """Return a line for each answer, and the two sentences of the verdict."""
-    return [*aligned(_lines(found)), *map(sanitize, found.verdict())]
+def figures(found: Race, six: str) -> list[str]:
+    """Return a line for each answer, and the two sentences of the verdict; `six` is what to type for six rounds."""
+    return [*aligned(_lines(found)), *map(sanitize, found.verdict(six))]
 
 
 def _lines(found: Race) -> list[tuple[str, ...]]:

@@ -57,7 +57,7 @@ from localspec.errors import UsageError
 from localspec.models.store import introduction
 from localspec.settings.declaration import declaration
 from localspec.settings.request import LoadSettings, Request, Sampling
-from localspec.ui.inputs import Inputs, prompt_of, read_parts
+from localspec.ui.inputs import Inputs, read_parts
 from localspec.ui.result import result
 from localspec.ui.settings import uses_draft, without_effect
 from localspec.ui.stats import Stats
@@ -84,7 +84,7 @@ class Job:
 
 @click.command(
     cls=Command,
-    epilog="Every option can be set in the environment too, as LOCALSPEC_TEMP=0, or for good: localspec config --help.",
+    epilog="Every option can be set for good (localspec config --help), or in the environment, as LOCALSPEC_TEMP=0.",
 )
 @click.argument("prompt", nargs=-1)
 @click.option("-p", "--prompt", "text", hidden=True)  # as llama.cpp has it
@@ -112,7 +112,10 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
 
     Prompt and answer are kept, except with --raw: `localspec run -c` continues, `localspec logs` lists them.
 
-    In a loop such as `while read`, keep standard input for the loop:  localspec run ... </dev/null
+    In a loop such as `while read`, keep standard input for the loop:
+
+    \b
+    localspec run ... </dev/null
     """
     options = picked(RunOptions, values)
     options.apply(console)
@@ -173,7 +176,7 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
     (spoken, data), left = timed(options.timeout, "reading the prompt", read)
     if inputs.taken is not None and not console.quiet:
         console.note(inputs.taken.summary, "dim")
-    text = prompt_of(spoken, data, is_raw=options.is_raw, is_given=bool(words))
+    text = inputs.prompt_of(spoken, data, is_raw=options.is_raw, is_given=bool(words))
     settings = present_settings(promised, console)
     state = ChatState.opened(store, settings, request, system=system[0].content if system else None, found=found)
     asked = replace(request, details=options.as_events)

@@ -27,10 +27,14 @@ PATIENCE = 1.0  # seconds of a silent standard input before people are told what
 
 @dataclass(slots=True)
 class Inputs:
-    """Reads input up to `limit` bytes each, collecting warnings; `on_wait` is told once when a pipe stays silent."""
+    """Reads input up to `limit` bytes each, collecting warnings; `on_wait` is told once when a pipe stays silent.
+
+    `command` is what hints say to type before the prompt.
+    """
 
     limit: int
     on_wait: Callable[[], None] | None = None
+    command: str = "localspec run"
     warnings: list[Warned] = field(default_factory=list)
     taken: Taken | None = None  # what folders, patterns and several files gave, for a line to a person
 
@@ -55,7 +59,7 @@ class Inputs:
                 self.on_wait()
             return self._text("standard input", self._read(fd, "standard input"))
         except OSError as error:
-            hint = "localspec run PROMPT </dev/null"
+            hint = f"{self.command} PROMPT </dev/null"
             raise NotFoundError(f"cannot read standard input: {error.strerror}", hint=hint) from None
 
     def file(self, name: str) -> str:
@@ -67,6 +71,14 @@ class Inputs:
                 return self._text(name, self._read(file.fileno(), name))
         except OSError as error:
             raise NotFoundError(f"cannot read {name}: {error.strerror}", hint="--file PATH of a text") from None
+
+    def prompt_of(self, spoken: str, data: list[Attachment], *, is_raw: bool, is_given: bool) -> str:
+        """Return one prompt. Raises UsageError if there is none; a raw one that `is_given` may be empty."""
+        prompt = compose(spoken, data, is_raw=is_raw)
+        if not prompt.strip() and not (is_raw and is_given):
+            hint = f'{self.command} "Once upon a time", or pipe a prompt in'
+            raise UsageError("there is no prompt", hint=hint)
+        return prompt
 
     def regular(self, name: str) -> str:
         """Return the text of a file that ends: no device, and no pipe that nobody writes to. Raises NotFoundError."""
@@ -130,15 +142,7 @@ def compose(words: str, data: list[Attachment], *, is_raw: bool) -> str:
 def read_prompt(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs, *, is_raw: bool) -> str:
     """Return the prompt made of words, standard input and files. Raises UsageError if there is none."""
     spoken, data = read_parts(words, files, inputs)
-    return prompt_of(spoken, data, is_raw=is_raw, is_given=bool(words))
-
-
-def prompt_of(spoken: str, data: list[Attachment], *, is_raw: bool, is_given: bool) -> str:
-    """Return one prompt. Raises UsageError if there is none; a raw one that `is_given` may be empty."""
-    prompt = compose(spoken, data, is_raw=is_raw)
-    if not prompt.strip() and not (is_raw and is_given):
-        raise UsageError("there is no prompt", hint='localspec run "Once upon a time", or pipe a prompt in')
-    return prompt
+    return inputs.prompt_of(spoken, data, is_raw=is_raw, is_given=bool(words))
 
 
 def read_parts(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs) -> tuple[str, list[Attachment]]:

@@ -278,7 +278,7 @@ def test_a_race_for_people(tmp_path: Path) -> None:
     ("args", "code", "words"),
     [
         ((), 2, "missing argument"),
-        (("storyteller",), 2, "there is no prompt"),
+        (("storyteller",), 2, 'there is no prompt — try: localspec race storyteller "Once upon a time",'),
         (("nothere", "x"), 3, "nothere"),
         (("storyteller", "x", "--repeat", "0"), 2, "--repeat"),
         (("storyteller", "x", "--temp", "nan"), 2, "--temp"),

@@ -140,7 +140,9 @@ def test_a_pair_is_examined(examined: subprocess.CompletedProcess[bytes]) -> Non
     assert {one["state"] for one in wire["checks"]} <= {"ok", "note", "bad"}
     assert checks["replays"]["facts"] == {"can_rollback": True, "replayed_rows": 0}
     passes, draft = dict(wire["measured"]["passes"]["target"]["ms"]), checks["draft"]["facts"]
-    assert draft["ratio"] == pytest.approx(draft["draft_ms"] / passes[1])
+    assert draft["target_ms"] == passes[draft["target_rows"]]
+    assert draft["draft_ms"] == dict(wire["measured"]["passes"]["draft"]["ms"])[1]
+    assert draft["ratio"] == pytest.approx(draft["draft_ms"] / draft["target_ms"])
     tried = wire["measured"]["acceptance"]
     assert {"greedy", "sampled", "raw"} <= set(tried)
     for one in tried.values():

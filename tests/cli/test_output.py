@@ -15,6 +15,7 @@ from typing import Any
 import click
 import pytest
 
+from localspec.cli.app import cli
 from localspec.cli.options import (
     format_options,
     model_options,
@@ -421,6 +422,16 @@ def test_methods() -> None:
 def test_every_option_has_help(group: Any) -> None:
     command = group(click.command()(lambda **values: None))
     assert all(param.help for param in command.params)
+
+
+@pytest.mark.parametrize("name", ["run", "race", "chat", "doctor", "bench", "pull"])
+@pytest.mark.parametrize("width", [80, 100])
+def test_help_breaks_no_command_line_after_its_first_word(name: str, width: int) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    with click.Context(command, info_name=name, terminal_width=width, max_content_width=width) as context:
+        lines = command.get_help(context).splitlines()
+    assert not [line for line in lines if line.split()[-1:] == ["localspec"]]
 
 
 @needs_pair

@@ -264,7 +264,9 @@ def test_another_draft_drafts(talk: Talk) -> None:
 def test_a_race_keeps_nothing(talk: Talk) -> None:
     talk.say("/race")
     assert "no message to race" in talk.errors
-    shown = talk.say("one", "/race", "two")
+    assert talk.say("one", "/race 0", "/race six") is not None
+    assert "'six' is no number of rounds, from 1 to 1000 — try: /race 6" in talk.errors
+    shown = talk.say("/race", "two")
     assert "tok/pass" in shown
     assert "draft-model" in shown
     assert [request.cold for request in talk.worker.requests[1:5]] == [True] * 4, "warmed up, then each of both"

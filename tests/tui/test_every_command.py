@@ -58,7 +58,7 @@ def steps(folder: Path, copied: list[str]) -> Steps:
         ),
         ("/draft /small.gguf", lambda state: state.settings.draft == "/small.gguf"),
         ("two", lambda state: said(state)[-2:] == ["two", ANSWER]),
-        *((line, lambda state: True) for line in ("/stats", "/tokens", "/history", "/race", "/settings", "/restart")),
+        *((line, lambda state: True) for line in ("/stats", "/tokens", "/history", "/race 2", "/settings", "/restart")),
         *((line, lambda state: True) for line in ("/help", "/bye")),
     ]
 

@@ -47,7 +47,7 @@ async def test_one_after_the_other_with_one_seed() -> None:
     asked = [(one.speculation.method, one.max_tokens, one.cold) for one in engine.requests]
     assert asked == [("plain", 8, True), ("auto", 8, True), ("plain", 16, True), ("auto", 16, True)]
     assert len({one.sampling.seed for one in engine.requests[2:]}) == 1
-    assert "4.00× plain: speculation pays" in picture
+    assert "4.00× plain: one round decides nothing, 6 may (F5)" in picture
     assert "identical output, 16 tokens" in picture
     assert picture.count("Once upon a time there was a king") == 2
 
@@ -74,7 +74,7 @@ async def test_six_rounds_turn_their_order_and_have_an_interval() -> None:
         picture = shown(app)
     methods = [one.speculation.method for one in engine.requests[-12:]]
     assert methods == ["plain", "auto", "auto", "plain"] * 3
-    assert "4.00 [4.00, 4.00]× plain, 6 rounds" in picture
+    assert "4.00 [4.00, 4.00]× plain, 6 rounds: speculation pays here" in picture
 
 
 async def test_escape_stops_the_race_and_then_goes_back() -> None:

@@ -28,7 +28,6 @@ from localspec.tui.worker_thread import Ended
 from localspec.ui.summary import percent
 from localspec.worker.client import Worker
 
-MANY = 6  # rounds: the fewest that give an interval
 RATE = 10  # times a second that the lanes are drawn
 BAR = 16  # cells
 NAMES = {True: "PLAIN", False: "SPECULATIVE"}
@@ -61,13 +60,14 @@ class RaceScreen(Screen[None]):
         Binding("f5", "again(6)", "six rounds"),
     ]
 
-    def __init__(self, host: Host, question: str, messages: tuple[Message, ...]) -> None:
+    def __init__(self, host: Host, question: str, messages: tuple[Message, ...], rounds: int = 1) -> None:
         """`messages` are what the chat would send for `question`; another question goes without them."""
         super().__init__()
         self._host = host
         self._engine = host.engine
         self._question = question
         self._messages = messages
+        self._rounds = rounds  # of the race that begins at once
         self.running: Running | None = None
         self._drawn = ""
         self._job = 0
@@ -91,7 +91,7 @@ class RaceScreen(Screen[None]):
         self.query_one(Line).focus()
         self.set_interval(1 / RATE, self._tick)
         if self._question:
-            self.action_again(1)
+            self.action_again(self._rounds)
         self._draw()
 
     @on(Input.Submitted)
@@ -212,7 +212,7 @@ def verdict(running: Running | None) -> Content:
         return card(running.error)
     if running.found is None:
         return Content("no round was finished")
-    speed, same = running.found.verdict()
+    speed, same = running.found.verdict("F5")
     compared = running.found.same
     sign, style = (
         ("", "$muted") if compared is None else ("✓ ", "$success") if compared.is_explained else ("✗ ", "$error")

@@ -37,13 +37,17 @@ class Case:
         return by_rows(self.survey["target"]["ms"])
 
     @property
-    def costs(self) -> Prices:
-        """The same as decoding pays it: early in a text a token alone is given more rows where those take less time."""
+    def decode_rows(self) -> int:
+        """How many of the timed rows a pass of one token has, early in a text: more than one where those take less."""
         times, profile = self.target, self.survey["profile"]
-        decode_rows = (
-            profile["lone"] if profile["ms"] else best_decode_rows({rows: ms / 1e3 for rows, ms in times.items()})
-        )
-        return Prices({**times, 1: times.get(decode_rows, times[1])})
+        rows = profile["lone"] if profile["ms"] else best_decode_rows({n: ms / 1e3 for n, ms in times.items()})
+        return rows if rows in times else 1
+
+    @property
+    def costs(self) -> Prices:
+        """The same as decoding pays it."""
+        times = self.target
+        return Prices({**times, 1: times[self.decode_rows]})
 
     @property
     def has_rows(self) -> bool:

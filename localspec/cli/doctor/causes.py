@@ -113,10 +113,11 @@ def dear_draft(case: Case) -> Finding:
     """Is the draft cheap against the target?"""
     if case.draft is None:
         return unmeasured("draft", "the pair has no draft model", "localspec pairs list")
-    plain = case.costs.of(1)
+    n, plain = case.decode_rows, case.target[case.decode_rows]
     ratio = case.draft / plain
     text = f"a token costs {spelt_ms(case.draft)} ms, {ratio:.2g} of a target pass, {spelt_ms(plain)} ms"
-    facts: dict[str, Any] = {"draft_ms": case.draft, "target_ms": plain, "ratio": ratio}
+    text += f" of {n} rows, which take less than one" if n > 1 else ""
+    facts: dict[str, Any] = {"draft_ms": case.draft, "target_ms": plain, "target_rows": n, "ratio": ratio}
     if case.has_rows:
         least = facts["break_even"] = break_even(case.costs, case.draft)
         text += f": from {least:.0%} acceptance on a chain pays" if least else ": no acceptance makes a chain pay"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.bench.diagnosis import TEMPERATURE, Evidence, Examination, Templates
-from localspec.bench.race import EVEN, Race, is_unclear
+from localspec.bench.race import Race, agreed
 from localspec.cli.answer import load
 from localspec.cli.console import Console, wrapped, write_out
 from localspec.cli.doctor.case import Case
@@ -31,7 +31,6 @@ from localspec.worker.client import Worker
 SCHEMA = "localspec.doctor/1"
 DECIDES = "localspec bench PAIR --methods plain,auto"  # with several prompts, and an interval
 CUT = "; answers were cut to end in time (more of it: --seconds)"
-PLAIN_SPEED = 0.98  # auto's promise: slower than this is no noise to be told as even
 
 
 def examine_pair(
@@ -122,17 +121,16 @@ def verdict(raced: Race | None, found: list[Finding], *, is_cut: bool = False) -
         why = "the race did not end" if raced is None else "the answers of the race were too short"
         why = f"the time was up; {MORE_TIME}" if is_cut else why
         return f"speed not measured: {why}{blamed if bad else ''}"
-    ratio, ratios = raced.ratio.median, raced.ratios
+    ratios, found_out = raced.ratios, agreed(raced.ratio)
     rounds = f"at T={TEMPERATURE:g}, one prompt"
     if len(ratios) > 1:
         rounds = f"median of {len(ratios)} rounds, {min(ratios):.2f} to {max(ratios):.2f}, {rounds}"
-    told = f"auto is {ratio:.2f}x plain ({rounds})"
-    if is_unclear(ratios) or (min(ratios) < 1.0 - EVEN and max(ratios) > 1.0 + EVEN):
+    told = f"auto is {raced.ratio.median:.2f}x plain ({rounds})"
+    if not found_out:
         return f"whether speculation pays here is not decided: {told}; {DECIDES} decides it{blamed}{noted}"
-    if ratio > 1.0 + EVEN:
+    if found_out == "pays":
         return f"speculation pays here: {told}{blamed if bad else ''}"
-    pays = "neither pays nor costs" if ratio >= PLAIN_SPEED else "does not pay"
-    return f"speculation {pays} here: {told}{blamed}{noted}"
+    return f"speculation {found_out} here: {told}{blamed}{noted}"
 
 
 def _wire(
