@@ -65,6 +65,11 @@ class Distribution:
         rest = self.ids != token
         return Distribution.of(self.ids[rest], self.probs[rest]) if rest.any() else None
 
+    def renamed(self, names: Ids) -> Distribution:
+        """Return the same probabilities on tokens of other numbers: token i becomes the ascending `names`[i]."""
+        untempered = None if self.untempered is None else self.untempered.renamed(names)
+        return Distribution(names[self.ids], self.probs, untempered)
+
     @property
     def belief(self) -> Distribution:
         """How sure the model was itself: its distribution at temperature 1 if that was kept, else this one."""

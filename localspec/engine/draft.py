@@ -167,6 +167,19 @@ class Draft:
             self.shares and self.shares + (1.0,) * more,
         )
 
+    def only(self, nodes: Sequence[int]) -> Draft:
+        """Return the draft of the ascending `nodes` alone; 0 is among them, and the parent of each."""
+        number = {node: n for n, node in enumerate(nodes)}
+        return Draft(
+            self.tokens[list(nodes)],
+            np.array([number.get(int(self.parents[node]), -1) for node in nodes], np.int32),
+            tuple(self.dists[node] for node in nodes),
+            tuple(self.draws[node] for node in nodes),
+            self.scratch[list(nodes)],
+            self.outputs[list(nodes)],
+            tuple(self.shares[node] for node in nodes) if self.shares else (),
+        )
+
     def dist(self, node: int) -> Distribution:
         """Return the distribution that `node` was drawn from, a point mass when it was not drawn."""
         return self.dists[node] or Distribution.one_hot(int(self.tokens[node]))

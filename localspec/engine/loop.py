@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from localspec.engine.constraint import cut
 from localspec.engine.context import Context
 from localspec.engine.draft import Draft, Step, Verdict
 from localspec.engine.protocols import (
@@ -66,6 +67,8 @@ class Engine:
             plan = replace(plan, max_nodes=0, max_depth=0, is_probe=False, why=f"reads {to_replay} tokens again")
         watch.mark()
         draft = self.drafters[plan.drafter].propose(context, plan, self.rng)
+        if self.sampler.constraint is not None:
+            draft = cut(draft, self.sampler.constraint, context.tokens)
         draft = draft.padded(plan.width(len(draft)))
         watch.mark()
         rows = self.target.extend(draft.tokens, draft.parents, draft.outputs)

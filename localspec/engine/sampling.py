@@ -3,7 +3,8 @@ verifier on target rows and by drafters on their own rows.
 
 The order is llama.cpp's default chain: logit bias, penalties, DRY, top-k, typical-p, top-p, min-p, XTC, temperature.
 Each filter after the penalties keeps a set of tokens; temperature comes last. Temperature 0 is the point mass on the
-most probable token that is left, so greedy decoding needs no code of its own.
+most probable token that is left, so greedy decoding needs no code of its own. A constraint comes before all filters.
+Bias and penalties change each logit by itself, so they may come before it.
 
 XTC tosses a coin for every token: with probability x the likeliest tokens are left out. The distribution of the token
 is then the mixture (1 - x) p + x p', where p' is that of the tokens that stay. Verification uses the mixture.
@@ -18,11 +19,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.engine.constraint import Constraint
 from localspec.engine.distribution import Distribution, Ids
 from localspec.engine.draft import Draft
 from localspec.engine.protocols import Logits, Rows
 from localspec.engine.repetition import Breakers, Dry
-from localspec.errors import BadLogitsError
+from localspec.errors import BadLogitsError, UsageError
 from localspec.settings.request import Sampling
 
 GROUPS = 16  # for each of the greatest entries that are looked for: so many that two are seldom in one group
@@ -34,11 +36,18 @@ Order = NDArray[np.intp]  # entries of a row, or of what was found in one
 class Sampler:
     """The sampling settings as a function (row, history) -> Distribution; holds no state.
 
-    `breakers` are those of DRY, in the tokens of the target.
+    `breakers` are those of DRY, in the tokens of the target. `constraint` restricts every law to the tokens it allows.
+    A draft's row may give none of these a chance; the law without the constraint is drafted from then (`drafts`).
     """
 
     def __init__(
-        self, settings: Sampling, *, temperature: float | None = None, breakers: Breakers | None = None
+        self,
+        settings: Sampling,
+        *,
+        temperature: float | None = None,
+        breakers: Breakers | None = None,
+        constraint: Constraint | None = None,
+        drafts: bool = False,
     ) -> None:
         self._settings = settings
         self._temperature = settings.temperature if temperature is None else temperature
@@ -48,7 +57,10 @@ class Sampler:
         self._has_penalties = settings.penalty_last_n != 0 and (
             settings.repeat_penalty != 1.0 or settings.presence_penalty != 0.0 or settings.frequency_penalty != 0.0
         )
-        self.needs_history = self._has_penalties or self._dry.is_on
+        self._is_adjusted = self._bias_ids.size > 0 or self._has_penalties or self._dry.is_on
+        self.constraint = constraint
+        self._drafts = drafts
+        self.needs_history = self._has_penalties or self._dry.is_on or constraint is not None
         self._has_xtc = settings.xtc_probability > 0.0 and settings.xtc_threshold <= 0.5
         # No other filter can remove the most probable token.
         self.is_greedy = self._temperature == 0.0 and settings.typical_p >= 1.0 and not self._has_xtc
@@ -65,6 +77,29 @@ class Sampler:
         flattens what the model thinks of them.
         """
         row = self.adjusted(logits, history)
+        if self.constraint is None:
+            return self._law(row, with_belief=with_belief)
+        allowed = self._allowed(row, self.constraint.allowed(history))
+        if allowed is None:
+            return self._law(row, with_belief=with_belief)
+        return self._law(row[allowed], with_belief=with_belief).renamed(allowed)
+
+    def _allowed(self, row: Logits, allowed: Ids) -> Ids | None:
+        """Return those of the `allowed` tokens that the adjusted `row` knows, None where the law is that of the row."""
+        if allowed.size == 0:
+            return None
+        known = allowed if allowed[-1] < row.size else allowed[allowed < row.size]  # a draft may lack the last tokens
+        if known.size and row[known].max() != -np.inf:
+            return known
+        if self._drafts:
+            return None
+        raise UsageError(
+            "the answer's form allows only tokens that the model cannot write here",
+            hint="another form, or no --logit-bias against its tokens",
+        )
+
+    def _law(self, row: Logits, *, with_belief: bool) -> Distribution:
+        """Return the distribution that filters and temperature make of an adjusted row."""
         best, peak = _greatest(row)
         if self.is_greedy and not with_belief:
             return Distribution.one_hot(best)
@@ -104,7 +139,7 @@ class Sampler:
 
     def adjusted(self, logits: Logits, history: Sequence[int]) -> Logits:
         """Apply bias, penalties and DRY to a copy; the row itself when there are none."""
-        if not self._bias_ids.size and not self.needs_history:
+        if not self._is_adjusted:
             return logits
         row = logits.copy()
         if self._bias_ids.size:

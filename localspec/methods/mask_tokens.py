@@ -9,7 +9,7 @@ beside the pending token's. A distribution knows its depth, and not the tokens d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -80,9 +80,9 @@ class MaskTokens:
         tree = Draft.root(pending)
         if self._n_masks and n_nodes > 0 and depth > 0:
             is_gated = plan.go_on is not no_stop_rule
-            dists = [self._sampler.dist(row, history.tokens, with_belief=is_gated) for row in rows[:depth]]
+            source = _MaskMarginals(rows[:depth], self._sampler, history.tokens, is_gated)
             grown = replace(plan, max_nodes=n_nodes, max_depth=depth)
-            tree = self._policy.grow(pending, history.position, _MaskMarginals(dists), grown, rng)
+            tree = self._policy.grow(pending, history.position, source, grown, rng)
         self._n_nodes = len(tree.tokens)
         return _masked(tree, self._masks[: self._n_masks]) if self._n_masks else tree
 
@@ -96,13 +96,24 @@ class MaskTokens:
 
 @dataclass(frozen=True, slots=True)
 class _MaskMarginals(Marginals):
-    """Distributions by depth, one for each mask of a chain."""
+    """A distribution for each mask of a chain, by depth. Paths of one depth differ only where the sampler asks for the
+    text.
+    """
 
-    dists: Sequence[Distribution]
+    rows: Sequence[Logits]
+    sampler: Sampler
+    committed: Sequence[int]
+    is_gated: bool
+    dists: dict[Path, Distribution] = field(default_factory=dict)
 
     def dist(self, path: Path) -> Distribution:
         """Return the distribution of the token after `path`."""
-        return self.dists[len(path)]
+        needs_history = self.sampler.needs_history
+        key = path if needs_history else (0,) * len(path)
+        if key not in self.dists:
+            history = [*self.committed, *path] if needs_history else ()
+            self.dists[key] = self.sampler.dist(self.rows[len(path)], history, with_belief=self.is_gated)
+        return self.dists[key]
 
 
 def _masked(tree: Draft, masks: np.ndarray) -> Draft:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from localspec.control.lengths import Fixed
+from localspec.engine.constraint import Constraint
 from localspec.engine.context import Context, Vocabulary
 from localspec.engine.draft import Draw, Step
 from localspec.engine.loop import Engine
@@ -76,6 +77,8 @@ class Setup:
     controller: Callable[[Controller], Controller] = lambda inner: inner
     go_on: Callable[[DraftState], bool] | None = None
     steer: Callable[[dict[str, Drafter]], Controller] | None = None  # the controller, which may add drafters
+    constraint: Constraint | None = None  # of target and draft
+    draft_constraint: Constraint | None = None  # instead, of the draft
 
     def tables(self) -> tuple[Table, Table]:
         """Return target and draft table, each row computed once."""
@@ -100,8 +103,13 @@ class Ruled:
 
 def build(setup: Setup, target: Table, draft: Table, rng: RandomSource) -> tuple[Engine, Context]:
     """Compose the shipped parts for one replay."""
-    sampler = Sampler(setup.sampling)
-    drafting = Sampler(setup.draft_sampling or setup.sampling, temperature=setup.draft_temperature)
+    sampler = Sampler(setup.sampling, constraint=setup.constraint)
+    drafting = Sampler(
+        setup.draft_sampling or setup.sampling,
+        temperature=setup.draft_temperature,
+        constraint=setup.draft_constraint or setup.constraint,
+        drafts=True,
+    )
     drafter: Drafter = DraftModel(TableBackend(draft, setup.n_vocab), drafting, setup.policy, lambda: False)
     if setup.drafter is not None:
         drafter = setup.drafter(target)
@@ -178,7 +186,10 @@ def _continuations(setup: Setup, target: Table, answer: Answer) -> Iterator[tupl
         yield answer, 1.0
         return
     text = (*PROMPT, *answer)
-    for token, p in reference_dist(target(text), text, setup.sampling).items():
+    row = target(text)
+    if setup.constraint is not None:
+        row = np.where(np.isin(np.arange(row.size), setup.constraint.allowed(text)), row, np.float32(-np.inf))
+    for token, p in reference_dist(row, text, setup.sampling).items():
         for whole, rest in _continuations(setup, target, (*answer, token)):
             yield whole, p * rest
 
