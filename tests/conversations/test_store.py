@@ -378,3 +378,13 @@ def test_memory_keeps_everything_but_no_file(tmp_path: Path) -> None:
         assert store.trouble() is None
         assert len(store.search("needle")) == 1
     assert os.listdir(tmp_path) == []
+
+
+def test_an_answer_that_ends_makes_its_conversation_the_last_used(store: Store) -> None:
+    one, two = store.create("p").id, store.create("p").id
+    (asked,) = say(store, one, None, "a long question")
+    answer = store.add_message(one, asked.id, "assistant")
+    say(store, two, None, "a short one")
+    assert [each.id for each in store.conversations()] == [two, one]
+    store.finish(answer.id, "stop")
+    assert [each.id for each in store.conversations()] == [one, two]

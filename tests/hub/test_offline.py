@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub.errors import OfflineModeIsEnabled
 
-from localspec.errors import NetworkError
+from localspec.errors import NetworkError, NotFoundError
 from localspec.models.hub.problems import OFFLINE, translated
 from localspec.models.hub.remote import Hub
 from tests.cli.harness import PAIR, REAL, Terminal, assert_one_line, localspec, needs_pair
@@ -105,3 +106,12 @@ def test_a_dry_run_tells_the_catalogues_sizes(tmp_path: Path) -> None:
     assert "offline" in done.stderr.decode()
     made = json.loads(call(tmp_path, "pull", "qwen3-8b", "--dry-run", "--json").stdout)
     assert (made["is_about"], made["download_bytes"]) == (True, 5_640_000_000)
+
+
+def test_a_switch_that_forbids_the_network_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("TRANSFORMERS_OFFLINE", raising=False)
+    said = "a/b is not on this machine, and HF_HUB_OFFLINE is set"
+    with pytest.raises(NotFoundError, match=said) as caught, translated("a/b", "https://hub.example"):
+        raise OfflineModeIsEnabled("no network")
+    assert caught.value.hint == "unset HF_HUB_OFFLINE"

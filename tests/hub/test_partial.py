@@ -37,3 +37,13 @@ def test_it_is_right_only_whole(tmp_path: Path) -> None:
         part.clear()
         part.add(DATA[::-1])
         assert not part.is_right
+
+
+@pytest.mark.parametrize(("folder", "file"), [(0o700, 0o600), (0o755, 0o644), (0o777, 0o666)])
+def test_who_may_read_the_folder_may_read_the_file(tmp_path: Path, folder: int, file: int) -> None:
+    """And nobody may run it."""
+    tmp_path.chmod(folder)
+    with partial_file(tmp_path / "part", len(DATA), hashlib.sha256(DATA).hexdigest()) as part:
+        part.add(DATA)
+        part.settle()
+    assert (tmp_path / "part").stat().st_mode & 0o777 == file

@@ -108,7 +108,7 @@ def test_it_goes_on_from_what_is_there(machine: Machine, at: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "left", [b"\0" * 100_000, TARGET_BYTES + b"more", b"x" * len(TARGET_BYTES), TARGET_BYTES[:50_000] + b"?"]
+    "left", [b"?", b"\0" * 100_000, TARGET_BYTES + b"more", b"x" * len(TARGET_BYTES), TARGET_BYTES[:50_000] + b"?"]
 )
 def test_what_is_there_may_be_wrong(machine: Machine, left: bytes) -> None:
     """Only the hash of the whole decides; then it begins anew."""
@@ -427,3 +427,17 @@ def test_a_link_out_of_the_cache_is_no_file_of_it(machine: Machine, tmp_path: Pa
         file.link.unlink()
         file.link.symlink_to(target)
         assert machine.found(TARGET) == []
+
+
+def test_a_damaged_copy_in_another_repository_is_passed_over(machine: Machine) -> None:
+    """The next one is taken, and nothing is downloaded."""
+    machine.pull(DRAFT)
+    blob = next(iter(machine.cache.all())).blob
+    damaged = machine.cache.root / "models--a--a" / "blobs" / blob.name
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(DRAFT_BYTES[:-1] + b"?")
+    assert next(machine.cache.twins("tales/copy-GGUF", blob.name, len(DRAFT_BYTES))) == damaged
+    machine.server.repos["tales/copy-GGUF"] = Repo({"copy.Q8_0.gguf": DRAFT_BYTES})
+    machine.pull("hf:tales/copy-GGUF:Q8_0")
+    assert machine.found("hf:tales/copy-GGUF:Q8_0") == [DRAFT_BYTES]
+    assert len(machine.server.downloads()) == 1
