@@ -10,13 +10,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
-from localspec.engine.events import Event, Finished, Loaded, Loading, ModelFacts
+from localspec.control.timing import SurveyRequest
+from localspec.engine.events import Event, Finished, Inspected, Loaded, Loading, ModelFacts
 from localspec.engine.protocols import Cancel, Cancelled
 from localspec.errors import IntegrityError
+from localspec.lossless import questions
+from localspec.lossless.questions import Question
 from localspec.settings.request import LoadSettings, Request, to_wire
 from localspec.worker import main as worker_main
 from localspec.worker.main import CancelFlag, Server
@@ -41,6 +45,12 @@ class FakePair:
 
     def answer(self, request: Request) -> Iterator[Event]:
         return type(self).script(self.cancel)
+
+    def inspect(self, question: Question) -> Iterator[Event]:
+        yield Inspected({"question": questions.to_wire(question)})
+
+    def survey(self, asked: SurveyRequest) -> Iterator[Event]:
+        yield Inspected({"survey": asdict(asked)})
 
     def close(self) -> None:
         type(self).closed += 1
@@ -84,6 +94,15 @@ def test_events_carry_the_number_of_their_request() -> None:
 def test_nothing_is_asked_of_no_model(command: str) -> None:
     (told,) = serve(good, {"seq": 3, "command": command, "request": {}, "question": {}, "survey": {}})
     assert told["error"]["message"] == "No model is loaded"
+
+
+def test_questions_reach_the_pair_as_they_were_asked() -> None:
+    fork = questions.to_wire(questions.ForkQuestion(Request(prompt="Once"), (1, 2), (1, 3), 7))
+    survey = asdict(SurveyRequest(2.5, sizes=(1, 4), is_kept=True))
+    asked = {"seq": 2, "command": "inspect", "question": fork}, {"seq": 3, "command": "survey", "survey": survey}
+    *_, inspected, surveyed = serve(good, LOAD, *asked)
+    assert inspected["content"]["question"] == json.loads(json.dumps(fork))
+    assert surveyed["content"]["survey"] == json.loads(json.dumps(survey))
 
 
 def test_an_error_of_the_session_is_the_last_event() -> None:
