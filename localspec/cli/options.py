@@ -62,6 +62,7 @@ class PromptOptions:
 
     raw: bool
     suffix: str | None
+    prediction: str | None
     file: tuple[str, ...]
     max_stdin: float
     timeout: float | None
@@ -79,6 +80,10 @@ class PromptOptions:
     def without_template(self, request: Request, text: str) -> Request:
         """Return the request with a raw prompt; raises NotFoundError for a suffix that cannot be read."""
         return replace(request, prompt=text, suffix=text_or_file("--suffix", self.suffix, self.stdin_limit))
+
+    def predicting(self, request: Request) -> Request:
+        """Return the request with the answer that is predicted; raises NotFoundError where that cannot be read."""
+        return replace(request, prediction=text_or_file("--prediction", self.prediction, self.stdin_limit))
 
 
 @dataclass(frozen=True)
@@ -215,6 +220,7 @@ def _prompt() -> list[Any]:
     return [
         add("--raw", is_flag=True, help="The prompt as it is: no chat template, and control tokens are read."),
         add("--suffix", metavar="TEXT|@FILE", help="Fill in the middle, between the prompt and TEXT; implies --raw."),
+        add("--prediction", metavar="TEXT|@FILE", help="What the answer may be: drafts are copied from it."),
         add("-f", "--file", multiple=True, metavar="PATH", help="Text to put before the prompt."),
         add(
             "--max-stdin",

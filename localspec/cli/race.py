@@ -105,6 +105,7 @@ def _request(words: tuple[str, ...], options: RaceOptions, request: Request, con
     text = read_prompt(words, options.file, inputs, is_raw=options.is_raw)
     for warned in inputs.warnings:
         console.warn(warned.message)
+    request = options.predicting(request)
     if not options.is_raw:
         return replace(request, messages=(*system, Message("user", text)))
     if system:

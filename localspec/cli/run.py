@@ -179,7 +179,7 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
     text = inputs.prompt_of(spoken, data, is_raw=options.is_raw, is_given=bool(words))
     settings = present_settings(promised, console)
     state = ChatState.opened(store, settings, request, system=system[0].content if system else None, found=found)
-    asked = replace(request, details=options.as_events)
+    asked = options.predicting(replace(request, details=options.as_events))
     if options.is_raw:
         asked = options.without_template(asked, text)
     else:  # what begins a conversation may be continued as it is

@@ -44,7 +44,8 @@ class DrafterContext:
     `draft` is the draft model's backend (None without one), `sampler` the distribution of drafts, `n_vocab` the
     target's vocabulary, `is_eog` which of its tokens end a text, `options` the method's own. `translation` is that of a
     draft model with other tokens than the target's, which drafts the tokens of text that it writes if `writes_text`.
-    `masks` are the target's mask tokens.
+    `masks` are the target's mask tokens. `prediction` is what the answer may turn out to be, in the target's tokens: a
+    text to copy from, before all others.
     """
 
     draft: Backend | None
@@ -57,3 +58,4 @@ class DrafterContext:
     translation: Translation | None = None
     writes_text: bool = False
     masks: tuple[int, ...] = ()
+    prediction: tuple[int, ...] = ()

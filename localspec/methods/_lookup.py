@@ -2,7 +2,7 @@
 
 Every node is a point mass, whatever the plan says of draws: that is how the tokens were chosen. Invariant: before a
 proposal every committed token has been learned, once, whoever drafted it; when a text goes back, only the method knows
-what of it can stay learned.
+what of it can stay learned. A predicted answer stands in front of the text, as if it had been said before.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class LookupDrafter(ABC):
         defaults: dict[str, Value] = {option.name: option.default for option in self.info.options}
         self.options: Mapping[str, Value] = defaults | dict(parts.options)
         self.is_eog = parts.is_eog
+        self.prediction = parts.prediction
         self._text: list[int] = []
         self._is_sure = False  # that the text now is `_text` and what follows it
 
@@ -76,17 +77,18 @@ class LookupDrafter(ABC):
         """Propose a draft within `plan`, which has room."""
 
     def _read(self, tokens: Sequence[int]) -> None:
-        """Make `_text` the text, and learn what is new in it."""
+        """Make `_text` the prediction and the text, and learn what is new in it."""
         self._settle(tokens)
         start = len(self._text)
-        self._text += tokens[start:]
+        self._text += self.prediction[start:]
+        self._text += tokens[len(self._text) - len(self.prediction) :]
         self.learn(self._text, start)
 
     def _settle(self, tokens: Sequence[int]) -> None:
         """Make `_text` what is learned of a text that may be another one."""
         if self._is_sure:
             return
-        shared = common_prefix(self._text, tokens)
+        shared = common_prefix(self._text, [*self.prediction, *tokens] if self.prediction else tokens)
         if shared < len(self._text):
             del self._text[self.forget(shared) :]
         self._is_sure = True

@@ -2,7 +2,8 @@
 
 The *source* is the place in the text whose continuation is copied: where the longest passage of tokens before the
 pending end stood before. While the text follows the source nothing is searched. Where it departs, the passage is looked
-for anew, and a place near the last source is preferred: an edit changes a name, and the rest goes on.
+for anew, and a place near the last source is preferred: an edit changes a name, and the rest goes on. Of a predicted
+answer the first tokens are preferred in the same way.
 
 How likely the next token is copied rightly is learned by kind of source and length of the passage (`CopyAcceptance`).
 """
@@ -61,6 +62,7 @@ class Copy(LookupDrafter):
     def learn(self, text: Sequence[int], start: int) -> None:
         """Index the new tokens; those of the answer also teach how often copies are right."""
         if start == 0:
+            self._departed = 0 if self.prediction else None  # the answer begins as the prediction, or near that
             self._index(text, 1, len(text))
             self._source = self._found(text, len(text))
             return

@@ -75,6 +75,14 @@ def tokenise(request: Request, model: Model, specials: Collection[str]) -> Token
     return _finished(request, model, tokens, rendered.warnings, rendered.stops, rendered.marks)
 
 
+def predicted(request: Request, model: Model) -> tuple[int, ...]:
+    """Return the tokens of the answer that the request predicts, with one that ends a text behind them."""
+    if not request.prediction:
+        return ()
+    end = model.special.eot if model.special.eot is not None else model.special.eos
+    return (*_as_text(model, request.prediction), *(() if end is None else (end,)))
+
+
 def _finished(
     request: Request,
     model: Model,

@@ -136,7 +136,7 @@ class PairController:
             sources = [Rule(axes.method, prices, axes.controller(axes.shape), acceptance, reader)]
         else:
             if self._can_verify and prices.is_known:
-                if self._copier is None:
+                if self._copier is None or self._copier.prediction != parts.prediction:
                     self._copier = Copy(parts)
                 self._copier.acceptance = self.profile.copied(f"{temperature:g}")
                 drafters[COPY] = self._copier

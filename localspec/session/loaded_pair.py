@@ -26,7 +26,8 @@ from localspec.engine.sampling import Sampler
 from localspec.engine.translation import Translation
 from localspec.lossless.questions import Question, Subject, answer
 from localspec.methods import DrafterContext
-from localspec.prompt.prompt import Tokenised, tokenise
+from localspec.methods._lookup import LookupDrafter
+from localspec.prompt.prompt import Tokenised, predicted, tokenise
 from localspec.prompt.truncate import shortened, too_long
 from localspec.session.calibration import survey_pair
 from localspec.session.controllers import PairController
@@ -51,7 +52,7 @@ class LastDrafter:
         axes = decision.axes
         options = tuple(axes.options.items())
         tempered = replace(sampling, seed=None, draft_temperature=draft_temperature(sampling, axes))
-        key = (axes.method, axes.tree, axes.draw, options, tempered, id(parts.draft))
+        key = (axes.method, axes.tree, axes.draw, options, tempered, id(parts.draft), parts.prediction)
         if self._drafter is None or self._key != key:
             drafter: Drafter = registered("method")[axes.method].build(parts)
             self._key, self._drafter = key, drafter
@@ -120,7 +121,7 @@ class LoadedPair:
         prompt = self.tokenised(request)
         seed = secrets.randbits(32) if request.sampling.seed is None else request.sampling.seed
         yield self._started(decision, request, seed, len(prompt.tokens))
-        for warning in (*decision.warnings, *prompt.warnings):
+        for warning in (*decision.warnings, *prompt.warnings, *self._unpredicted(request, decision)):
             yield events.Warned("request", warning)
         yield from decision.controllers.recall(len(prompt.tokens))
         yield from self._decode(decision, request, seed, prompt, began)
@@ -189,6 +190,16 @@ class LoadedPair:
             raise too_long(len(prompt.tokens), self.n_ctx, self.target.info.n_ctx_train)
         return prompt
 
+    def _unpredicted(self, request: Request, decision: Decision) -> tuple[str, ...]:
+        """Return a warning for a prediction that nothing will copy from."""
+        method = registered("method")[decision.axes.method]
+        copies = self.target.backend.capabilities.can_rollback and (
+            decision.axes.is_automatic or (issubclass(method, LookupDrafter) and decision.axes.shape.nodes > 0)
+        )
+        if copies or not request.prediction:
+            return ()
+        return (f"the prediction has no effect: --method {decision.axes.method} does not copy from a text",)
+
     def _measure(self, decision: Decision) -> Iterator[events.Event]:
         """Measure the costs of passes the first time that the controller of a request needs them."""
         controllers = decision.controllers
@@ -223,7 +234,7 @@ class LoadedPair:
         vocabulary = Vocabulary(self.target.model.is_eog, self._piece(prompt.marks))
         stops = (*request.stop, *prompt.stops)
         context = Context(prompt.tokens, vocabulary, n_ctx=self.n_ctx, max_tokens=request.max_tokens, stops=stops)
-        engine = self._engine(decision, request.sampling, seed)
+        engine = self._engine(decision, request.sampling, seed, predicted(request, self.target.model))
         for event in stream_events(
             engine, context, vocabulary, details=request.details, began=began, marks=prompt.marks
         ):
@@ -249,8 +260,8 @@ class LoadedPair:
         shown = {token for text in texts for token in model.tokenize(text, parse_special=True)}
         return lambda token: model.piece(token, special=token in shown)
 
-    def _engine(self, decision: Decision, sampling: Sampling, seed: int) -> Engine:
-        """Put the parts together for one request."""
+    def _engine(self, decision: Decision, sampling: Sampling, seed: int, prediction: tuple[int, ...]) -> Engine:
+        """Put the parts together for one request; `prediction` is what its answer may be."""
         axes, breakers = decision.axes, self._breakers(sampling)
         drafting = Sampler(sampling, temperature=draft_temperature(sampling, axes), breakers=breakers)
         parts = DrafterContext(
@@ -264,6 +275,7 @@ class LoadedPair:
             translation=None if decision.is_derived else self.translation,
             writes_text=writes_text(axes, drafting),
             masks=self.target.model.masks,
+            prediction=prediction,
         )
         drafters = {axes.method: self.last_drafter.get(parts, decision, sampling)}
         temperature = sampling.temperature if sampling.draft_temperature is None else sampling.draft_temperature

@@ -222,12 +222,14 @@ class Message:
 class Request:
     """One answer to be generated: either `messages` through the chat template, or a raw `prompt`.
 
-    With a `suffix` the model fills in what stands between `prompt` and it.
+    With a `suffix` the model fills in what stands between `prompt` and it. `prediction` is what the answer may turn out
+    to be: drafts are copied from it, and it is no part of the prompt.
     """
 
     messages: tuple[Message, ...] = ()
     prompt: str | None = None
     suffix: str | None = None
+    prediction: str | None = None
     max_tokens: int | None = setting(
         None, "--max-tokens -n", aliases="--predict --n-predict --num-predict", group=ANSWER, low=1, high=COUNT,
         default_help="when the model stops", help="Stop after N tokens.",

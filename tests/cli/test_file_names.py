@@ -22,6 +22,7 @@ SAMPLES = {  # what is typed, and what of it is a file's name
     "draft": ("sub/d.gguf", "sub/d.gguf"),
     "system": ("@s.txt", "@s.txt"),
     "suffix": ("@s.txt", "@s.txt"),
+    "prediction": ("@s.txt", "@s.txt"),
     "option": ("file=x.bin", "file=x.bin"),
 }
 
