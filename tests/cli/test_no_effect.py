@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,17 @@ def test_a_draft_that_nothing_uses_is_not_loaded(words: str) -> None:
 def test_a_draft_that_may_be_used_is_loaded(words: str) -> None:
     pair = f"{TARGET}" if "none" in words else f"{TARGET}+{DRAFT}"
     assert "draft" not in warned("-m", pair, *words.split()).values()
+
+
+def test_a_prediction_is_read_from_its_file_and_copied_from(tmp_path: Path) -> None:
+    words = ("-m", str(TARGET), "-d", "none", "--temp", "0", "-n", "40", "--no-save", "--json")
+    found = {name: json.loads(run("run", *words, "--method", name, "hi").stdout) for name in ("plain", "copy")}
+    (tmp_path / "answer.txt").write_text(found["plain"]["text"])
+    with_it = json.loads(run("run", *words, "--method", "copy", "--prediction", f"@{tmp_path}/answer.txt", "hi").stdout)
+    assert with_it["text"] == found["plain"]["text"]
+    assert with_it["spec"]["accepted"] > found["copy"]["spec"]["accepted"]
+    said = "the prediction has no effect: --method plain does not copy from a text"
+    assert said in warned("--method", "plain", "--prediction", "hi")
 
 
 def test_no_home_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
