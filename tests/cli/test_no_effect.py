@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from localspec.settings import folders
-from tests.cli.harness import PAIR, run
+from tests.cli.harness import PAIR, localspec, needs_pair, run
 
 TARGET, DRAFT = PAIR / "target-q8_0.gguf", PAIR / "draft-q8_0.gguf"
 
@@ -53,15 +54,19 @@ def test_a_draft_that_may_be_used_is_loaded(words: str) -> None:
     assert "draft" not in warned("-m", pair, *words.split()).values()
 
 
+@needs_pair
 def test_a_prediction_is_read_from_its_file_and_copied_from(tmp_path: Path) -> None:
-    words = ("-m", str(TARGET), "-d", "none", "--temp", "0", "-n", "40", "--no-save", "--json")
-    found = {name: json.loads(run("run", *words, "--method", name, "hi").stdout) for name in ("plain", "copy")}
-    (tmp_path / "answer.txt").write_text(found["plain"]["text"])
-    with_it = json.loads(run("run", *words, "--method", "copy", "--prediction", f"@{tmp_path}/answer.txt", "hi").stdout)
-    assert with_it["text"] == found["plain"]["text"]
-    assert with_it["spec"]["accepted"] > found["copy"]["spec"]["accepted"]
-    said = "the prediction has no effect: --method plain does not copy from a text"
-    assert said in warned("--method", "plain", "--prediction", "hi")
+    def answered(*words: str) -> dict[str, Any]:
+        settings = ("--temp", "0", "-n", "24", "--no-save", "--json")
+        done = localspec("run", "-m", str(TARGET), "-d", "none", *settings, *words)
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    text = answered("--method", "plain", "hi")["text"]
+    (tmp_path / "answer.txt").write_text(text)
+    found = answered("--method", "copy", "--prediction", f"@{tmp_path}/answer.txt", "hi")
+    assert found["text"] == text
+    assert found["spec"]["passes"] < answered("--method", "copy", "hi")["spec"]["passes"]
 
 
 def test_no_home_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
