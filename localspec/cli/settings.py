@@ -20,7 +20,7 @@ from localspec.models.store import NotCachedError, PairRef, parse_pair, usual_sp
 from localspec.settings.declaration import declaration
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.ui.inputs import MAX_FILE, text_or_file
-from localspec.ui.settings import check, template_text
+from localspec.ui.settings import check, check_form, template_text
 from localspec.worker.client import Worker
 
 DRAFTING = ("method", "tree", "k", "length", "options")  # of `Speculation`: how and how much to draft
@@ -91,6 +91,7 @@ def request_settings(values: Values, settings: LoadSettings) -> Request:
     if request.template is not None:
         request = replace(request, template=template_text(request.template))
     check(request, settings)
+    check_form(request)
     return request
 
 
