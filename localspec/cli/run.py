@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from localspec.chat.answer_writer import AnswerWriter, full_context
+from localspec.chat.answer_writer import AnswerWriter, full_context, unfinished_form
 from localspec.chat.state import ChatState
 from localspec.cli.answer import ended_by_itself, follow, loader, tell
 from localspec.cli.console import Console, is_terminal
@@ -62,6 +62,8 @@ from localspec.ui.result import result
 from localspec.ui.settings import uses_draft, without_effect
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
+
+UNFINISHED = 12  # exit code of an answer that was cut before it had the form that was asked for
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,9 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
         if has_stats and options.stats is None and ended_by_itself(stats):
             for sentence in introduction(job.settings, job.request.speculation):
                 console.note(sentence, "dim")
+        if unfinished_form(stats):
+            console.warn(unfinished_form(stats))
+            return stop.exit_code or UNFINISHED
         return stop.exit_code
 
 
