@@ -64,6 +64,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "click": ("localspec.cli",),
     "textual": ("localspec.tui",),
     "rich": ("localspec.cli", "localspec.tui"),
+    "markdown_it": ("localspec.conversations.markdown",),
     "jinja2": ("localspec.prompt.template_sandbox",),
     "llguidance": ("localspec.prompt.grammar",),
     "huggingface_hub": ("localspec.models.hub",),

@@ -32,13 +32,15 @@ SGR = {"dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 class Console:
     """The streams of this process. `color` is the value of --color: auto, always or never.
 
-    `on_error` writes an error object to stdout where --json or --events promised one.
+    `on_error` writes an error object to stdout where --json or --events promised one. `has_told_stop` says that people
+    have read why the command was stopped.
     """
 
     color: str = "auto"
     quiet: bool = False
     log_file: str | None = None
     on_error: OnError | None = None
+    has_told_stop: bool = False
 
     def can_color(self, stream: IO[str] | None) -> bool:
         """Whether SGR sequences may go to `stream`."""
@@ -71,6 +73,12 @@ class Console:
         """Write one warning line."""
         if not self.quiet:
             self.say(f"localspec: {self.paint('warning', 'yellow', sys.stderr)}: {one_line(message)}")
+
+    def stopped(self, kind: str) -> None:
+        """Say once what stopped the command: "interrupted" or "timeout"."""
+        if not (self.quiet or self.has_told_stop):
+            self.say(kind, "dim")
+        self.has_told_stop = True
 
     def fail(self, error: LocalspecError) -> None:
         """Write an error as the one line that people see."""
@@ -139,7 +147,7 @@ def _columns(stream: IO[str]) -> int:
 def write_out(text: str) -> None:
     """Write to stdout and flush. Raises BrokenPipeError if the reader is gone, OutputGone if it is full."""
     if sys.stdout is None:
-        raise OutputGone("standard output is closed", hint="localspec run ... > FILE")
+        raise OutputGone("standard output is closed", hint="the same command with > FILE")
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -147,7 +155,7 @@ def write_out(text: str) -> None:
         raise
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        hint = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "localspec run ... > FILE"
+        hint = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "the same command with > FILE"
         raise OutputGone(f"cannot write to standard output: {reason}", hint=hint) from error
 
 
