@@ -37,7 +37,7 @@ def result(stats: Stats, settings: LoadSettings, request: Request, session: str 
             "draft": _model(loaded.draft) if loaded and loaded.draft else None,
         },
         "params": params(settings, request, stats),
-        "timings": _timings(stats),
+        "timings": timings(stats),
         "spec": _spec(stats),
         "memory": {
             "peak_bytes": (stats.finished.peak_memory or None) if stats.finished else None,
@@ -82,7 +82,8 @@ def _model(facts: ModelFacts) -> ModelFile:
     return cast(ModelFile, dataclasses.asdict(facts))
 
 
-def _timings(stats: Stats) -> Timings:
+def timings(stats: Stats) -> Timings:
+    """Return the counts and times of prompt and answer; None for what did not come so far."""
     prefilled = stats.prefilled
     prompt_ms = prefilled.ms if prefilled else None
     fresh = prefilled.prompt_n - prefilled.cache_n if prefilled else 0
