@@ -20,7 +20,7 @@ from localspec.models.store import reference, usual_speculation
 from localspec.settings.folders import typed_path
 from localspec.settings.request import LoadSettings, Request, Speculation
 from localspec.ui.inputs import MAX_FILE, Inputs
-from localspec.ui.settings import check
+from localspec.ui.settings import check, used_pair
 
 
 @dataclass(slots=True)
@@ -37,6 +37,8 @@ class ChatState:
     listed: list[str] = field(default_factory=list)  # the conversations of the last list, by their numbers
     deleted: list[str] = field(default_factory=list)  # in this chat, and not brought back, the last one at the end
     switched_off: Speculation | None = None  # the setting before speculation was switched off
+    left_out: str = ""  # that the draft is not loaded, and why
+    _held: LoadSettings | None = None  # the pair as it was loaded last
 
     @classmethod
     def opened(
@@ -120,6 +122,15 @@ class ChatState:
         assert entry is not None, "an answer is being written"
         entry.text, entry.finish, entry.stats = text, reason, stats
         self.writer.finish(entry, stats)
+
+    def to_load(self) -> LoadSettings:
+        """Return the pair as the next answer needs it, to be loaded now: a draft that nothing uses is left out.
+
+        One that was loaded stays: drafting may be switched off for an answer.
+        """
+        if self._held is None or self._held != self.settings:
+            self._held, self.left_out = used_pair(self.settings, self.request)
+        return self._held
 
     def has_loaded(self, loaded: Loaded) -> None:
         """Note that the pair is loaded, here and in the list of recent pairs, unless nothing is to be kept."""

@@ -128,7 +128,8 @@ class PairController:
         if axes.must_repeat:  # so nothing that was learned or measured before may decide what is drafted
             return Probing(axes.controller(axes.shape), Acceptance(axes.draw), settles=self._settles)
         if not axes.is_guarded:
-            return Probing(axes.controller(axes.shape), acceptance, settles=self._settles, is_known=self._is_known)
+            named = axes.controller(axes.shape)
+            return Probing(named, acceptance, settles=self._settles, is_known=self._is_known, is_spread=True)
         sources: list[CandidateSource] = []
         prices = self._prices()
         reader = _reader(drafters[axes.method])

@@ -59,7 +59,16 @@ def without_effect(request: Request) -> dict[str, str]:
     return {name: why for name, why in found.items() if getattr(chosen, name) != getattr(usual, name)}
 
 
-def uses_draft(request: Request) -> bool:
+def used_pair(settings: LoadSettings, request: Request) -> tuple[LoadSettings, str]:
+    """Return the pair without a draft that nothing will use, and a line that says so; "" where none is left out."""
+    if settings.draft is None or _uses_draft(request):
+        return settings, ""
+    speculation = request.speculation
+    why = "-k 0" if speculation.k == 0 else f"--method {speculation.method}"
+    return replace(settings, draft=None), f"the draft is not loaded: {why} uses none"
+
+
+def _uses_draft(request: Request) -> bool:
     """Whether any pass may be drafted by the pair's draft: not by plain decoding, and not by copies."""
     speculation = request.speculation
     if speculation.method == "auto":

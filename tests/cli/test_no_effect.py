@@ -69,6 +69,19 @@ def test_a_prediction_is_read_from_its_file_and_copied_from(tmp_path: Path) -> N
     assert found["spec"]["passes"] < answered("--method", "copy", "hi")["spec"]["passes"]
 
 
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_a_method_that_needs_a_draft_takes_the_one_that_lies_beside_the_target(command: str, tmp_path: Path) -> None:
+    """As the picker does, and `-d auto`; where none fits, one line says what is missing."""
+    (tmp_path / "target.gguf").write_bytes(TARGET.read_bytes())
+    asked = (command, "-m", str(tmp_path / "target.gguf"), "--method", "draft-model", "--no-save")
+    words = ("hi",) if command == "run" else ("--plain",)
+    assert "--draft FILE.gguf" in run(*asked, *words).stderr.decode()
+    (tmp_path / "draft.gguf").write_bytes(DRAFT.read_bytes())
+    done = run(*asked, *words)
+    assert done.returncode == 0, done.stderr
+    assert run(*asked, "-d", "none", *words).returncode == 2
+
+
 def test_no_home_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def homeless(_name: str) -> None:
         raise RuntimeError("could not determine the home directory")
