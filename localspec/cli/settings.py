@@ -88,8 +88,8 @@ def promised_settings(options: PairOptions) -> Promised:
             return Promised(options, options.settings(find(model)))
         return Promised(options, options.settings(parse_pair(model, draft)))
     except NotCachedError as missing:
-        draft = missing.pair.draft
-        name = None if draft in _NO_DRAFTS else str(draft)
+        wanted = missing.pair.draft
+        name = None if wanted in _NO_DRAFTS else str(wanted)
         load = replace(options.load, target=str(missing.pair.target), draft=name, name=str(missing.pair))
         return Promised(options, load, missing)
 

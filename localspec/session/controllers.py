@@ -120,8 +120,13 @@ class PairController:
         acceptance: Acceptance,
         parts: DrafterContext,
         temperature: float,
+        *,
+        is_seeded: bool,
     ) -> Controller:
-        """Return the controller of a request at this temperature; the planner may add to `drafters`."""
+        """Return the controller of a request at this temperature; the planner may add to `drafters`.
+
+        With a seed a named method drafts in the same passes whatever they take.
+        """
         self._auto = None
         if axes.shape.nodes == 0 and not axes.is_automatic:  # plain decoding needs no pass to measure it
             return axes.controller(axes.shape)
@@ -129,7 +134,7 @@ class PairController:
             return Probing(axes.controller(axes.shape), Acceptance(axes.draw), settles=self._settles)
         if not axes.is_guarded:
             named = axes.controller(axes.shape)
-            return Probing(named, acceptance, settles=self._settles, is_known=self._is_known, is_spread=True)
+            return Probing(named, acceptance, settles=self._settles, is_known=self._is_known, is_spread=not is_seeded)
         sources: list[CandidateSource] = []
         prices = self._prices()
         reader = _reader(drafters[axes.method])

@@ -296,7 +296,7 @@ class Stats:
         """Why no speedup can be told of what was drafted, in words; "" where plain passes suffice."""
         if not self._timed.is_enough:
             n = self._timed.n_plain
-            return "plain passes in too few places" if n >= FEWEST else f"too few plain passes ({n} of {FEWEST})"
+            return "plain passes in too few places" if n >= FEWEST else f"too few plain passes, {n} of {FEWEST}"
         found = self.comparison
         return "the answer has too few passes" if found is None else found.why_not
 

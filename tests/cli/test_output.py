@@ -64,7 +64,7 @@ def test_the_verdict_stands_below_the_numbers() -> None:
     told = run("--stats", FAKE_VERDICT="parked: a draft token costs 0.40 of a target pass and 31 % is accepted")
     numbers, verdict = told.stderr.decode().splitlines()
     assert "tok/s" in numbers
-    assert verdict.endswith("; parked: a draft token costs 0.40 of a target pass and 31 % is accepted.")
+    assert verdict == "Parked: a draft token costs 0.40 of a target pass and 31 % is accepted."
 
 
 def test_the_speedup_of_a_verdict_is_the_measured_one() -> None:
@@ -83,7 +83,7 @@ def test_color_always() -> None:
 
 
 def test_no_speedup_is_said_not_invented() -> None:
-    assert "no speedup: too few plain passes (0 of 8)" in run("--stats").stderr.decode()
+    assert "no speedup: too few plain passes, 0 of 8" in run("--stats").stderr.decode()
 
 
 def test_marks() -> None:
