@@ -24,9 +24,11 @@ class Spread:
         self._places = int(not is_known)
         self._n = 0  # passes
         self._since = 0  # passes after the last measurement
-        self._settling = 0  # passes after a place that its change of width makes slower
+        self._settling = 0  # passes after a place that its change of width makes slower, on a GPU
+        self._elapsed = 0.0  # seconds
         self._seconds = [0.0, 0.0]  # of drafting, and of measuring
         self._tokens = [0, 0]
+        self._has_read = False  # whether a pass drafted: in the first the draft model reads the prompt
 
     def is_due(self) -> bool:
         """Whether the next pass is plain."""
@@ -38,11 +40,14 @@ class Spread:
     def observe(self, step: Step, seconds: float) -> None:
         """Count a pass."""
         is_measuring = self._left > 0 or self._settling > 0
-        self._seconds[is_measuring] += seconds
-        self._tokens[is_measuring] += len(step.tokens)
+        self._elapsed += seconds
+        if self._has_read or not step.drafter:
+            self._seconds[is_measuring] += seconds
+            self._tokens[is_measuring] += len(step.tokens)
+        self._has_read |= bool(step.drafter)
         self._n += 1
         self._since = 0 if step.plan.is_probe else self._since + 1
-        self._settling = self._settles if self._left == 1 else max(self._settling - 1, 0)
+        self._settling = self._settles if self._left == 1 and self._settles > 1 else max(self._settling - 1, 0)
         self._left = max(self._left - 1, 0)
 
     def _can_pay(self) -> bool:
@@ -50,7 +55,7 @@ class Spread:
         if not self._tokens[0] or not self._places:
             return True
         lost = self._seconds[1] - self._tokens[1] * self._seconds[0] / self._tokens[0]
-        return lost * (self._places + 1) / self._places <= MEASURING * sum(self._seconds)
+        return lost * (self._places + 1) / self._places <= MEASURING * self._elapsed
 
 
 class Seldom:
