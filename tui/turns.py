@@ -80,6 +80,8 @@ class Turns:
             await self._view.renew()
         else:
             await self._view.show(asked, answer)
+        for line in self.state.take_remarks():
+            await self._view.tell(line)
 
     def _queue(self, text: str) -> None:
         """Let a text wait for the end of the answer, if none does; an edit stays in the composer."""

@@ -222,11 +222,11 @@ class LineChat:
 
     def _events(self, request: Request, live: Live, stop: Stop) -> Iterator[Event]:
         self._tell_start(live)
-        for event in self._loader.answer(self.state.to_load(), request, lambda: stop.is_asked):
+        settings = self.state.to_load()
+        yield from (Warned("no-effect", line) for line in self.state.take_remarks())
+        for event in self._loader.answer(settings, request, lambda: stop.is_asked):
             if isinstance(event, Loaded):
                 self.state.has_loaded(event)
-                if self.state.left_out:
-                    yield Warned("draft", self.state.left_out)
             yield event
 
     def _tell_start(self, live: Live) -> None:

@@ -55,11 +55,10 @@ from localspec.conversations.store import Store
 from localspec.engine.events import Event, Started, Warned
 from localspec.errors import UsageError
 from localspec.models.store import introduction
-from localspec.settings.declaration import declaration
-from localspec.settings.request import LoadSettings, Request, Sampling
+from localspec.settings.request import LoadSettings, Request
 from localspec.ui.inputs import Inputs, read_parts
 from localspec.ui.result import result
-from localspec.ui.settings import used_pair, without_effect
+from localspec.ui.settings import effect_remarks, used_pair
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 
@@ -190,11 +189,7 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
 
 def _used(settings: LoadSettings, request: Request) -> tuple[LoadSettings, list[Warned]]:
     """Return the settings without a draft that nothing will use, and a line for each option without effect."""
-    told = [
-        Warned("no-effect", f"{declaration(Sampling, name).flag} has no effect: {why}")
-        for name, why in without_effect(request).items()
-        if is_typed(name)
-    ]
+    told = [Warned("no-effect", line) for line in effect_remarks(request, is_typed)]
     used, why = used_pair(settings, request)
     return used, [*told, *([Warned("draft", why)] if why else [])]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from localspec.errors import UsageError
-from localspec.settings.declaration import Declaration, declared
+from localspec.settings.declaration import Declaration, declaration, declared
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.speculation import axis_names
 
@@ -57,6 +58,15 @@ def without_effect(request: Request) -> dict[str, str]:
     elif chosen.xtc_threshold > 0.5:
         found.setdefault("xtc_probability", "--xtc-threshold above 0.5 switches XTC off")
     return {name: why for name, why in found.items() if getattr(chosen, name) != getattr(usual, name)}
+
+
+def effect_remarks(request: Request, is_told: Callable[[str], bool]) -> list[str]:
+    """Return a line for each sampling setting that changes nothing, of those whose field `is_told`."""
+    return [
+        f"{declaration(Sampling, name).flag} has no effect: {why}"
+        for name, why in without_effect(request).items()
+        if is_told(name)
+    ]
 
 
 def used_pair(settings: LoadSettings, request: Request) -> tuple[LoadSettings, str]:

@@ -271,6 +271,15 @@ def test_a_draft_that_nothing_uses_is_not_loaded(talk: Talk) -> None:
     assert [each.draft for each in talk.worker.loads] == [None, "/d.gguf"]
 
 
+def test_a_setting_without_effect_is_told_once(talk: Talk) -> None:
+    talk.say("/temp 0", "/set top-k 5", "one")
+    assert talk.errors.count("--top-k has no effect: --temp 0 takes the likeliest token") == 1
+    talk.say("/temp 0.5", "/set top-k 6", "/seed 3")
+    assert "no effect" not in talk.errors
+    talk.say("/temp 0", "two")
+    assert talk.errors.count("--top-k has no effect") == 1
+
+
 def test_the_first_token_is_counted_from_enter(talk: Talk) -> None:
     talk.worker.load_pause = 0.05
     talk.say("one")
