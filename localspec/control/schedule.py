@@ -32,7 +32,7 @@ class Spread:
 
     def is_due(self) -> bool:
         """Whether the next pass is plain."""
-        if self._left == 0 and self._since >= max(SPREAD, self._n // SPREAD) and self._can_pay():
+        if self._left == 0 and self._since >= max(SPREAD, self._n // 4) and self._can_pay():
             self._left = self._length
             self._places += 1
         return self._left > 0
