@@ -103,8 +103,9 @@ class _Figures:
             "ended": ended,
         }
         shorter = {"a pass": "", "compared": self.compared, "accepted": f"accepted {share}" if share else ""}
-        shorter_still = {"first": "", "accepted": "", "tokens": "", "compared": ""}
-        for name, text in (*shorter.items(), *shorter_still.items()):
+        brief = self.compared.partition(":")[0]  # without the reason
+        shorter_still = (("first", ""), ("compared", brief), ("accepted", ""), ("tokens", ""), ("compared", ""))
+        for name, text in (*shorter.items(), *shorter_still):
             if width is None or len(_joined(parts)) <= width:
                 break
             parts[name] = text
