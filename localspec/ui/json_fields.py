@@ -45,6 +45,7 @@ class Timings(TypedDict):
     draft_n: Annotated[int, "draft tokens that were tested"]
     draft_n_accepted: Annotated[int, "of them, those that were kept"]
     ttft_ms: Annotated[float | None, "from the request to the first token"]
+    first_token_ms: Annotated[float | None, "from Enter, or the start of the command, to the first token"]
     wall_ms: Annotated[float | None, "from the request to the end of the answer"]
     load_ms: Annotated[float | None, "loading the models"]
 
@@ -71,11 +72,13 @@ class Plain(TypedDict):
 class Spec(TypedDict):
     """What drafting did. The figures are defined in [Figures](figures.md)."""
 
+    asked: Annotated[str, "the method that was asked for; params.method is the one that drafted"]
     k: Annotated[int | None, "nodes that a draft may have"]
     reproducible: Annotated[bool, "whether --reproducible held"]
     widths: Annotated[list[int] | None, "rows that a pass may have with --reproducible"]
     passes: Annotated[int, "passes, the prompt's own included"]
     drafting_passes: Annotated[int, "of them, those with a draft"]
+    drafters: Annotated[dict[str, dict[str, int]], "tokens drafted and accepted, by what drafted them"]
     drafted: Annotated[int, "draft tokens that were tested"]
     accepted: Annotated[int, "of them, those that were kept"]
     emitted: Annotated[int, "tokens of the answer: accepted + passes - cut"]
@@ -93,7 +96,7 @@ class Spec(TypedDict):
     baseline: Annotated[Plain | None, "plain decoding; null with fewer than two plain passes"]
     verdict: Annotated[str | None, "one sentence for people"]
     speedup: Annotated[float | None, "times as fast as plain decoding; null where that is not decided"]
-    speedup_ci95: Annotated[list[float] | None, "its 95 % interval, low and high"]
+    speedup_ci95: Annotated[list[float] | None, "its 95 % interval, low and high; null where the machine changed its pace"]
 
 
 class Memory(TypedDict):

@@ -38,7 +38,7 @@ def result(stats: Stats, settings: LoadSettings, request: Request, session: str 
         },
         "params": params(settings, request, stats),
         "timings": timings(stats),
-        "spec": _spec(stats),
+        "spec": _spec(stats, request),
         "memory": {
             "peak_bytes": (stats.finished.peak_memory or None) if stats.finished else None,
             "kv_bytes": sum(m.kv_bytes for m in (loaded.target, loaded.draft) if m) if loaded else None,
@@ -99,19 +99,22 @@ def timings(stats: Stats) -> Timings:
         "draft_n": stats.drafted,
         "draft_n_accepted": stats.accepted,
         "ttft_ms": ttft_ms(stats),
+        "first_token_ms": stats.first_token_ms,
         "wall_ms": (stats.finished.wall_ms or None) if stats.finished else None,
         "load_ms": stats.loaded.load_ms if stats.loaded else None,
     }
 
 
-def _spec(stats: Stats) -> Spec:
+def _spec(stats: Stats, request: Request) -> Spec:
     baseline, compared = stats.baseline, stats.comparison
     return {
+        "asked": request.speculation.method,
         "k": stats.started.k if stats.started else None,
         "reproducible": bool(stats.started and stats.started.widths),
         "widths": list(stats.started.widths) or None if stats.started else None,
         "passes": stats.passes,
         "drafting_passes": stats.drafting_passes,
+        "drafters": {name: {"drafted": n, "accepted": kept} for name, (n, kept) in stats.drafters.items()},
         "drafted": stats.drafted,
         "accepted": stats.accepted,
         "emitted": stats.emitted,
@@ -134,7 +137,7 @@ def _spec(stats: Stats) -> Spec:
         "baseline": None if baseline is None else _plain(baseline),
         "verdict": verdict(stats) or None,
         "speedup": stats.speedup,
-        "speedup_ci95": compared and [compared.low, compared.high],
+        "speedup_ci95": [compared.low, compared.high] if compared and not compared.why_not else None,
     }
 
 
