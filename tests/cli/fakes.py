@@ -153,8 +153,8 @@ def from_environment() -> FakeWorker:
     """FAKE_PASSES (a JSON list), FAKE_PAUSE, FAKE_LOAD_PAUSE (seconds), FAKE_DIES (at a pass), FAKE_DEAF.
 
     FAKE_REASON is why the answer ends. FAKE_PASSES may be @ and a file's name. FAKE_LOADS is a file that is made when a
-    load begins, and FAKE_CANCELS one that is made when a stop is asked for. With FAKE_PLAIN two of eight passes are plain
-    ones of 10 ms.
+    load begins, and FAKE_CANCELS one that is made when a stop is asked for. With FAKE_PLAIN two of eight passes are
+    plain ones of 10 ms.
     """
     worker = FakeWorker()
     if "FAKE_PASSES" in os.environ:
