@@ -34,6 +34,7 @@ ROOMS = (
     "ui",
     "chat",
     "bench",
+    "server",
     "tui",
     "cli",
     "__main__",
@@ -56,6 +57,7 @@ FORBIDDEN = {
     "methods": "engine.loop engine.context",
     "ui": "backends session engine.loop",
     "tui": "backends session engine.loop",
+    "server": "backends session engine.loop",
     "cli": "backends session engine.loop",
 }
 # Third-party packages and the only places that may import them.
@@ -68,6 +70,10 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "huggingface_hub": ("localspec.models.hub",),
     "filelock": ("localspec.models.hub",),
     "tomlkit": ("localspec.models.user_catalog", "localspec.settings.config_file"),
+    "starlette": ("localspec.server",),
+    "uvicorn": ("localspec.server.listening",),
+    "h11": ("localspec.server.listening",),
+    "msgspec": ("localspec.server",),
     "sqlite3": ("localspec.conversations",),
     "platformdirs": ("localspec.cli", "localspec.models", "localspec.settings.folders"),
     "numpy": ("localspec",),
@@ -182,9 +188,9 @@ def test_development_tools_stay_outside() -> None:
 
 
 def test_the_network_is_for_downloads_only() -> None:
-    """Nothing but fetching models and devices of other machines may talk to one."""
+    """Nothing but fetching models, devices of other machines and the server may talk to one."""
     for module in SOURCES:
-        if not is_in(module, ("localspec.models.hub", "localspec.backends.rpc")):
+        if not is_in(module, ("localspec.models.hub", "localspec.backends.rpc", "localspec.server.listening")):
             assert not [name for name in imports(module) if name.partition(".")[0] in NETWORK], module
 
 

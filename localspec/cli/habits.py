@@ -26,7 +26,7 @@ _COMMAND_LINE = re.compile(r"(?:[A-Z_]+=\S+ )?(?:localspec|llama-server) ")
 COMMANDS: dict[str, tuple[str, str]] = {
     name: (message, hint)
     for names, message, hint in (
-        ("serve server start", "there is no server here", "llama-server -m FILE.gguf, of llama.cpp"),
+        ("server start", "the server is a command of its own", "localspec serve PAIR"),
         ("create cp copy", "localspec makes no models", "localspec pairs add NAME TARGET.gguf+DRAFT.gguf"),
         ("push signin signout login logout keys", "there is no account here", "HF_TOKEN=TOKEN localspec pull NAME"),
         ("templates roles presets preset role", "presets are kept by config", "localspec config preset list"),
@@ -88,7 +88,7 @@ _OPTIONS: tuple[tuple[str, str, str], ...] = (
      " --dynatemp-exp --top-nsigma --top-n-sigma --adaptive-target --adaptive-decay",
      "this sampler is not here", "the options below Sampling in --help"),
     ("--host --port --api-key -np --parallel -cb --cont-batching --slots --metrics --embedding --reranking",
-     "there is no server here", "llama-server -m FILE.gguf, of llama.cpp"),
+     "the server is a command of its own", "localspec serve PAIR"),
     ("--keepalive", BACKGROUND, "leave it out"),
     ("--hidethinking -R --hide-reasoning", "-q leaves out the reasoning", "-q"),
     ("--no-stream", "--json prints the answer at its end", "--json"),

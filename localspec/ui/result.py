@@ -33,7 +33,7 @@ def result(stats: Stats, settings: LoadSettings, request: Request, session: str 
             "draft": dataclasses.asdict(loaded.draft) if loaded and loaded.draft else None,
         },
         "params": params(settings, request, stats),
-        "timings": _timings(stats),
+        "timings": timings(stats),
         "spec": _spec(stats),
         "memory": {
             "peak_bytes": (stats.finished.peak_memory or None) if stats.finished else None,
@@ -70,7 +70,8 @@ def params(settings: LoadSettings, request: Request, stats: Stats | None = None)
     return chosen
 
 
-def _timings(stats: Stats) -> dict[str, Any]:
+def timings(stats: Stats) -> dict[str, Any]:
+    """Return the counts and times of prompt and answer; None for what did not come so far."""
     prefilled = stats.prefilled
     prompt_ms = prefilled.ms if prefilled else None
     fresh = prefilled.prompt_n - prefilled.cache_n if prefilled else 0

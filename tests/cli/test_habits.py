@@ -233,7 +233,7 @@ def test_one_option_is_told_as_each_command_has_it(words: list[str], advice: str
         (["ps"], 0, "nothing runs in the background"),
         (["stop", "storyteller"], 0, "nothing runs in the background"),
         (["list"], 0, "models"),
-        (["serve"], 2, "no server"),
+        (["server"], 2, "localspec serve PAIR"),
         (["create", "x"], 2, "localspec pairs add"),
         (["push"], 2, "HF_TOKEN"),
         (["remove", "x"], 2, "localspec rm"),

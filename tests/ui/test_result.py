@@ -14,6 +14,6 @@ def test_the_speed_of_a_prompt_counts_what_was_read(cached: int, speed: float) -
     """Tokens from the cache took no time."""
     stats = Stats()
     stats.observe(events.Prefilled(prompt_n=1000, cache_n=cached, ms=2000.0))
-    timings = result._timings(stats)
+    timings = result.timings(stats)
     assert timings["prompt_per_second"] == speed
     assert (timings["prompt_n"], timings["cache_n"], timings["prompt_ms"]) == (1000, cached, 2000.0)

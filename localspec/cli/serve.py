@@ -1,0 +1,241 @@
+"""`localspec serve`: a pair behind the HTTP APIs of OpenAI, until Ctrl-C."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localspec.chat.pair_loader import PairLoader
+from localspec.cli.answer import loader
+from localspec.cli.complete import pair_names
+from localspec.cli.console import Console, write_out
+from localspec.cli.fetch import present_settings
+from localspec.cli.live import Live
+from localspec.cli.options import (
+    ReportOptions,
+    declared_options,
+    model_options,
+    picked,
+    preset_option,
+    report_options,
+    sampling_options,
+    speculation_options,
+)
+from localspec.cli.output import write_json
+from localspec.cli.params import Command, option, stacked
+from localspec.cli.settings import PairOptions, open_worker, promised_settings, request_settings
+from localspec.cli.signals import Stop, leave_at_once, stopping
+from localspec.engine.events import Loaded, Warned
+from localspec.errors import LocalspecError, UsageError
+from localspec.sanitize import one_line
+from localspec.settings.request import ANSWER, LoadSettings, Request
+from localspec.ui.doing import Doing
+from localspec.ui.inputs import text_or_file
+from localspec.ui.stats import Stats
+from localspec.ui.summary import stats_line
+from localspec.worker.client import Worker
+
+if TYPE_CHECKING:
+    from localspec.server.guard import Rules
+    from localspec.server.listening import Door
+
+SERVER = "Server"
+NEEDED = ("starlette", "uvicorn", "msgspec")
+LONGEST_KEY = 4096  # bytes
+
+
+@dataclass(frozen=True)
+class ServeOptions(ReportOptions):
+    """Values of the options that are no settings."""
+
+    host: str
+    port: int
+    alias: tuple[str, ...]
+    api_key: str | None
+    api_key_file: str | None
+    cors: tuple[str, ...]
+    queue: int
+    as_json: bool
+
+
+@click.command(cls=Command)
+@click.argument("pair", required=False, shell_complete=pair_names)
+@option("--host", is_own=True, default="127.0.0.1", metavar="ADDRESS", section=SERVER,
+        help="Where to listen; another machine's way in needs a key.  [default: 127.0.0.1]")  # fmt: skip
+@option("--port", is_own=True, type=click.IntRange(0, 65535), default=8080, metavar="N", section=SERVER,
+        help="0: any that is free.  [default: 8080]")  # fmt: skip
+@option("--api-key", is_own=True, metavar="KEY", section=SERVER, help="Ask every client for this key.")
+@option("--api-key-file", is_own=True, metavar="FILE", section=SERVER, help="A file whose first line is the key.")
+@option("--cors", is_own=True, multiple=True, metavar="ORIGIN", section=SERVER,
+        help="Let pages of this origin ask, such as http://localhost:3000.")  # fmt: skip
+@option("--alias", is_own=True, multiple=True, metavar="NAME", section=SERVER,
+        help="A further name of the model, for clients that name another.")  # fmt: skip
+@option("--queue", is_own=True, type=click.IntRange(0, 10_000), default=16, metavar="N", section=SERVER,
+        help="Requests that may wait; more are refused.  [default: 16]")  # fmt: skip
+@preset_option
+@model_options
+@stacked(declared_options(Request, ANSWER))
+@speculation_options
+@sampling_options
+@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object once it serves.")
+@report_options
+@click.pass_obj
+def serve(console: Console, /, pair: str | None, **values: Any) -> int:
+    """Serve PAIR to editors, scripts and other programs, through OpenAI's API, until Ctrl-C.
+
+    The options below are the defaults of every request. A request may change those of sampling and speculation.
+
+    One answer is made at a time, and the others wait. Ctrl-C lets the answer at hand end; a second one leaves at once.
+
+    Only programs of this machine are answered, and no web pages. --api-key opens the way for other machines, and --cors
+    for pages.
+    """
+    options = picked(ServeOptions, values)
+    options.apply(console)
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise UsageError(f"serving needs the package {missing[0]}", hint="pip install 'localspec[serve]'")
+    from localspec.server.listening import listener  # late: it brings the packages
+
+    rules = _rules(options)
+    promised = promised_settings(PairOptions.of(values, pair))
+    request = request_settings(values, promised.settings)
+    with listener(options.host, options.port) as door:
+        _require_key(door, rules)
+        settings = present_settings(promised, console)
+        with open_worker(options.log_file) as worker:
+            return _Serving(console, options, rules, settings, request, worker, door).run()
+
+
+def _rules(options: ServeOptions) -> Rules:
+    """Return who may ask; raises UsageError."""
+    from localspec.server.guard import Rules
+
+    if options.api_key is not None and options.api_key_file is not None:
+        raise UsageError("--api-key and --api-key-file exclude each other", hint="leave one of them out")
+    key = options.api_key
+    if options.api_key_file is not None:
+        read = text_or_file("--api-key-file", f"@{options.api_key_file}", LONGEST_KEY) or ""
+        key = (read.splitlines() or [""])[0].strip()
+    if key is not None and not (key and key.isascii() and key.isprintable()):
+        raise UsageError("the API key is empty, or not plain ASCII", hint="--api-key KEY")
+    if "*" in options.cors and key is None:
+        raise UsageError("--cors '*' lets every page ask, and needs a key", hint="--api-key KEY, or --cors ORIGIN")
+    wrong = next((each for each in options.cors if each != "*" and ("://" not in each or each.count("/") != 2)), None)
+    if wrong is not None:
+        raise UsageError(f"--cors {wrong!r} is no origin", hint="--cors http://localhost:3000")
+    return Rules(key, options.host, frozenset(options.cors))
+
+
+def _require_key(door: Door, rules: Rules) -> None:
+    """Raise UsageError where other machines could ask without a key."""
+    from localspec.server.listening import is_loopback
+
+    if rules.key is None and not is_loopback(door):
+        told = f"--host {rules.host} lets other machines in, and needs a key"
+        raise UsageError(told, hint="--api-key KEY, or --host 127.0.0.1")
+
+
+@dataclass(frozen=True)
+class _Serving:
+    """The pair, the door, and who may come in."""
+
+    console: Console
+    options: ServeOptions
+    rules: Rules
+    settings: LoadSettings
+    request: Request
+    worker: Worker
+    door: Door
+
+    def run(self) -> int:
+        """Load, then serve until a signal; return the exit code."""
+        from localspec.server.engine import Engine
+        from localspec.server.listening import PATIENCE, HttpServer
+
+        live = Live(self.console)
+        servers: list[HttpServer] = []
+
+        def leave() -> None:
+            self.worker.cancel() if not servers else setattr(servers[0], "should_exit", True)
+
+        with stopping(leave, leave_at_once(live.erase)) as stop:
+            pairs = loader(self.worker)
+            loaded = self._load(pairs, live, stop)
+            if loaded is None or stop.is_asked:
+                return stop.exit_code
+            engine = Engine(
+                self.worker,
+                pairs,
+                self.settings,
+                most_waiting=self.options.queue,
+                on_end=self._tell_answer,
+                on_warning=lambda warned: self.console.warn(warned.message),
+            )
+            try:
+                servers.append(HttpServer(self._app(engine, loaded), engine))
+                self._tell(loaded)
+                if not stop.is_asked:  # a signal on the way here
+                    servers[0].run([self.door])
+            finally:
+                engine.end(PATIENCE)
+        return stop.exit_code
+
+    def _load(self, pairs: PairLoader, live: Live, stop: Stop) -> Loaded | None:
+        """Load the pair, and tell what there is to doubt; None if that was stopped."""
+        live.status("starting the engine")
+        loaded, doing = None, Doing()
+        try:
+            for event in pairs.ready(self.settings, lambda: stop.is_asked):
+                if isinstance(event, Loaded):
+                    loaded = event
+                if isinstance(event, Warned):
+                    live.erase()
+                    self.console.warn(event.message)
+                if doing.observe(time.monotonic(), event) and doing.words and live.is_due:
+                    live.status(doing.words)
+        finally:
+            live.erase()
+        return loaded
+
+    def _app(self, engine: Any, loaded: Loaded) -> Any:
+        """Return the application, guarded."""
+        from localspec.server.app import Server
+        from localspec.server.fields import Served
+        from localspec.server.guard import Guard
+
+        files = (Path(self.settings.target).stem, *self.options.alias)
+        name = self.settings.name or files[0]
+        aliases = tuple(dict.fromkeys(each for each in files if each != name))
+        served = Served(name, aliases, int(time.time()), loaded.n_ctx, self.request)
+        draft = loaded.draft and {"arch": loaded.draft.arch, "n_params": loaded.draft.n_params}
+        facts = asdict(loaded.target)
+        meta = {name: facts[name] for name in ("arch", "quant", "n_vocab", "n_params", "bytes")}
+        server = Server(engine, served, {"n_ctx": loaded.n_ctx, **meta, "draft": draft})
+        return Guard(server.app(), self.rules, self._tell_bug)
+
+    def _tell(self, loaded: Loaded) -> None:
+        """Say where it serves."""
+        from localspec.server.listening import address_of
+
+        base = f"http://{address_of(self.door)}"
+        if self.options.as_json:
+            needs_key = self.rules.key is not None
+            write_json({"url": base, "model": loaded.name, "n_ctx": loaded.n_ctx, "needs_key": needs_key})
+            self.console.on_error = None  # the one object is this
+        else:
+            write_out(f"serving {one_line(loaded.name)} at {base}/v1; Ctrl-C ends it\n")
+
+    def _tell_answer(self, stats: Stats) -> None:
+        """Write a line about each answer that came to its end."""
+        if not self.console.quiet and stats.finished is not None and stats.passes:
+            self.console.note(stats_line(stats), "dim")
+
+    def _tell_bug(self, error: Exception) -> None:
+        told = error.message if isinstance(error, LocalspecError) else f"{type(error).__name__}: {error}"
+        self.console.warn(f"a request failed: {told}")

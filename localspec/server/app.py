@@ -1,0 +1,131 @@
+"""The routes, each a few lines: a body is read within its limit, and read by the module of its API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from localspec.server import openai
+from localspec.server.answering import Answer
+from localspec.server.engine import Engine
+from localspec.server.fields import Served
+from localspec.server.guard import respond_refusal
+from localspec.server.openai import Asked
+from localspec.server.refusal import Refusal, Wire
+from localspec.server.reply import encoded
+
+LONGEST_BODY = 4 * 2**20  # bytes
+SLOWEST_BODY = 30.0  # seconds
+Reader = Callable[[object, Served], Asked]
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What the routes ask. `meta` are the facts of the model."""
+
+    engine: Engine
+    served: Served
+    meta: Wire
+
+    def routes(self) -> Sequence[Route]:
+        """Return every path."""
+        get = {
+            "/health": self._health,
+            "/v1/health": self._health,
+            "/v1/models": lambda: openai.models(self.served, self.meta),
+        }
+        post: dict[str, Reader] = {
+            "/v1/chat/completions": openai.chat,
+            "/chat/completions": openai.chat,
+            "/v1/completions": openai.completion,
+        }
+        return [
+            *(Route(path, self._told(tell), methods=["GET"]) for path, tell in get.items()),
+            *(Route(path, self._answered(read), methods=["POST"]) for path, read in post.items()),
+            Route("/v1/models/{name:path}", self._model, methods=["GET"]),
+        ]
+
+    def app(self) -> Starlette:
+        """Return the application."""
+        handlers = {Refusal: _refusal, HTTPException: _unknown, ClientDisconnect: _gone}
+        return Starlette(routes=self.routes(), exception_handlers=handlers)  # type: ignore[arg-type]
+
+    def _health(self) -> Wire:
+        return {"status": "ok", "is_busy": self.engine.is_busy, "waiting": self.engine.n_waiting}
+
+    def _told(self, tell: Callable[[], Wire]) -> Handler:
+        async def handle(_request: Request) -> Response:
+            return _json(tell())
+
+        return handle
+
+    def _answered(self, read: Reader) -> Handler:
+        async def handle(request: Request) -> Response:
+            answer: Response = Answer(self.engine, read(await body_of(request), self.served))  # type: ignore[assignment]
+            return answer
+
+        return handle
+
+    async def _model(self, request: Request) -> Response:
+        self.served.require(request.path_params["name"])
+        return _json(openai.model(self.served, self.meta))
+
+
+def _json(wire: Wire) -> Response:
+    return Response(encoded(wire), media_type="application/json")
+
+
+async def body_of(request: Request) -> object:
+    """Return the JSON of a body; raises Refusal for one that is too long, too slow or no JSON."""
+    too_long = Refusal(413, f"the body is longer than {LONGEST_BODY} bytes", code="body_too_long")
+    told = request.headers.get("content-length", "")
+    if told.isdigit() and int(told[:18]) > LONGEST_BODY:
+        raise too_long
+    raw = bytearray()
+    try:
+        async with asyncio.timeout(SLOWEST_BODY):
+            async for chunk in request.stream():
+                raw += chunk
+                if len(raw) > LONGEST_BODY:
+                    raise too_long
+    except TimeoutError:
+        raise Refusal(408, f"the body did not come within {SLOWEST_BODY:g} s") from None
+    try:
+        return msgspec.json.decode(bytes(raw))
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise Refusal(400, f"the body is no JSON: {str(error)[:200]}") from None
+
+
+class _Refused(Response):
+    """A refusal in the form of the API that was asked."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(status_code=refusal.status)
+        self._refusal = refusal
+
+    async def __call__(self, scope, receive, send) -> None:  # type: ignore[no-untyped-def]
+        await respond_refusal(send, scope["path"], self._refusal)
+
+
+async def _refusal(_request: Request, refusal: Refusal) -> Response:
+    return _Refused(refusal)
+
+
+async def _unknown(request: Request, error: HTTPException) -> Response:
+    """Answer a path or a method that is not here."""
+    path = request.url.path[:80]
+    told = f"there is no {path}" if error.status_code == 404 else f"{path} takes no {request.method[:20]}"
+    return _Refused(Refusal(error.status_code, told, headers=error.headers or {}))
+
+
+async def _gone(_request: Request, _error: ClientDisconnect) -> Response:
+    return Response(status_code=400)  # nobody reads it

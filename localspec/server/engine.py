@@ -1,0 +1,193 @@
+"""The engine of a server: one pair, one answer at a time, the others in a queue in the order in which they came.
+
+A thread reads the worker, and tells each job's events to the loop that waits for them. A client that leaves takes its
+place in the queue along, or stops the answer within a pass. An engine that dies costs the answer that it was writing;
+it is loaded again for the next one, and no client can stop that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+
+from localspec.chat.pair_loader import ChatWorker, PairLoader
+from localspec.engine.events import Event, Finished, Warned
+from localspec.errors import InternalError, LocalspecError
+from localspec.server.refusal import Refusal, refused
+from localspec.settings.request import LoadSettings, Request
+from localspec.ui.stats import Stats
+
+LONGEST_WAIT = 60  # seconds that a client is told to wait, at most
+LEAVING = "the server is shutting down"
+
+
+class ClientGoneError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Job:
+    """One request on its way. `stats` are of the events that the engine has told so far."""
+
+    def __init__(self, request: Request, loop: asyncio.AbstractEventLoop) -> None:
+        self.request = request
+        self.stats = Stats()
+        self.is_stopped = False
+        self._loop = loop
+        self._news: asyncio.Queue[Event | Exception] = asyncio.Queue()
+
+    def tell(self, news: Event | Exception) -> None:
+        """Hand on an event, or why there are no more. For any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads
+            self._loop.call_soon_threadsafe(self._news.put_nowait, news)
+
+    async def events(self, patience: float) -> AsyncIterator[Event | None]:
+        """Yield the events up to Finished, and None wherever nothing came for `patience` seconds.
+
+        Raises Refusal where the answer ends without being complete, ClientGoneError if its client has left.
+        """
+        while True:
+            try:
+                news = await asyncio.wait_for(self._news.get(), patience)
+            except TimeoutError:
+                yield None
+                continue
+            if isinstance(news, Exception):
+                raise news
+            if isinstance(news, Finished) and news.reason == "interrupted":
+                raise Refusal(503, LEAVING)
+            yield news
+            if isinstance(news, Finished):
+                return
+
+
+class Engine:
+    """Answers jobs. `most_waiting` may wait besides the one that is answered; `on_end` is told of each that ended.
+
+    Invariant: only the thread asks the worker for something, and only jobs that are generating are cancelled.
+    """
+
+    def __init__(
+        self,
+        worker: ChatWorker,
+        loader: PairLoader,
+        settings: LoadSettings,
+        *,
+        most_waiting: int,
+        on_end: Callable[[Stats], None] = lambda stats: None,
+        on_warning: Callable[[Warned], None] = lambda warned: None,
+    ) -> None:
+        self._worker = worker
+        self._loader = loader
+        self._settings = settings
+        self._most_waiting = most_waiting
+        self._on_end = on_end
+        self._on_warning = on_warning
+        self._changed = threading.Condition()  # guards all below
+        self._waiting: deque[Job] = deque()
+        self._current: Job | None = None
+        self._generating: Job | None = None
+        self._is_closed = False
+        self._is_aborted = False
+        self._seconds = 1.0  # that an answer took lately
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def n_waiting(self) -> int:
+        """Return how many jobs wait for their turn."""
+        return len(self._waiting)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an answer is being made."""
+        return self._current is not None
+
+    def submit(self, request: Request) -> Job:
+        """Put a request into the queue; raises Refusal where that is full or closed. For coroutines."""
+        job = Job(request, asyncio.get_running_loop())
+        with self._changed:
+            if self._is_closed:
+                raise Refusal(503, LEAVING)
+            if len(self._waiting) + (self._current is not None) > self._most_waiting:
+                told = f"{len(self._waiting)} requests are waiting already; localspec serve --queue N takes more"
+                seconds = min(LONGEST_WAIT, max(1, round(self._seconds)))
+                raise Refusal(429, told, code="queue_full", headers={"Retry-After": str(seconds)})
+            self._waiting.append(job)
+            self._changed.notify()
+        return job
+
+    def stop(self, job: Job) -> None:
+        """Take a job out of the queue, or stop its answer; harmless for one that has ended."""
+        with self._changed:
+            job.is_stopped = True
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(job)
+            if self._generating is job:
+                self._worker.cancel()
+
+    def close(self) -> None:
+        """Take no more jobs, and refuse those that wait; the answer that is being made goes on."""
+        with self._changed:
+            self._is_closed = True
+            waiting = list(self._waiting)
+            self._waiting.clear()
+            self._changed.notify()
+        for job in waiting:
+            job.tell(Refusal(503, LEAVING))
+
+    def end(self, patience: float) -> None:
+        """Close, stop the answer that is being made, and wait until the thread is done, `patience` seconds at most."""
+        self.close()
+        with self._changed:
+            self._is_aborted = True
+            self._worker.cancel()
+        self._thread.join(patience)
+
+    def _next(self) -> Job | None:
+        """Return the next job when there is one, None once the queue is closed."""
+        with self._changed:
+            self._current = self._generating = None
+            self._changed.wait_for(lambda: self._waiting or self._is_closed)
+            if self._is_closed:
+                return None
+            self._current = self._waiting.popleft()
+            return self._current
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            began = time.monotonic()
+            try:
+                for event in self._answer(job):
+                    job.stats.observe(event)
+                    if isinstance(event, Warned):
+                        self._on_warning(event)
+                    job.tell(event)
+            except Refusal as refusal:
+                job.tell(refusal)
+            except LocalspecError as error:
+                self._on_warning(Warned("engine", error.message))
+                job.tell(refused(error))
+            except Exception as error:  # the thread is to serve the next one
+                bug = InternalError(f"unexpected {type(error).__name__}: {error}", hint="report this")
+                self._on_warning(Warned("bug", bug.message))
+                job.tell(refused(bug))
+            self._seconds = 0.7 * self._seconds + 0.3 * (time.monotonic() - began)
+            self._on_end(job.stats)
+
+    def _answer(self, job: Job) -> Iterator[Event]:
+        """Load the pair if it is not loaded, and answer; the last event is Finished."""
+        try:
+            yield from self._loader.ready(self._settings, lambda: self._is_aborted)
+        except LocalspecError as error:
+            self._on_warning(Warned("engine", error.message))
+            raise refused(error, is_ours=True) from error
+        with self._changed:
+            if job.is_stopped or self._is_aborted:
+                return
+            self._generating = job
+            events = self._worker.generate(job.request)  # a cancel from here on means this request
+        yield from events

@@ -1,0 +1,211 @@
+"""Reads the JSON object of a request, field by field.
+
+Invariant: no field is passed over. One that nobody took, and that is not known to change nothing, is refused by name.
+A null counts as absent, as in every API here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import msgspec
+
+from localspec.errors import UsageError
+from localspec.server.refusal import Refusal
+from localspec.settings.declaration import Declaration, declared
+from localspec.settings.request import Message, Request, Sampling, Speculation
+
+T = TypeVar("T")
+TYPES: dict[str, type[Any]] = {"integer": int, "number": float, "switch": bool, "text": str}
+MOST_STOPS, LONGEST_STOP = 16, 256
+MOST_MESSAGES = 10_000
+# Settings of sampling by the names that llama-server gives them; OpenAI's are among them.
+SAMPLED = {
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "typical_p": "typical_p",
+    "repeat_penalty": "repeat_penalty",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "repeat_last_n": "penalty_last_n",
+    "xtc_probability": "xtc_probability",
+    "xtc_threshold": "xtc_threshold",
+    "dry_multiplier": "dry_multiplier",
+    "dry_base": "dry_base",
+    "dry_allowed_length": "dry_allowed_length",
+    "dry_penalty_last_n": "dry_penalty_last_n",
+}
+_HOLDERS: tuple[type[Any], ...] = (Sampling, Speculation, Request)
+_DECLARED = {(holder, each.field): each for holder in _HOLDERS for each in declared(holder)}
+SPECULATED = {"tree": "tree", "k": "k", "length": "length", "verify": "verify"}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The pair that answers: its names, when it was loaded (Unix time), and what a request begins with."""
+
+    name: str
+    aliases: tuple[str, ...]
+    created: int
+    n_ctx: int
+    request: Request
+
+    def require(self, model: str) -> None:
+        """Raise Refusal for the name of another model."""
+        known = {each for name in (self.name, *self.aliases) for each in (name, f"{name}:latest")}
+        if model not in known:
+            told = f"there is no model {model[:80]!r} here; this server has {self.name!r}"
+            raise Refusal(404, told, param="model", code="model_not_found")
+
+
+class Fields:
+    """The fields of a JSON object that were not taken yet. `place` goes before their names in what is told."""
+
+    def __init__(self, body: object, place: str = "") -> None:
+        if not isinstance(body, dict):
+            told = f"{place.rstrip('.') or 'the body'} is not a JSON object"
+            raise Refusal(400, told, param=place.rstrip(".") or None)
+        self._left = {name: value for name, value in body.items() if value is not None}
+        self._place = place
+
+    def take(self, name: str, kind: Any, default: Any = None) -> Any:
+        """Return a field as this type, which msgspec checks; `default` where it is absent."""
+        if name not in self._left:
+            return default
+        try:
+            return msgspec.convert(self._left.pop(name), kind)
+        except msgspec.ValidationError as error:
+            raise self.refusal(name, str(error)[:1].lower() + str(error)[1:]) from None
+
+    def within(self, name: str) -> Fields:
+        """Return the fields of an object that is a field; empty where that is absent."""
+        return Fields(self._left.pop(name, {}), f"{self._place}{name}.")
+
+    def settings(self, holder: T, names: Mapping[str, str]) -> T:
+        """Return the dataclass of declared settings with those that are given; `names` are its fields by ours."""
+        changes, kind = {}, type(holder)
+        for name, field in names.items():
+            each = _DECLARED[kind, field]
+            value = self.take(name, TYPES[each.kind] if each.read is None else int)
+            if value is not None:
+                self.check(name, each, value)
+                changes[field] = value
+        changed: T = replace(holder, **changes)  # type: ignore[type-var]
+        return changed
+
+    def check(self, name: str, each: Declaration, value: Any) -> None:
+        """Raise Refusal for a value that a setting cannot have."""
+        try:
+            each.check(value)
+        except UsageError as error:  # it names the option
+            told = error.message.replace(each.flag, f"'{self._place}{name}'")
+            raise Refusal(400, told, param=self._place + name) from None
+
+    def refuse(self, reasons: Mapping[str, tuple[str, Collection[Any]]]) -> None:
+        """Raise Refusal for what cannot be obeyed, each with its reason; the values beside it ask for nothing."""
+        for name, (reason, harmless) in reasons.items():
+            if name in self._left and self._left.pop(name) not in harmless:
+                raise self.refusal(name, reason)
+
+    def finish(self, harmless: Collection[str]) -> None:
+        """Raise Refusal for the first field that is left, except for those that change nothing."""
+        for name in self._left:
+            if name not in harmless:
+                raise self.refusal(name, "this server knows no such field")
+
+    def refusal(self, name: str, reason: str) -> Refusal:
+        """Return the refusal of a field."""
+        return Refusal(400, f"{self._place}{name[:80]}: {reason}", param=self._place + name[:80])
+
+    # What the APIs have in common.
+
+    def sampling(self, base: Sampling, names: Mapping[str, str] = SAMPLED) -> Sampling:
+        """Return how to sample, with the seed: -1 is a drawn one, as in llama.cpp."""
+        sampling = self.settings(base, names)
+        seed = self.take("seed", int)
+        if seed is not None:
+            sampling = replace(sampling, seed=None if seed == -1 else seed % 2**64)
+        return sampling
+
+    def biased(self, sampling: Sampling) -> Sampling:
+        """Return how to sample with OpenAI's `logit_bias`, an object of numbers by token."""
+        given = self.take("logit_bias", dict[str, float])
+        if given is None:
+            return sampling
+        if not all(token.isascii() and token.isdigit() and len(token) < 10 for token in given):
+            raise self.refusal("logit_bias", "its keys are numbers of tokens")
+        biases = tuple((int(token), bias) for token, bias in given.items())
+        self.check("logit_bias", _DECLARED[Sampling, "logit_bias"], biases)
+        return replace(sampling, logit_bias=biases)
+
+    def speculation(self, base: Speculation) -> Speculation:
+        """Return how to draft: localspec's own object `speculation`. With a method nothing else is the server's."""
+        own = self.within("speculation")
+        method = own.take("method", str)
+        if method is not None:
+            base = Speculation(method=method, approximate=base.approximate)
+        found = own.settings(base, SPECULATED)
+        own.finish(())
+        return found
+
+    def stop(self, name: str = "stop") -> tuple[str, ...]:
+        """Return the texts that end an answer: one, or a list."""
+        found = self.take(name, str | list[str], [])
+        stops = (found,) if isinstance(found, str) else tuple(found)
+        if len(stops) > MOST_STOPS or any(not 1 <= len(stop) <= LONGEST_STOP for stop in stops):
+            raise self.refusal(name, f"at most {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters")
+        return stops
+
+    def max_tokens(self, base: int | None, *names: str) -> int | None:
+        """Return the limit of tokens, which has several names; -1 is none."""
+        for name in names:
+            limit = self.take(name, int)
+            if limit is not None:
+                if limit == -1:
+                    return None
+                self.check(name, _DECLARED[Request, "max_tokens"], limit)
+                base = limit
+        return base
+
+    def messages(self) -> tuple[Message, ...]:
+        """Return the messages of a chat; raises Refusal for what is no text."""
+        given = self.take("messages", list[dict[str, Any]])
+        if not given or len(given) > MOST_MESSAGES:
+            raise self.refusal("messages", f"1 to {MOST_MESSAGES} messages are needed")
+        return tuple(_message(each, f"{self._place}messages[{i}].") for i, each in enumerate(given))
+
+
+ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+NO_TOOLS = "this server calls no tools"
+
+
+def _message(given: dict[str, Any], place: str) -> Message:
+    """Return one message: its text, or its parts if all are text."""
+    fields = Fields(given, place)
+    role = fields.take("role", str, "")
+    if role not in ROLES:
+        raise fields.refusal("role", NO_TOOLS if role in ("tool", "function") else f"one of {', '.join(ROLES)}")
+    content = fields.take("content", str | list[dict[str, Any]], "")
+    if not isinstance(content, str):
+        content = "".join(_part(part, f"{place}content[{i}].") for i, part in enumerate(content))
+    reasoning = fields.take("reasoning_content", str, "") or fields.take("thinking", str, "")
+    fields.refuse({"tool_calls": (NO_TOOLS, ([],)), "function_call": (NO_TOOLS, ()), "images": (NO_IMAGES, ([],)),
+                   "audio": (NO_IMAGES, ())})  # fmt: skip
+    fields.finish(("name", "refusal", "annotations"))
+    return Message(ROLES[role], content, reasoning if ROLES[role] == "assistant" else "")
+
+
+NO_IMAGES = "this server reads text only"
+
+
+def _part(given: dict[str, Any], place: str) -> str:
+    fields = Fields(given, place)
+    if fields.take("type", str, "") != "text":
+        raise fields.refusal("type", NO_IMAGES)
+    text: str = fields.take("text", str, "")
+    fields.finish(("cache_control",))
+    return text

@@ -1,0 +1,130 @@
+"""Who may ask, decided before a body is read.
+
+Without a key, only programs of this machine may, and no web page: a page of another origin names itself in `Origin` or
+`Sec-Fetch-Site`, and one that made its own name lead here (DNS rebinding) says that name in `Host`.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.server.refusal import Refusal
+from localspec.server.reply import encoded
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+OPEN = ("/health", "/v1/health")  # paths that need no key
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """`key` None asks for none. `host` is the address that was asked for, `origins` are pages that may ask."""
+
+    key: str | None = None
+    host: str = "127.0.0.1"
+    origins: frozenset[str] = frozenset()
+
+    def judge(self, path: str, headers: dict[str, str]) -> None:
+        """Raise Refusal for a request that may not be answered; names of `headers` are in lower case."""
+        host = headers.get("host", "")
+        if self.key is None and _name(host) not in (*LOOPBACK, _bracketed(self.host)):
+            told = f"the Host {host[:80]!r} is not this machine; ask for 127.0.0.1, or start with --api-key"
+            raise Refusal(403, told, code="host")
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+        if origin is not None and not self.allows(origin) and origin != f"http://{host}":
+            told = f"pages of {origin[:80]!r} may not ask; localspec serve --cors ORIGIN lets them"
+            raise Refusal(403, told, code="origin")
+        if origin is None and site not in ("none", "same-origin"):
+            raise Refusal(403, "pages of other sites may not ask", code="origin")
+        if self.key is not None and path not in OPEN:
+            given = headers.get("authorization", "").encode("latin-1")
+            if not hmac.compare_digest(given, f"Bearer {self.key}".encode()):
+                raise Refusal(401, "the API key is missing or wrong", code="invalid_api_key",
+                              headers={"WWW-Authenticate": "Bearer"})  # fmt: skip
+
+    def allows(self, origin: str | None) -> bool:
+        """Whether pages of this origin were let in by --cors."""
+        return origin is not None and (origin in self.origins or "*" in self.origins)
+
+
+def _name(host: str) -> str:
+    """Return the name in a Host header, without the port."""
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdigit() else host).lower()
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host.lower()
+
+
+class Guard:
+    """Wraps an ASGI application in the rules, and adds what a page of an allowed origin needs to read the answer.
+
+    What goes wrong inside is one line in the log and a 500, never a trace for the client.
+    """
+
+    def __init__(self, app: App, rules: Rules, on_bug: Callable[[Exception], None]) -> None:
+        self._app = app
+        self._rules = rules
+        self._on_bug = on_bug
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http", "neither lifespan nor websockets are on"
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        origin = headers.get("origin")
+        extra = _cors(origin) if origin is not None and self._rules.allows(origin) else []
+        has_begun = False
+
+        async def sending(message: MutableMapping[str, Any]) -> None:
+            nonlocal has_begun
+            if message["type"] == "http.response.start":
+                has_begun = True
+                message["headers"] = [*message.get("headers", []), *extra]
+            await send(message)
+
+        try:
+            if extra and scope["method"] == "OPTIONS":
+                await respond(sending, 204, b"")
+                return
+            self._rules.judge(scope["path"], headers)
+            await self._app(scope, receive, sending)
+        except Refusal as refusal:
+            assert not has_begun
+            await respond_refusal(sending, scope["path"], refusal)
+        except Exception as error:
+            self._on_bug(error)
+            if has_begun:
+                scope["state"]["abort"]()
+            else:
+                await respond_refusal(sending, scope["path"], Refusal(500, "the server failed; its log says why"))
+
+
+def _cors(origin: str) -> list[tuple[bytes, bytes]]:
+    """Return the headers that let pages of an origin read the answer."""
+    return [
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
+        (b"access-control-allow-headers", b"authorization, content-type"),
+        (b"vary", b"Origin"),
+    ]
+
+
+async def respond(send: Send, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+    """Send a whole response."""
+    told = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
+    raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in told.items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def respond_refusal(send: Send, path: str, refusal: Refusal) -> None:
+    """Send a refusal in the form of the API that a path belongs to."""
+    wire = refusal.to_ollama() if path.startswith("/api/") else refusal.to_openai()
+    await respond(send, refusal.status, encoded(wire), dict(refusal.headers))

@@ -1,0 +1,122 @@
+"""The socket, and the HTTP server on it: uvicorn, without its signals and its log."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from ipaddress import ip_address
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from localspec.errors import ResourceError, UsageError
+from localspec.server.engine import Engine
+from localspec.server.guard import App
+
+MOST_CONNECTIONS = 256
+PATIENCE = 30.0  # seconds between looks at a connection, and those that the last answer has after a stop
+Door = socket.socket  # that listens
+KEEP_ALIVE = 60  # seconds that a client's connection may idle
+
+
+def listener(host: str, port: int) -> Door:
+    """Return a socket that listens at an address. Port 0 is any that is free.
+
+    Raises UsageError for an address that is none of this machine's, ResourceError for a port that is taken.
+    """
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError):
+        raise UsageError(f"--host {host!r} is no address", hint="--host 127.0.0.1") from None
+    made = socket.socket(family, kind, proto)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen()  # now, so that a second server on the port learns of it before it loads
+    except OSError as error:
+        made.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ResourceError(f"port {port} is taken by another program", hint="--port N, or --port 0") from None
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        hint = "--port N from 1024 on" if error.errno == errno.EACCES else "--host 127.0.0.1"
+        raise UsageError(f"cannot listen at {host}:{port}: {reason}", hint=hint) from None
+    return made
+
+
+def is_loopback(made: Door) -> bool:
+    """Whether only this machine reaches a socket."""
+    return ip_address(made.getsockname()[0].partition("%")[0]).is_loopback
+
+
+def address_of(made: Door) -> str:
+    """Return HOST:PORT."""
+    host, port = made.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class Connection(H11Protocol):
+    """A connection that can be cut, and that is cut where a request does not become complete."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Tell the application how to cut it."""
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "abort": transport.abort}
+        self._was_reading = False
+        self._timer = self.loop.call_later(PATIENCE, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Look no more."""
+        self._timer.cancel()
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        """Cut it if it was in the middle of a request the last time, too."""
+        has_part = self.cycle is None or bool(self.conn.trailing_data[0])
+        is_reading = self.conn.their_state is h11.SEND_BODY or (self.conn.their_state is h11.IDLE and has_part)
+        if is_reading and self._was_reading:
+            self.transport.abort()
+            return
+        self._was_reading = is_reading
+        self._timer = self.loop.call_later(PATIENCE, self._look)
+
+
+class HttpServer(uvicorn.Server):
+    """Serves until `should_exit`, and lets the answer that is being made end within PATIENCE.
+
+    The command line handles signals, so this handles none.
+    """
+
+    def __init__(self, app: App, engine: Engine) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=Connection,
+                ws="none",
+                lifespan="off",
+                loop="asyncio",
+                log_config=None,
+                log_level="critical",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=MOST_CONNECTIONS,
+                timeout_keep_alive=KEEP_ALIVE,
+                timeout_graceful_shutdown=int(PATIENCE),
+            )
+        )
+        self._engine = engine
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Refuse those that wait, first."""
+        self._engine.close()
+        await super().shutdown(sockets)

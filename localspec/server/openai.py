@@ -1,0 +1,205 @@
+"""OpenAI's API: /v1/chat/completions and /v1/completions. Pure: JSON in, a request and the form of its answer out."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from localspec import __version__
+from localspec.engine.events import Committed, Event, Finished
+from localspec.server.fields import NO_TOOLS, Fields, Served
+from localspec.server.refusal import Wire
+from localspec.server.reply import Reply, is_cut, speculation, timings
+from localspec.settings.request import Request
+from localspec.settings.values import GIVEN, with_tuples
+from localspec.ui.stats import Stats
+
+# Fields that say who asks, or how to serve; no text depends on them.
+HARMLESS = (
+    "user",
+    "store",
+    "metadata",
+    "parallel_tool_calls",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "cache_prompt",
+)
+# What cannot be obeyed, each with the reason and with the values that ask for nothing.
+NO_FORM = "an answer follows no schema or grammar here; ask for JSON in the prompt"
+NO_LOGPROBS = "probabilities of tokens are not told here"
+ONE = "one answer a request; ask again for another"
+REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "n": (ONE, (1,)),
+    "best_of": (ONE, (1,)),
+    "tools": (NO_TOOLS, ([],)),
+    "tool_choice": (NO_TOOLS, ("none", "auto")),
+    "functions": (NO_TOOLS, ([],)),
+    "function_call": (NO_TOOLS, ("none", "auto")),
+    "response_format": (NO_FORM, ({"type": "text"},)),
+    "json_schema": (NO_FORM, ({},)),
+    "grammar": (NO_FORM, ("",)),
+    "logprobs": (NO_LOGPROBS, (False, 0)),
+    "top_logprobs": (NO_LOGPROBS, (0,)),
+    "n_probs": (NO_LOGPROBS, (0,)),
+    "prediction": ("predicted outputs are not taken here; text that the prompt has is copied anyway", ()),
+    "modalities": ("this server writes text only", (["text"],)),
+    "audio": ("this server writes text only", ()),
+    "web_search_options": (NO_TOOLS, ()),
+    "verbosity": ("this model has no such setting", ("medium",)),
+    "timings_per_token": ("timings come at the end", (False,)),
+    "echo": ("the prompt is not repeated", (False,)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a client asked for: the engine's request, and the form of the answer."""
+
+    request: Request
+    reply: Reply
+    is_streamed: bool
+
+
+def chat(body: object, served: Served) -> Asked:
+    """Read the body of /v1/chat/completions; raises Refusal."""
+    fields = Fields(body)
+    request = replace(served.request, messages=fields.messages(), continues=True)
+    request = replace(request, think=_think(fields, request.think), template_args=_template_args(fields, request))
+    return _asked(fields, request, served, is_chat=True)
+
+
+def completion(body: object, served: Served) -> Asked:
+    """Read the body of /v1/completions; raises Refusal."""
+    fields = Fields(body)
+    prompt = fields.take("prompt", str | list[str])
+    prompts = [prompt] if isinstance(prompt, str) else prompt or []
+    if len(prompts) != 1:
+        raise fields.refusal("prompt", "one text is needed")
+    suffix = fields.take("suffix", str) or None
+    return _asked(fields, replace(served.request, prompt=prompts[0], suffix=suffix), served, is_chat=False)
+
+
+def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -> Asked:
+    """Read the fields that both share, and refuse what is left."""
+    served.require(fields.take("model", str) or served.name)
+    request = replace(
+        request,
+        sampling=fields.biased(fields.sampling(request.sampling)),
+        speculation=fields.speculation(request.speculation),
+        stop=fields.stop() or request.stop,
+        max_tokens=fields.max_tokens(request.max_tokens, "max_tokens", "max_completion_tokens"),
+    )
+    is_streamed = fields.take("stream", bool, False)
+    options = fields.within("stream_options")
+    has_usage = options.take("include_usage", bool, False)
+    options.finish(("include_obfuscation",))
+    fields.refuse(REFUSED)
+    fields.finish(HARMLESS)
+    return Asked(request, OpenAI(served.name, is_chat=is_chat, has_usage=has_usage), is_streamed)
+
+
+def _think(fields: Fields, usual: str) -> str:
+    """Return whether to reason: an effort of "none" is not to."""
+    effort = fields.take("reasoning_effort", str)
+    return usual if effort is None else "off" if effort == "none" else "auto"
+
+
+def _template_args(fields: Fields, request: Request) -> tuple[tuple[str, Any], ...]:
+    """Return the variables of the chat template, llama-server's `chat_template_kwargs` among them."""
+    given = fields.take("chat_template_kwargs", dict[str, Any], {})
+    if not given.keys().isdisjoint(GIVEN):
+        raise fields.refusal("chat_template_kwargs", "a template is given its messages with every prompt")
+    return (*request.template_args, *((name, with_tuples(value)) for name, value in given.items()))
+
+
+class OpenAI(Reply):
+    """An answer as a chat or a completion."""
+
+    def __init__(self, model: str, *, is_chat: bool, has_usage: bool) -> None:
+        self._is_chat = is_chat
+        self._has_usage = has_usage
+        self._head = {
+            "id": ("chatcmpl-" if is_chat else "cmpl-") + secrets.token_hex(12),
+            "created": int(time.time()),
+            "model": model,
+            "system_fingerprint": f"localspec-{__version__}",
+        }
+
+    def opening(self) -> list[Wire]:
+        """Return the chunk that says who speaks."""
+        return [self._chunk({"role": "assistant", "content": ""})] if self._is_chat else []
+
+    def pieces(self, event: Event) -> list[Wire]:
+        """Return a chunk for what an event released."""
+        match event:
+            case Committed():
+                text = event.text
+            case Finished():
+                text = event.tail
+            case _:
+                return []
+        if not self._is_chat:
+            return [self._chunk({"text": text})] if text else []
+        delta = {name: value for name, value in (("reasoning_content", event.reasoning), ("content", text)) if value}
+        return [self._chunk(delta)] if delta else []
+
+    def closing(self, stats: Stats) -> list[Wire]:
+        """Return the chunk with the reason, and one with the usage, which has no choice."""
+        figures = {"timings": timings(stats), "speculation": speculation(stats)}
+        last = self._chunk({} if self._is_chat else {"text": ""}, _reason(stats))
+        if not self._has_usage:
+            return [{**last, **figures}]
+        return [last, {**self._chunk({}), "choices": [], "usage": _usage(stats), **figures}]
+
+    def whole(self, stats: Stats) -> Wire:
+        """Return the answer."""
+        message: Wire = {"role": "assistant", "content": stats.text}
+        if stats.reasoning:
+            message["reasoning_content"] = stats.reasoning
+        said = {"message": message} if self._is_chat else {"text": stats.text}
+        return {
+            **self._head,
+            "object": "chat.completion" if self._is_chat else "text_completion",
+            "choices": [{"index": 0, **said, "logprobs": None, "finish_reason": _reason(stats)}],
+            "usage": _usage(stats),
+            "timings": timings(stats),
+            "speculation": speculation(stats),
+        }
+
+    def _chunk(self, said: Wire, reason: str | None = None) -> Wire:
+        content = {"delta": said} if self._is_chat else said
+        return {
+            **self._head,
+            "object": "chat.completion.chunk" if self._is_chat else "text_completion",
+            "choices": [{"index": 0, **content, "logprobs": None, "finish_reason": reason}],
+        }
+
+
+def _reason(stats: Stats) -> str:
+    return "length" if is_cut(stats) else "stop"
+
+
+def _usage(stats: Stats) -> Wire:
+    prefilled = stats.prefilled
+    n = prefilled.prompt_n if prefilled else 0
+    return {
+        "prompt_tokens": n,
+        "completion_tokens": stats.emitted,
+        "total_tokens": n + stats.emitted,
+        "prompt_tokens_details": {"cached_tokens": prefilled.cache_n if prefilled else 0},
+    }
+
+
+def models(served: Served, meta: Wire) -> Wire:
+    """Return the body of /v1/models."""
+    return {"object": "list", "data": [model(served, meta)]}
+
+
+def model(served: Served, meta: Wire) -> Wire:
+    """Return the pair as a model."""
+    made = {"id": served.name, "object": "model", "created": served.created, "owned_by": "localspec"}
+    return {**made, "aliases": list(served.aliases), "meta": meta}

@@ -1,0 +1,44 @@
+"""What a client is told when it gets no answer: a status, a sentence, and the field that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from localspec.errors import LocalspecError
+
+Wire = dict[str, Any]
+# Of the engine's errors those that are the request's fault; the rest are the server's.
+_ASKED = {"usage": 400, "prompt_too_long": 400, "not_found": 400, "incompatible": 400, "internal": 500}
+_CODES = {"prompt_too_long": "context_length_exceeded", "worker_died": "engine_died"}
+_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+AGAIN = 1  # seconds after which a client may ask again where the engine has to be loaded anew
+
+
+@dataclass(eq=False)
+class Refusal(Exception):
+    """`param` is the name of the field at fault, `code` a word for programs, and `headers` go into the response."""
+
+    status: int
+    message: str
+    param: str | None = None
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def to_openai(self) -> Wire:
+        """Return OpenAI's error object."""
+        kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return {"error": error}
+
+    def to_ollama(self) -> Wire:
+        """Return Ollama's, a sentence."""
+        return {"error": self.message}
+
+
+def refused(error: LocalspecError, *, is_ours: bool = False) -> Refusal:
+    """Return what an error of the engine means to a client; `is_ours`: whatever it is, the request is not at fault."""
+    status = 503 if is_ours else _ASKED.get(error.kind, 503)
+    again = {"Retry-After": str(AGAIN)} if status == 503 else {}
+    return Refusal(status, f"{error.message}{error.advice}", code=_CODES.get(error.kind), headers=again)

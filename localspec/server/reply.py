@@ -1,0 +1,115 @@
+"""The form of an answer: what each API writes while it comes, at its end, and as one object.
+
+Pure: events and figures in, JSON objects and bytes out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from localspec.engine.events import Event
+from localspec.server.refusal import Refusal, Wire
+from localspec.ui.result import timings as result_timings
+from localspec.ui.stats import Stats
+
+
+class Reply:
+    """One answer in the form of one API; the base is a stream of server-sent events with OpenAI's errors.
+
+    `opening` begins a stream, `pieces` are what an event adds to it, `closing` and `end` end it. `whole` is the
+    answer as one object. `waiting` keeps the line open where nothing is said for long.
+    """
+
+    media_type: ClassVar[str] = "text/event-stream"
+    end: ClassVar[bytes] = b"data: [DONE]\n\n"
+    waiting: ClassVar[bytes] = b": waiting\n\n"
+
+    def frame(self, wire: Wire) -> bytes:
+        """Return an object as the stream carries it."""
+        return b"data: " + encoded(wire) + b"\n\n"
+
+    def opening(self) -> list[Wire]:
+        """Return what begins a stream."""
+        return []
+
+    def pieces(self, event: Event) -> list[Wire]:
+        """Return what an event adds, [] for one that adds nothing."""
+        raise NotImplementedError
+
+    def closing(self, stats: Stats) -> list[Wire]:
+        """Return what comes after the text."""
+        raise NotImplementedError
+
+    def whole(self, stats: Stats) -> Wire:
+        """Return the answer as one object."""
+        raise NotImplementedError
+
+    def failure(self, refusal: Refusal) -> Wire:
+        """Return how a stream says that it ends too soon."""
+        return refusal.to_openai()
+
+
+class Lines(Reply):
+    """A stream of lines of JSON, as Ollama has it."""
+
+    media_type = "application/x-ndjson"
+    end = b""
+    waiting = b""
+
+    def frame(self, wire: Wire) -> bytes:
+        """Return an object on a line."""
+        return encoded(wire) + b"\n"
+
+    def failure(self, refusal: Refusal) -> Wire:
+        """Return Ollama's error."""
+        return refusal.to_ollama()
+
+
+def encoded(wire: Any) -> bytes:
+    """Return JSON as UTF-8."""
+    return msgspec.json.encode(wire)
+
+
+def timings(stats: Stats) -> Wire:
+    """Return llama-server's `timings`: of the prompt only what was evaluated, and drafts only where there were any."""
+    found = result_timings(stats)
+    cached, total = found["cache_n"] or 0, found["prompt_n"] or 0
+    prompt_ms, predicted_ms, n = found["prompt_ms"], found["predicted_ms"], found["predicted_n"]
+    fresh = total - cached
+    told = {
+        "cache_n": cached,
+        "prompt_n": fresh,
+        "prompt_ms": prompt_ms,
+        "prompt_per_token_ms": prompt_ms / fresh if prompt_ms and fresh else None,
+        "prompt_per_second": found["prompt_per_second"],
+        "predicted_n": n,
+        "predicted_ms": predicted_ms,
+        "predicted_per_token_ms": predicted_ms / n if predicted_ms and n else None,
+        "predicted_per_second": found["predicted_per_second"],
+        "ttft_ms": found["ttft_ms"],
+    }
+    if stats.drafted:
+        told |= {"draft_n": stats.drafted, "draft_n_accepted": stats.accepted, "draft_rounds": stats.drafting_passes}
+    return told
+
+
+def speculation(stats: Stats) -> Wire:
+    """Return localspec's own object: how was drafted, and with which figures."""
+    started = stats.started
+    axes = ("method", "tree", "length", "k", "verify", "seed", "is_lossless")
+    told = {name: getattr(started, name) for name in axes} if started is not None else {}
+    return {
+        **told,
+        "passes": stats.passes,
+        "tokens_per_pass": stats.tokens_per_pass,
+        "acceptance": stats.acceptance,
+        "speedup": stats.speedup,
+        "warnings": [warned.message for warned in stats.warnings],
+    }
+
+
+def is_cut(stats: Stats) -> bool:
+    """Whether a limit of tokens ended the answer, and not the model."""
+    return stats.finished is not None and stats.finished.reason in ("length", "context")

@@ -1,0 +1,160 @@
+"""Bodies of requests become settings of the engine, and what cannot be obeyed is refused by its name."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.errors import PromptTooLongError, UsageError, WorkerDiedError
+from localspec.server import openai
+from localspec.server.fields import MOST_STOPS, Served
+from localspec.server.refusal import Refusal, refused
+from localspec.settings.request import Message, Request, Sampling, Speculation
+
+SERVED = Served("storyteller", ("target-q8_0",), 1_700_000_000, 1024, Request(max_tokens=200))
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+def read(**fields: Any) -> openai.Asked:
+    return openai.chat({"messages": HELLO, **fields}, SERVED)
+
+
+def test_a_request_with_everything() -> None:
+    asked = read(
+        model="storyteller", temperature=0.5, top_p=1, top_k=3, seed=7, stop=["a", "b"], max_completion_tokens=9,
+        presence_penalty=1, frequency_penalty=0.5, repeat_last_n=-1, logit_bias={"13": -100, "7": 1.5},
+        reasoning_effort="none", chat_template_kwargs={"tone": ["dry"]},
+        speculation={"method": "suffix", "k": 4, "verify": "coupled"}, user="u", stream=True,
+    )  # fmt: skip
+    request = asked.request
+    assert request.messages == (Message("user", "Hello"),)
+    assert request.sampling == Sampling(
+        temperature=0.5, top_p=1.0, top_k=3, seed=7, presence_penalty=1.0, frequency_penalty=0.5, penalty_last_n=-1,
+        logit_bias=((13, -100.0), (7, 1.5)),
+    )  # fmt: skip
+    assert request.speculation == Speculation(method="suffix", k=4, verify="coupled")
+    assert (request.stop, request.max_tokens, request.think) == (("a", "b"), 9, "off")
+    assert request.template_args == (("tone", ("dry",)),)
+    assert asked.is_streamed
+
+
+def test_what_is_absent_or_null_is_the_servers_own() -> None:
+    asked = read(temperature=None, max_tokens=None, tools=None, stop=None)
+    assert asked.request.sampling == SERVED.request.sampling
+    assert asked.request.max_tokens == 200
+    assert not asked.is_streamed
+
+
+@pytest.mark.parametrize(("seed", "drawn"), [(-1, None), (5, 5), (-2, 2**64 - 2), (2**64 + 1, 1)])
+def test_any_integer_is_a_seed(seed: int, drawn: int | None) -> None:
+    assert read(seed=seed).request.sampling.seed == drawn
+
+
+def test_no_limit_of_tokens() -> None:
+    assert read(max_tokens=-1).request.max_tokens is None
+
+
+def test_parts_roles_and_reasoning() -> None:
+    parts = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
+    messages = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": parts, "name": "ann"},
+        {"role": "assistant", "content": "Hi", "reasoning_content": "a greeting", "tool_calls": []},
+        {"role": "user", "content": "Bye"},
+    ]
+    assert openai.chat({"messages": messages}, SERVED).request.messages == (
+        Message("system", "Be brief."),
+        Message("user", "Hello"),
+        Message("assistant", "Hi", "a greeting"),
+        Message("user", "Bye"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": math.inf}, "temperature"),
+        ({"temperature": True}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 2**31}, "max_tokens"),
+        ({"seed": 0.5}, "seed"),
+        ({"stop": ""}, "stop"),
+        ({"stop": ["x"] * (MOST_STOPS + 1)}, "stop"),
+        ({"stop": "x" * 10_000}, "stop"),
+        ({"logit_bias": {"the": 1}}, "logit_bias"),
+        ({"logit_bias": {"1": 1e9}}, "logit_bias"),
+        ({"n": 2}, "n"),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"logprobs": True}, "logprobs"),
+        ({"prediction": {"type": "content", "content": "x"}}, "prediction"),
+        ({"grammar": "root ::= 'a'"}, "grammar"),
+        ({"temprature": 1}, "temprature"),
+        ({"stream": "yes"}, "stream"),
+        ({"stream_options": {"include_usages": True}}, "stream_options.include_usages"),
+        ({"speculation": {"methods": "plain"}}, "speculation.methods"),
+        ({"speculation": {"k": -1}}, "speculation.k"),
+        ({"speculation": 4}, "speculation"),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+        ({"messages": []}, "messages"),
+        ({"messages": "Hello"}, "messages"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_refusal_names_the_field(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        read(**fields)
+    assert caught.value.status == 400
+    assert caught.value.param == param
+    assert param.rpartition(".")[2] in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["storyteller", "storyteller:latest", "target-q8_0"])
+def test_names_of_the_model(name: str) -> None:
+    assert read(model=name)
+
+
+def test_another_model() -> None:
+    with pytest.raises(Refusal) as caught:
+        read(model="gpt-7")
+    assert (caught.value.status, caught.value.code) == (404, "model_not_found")
+    assert "'storyteller'" in caught.value.message
+
+
+def test_errors_of_the_engine() -> None:
+    """A wrong request is the client's; a dead engine, and anything while it loads, is the server's."""
+    long = refused(PromptTooLongError("the prompt has 9 tokens and the context holds 8", hint="--ctx 16"))
+    assert (long.status, long.code) == (400, "context_length_exceeded")
+    dead = refused(WorkerDiedError("The engine was killed"))
+    assert (dead.status, dead.headers) == (503, {"Retry-After": "1"})
+    assert refused(UsageError("no"), is_ours=True).status == 503
+
+
+TAKEN = ["temperature", "seed", "stop", "logit_bias", "max_tokens", "model", "stream", "messages", "prompt", "suffix"]
+NAMES = [*TAKEN, *openai.REFUSED, *openai.HARMLESS, "stream_options", "speculation", "chat_template_kwargs", "nonsense"]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=4), inner),
+    max_leaves=12,
+)
+
+
+@given(JSON | st.dictionaries(st.sampled_from(NAMES), JSON))
+def test_no_body_is_an_error_of_ours(body: object) -> None:
+    """Whatever JSON comes, it is a request or a refusal."""
+    for reader in (openai.chat, openai.completion):
+        with suppress(Refusal, UsageError):  # the second is as the engine would tell
+            reader(body, SERVED).request.check()

@@ -1,0 +1,195 @@
+"""A real server on the bundled pair, asked by the `openai` package and by raw requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.cli.harness import localspec, needs_pair
+from tests.server.serving import LONG, Server, chat, serving
+from tests.server.test_fields import JSON, NAMES
+
+pytestmark = needs_pair
+HELLO: list[Any] = [{"role": "user", "content": LONG}]
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving("--temp", "0") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client:
+        yield client
+
+
+def test_an_answer_is_that_of_run(server: Server, client: openai.OpenAI) -> None:
+    """At temperature 0 the text is the one that `localspec run` prints."""
+    made = client.chat.completions.create(model="storyteller", messages=HELLO, max_tokens=24)
+    choice = made.choices[0]
+    done = localspec("run", "-m", "storyteller", "--temp", "0", "-n", "24", "--no-save", LONG)
+    assert f"{choice.message.content}\n" == done.stdout.decode()
+    assert choice.finish_reason == "length"
+    assert made.usage is not None
+    assert made.usage.completion_tokens == 24
+    assert made.usage.total_tokens == made.usage.prompt_tokens + 24
+
+
+def test_a_stream_is_the_same_text(client: openai.OpenAI) -> None:
+    whole = client.chat.completions.create(model="storyteller", messages=HELLO, max_tokens=24)
+    chunks = list(
+        client.chat.completions.create(
+            model="storyteller", messages=HELLO, max_tokens=24, stream=True, stream_options={"include_usage": True}
+        )
+    )
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == whole.choices[0].message.content
+    assert chunks[-1].usage is not None
+    assert whole.usage is not None
+    assert chunks[-1].usage.completion_tokens == 24
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "length"
+
+
+def test_many_at_once_through_the_async_client(server: Server) -> None:
+    """Twenty clients at once: each gets an answer, in turn, or is told to come again, and comes again."""
+
+    async def ask() -> list[str | None]:
+        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=20) as client:
+            tasks = [
+                client.chat.completions.create(model="storyteller", messages=HELLO, max_tokens=8) for _ in range(20)
+            ]
+            return [made.choices[0].message.content for made in await asyncio.gather(*tasks)]
+
+    texts = asyncio.run(ask())
+    assert len(texts) == 20
+    assert len(set(texts)) == 1
+
+
+def test_the_same_seed_is_the_same_text(client: openai.OpenAI) -> None:
+    texts = {
+        client.chat.completions.create(
+            model="storyteller", messages=HELLO, max_tokens=16, temperature=1, seed=5, extra_body=extra
+        )
+        .choices[0]
+        .message.content
+        for extra in ({}, {"speculation": {"method": "plain"}}, {"speculation": {"method": "suffix", "k": 3}})
+    }
+    assert len(texts) == 1
+
+
+def test_a_stop_ends_the_text_before_it(client: openai.OpenAI) -> None:
+    whole = client.chat.completions.create(model="storyteller", messages=HELLO, max_tokens=24)
+    text = whole.choices[0].message.content
+    assert text
+    word = text.split()[3]
+    made = client.chat.completions.create(model="storyteller", messages=HELLO, max_tokens=24, stop=word)
+    assert made.choices[0].message.content == text.partition(word)[0]
+    assert made.choices[0].finish_reason == "stop"
+
+
+def test_a_banned_token_does_not_come(server: Server) -> None:
+    """Bias and penalties reach the sampler."""
+    plain = server.post(CHAT, **chat(max_tokens=8))
+    banned = server.post(CHAT, **chat(max_tokens=8, logit_bias={str(token): -1e6 for token in range(300, 2000)}))
+    assert plain["choices"][0]["message"] != banned["choices"][0]["message"]
+
+
+def test_speculation_is_told(server: Server) -> None:
+    drafted = server.post(CHAT, **chat(max_tokens=32, speculation={"method": "draft-model", "k": 3}))
+    assert drafted["speculation"]["method"] == "draft-model"
+    assert 0 < drafted["timings"]["draft_n_accepted"] <= drafted["timings"]["draft_n"]
+    plain = server.post(CHAT, **chat(max_tokens=32, speculation={"k": 0}))
+    assert "draft_n" not in plain["timings"]
+    assert plain["choices"][0]["message"] == drafted["choices"][0]["message"]
+
+
+def test_completions(client: openai.OpenAI) -> None:
+    made = client.completions.create(model="storyteller", prompt="Once upon a time", max_tokens=12)
+    chunks = list(client.completions.create(model="storyteller", prompt="Once upon a time", max_tokens=12, stream=True))
+    assert made.choices[0].text
+    assert "".join(chunk.choices[0].text for chunk in chunks) == made.choices[0].text
+
+
+def test_models(client: openai.OpenAI) -> None:
+    (model,) = client.models.list()
+    assert model.id == "storyteller"
+    assert client.models.retrieve("storyteller").id == "storyteller"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("gpt-7")
+
+
+def test_refusals_are_the_clients_errors(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model="storyteller", messages=HELLO, response_format={"type": "json_object"})
+    assert caught.value.param == "response_format"
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model="storyteller", messages=[{"role": "user", "content": "word " * 4000}])
+    assert caught.value.code == "context_length_exceeded"
+    with pytest.raises(openai.NotFoundError):
+        client.chat.completions.create(model="gpt-7", messages=HELLO)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"logit_bias": {"99999": 1}},
+        {"speculation": {"method": "nonsense"}},
+        {"speculation": {"method": "eagle3"}},
+        {"speculation": {"verify": "typical"}},
+    ],
+    ids=str,
+)
+def test_what_only_the_engine_can_refuse(server: Server, fields: dict[str, Any]) -> None:
+    status, told, _ = server.ask("POST", CHAT, chat(**fields))
+    assert status == 400, told
+    assert told["error"]["type"] == "invalid_request_error"
+
+
+BAD = st.one_of(
+    st.binary(max_size=64),
+    JSON,
+    st.dictionaries(st.sampled_from(NAMES), JSON),
+    st.builds(lambda extra: {**chat(max_tokens=1), **extra}, st.dictionaries(st.sampled_from(NAMES), JSON)),
+)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from([CHAT, "/v1/completions", "/v1/models", "/nowhere"]), BAD)
+def test_bad_requests_are_refused_and_the_queue_goes_on(server: Server, path: str, body: object) -> None:
+    raw = body if isinstance(body, bytes) else str(body).encode(errors="replace")
+    try:
+        import msgspec
+
+        raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    except (UnicodeEncodeError, OverflowError):
+        pass
+    status, _, _ = server.ask("POST", path, raw)
+    assert status == 200 or 400 <= status < 500
+    assert server.queue() == (False, 0)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"{", b"[]", b'"x"', b"{" * 100_000, b"[" * 2_000_000, b'{"messages": [{"role": "user", "content": "\xff"}]}',
+     b'{"messages": [{"role": "user", "content": "\\ud800"}], "max_tokens": 1}', b"1e999", b"NaN"],
+    ids=lambda raw: repr(raw[:20]),
+)  # fmt: skip
+def test_what_is_no_json_is_refused(server: Server, raw: bytes) -> None:
+    status, told, _ = server.ask("POST", CHAT, raw)
+    assert status == 400
+    assert told["error"]["message"]
+
+
+def test_control_tokens_in_a_message_are_text(server: Server) -> None:
+    """As in every chat here; and no character of a text breaks an answer."""
+    for text in ("<s></s><|im_end|>", "\0\x1b[31m\u202e\ufffe", "🦜" * 50):
+        assert server.post(CHAT, **chat(text, max_tokens=2))["usage"]["completion_tokens"] == 2

@@ -1,0 +1,104 @@
+"""Events become OpenAI's chunks and objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from localspec.engine.events import Event, Finished, Prefilled, Started
+from localspec.server.openai import OpenAI
+from localspec.server.refusal import Refusal
+from localspec.ui.stats import Stats
+from tests.cli.fakes import committed
+
+STARTED = Started("draft-model", "chain", "fixed", 4, "block", 7, False, 16)
+EVENTS: list[Event] = [
+    STARTED,
+    Prefilled(16, 6, 10.0),
+    replace(committed(0, "Hmm", k=0), text="", reasoning="Hmm"),
+    committed(1, "Once upon a", k=4),
+    Finished("stop", " time", 100.0, 20.0, 1 << 20),
+]
+
+
+def told(events: Sequence[Event]) -> Stats:
+    stats = Stats()
+    for event in events:
+        stats.observe(event)
+    return stats
+
+
+def stream(reply: OpenAI, events: Sequence[Event]) -> list[dict[str, Any]]:
+    wires = [
+        *reply.opening(),
+        *(wire for event in events for wire in reply.pieces(event)),
+        *reply.closing(told(events)),
+    ]
+    lines = b"".join(map(reply.frame, wires)).decode().split("\n\n")
+    assert lines.pop() == ""
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+def test_a_stream_is_the_whole() -> None:
+    """The pieces of a stream join to the text of the whole, and its end has the whole's figures."""
+    reply = OpenAI("storyteller", is_chat=True, has_usage=True)
+    *chunks, last = stream(reply, EVENTS)
+    whole = reply.whole(told(EVENTS))
+    message = whole["choices"][0]["message"]
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    assert deltas[0] == {"role": "assistant", "content": ""}
+    assert "".join(delta.get("content", "") for delta in deltas) == message["content"] == "Once upon a time"
+    assert "".join(delta.get("reasoning_content", "") for delta in deltas) == message["reasoning_content"] == "Hmm"
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks][-2:] == [None, "stop"]
+    assert last["choices"] == []
+    for name in ("usage", "timings", "speculation", "id", "model", "created"):
+        assert last[name] == whole[name]
+
+
+def test_usage_counts_tokens_and_timings_have_llama_servers_names() -> None:
+    whole = OpenAI("m", is_chat=True, has_usage=False).whole(told(EVENTS))
+    assert whole["usage"] == {
+        "prompt_tokens": 16,
+        "completion_tokens": 4,
+        "total_tokens": 20,
+        "prompt_tokens_details": {"cached_tokens": 6},
+    }
+    timings = whole["timings"]
+    assert (timings["cache_n"], timings["prompt_n"], timings["prompt_per_token_ms"]) == (6, 10, 1.0)
+    assert (timings["draft_n"], timings["draft_n_accepted"], timings["draft_rounds"]) == (4, 2, 1)
+    assert whole["speculation"]["method"] == "draft-model"
+
+
+def test_nothing_drafted_is_told_by_absence() -> None:
+    plain = [STARTED, Prefilled(16, 0, 10.0), committed(0, "Once", k=0), Finished("length", "", 100.0, 20.0, 0)]
+    whole = OpenAI("m", is_chat=True, has_usage=False).whole(told(plain))
+    assert "draft_n" not in whole["timings"]
+    assert whole["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("reason", ["length", "context"])
+def test_a_limit_is_a_length(reason: str) -> None:
+    events = [*EVENTS[:-1], Finished(reason, "", 100.0, 20.0, 0)]
+    (last,) = OpenAI("m", is_chat=True, has_usage=False).closing(told(events))
+    assert last["choices"][0]["finish_reason"] == "length"
+    assert last["timings"]["predicted_n"] == 4
+
+
+def test_a_completion_has_text() -> None:
+    reply = OpenAI("m", is_chat=False, has_usage=False)
+    events = [event if i != 2 else committed(0, "Well: ", k=0) for i, event in enumerate(EVENTS)]
+    chunks = stream(reply, events)
+    text = "".join(chunk["choices"][0]["text"] for chunk in chunks)
+    assert text == reply.whole(told(events))["choices"][0]["text"] == "Well: Once upon a time"
+    assert {chunk["object"] for chunk in chunks} == {"text_completion"}
+
+
+def test_an_error_within_a_stream() -> None:
+    reply = OpenAI("m", is_chat=True, has_usage=False)
+    wire = reply.failure(Refusal(503, "The engine was killed", code="engine_died"))
+    assert wire["error"] == {"message": "The engine was killed", "type": "server_error", "param": None,
+                             "code": "engine_died"}  # fmt: skip
