@@ -30,7 +30,7 @@ COMMANDS = {
     "show": ("localspec.cli.show:show", "Show the facts in a model's file."),
     "plan": ("localspec.cli.plan:plan", "Show where each model would be placed, and the predicted speed."),
     "calibrate": ("localspec.cli.calibrate:calibrate", "Measure a pair's passes, or this machine, and keep the costs."),
-    "serve": ("localspec.cli.serve:serve", "Serve a pair to editors and programs through OpenAI's API."),
+    "serve": ("localspec.cli.serve:serve", "Serve a pair to editors and programs (OpenAI's, Ollama's API)."),
     "rpc-serve": ("localspec.cli.rpc_serve:rpc_serve", "Lend this machine's devices to another one."),
     "doctor": ("localspec.cli.doctor.command:doctor", "Check this installation, or why speculation is slow on a pair."),
     "bench": ("localspec.cli.bench:bench", "Measure methods against plain decoding, or compare two results."),

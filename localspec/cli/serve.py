@@ -1,9 +1,9 @@
-"""`localspec serve`: a pair behind the HTTP APIs of OpenAI, until Ctrl-C."""
+"""`localspec serve`: a pair behind the HTTP APIs of OpenAI, Ollama and llama-server, until Ctrl-C."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,7 +86,9 @@ class ServeOptions(ReportOptions):
 @report_options
 @click.pass_obj
 def serve(console: Console, /, pair: str | None, **values: Any) -> int:
-    """Serve PAIR to editors, scripts and other programs, through OpenAI's API, until Ctrl-C.
+    """Serve PAIR to editors, scripts and other programs, until Ctrl-C.
+
+    They use the APIs of OpenAI, of Ollama and of llama-server.
 
     The options below are the defaults of every request. A request may change those of sampling and speculation.
 
@@ -212,12 +214,9 @@ class _Serving:
         files = (Path(self.settings.target).stem, *self.options.alias)
         name = self.settings.name or files[0]
         aliases = tuple(dict.fromkeys(each for each in files if each != name))
-        served = Served(name, aliases, int(time.time()), loaded.n_ctx, self.request)
-        draft = loaded.draft and {"arch": loaded.draft.arch, "n_params": loaded.draft.n_params}
-        facts = asdict(loaded.target)
-        meta = {name: facts[name] for name in ("arch", "quant", "n_vocab", "n_params", "bytes")}
-        server = Server(engine, served, {"n_ctx": loaded.n_ctx, **meta, "draft": draft})
-        return Guard(server.app(), self.rules, self._tell_bug)
+        facts = (loaded.target, loaded.draft)
+        served = Served(name, aliases, int(time.time()), loaded.n_ctx, self.request, *facts)
+        return Guard(Server(engine, served).app(), self.rules, self._tell_bug)
 
     def _tell(self, loaded: Loaded) -> None:
         """Say where it serves."""

@@ -7,8 +7,8 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from localspec.server.engine import ClientGoneError, Engine
+from localspec.server.fields import Asked
 from localspec.server.guard import Receive, Scope, Send, respond
-from localspec.server.openai import Asked
 from localspec.server.refusal import Refusal
 from localspec.server.reply import encoded
 

@@ -13,45 +13,54 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from localspec.server import openai
+from localspec.server import llama_server, ollama, openai
 from localspec.server.answering import Answer
 from localspec.server.engine import Engine
-from localspec.server.fields import Served
+from localspec.server.fields import Asked, Served
 from localspec.server.guard import respond_refusal
-from localspec.server.openai import Asked
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import encoded
 
 LONGEST_BODY = 4 * 2**20  # bytes
 SLOWEST_BODY = 30.0  # seconds
-Reader = Callable[[object, Served], Asked]
+Reader = Callable[[object, Served], Asked | Wire]  # a Wire is the whole answer
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What the routes ask. `meta` are the facts of the model."""
+    """What the routes ask."""
 
     engine: Engine
     served: Served
-    meta: Wire
 
     def routes(self) -> Sequence[Route]:
         """Return every path."""
-        get = {
+        get: dict[str, Callable[[], Wire]] = {
+            "/": self._health,  # where clients of Ollama look for a server
             "/health": self._health,
             "/v1/health": self._health,
-            "/v1/models": lambda: openai.models(self.served, self.meta),
+            "/v1/models": lambda: openai.models(self.served),
+            "/props": lambda: llama_server.props(self.served),
+            "/api/tags": lambda: ollama.tags(self.served),
+            "/api/ps": lambda: ollama.ps(self.served),
+            "/api/version": ollama.version,
         }
         post: dict[str, Reader] = {
             "/v1/chat/completions": openai.chat,
             "/chat/completions": openai.chat,
             "/v1/completions": openai.completion,
+            "/api/chat": ollama.chat,
+            "/api/generate": ollama.generate,
+            "/api/show": ollama.show,
+            "/completion": llama_server.completion,
+            "/infill": llama_server.infill,
         }
         return [
             *(Route(path, self._told(tell), methods=["GET"]) for path, tell in get.items()),
             *(Route(path, self._answered(read), methods=["POST"]) for path, read in post.items()),
             Route("/v1/models/{name:path}", self._model, methods=["GET"]),
+            Route("/metrics", self._metrics, methods=["GET"]),
         ]
 
     def app(self) -> Starlette:
@@ -70,14 +79,22 @@ class Server:
 
     def _answered(self, read: Reader) -> Handler:
         async def handle(request: Request) -> Response:
-            answer: Response = Answer(self.engine, read(await body_of(request), self.served))  # type: ignore[assignment]
+            asked = read(await body_of(request), self.served)
+            if not isinstance(asked, Asked):
+                return _json(asked)
+            answer: Response = Answer(self.engine, asked)  # type: ignore[assignment]
             return answer
 
         return handle
 
     async def _model(self, request: Request) -> Response:
         self.served.require(request.path_params["name"])
-        return _json(openai.model(self.served, self.meta))
+        return _json(openai.model(self.served))
+
+    async def _metrics(self, _request: Request) -> Response:
+        engine = self.engine
+        told = engine.totals.text(waiting=engine.n_waiting, is_busy=engine.is_busy)
+        return Response(told, media_type="text/plain; version=0.0.4")
 
 
 def _json(wire: Wire) -> Response:

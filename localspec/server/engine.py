@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from localspec.chat.pair_loader import ChatWorker, PairLoader
 from localspec.engine.events import Event, Finished, Warned
 from localspec.errors import InternalError, LocalspecError
+from localspec.server.metrics import Totals
 from localspec.server.refusal import Refusal, refused
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.stats import Stats
@@ -80,6 +81,7 @@ class Engine:
         on_end: Callable[[Stats], None] = lambda stats: None,
         on_warning: Callable[[Warned], None] = lambda warned: None,
     ) -> None:
+        self.totals = Totals()
         self._worker = worker
         self._loader = loader
         self._settings = settings
@@ -169,13 +171,16 @@ class Engine:
             except Refusal as refusal:
                 job.tell(refusal)
             except LocalspecError as error:
-                self._on_warning(Warned("engine", error.message))
-                job.tell(refused(error))
+                told = refused(error)
+                if told.status >= 500:  # nothing that the client did
+                    self._on_warning(Warned("engine", error.message))
+                job.tell(told)
             except Exception as error:  # the thread is to serve the next one
                 bug = InternalError(f"unexpected {type(error).__name__}: {error}", hint="report this")
                 self._on_warning(Warned("bug", bug.message))
                 job.tell(refused(bug))
             self._seconds = 0.7 * self._seconds + 0.3 * (time.monotonic() - began)
+            self.totals.add(job.stats)
             self._on_end(job.stats)
 
     def _answer(self, job: Job) -> Iterator[Event]:

@@ -12,15 +12,22 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from localspec.engine.events import ModelFacts
 from localspec.errors import UsageError
 from localspec.server.refusal import Refusal
+from localspec.server.reply import Reply
 from localspec.settings.declaration import Declaration, declared
 from localspec.settings.request import Message, Request, Sampling, Speculation
 
 T = TypeVar("T")
 TYPES: dict[str, type[Any]] = {"integer": int, "number": float, "switch": bool, "text": str}
+NO_TOOLS = "this server calls no tools"
+NO_IMAGES = "this server reads text only"
+NO_FORM = "an answer follows no schema or grammar here; ask for JSON in the prompt"
+NO_LOGPROBS = "probabilities of tokens are not told here"
+ONE = "one answer a request; ask again for another"
 MOST_STOPS, LONGEST_STOP = 16, 256
-MOST_MESSAGES = 10_000
+MOST_MESSAGES = MOST_BIASES = 10_000
 # Settings of sampling by the names that llama-server gives them; OpenAI's are among them.
 SAMPLED = {
     "temperature": "temperature",
@@ -53,6 +60,8 @@ class Served:
     created: int
     n_ctx: int
     request: Request
+    target: ModelFacts
+    draft: ModelFacts | None = None
 
     def require(self, model: str) -> None:
         """Raise Refusal for the name of another model."""
@@ -60,6 +69,15 @@ class Served:
         if model not in known:
             told = f"there is no model {model[:80]!r} here; this server has {self.name!r}"
             raise Refusal(404, told, param="model", code="model_not_found")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a client asked for: the engine's request, and the form of the answer."""
+
+    request: Request
+    reply: Reply
+    is_streamed: bool
 
 
 class Fields:
@@ -87,9 +105,9 @@ class Fields:
 
     def settings(self, holder: T, names: Mapping[str, str]) -> T:
         """Return the dataclass of declared settings with those that are given; `names` are its fields by ours."""
-        changes, kind = {}, type(holder)
+        changes = {}
         for name, field in names.items():
-            each = _DECLARED[kind, field]
+            each = _DECLARED[type(holder), field]
             value = self.take(name, TYPES[each.kind] if each.read is None else int)
             if value is not None:
                 self.check(name, each, value)
@@ -104,6 +122,14 @@ class Fields:
         except UsageError as error:  # it names the option
             told = error.message.replace(each.flag, f"'{self._place}{name}'")
             raise Refusal(400, told, param=self._place + name) from None
+
+    def check_setting(self, name: str, holder: type[Any], field: str, value: Any) -> None:
+        """Raise Refusal for a value that a declared setting cannot have."""
+        self.check(name, _DECLARED[holder, field], value)
+
+    def has_content(self, name: str) -> bool:
+        """Whether a field is there and not empty."""
+        return bool(self._left.get(name))
 
     def refuse(self, reasons: Mapping[str, tuple[str, Collection[Any]]]) -> None:
         """Raise Refusal for what cannot be obeyed, each with its reason; the values beside it ask for nothing."""
@@ -136,6 +162,8 @@ class Fields:
         given = self.take("logit_bias", dict[str, float])
         if given is None:
             return sampling
+        if len(given) > MOST_BIASES:
+            raise self.refusal("logit_bias", f"at most {MOST_BIASES} tokens")
         if not all(token.isascii() and token.isdigit() and len(token) < 10 for token in given):
             raise self.refusal("logit_bias", "its keys are numbers of tokens")
         biases = tuple((int(token), bias) for token, bias in given.items())
@@ -180,7 +208,6 @@ class Fields:
 
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-NO_TOOLS = "this server calls no tools"
 
 
 def _message(given: dict[str, Any], place: str) -> Message:
@@ -197,9 +224,6 @@ def _message(given: dict[str, Any], place: str) -> Message:
                    "audio": (NO_IMAGES, ())})  # fmt: skip
     fields.finish(("name", "refusal", "annotations"))
     return Message(ROLES[role], content, reasoning if ROLES[role] == "assistant" else "")
-
-
-NO_IMAGES = "this server reads text only"
 
 
 def _part(given: dict[str, Any], place: str) -> str:

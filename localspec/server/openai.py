@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished
-from localspec.server.fields import NO_TOOLS, Fields, Served
+from localspec.server.fields import NO_FORM, NO_LOGPROBS, NO_TOOLS, ONE, Asked, Fields, Served
 from localspec.server.refusal import Wire
 from localspec.server.reply import Reply, is_cut, speculation, timings
 from localspec.settings.request import Request
 from localspec.settings.values import GIVEN, with_tuples
 from localspec.ui.stats import Stats
 
+DEEPEST = 20  # levels of a variable of the template
 # Fields that say who asks, or how to serve; no text depends on them.
 HARMLESS = (
     "user",
@@ -29,9 +30,6 @@ HARMLESS = (
     "cache_prompt",
 )
 # What cannot be obeyed, each with the reason and with the values that ask for nothing.
-NO_FORM = "an answer follows no schema or grammar here; ask for JSON in the prompt"
-NO_LOGPROBS = "probabilities of tokens are not told here"
-ONE = "one answer a request; ask again for another"
 REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "n": (ONE, (1,)),
     "best_of": (ONE, (1,)),
@@ -53,15 +51,6 @@ REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "timings_per_token": ("timings come at the end", (False,)),
     "echo": ("the prompt is not repeated", (False,)),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a client asked for: the engine's request, and the form of the answer."""
-
-    request: Request
-    reply: Reply
-    is_streamed: bool
 
 
 def chat(body: object, served: Served) -> Asked:
@@ -113,7 +102,15 @@ def _template_args(fields: Fields, request: Request) -> tuple[tuple[str, Any], .
     given = fields.take("chat_template_kwargs", dict[str, Any], {})
     if not given.keys().isdisjoint(GIVEN):
         raise fields.refusal("chat_template_kwargs", "a template is given its messages with every prompt")
+    if not _is_shallow(given):
+        raise fields.refusal("chat_template_kwargs", f"at most {DEEPEST} levels")
     return (*request.template_args, *((name, with_tuples(value)) for name, value in given.items()))
+
+
+def _is_shallow(value: Any, levels: int = DEEPEST) -> bool:
+    """Whether lists and objects are nested in each other no deeper than this."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels >= 0 and all(_is_shallow(each, levels - 1) for each in inner)
 
 
 class OpenAI(Reply):
@@ -194,12 +191,15 @@ def _usage(stats: Stats) -> Wire:
     }
 
 
-def models(served: Served, meta: Wire) -> Wire:
+def models(served: Served) -> Wire:
     """Return the body of /v1/models."""
-    return {"object": "list", "data": [model(served, meta)]}
+    return {"object": "list", "data": [model(served)]}
 
 
-def model(served: Served, meta: Wire) -> Wire:
+def model(served: Served) -> Wire:
     """Return the pair as a model."""
+    facts, draft = served.target, served.draft
+    meta = {name: getattr(facts, name) for name in ("arch", "quant", "n_vocab", "n_params", "bytes")}
+    drafts = draft and {"arch": draft.arch, "n_params": draft.n_params}
     made = {"id": served.name, "object": "model", "created": served.created, "owned_by": "localspec"}
-    return {**made, "aliases": list(served.aliases), "meta": meta}
+    return {**made, "aliases": list(served.aliases), "meta": {"n_ctx": served.n_ctx, **meta, "draft": drafts}}

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 from tests.cli.harness import ROOT, TIMEOUT, environment, wait_for
 
@@ -53,7 +54,8 @@ class Server:
             response = connection.getresponse()
             content = response.read()
             told = {name.lower(): value for name, value in response.getheaders()}
-            return response.status, json.loads(content) if content else None, told
+            is_json = told.get("content-type", "").startswith("application/json")
+            return response.status, json.loads(content) if content and is_json else content, told
         finally:
             connection.close()
 
@@ -62,6 +64,12 @@ class Server:
         status, answer, _ = self.ask("POST", path, body)
         assert status == 200, answer
         return answer
+
+    def read(self, path: str) -> bytes:
+        """Return what a path answers."""
+        with urlopen(self.url + path, timeout=TIMEOUT) as response:
+            found: bytes = response.read()
+            return found
 
     def open(self, path: str, **body: Any) -> socket.socket:
         """Send a request and return the socket, from which nothing was read."""

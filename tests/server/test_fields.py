@@ -11,16 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.errors import PromptTooLongError, UsageError, WorkerDiedError
-from localspec.server import openai
-from localspec.server.fields import MOST_STOPS, Served
+from localspec.server import llama_server, ollama, openai
+from localspec.server.fields import MOST_STOPS, Asked, Served
 from localspec.server.refusal import Refusal, refused
 from localspec.settings.request import Message, Request, Sampling, Speculation
+from tests.cli.fakes import facts
 
-SERVED = Served("storyteller", ("target-q8_0",), 1_700_000_000, 1024, Request(max_tokens=200))
+SERVED = Served("storyteller", ("target-q8_0",), 1_700_000_000, 1024, Request(max_tokens=200), facts("m.gguf"))
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
-def read(**fields: Any) -> openai.Asked:
+def nested(levels: int) -> list[Any]:
+    return [nested(levels - 1)] if levels else []
+
+
+def read(**fields: Any) -> Asked:
     return openai.chat({"messages": HELLO, **fields}, SERVED)
 
 
@@ -105,6 +110,8 @@ def test_parts_roles_and_reasoning() -> None:
         ({"speculation": {"k": -1}}, "speculation.k"),
         ({"speculation": 4}, "speculation"),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"x": nested(100)}}, "chat_template_kwargs"),
+        ({"logit_bias": {str(token): 0 for token in range(10_001)}}, "logit_bias"),
         ({"messages": []}, "messages"),
         ({"messages": "Hello"}, "messages"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
@@ -143,7 +150,8 @@ def test_errors_of_the_engine() -> None:
     assert refused(UsageError("no"), is_ours=True).status == 503
 
 
-TAKEN = ["temperature", "seed", "stop", "logit_bias", "max_tokens", "model", "stream", "messages", "prompt", "suffix"]
+TAKEN = ["temperature", "seed", "stop", "logit_bias", "max_tokens", "model", "stream", "messages", "prompt", "suffix",
+         "options", "format", "think", "raw", "n_predict", "input_prefix", "input_suffix", "input_extra"]  # fmt: skip
 NAMES = [*TAKEN, *openai.REFUSED, *openai.HARMLESS, "stream_options", "speculation", "chat_template_kwargs", "nonsense"]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -155,6 +163,16 @@ JSON = st.recursive(
 @given(JSON | st.dictionaries(st.sampled_from(NAMES), JSON))
 def test_no_body_is_an_error_of_ours(body: object) -> None:
     """Whatever JSON comes, it is a request or a refusal."""
-    for reader in (openai.chat, openai.completion):
+    readers = (
+        openai.chat,
+        openai.completion,
+        ollama.chat,
+        ollama.generate,
+        llama_server.completion,
+        llama_server.infill,
+    )
+    for reader in readers:
         with suppress(Refusal, UsageError):  # the second is as the engine would tell
-            reader(body, SERVED).request.check()
+            asked = reader(body, SERVED)
+            if isinstance(asked, Asked):
+                asked.request.check()

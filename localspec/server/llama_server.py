@@ -1,0 +1,131 @@
+"""llama-server's own paths: /completion, /infill and /props.
+
+Pure: JSON in, a request and the form of its answer out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from localspec.engine.events import Committed, Event, Finished
+from localspec.server.fields import NO_FORM, NO_LOGPROBS, ONE, Asked, Fields, Served
+from localspec.server.refusal import Wire
+from localspec.server.reply import Reply, is_cut, speculation, timings
+from localspec.settings.request import Request
+from localspec.ui.stats import Stats
+
+HARMLESS = ("cache_prompt", "id_slot", "t_max_prompt_ms")
+ORDER = ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"]
+NO_TIME = "an answer has no limit of time here"
+REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "grammar": (NO_FORM, ("",)),
+    "json_schema": (NO_FORM, ({},)),
+    "n_probs": (NO_LOGPROBS, (0,)),
+    "n": (ONE, (1,)),
+    "n_cmpl": (ONE, (1,)),
+    "timings_per_token": ("timings come at the end", (False,)),
+    "return_progress": ("progress is not told", (False,)),
+    "return_tokens": ("tokens are not told", (False,)),
+    "response_fields": ("an answer has all its fields", ([],)),
+    "t_max_predict_ms": (NO_TIME, (0, -1)),
+    "ignore_eos": ("a token is banned by logit_bias", (False,)),
+    "mirostat": ("this sampler is not here", (0,)),
+    "top_n_sigma": ("this sampler is not here", (-1, 0)),
+    "dynatemp_range": ("this sampler is not here", (0,)),
+    "n_keep": ("a full context ends the answer", (0, -1)),
+    "n_indent": ("indentation has no limit here", (0,)),
+    "n_discard": ("a full context ends the answer", (0,)),
+    "samplers": ("the samplers have llama.cpp's order", (ORDER, [])),
+}
+SNIPPET = "\n\n--- snippet ---\n\n"  # as llama-server puts it before text of other files, for most models
+
+
+def completion(body: object, served: Served) -> Asked:
+    """Read the body of /completion; raises Refusal."""
+    fields = Fields(body)
+    prompt = fields.take("prompt", str)
+    if prompt is None:
+        raise fields.refusal("prompt", "one text is needed")
+    return _asked(fields, replace(served.request, prompt=prompt), served)
+
+
+def infill(body: object, served: Served) -> Asked:
+    """Read the body of /infill: the text before and after a gap, and `input_extra`, text of other files."""
+    fields = Fields(body)
+    before, after = fields.take("input_prefix", str, ""), fields.take("input_suffix", str, "")
+    extra = fields.take("input_extra", list[dict[str, Any]], [])
+    said = []
+    for i, each in enumerate(extra):
+        chunk = Fields(each, f"input_extra[{i}].")
+        said.append(SNIPPET + chunk.take("text", str, ""))
+        chunk.finish(("filename", "time"))
+    head = "".join(said) + SNIPPET if said else ""
+    prompt = head + before + fields.take("prompt", str, "")
+    return _asked(fields, replace(served.request, prompt=prompt, suffix=after), served)
+
+
+def _asked(fields: Fields, request: Request, served: Served) -> Asked:
+    """Read the fields that both share, and refuse what is left."""
+    served.require(fields.take("model", str) or served.name)
+    request = replace(
+        request,
+        sampling=fields.biased(fields.sampling(request.sampling)),
+        speculation=fields.speculation(request.speculation),
+        stop=fields.stop() or request.stop,
+        max_tokens=fields.max_tokens(request.max_tokens, "n_predict", "max_tokens"),
+    )
+    is_streamed = fields.take("stream", bool, False)
+    fields.refuse(REFUSED)
+    fields.finish(HARMLESS)
+    return Asked(request, LlamaServer(served.name, request.prompt or ""), is_streamed)
+
+
+class LlamaServer(Reply):
+    """An answer of /completion or /infill."""
+
+    end = b""
+
+    def __init__(self, model: str, prompt: str) -> None:
+        self._model = model
+        self._prompt = prompt
+
+    def pieces(self, event: Event) -> list[Wire]:
+        """Return a chunk for what an event released."""
+        text = event.text if isinstance(event, Committed) else event.tail if isinstance(event, Finished) else ""
+        return [{"index": 0, "content": text, "stop": False, "id_slot": 0}] if text else []
+
+    def closing(self, stats: Stats) -> list[Wire]:
+        """Return the chunk with the figures."""
+        return [self._last(stats, "")]
+
+    def whole(self, stats: Stats) -> Wire:
+        """Return the answer."""
+        return self._last(stats, stats.text)
+
+    def _last(self, stats: Stats, text: str) -> Wire:
+        told = timings(stats)
+        return {
+            "index": 0,
+            "content": text,
+            "stop": True,
+            "id_slot": 0,
+            "model": self._model,
+            "prompt": self._prompt,
+            "tokens_predicted": told["predicted_n"],
+            "tokens_evaluated": told["cache_n"] + told["prompt_n"],
+            "tokens_cached": told["cache_n"],
+            "truncated": False,
+            "stop_type": "limit" if is_cut(stats) else "eos",
+            "timings": told,
+            "speculation": speculation(stats),
+        }
+
+
+def props(served: Served) -> Wire:
+    """Return the body of /props."""
+    sampling = served.request.sampling
+    names = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty")
+    params = {name: getattr(sampling, name) for name in names}
+    settings = {"n_ctx": served.n_ctx, "params": {**params, "n_predict": served.request.max_tokens or -1}}
+    return {"default_generation_settings": settings, "total_slots": 1, "model_alias": served.name}

@@ -1,0 +1,218 @@
+"""Ollama's API: /api/chat, /api/generate and what lists models.
+
+Pure: JSON in, a request and the form of its answer out. Times are nanoseconds, as there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from localspec import __version__
+from localspec.engine.events import Committed, Event, Finished, ModelFacts
+from localspec.server.fields import NO_FORM, NO_IMAGES, NO_LOGPROBS, NO_TOOLS, Asked, Fields, Served
+from localspec.server.refusal import Wire
+from localspec.server.reply import Lines, is_cut, speculation, timings
+from localspec.settings.request import Message, Request
+from localspec.ui.stats import Stats
+
+HARMLESS = ("keep_alive", "shift")  # the pair stays loaded, and a full context ends the answer
+# How a model is loaded: that was decided when the server started.
+HARMLESS_OPTIONS = ("num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap", "use_mlock", "numa",
+                    "low_vram", "f16_kv", "mirostat_tau", "mirostat_eta")  # fmt: skip
+NO_SAMPLER = "this sampler is not here"
+REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "format": (NO_FORM, ("",)),
+    "tools": (NO_TOOLS, ([],)),
+    "images": (NO_IMAGES, ([],)),
+    "logprobs": (NO_LOGPROBS, (False,)),
+    "top_logprobs": (NO_LOGPROBS, (0,)),
+    "template": ("the server's own template is used; localspec serve --template", ("",)),
+    "context": ("send the messages to /api/chat", ([],)),
+}
+REFUSED_OPTIONS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "mirostat": (NO_SAMPLER, (0,)),
+    "tfs_z": (NO_SAMPLER, (1,)),
+    "penalize_newline": (NO_SAMPLER, (False,)),
+}
+
+
+def chat(body: object, served: Served) -> Asked | Wire:
+    """Read the body of /api/chat; one without messages asks only that the model is loaded, and is answered here."""
+    fields = Fields(body)
+    if not fields.has_content("messages"):
+        return _loaded(fields, served, {"message": _message("")})
+    request = replace(served.request, messages=fields.messages(), continues=True)
+    return _asked(fields, request, served, is_chat=True)
+
+
+def generate(body: object, served: Served) -> Asked | Wire:
+    """Read the body of /api/generate: a prompt through the chat template, or a raw one, or a text with a gap."""
+    fields = Fields(body)
+    prompt, suffix = fields.take("prompt", str, ""), fields.take("suffix", str, "")
+    system, is_raw = fields.take("system", str, ""), fields.take("raw", bool, False)
+    if not (prompt or suffix):
+        return _loaded(fields, served, {"response": ""})
+    if is_raw or suffix:
+        if system:
+            raise fields.refusal("system", "a raw prompt has no system message")
+        request = replace(served.request, prompt=prompt, suffix=suffix or None)
+    else:
+        head = (Message("system", system),) if system else ()
+        request = replace(served.request, messages=(*head, Message("user", prompt)), continues=True)
+    return _asked(fields, request, served, is_chat=False)
+
+
+def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -> Asked:
+    """Read the fields that both share, and refuse what is left."""
+    served.require(fields.take("model", str) or served.name)
+    is_streamed = fields.take("stream", bool, True)
+    request = _optioned(fields.within("options"), request, served)
+    think = fields.take("think", bool | str)
+    request = replace(
+        request,
+        speculation=fields.speculation(request.speculation),
+        shorten=fields.take("truncate", bool, is_chat),
+        think=request.think if think is None else "on" if think else "off",
+    )
+    fields.refuse(REFUSED)
+    fields.finish(HARMLESS)
+    return Asked(request, Ollama(served.name, is_chat=is_chat), is_streamed)
+
+
+def _optioned(options: Fields, request: Request, served: Served) -> Request:
+    """Return the request with Ollama's `options`."""
+    n_ctx = options.take("num_ctx", int, 0)
+    if n_ctx > served.n_ctx:
+        told = f"the context holds {served.n_ctx} tokens; localspec serve --ctx {n_ctx} has more"
+        raise options.refusal("num_ctx", told)
+    most = options.take("num_predict", int)
+    if most is not None and most >= 0:
+        options.check_setting("num_predict", Request, "max_tokens", most)
+    found = replace(
+        request,
+        sampling=options.sampling(request.sampling),
+        stop=options.stop() or request.stop,
+        max_tokens=request.max_tokens if most is None else most if most >= 0 else None,
+    )
+    options.refuse(REFUSED_OPTIONS)
+    options.finish(HARMLESS_OPTIONS)
+    return found
+
+
+def _loaded(fields: Fields, served: Served, said: Wire) -> Wire:
+    """Return the answer to a request that only asks for a loaded model."""
+    served.require(fields.take("model", str) or served.name)
+    return {"model": served.name, "created_at": _now(), **said, "done": True, "done_reason": "load"}
+
+
+class Ollama(Lines):
+    """An answer of /api/chat or /api/generate."""
+
+    def __init__(self, model: str, *, is_chat: bool) -> None:
+        self._model = model
+        self._is_chat = is_chat
+
+    def pieces(self, event: Event) -> list[Wire]:
+        """Return a line for what an event released."""
+        match event:
+            case Committed():
+                text = event.text
+            case Finished():
+                text = event.tail
+            case _:
+                return []
+        return [self._line(text, event.reasoning)] if text or event.reasoning else []
+
+    def closing(self, stats: Stats) -> list[Wire]:
+        """Return the line with the figures."""
+        return [{**self._line("", ""), **_figures(stats)}]
+
+    def whole(self, stats: Stats) -> Wire:
+        """Return the answer."""
+        return {**self._line(stats.text, stats.reasoning), **_figures(stats)}
+
+    def _line(self, text: str, reasoning: str) -> Wire:
+        thought = {"thinking": reasoning} if reasoning else {}
+        said = {"message": {**_message(text), **thought}} if self._is_chat else {"response": text, **thought}
+        return {"model": self._model, "created_at": _now(), **said, "done": False}
+
+
+def _message(text: str) -> Wire:
+    return {"role": "assistant", "content": text}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _figures(stats: Stats) -> Wire:
+    """Return how the answer ended and how long it took, with localspec's own figures beside Ollama's."""
+    told = timings(stats)
+    return {
+        "done": True,
+        "done_reason": "length" if is_cut(stats) else "stop",
+        "total_duration": _ns(stats.finished.wall_ms if stats.finished else 0.0),
+        "load_duration": 0,
+        "prompt_eval_count": told["cache_n"] + told["prompt_n"],
+        "prompt_eval_duration": _ns(told["prompt_ms"]),
+        "eval_count": told["predicted_n"],
+        "eval_duration": _ns(told["predicted_ms"]),
+        "timings": told,
+        "speculation": speculation(stats),
+    }
+
+
+def _ns(ms: float | None) -> int:
+    return round(1e6 * (ms or 0.0))
+
+
+def _details(facts: ModelFacts) -> Wire:
+    return {
+        "parent_model": "",
+        "format": "gguf",
+        "family": facts.arch,
+        "families": [facts.arch],
+        "parameter_size": f"{facts.n_params / 1e9:.1f}B" if facts.n_params >= 1e9 else f"{facts.n_params / 1e6:.1f}M",
+        "quantization_level": facts.quant,
+    }
+
+
+def _entry(served: Served) -> Wire:
+    facts = served.target
+    made = datetime.fromtimestamp(served.created, UTC).isoformat().replace("+00:00", "Z")
+    names = {"name": served.name, "model": served.name}
+    return {**names, "modified_at": made, "size": facts.bytes, "digest": facts.fingerprint, "details": _details(facts)}
+
+
+def tags(served: Served) -> Wire:
+    """Return the body of /api/tags."""
+    return {"models": [_entry(served)]}
+
+
+def ps(served: Served) -> Wire:
+    """Return the body of /api/ps: the pair stays loaded until the server ends."""
+    held = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0, "context_length": served.n_ctx}
+    return {"models": [{**_entry(served), **held}]}
+
+
+def show(body: object, served: Served) -> Wire:
+    """Read the body of /api/show, and return the facts."""
+    fields = Fields(body)
+    served.require(fields.take("model", str) or fields.take("name", str) or served.name)
+    fields.finish(("verbose", "system", "template", "options"))
+    facts = served.target
+    info = {
+        "general.architecture": facts.arch,
+        "general.parameter_count": facts.n_params,
+        f"{facts.arch}.context_length": served.n_ctx,
+        f"{facts.arch}.block_count": facts.n_layer,
+    }
+    told = {"modelfile": "", "parameters": "", "template": "", "capabilities": ["completion"]}
+    return {**told, "details": _details(facts), "model_info": info}
+
+
+def version() -> Wire:
+    """Return the body of /api/version: localspec's own."""
+    return {"version": __version__}

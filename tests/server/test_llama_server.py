@@ -1,0 +1,95 @@
+"""llama-server's own paths, and the figures for Prometheus."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from localspec.server import llama_server as api
+from localspec.server.metrics import Totals
+from localspec.server.refusal import Refusal
+from tests.cli.harness import needs_pair
+from tests.server.serving import Server, serving
+from tests.server.test_fields import SERVED
+from tests.server.test_openai_replies import EVENTS, told
+
+
+def test_a_completion() -> None:
+    asked = api.completion({"prompt": "Once", "n_predict": 5, "top_k": 1, "stop": ["\n"], "cache_prompt": True}, SERVED)
+    request = asked.request
+    assert (request.prompt, request.max_tokens, request.sampling.top_k, request.stop) == ("Once", 5, 1, ("\n",))
+    assert not asked.is_streamed
+
+
+def test_a_gap_with_text_of_other_files() -> None:
+    """As llama.vim sends it."""
+    body = {
+        "input_prefix": "def f():\n", "input_suffix": "\n", "prompt": "    ret", "n_predict": 128,
+        "input_extra": [{"text": "x = 1\n", "filename": "a.py", "time": 5}], "top_k": 40, "top_p": 0.9, "stream": False,
+        "samplers": ["top_k", "top_p", "infill"], "cache_prompt": True, "t_max_prompt_ms": 500,
+    }  # fmt: skip
+    with pytest.raises(Refusal, match="samplers"):
+        api.infill(body, SERVED)
+    del body["samplers"]
+    request = api.infill(body, SERVED).request
+    assert request.prompt == f"{api.SNIPPET}x = 1\n{api.SNIPPET}def f():\n    ret"
+    assert request.suffix == "\n"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [({"n_probs": 3}, "n_probs"), ({"mirostat": 2}, "mirostat"), ({"prompt": [1, 2]}, "prompt"),
+     ({"nonsense": 1}, "nonsense"), ({"grammar": "root"}, "grammar"), ({"n_predict": 0}, "n_predict")],
+    ids=str,
+)  # fmt: skip
+def test_a_refusal_names_the_field(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        api.completion({"prompt": "x", **fields}, SERVED)
+    assert (caught.value.status, caught.value.param) == (400, param)
+
+
+def test_chunks_are_the_whole() -> None:
+    reply = api.LlamaServer("m", "Once")
+    chunks = [wire for event in EVENTS for wire in reply.pieces(event)]
+    (last,) = reply.closing(told(EVENTS))
+    whole = reply.whole(told(EVENTS))
+    assert "".join(chunk["content"] for chunk in chunks) == whole["content"] == "Once upon a time"
+    assert (last["stop"], last["stop_type"], last["tokens_evaluated"]) == (True, "eos", 16)
+
+
+def test_totals_add_up() -> None:
+    totals = Totals()
+    for _ in range(3):
+        totals.add(told(EVENTS))
+    totals.add(told([]))  # a request that failed
+    values = dict(re.findall(r"^(localspec_\w+) (\S+)$", totals.text(waiting=2, is_busy=True), flags=re.MULTILINE))
+    assert values["localspec_answers_total"] == "3"
+    assert values["localspec_failures_total"] == "1"
+    assert values["localspec_prompt_tokens_total"] == "48"
+    assert values["localspec_cached_tokens_total"] == "18"
+    assert values["localspec_drafted_tokens_total"] == "12"
+    assert values["localspec_accepted_tokens_total"] == "6"
+    assert values["localspec_requests_waiting"] == "2"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving("--temp", "0") as server:
+        yield server
+
+
+@needs_pair
+def test_paths_of_a_real_server(server: Server) -> None:
+    made = server.post("/completion", prompt="Once upon a time", n_predict=8)
+    assert (made["tokens_predicted"], made["stop_type"]) == (8, "limit")
+    status, told_, _ = server.ask("POST", "/infill", {"input_prefix": "a", "input_suffix": "b"})
+    assert status == 400
+    assert "filling in the middle" in told_["error"]["message"]
+    _, props, _ = server.ask("GET", "/props")
+    assert props["default_generation_settings"]["n_ctx"] == 1024
+    raw = server.read("/metrics").decode()
+    assert "\nlocalspec_answers_total 1\n" in raw
+    assert "# TYPE localspec_answers_total counter" in raw
