@@ -40,6 +40,7 @@ from localspec.cli.output import JsonSink, Sink, TextSink
 from localspec.cli.params import TYPED, Command
 from localspec.cli.settings import (
     PairOptions,
+    is_chosen,
     is_typed,
     named_pair,
     open_worker,

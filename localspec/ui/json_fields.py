@@ -96,7 +96,7 @@ class Spec(TypedDict):
     baseline: Annotated[Plain | None, "plain decoding; null with fewer than two plain passes"]
     verdict: Annotated[str | None, "one sentence for people"]
     speedup: Annotated[float | None, "times as fast as plain decoding; null where that is not decided"]
-    speedup_ci95: Annotated[list[float] | None, "its 95 % interval, low and high; null where the machine changed its pace"]
+    speedup_ci95: Annotated[list[float] | None, "its 95 % interval; null where the machine changed its pace"]
 
 
 class Memory(TypedDict):
