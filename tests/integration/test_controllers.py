@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from localspec.lossless.questions import ForkQuestion
 from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.tuning import SHORT
-from tests.integration.gguf_models import MAMBA, TINY, Shape, random_gguf
+from tests.integration.gguf_models import TINY, random_gguf
 from tests.integration.pair import load_pair
 
 N = 80
@@ -89,20 +90,25 @@ def test_plain_text_does_not_depend_on_the_rows_of_its_passes(session: LoadedPai
     assert wider == plain
 
 
-def test_passes_are_first_measured_at_the_start_of_a_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Also where an answer came before that needed none: a token alone may have more rows only there."""
+def test_a_change_to_auto_in_the_middle_of_a_chat_reads_nothing_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Passes are measured before the first answer, whatever its method: measuring empties the caches."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     session, _ = load_pair(LoadSettings(str(random_gguf(TINY)), ctx=256, threads=1))
-    passes(session, 1, Speculation(method="suffix", k=4))
-    assert session.controllers.profile.prices is None, "nothing guards it, so nothing was measured"
-    assert session.target.backend.length > 0
     lengths = []
     time_rows = type(session.target.backend).time_rows
     monkeypatch.setattr(
         type(session.target.backend), "time_rows", lambda own, n: (lengths.append(own.length), time_rows(own, n))[1]
     )
-    passes(session, 1, Speculation())
+    passes(session, 1, Speculation(method="suffix", k=4))
+    assert session.controllers.profile.prices is not None
     assert set(lengths) == {0}
+    n_timed, n_read = len(lengths), session.target.backend.evaluated
+    request = Request(prompt=PROMPT, max_tokens=1, sampling=Sampling(seed=1))
+    (told,) = (one for one in session.answer(request) if isinstance(one, events.Prefilled))
+    assert session.target.backend.evaluated - n_read <= 2, told
+    assert len(lengths) == n_timed
     session.close()
 
 
@@ -120,18 +126,23 @@ def test_copies_are_looked_for_however_fast_a_pass_is(session: LoadedPair) -> No
     assert controllers._copier is not None
 
 
-@pytest.mark.parametrize(("shape", "k"), [(MAMBA, None), (TINY, 0)], ids=["a state has no way back", "-k 0"])
+@pytest.mark.parametrize(("can_verify", "k"), [(False, None), (True, 0)], ids=["there is no way back", "-k 0"])
 def test_nothing_is_copied_where_nothing_may_be_drafted(
-    shape: Shape, k: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    can_verify: bool, k: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """However slow the target is, and however repetitive the text."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    session, _ = load_pair(LoadSettings(str(random_gguf(shape)), ctx=256, threads=1))
+    session, _ = load_pair(LoadSettings(str(random_gguf(TINY)), ctx=256, threads=1))
     session.controllers.profile.prices = Prices(dict.fromkeys((1, 2, 4, 8, 17), 2 * SHORT), 1.0)
-    request = Request(prompt="abcabcabcabcabcabcabc", max_tokens=24, speculation=Speculation(k=k))
-    drafted = [event.k for event in session.answer(request) if isinstance(event, events.Committed)]
-    assert drafted
-    assert not any(drafted)
+    session.controllers._is_measured = True  # so that these prices stay
+    request = Request(prompt="the cat sat on the mat and " * 5, max_tokens=24, sampling=Sampling(temperature=0.0))
+    list(session.answer(request))
+    assert session.controllers._copier is not None, "else nothing was forbidden"
+    session.forget()
+    session.controllers._can_verify = can_verify
+    told = session.answer(replace(request, speculation=Speculation(k=k)))
+    assert not any(event.k for event in told if isinstance(event, events.Committed))
+    assert session.controllers._copier is None
     session.close()
 
 
