@@ -118,8 +118,9 @@ def misses_widths(prices: Prices, budget: float = BUDGET) -> bool:
 class SurveyRequest:
     """What is to be timed, in how many seconds. `sizes` are the target's widths; `is_kept`: the profile learns it.
 
-    The first `least` of them are timed whatever that takes. Without `sizes` nothing is timed, and the profile is asked
-    for what it knows.
+    `has_attention`: the kinds of attention are timed first.
+    The first `least` of the sizes are timed whatever that takes. Without `sizes` nothing is timed, and the profile
+    is asked for what it knows.
     """
 
     seconds: float = 10.0
@@ -127,6 +128,7 @@ class SurveyRequest:
     is_deep: bool = True
     is_kept: bool = False
     least: int = 1
+    has_attention: bool = False
 
     @staticmethod
     def from_wire(wire: dict[str, Any]) -> SurveyRequest:
@@ -161,14 +163,18 @@ class ModelTimes:
 
 
 def prices_of(target: ModelTimes, draft: ModelTimes | None) -> Prices:
-    """Return prices made of what was measured in empty contexts."""
+    """Return prices made of what was measured in empty contexts, and of how much the target's passes grow."""
     decode_rows = best_decode_rows(target.empty) if target.pads else 1
     rows = {**target.empty, 1: target.empty[decode_rows]}
     if draft is None:
-        return Prices(rows, decode_rows=decode_rows, change=target.change)
+        prices = Prices(rows, decode_rows=decode_rows, change=target.change)
+        prices.grow(target.empty, target.deep, target.position)
+        return prices
     one, many = draft.empty[1], draft.empty.get(READ, READ * draft.empty[1])
     reads_singly = draft.empty.get(2, 0.0) + draft.change > 2.0 * one
-    return Prices(rows, one, many / READ, decode_rows, change=target.change, reads_singly=reads_singly)
+    prices = Prices(rows, one, many / READ, decode_rows, change=target.change, reads_singly=reads_singly)
+    prices.grow(target.empty, target.deep, target.position)
+    return prices
 
 
 def time_model(

@@ -24,6 +24,7 @@ from localspec.models.gguf.head import MTP, HeadInfo, encoder_width
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
 from localspec.prompt.prompt import special_texts
+from localspec.session.attention import AttentionPrice, price_of, settled
 from localspec.session.placement import InspectedModel
 from localspec.speculation.capabilities import ModelCapabilities
 
@@ -32,13 +33,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """One model in memory with what its file said of itself."""
+    """One model in memory with what its file said of itself. `attention` is told to answers."""
 
     info: ModelInfo
     model: Model
     backend: LlamaBackend
     specials: frozenset[str]
     load_ms: float = 0.0
+    attention: AttentionPrice | None = None
 
     def facts(self) -> events.ModelFacts:
         """Return what people want to know of it."""
@@ -133,9 +135,10 @@ def load_model(
         if isinstance(model, HeadModel) and target is not None:
             backend: LlamaBackend = open_head(model, target.backend, options)
         else:
-            backend = LlamaBackend(model, options)
+            backend = LlamaBackend(model, settled(model, options) if what == "target" else options)
         backend.cancel = cancel
-        return LoadedModel(info, model, backend, special_texts(model), 1e3 * (time.perf_counter() - began))
+        seconds = time.perf_counter() - began
+        return LoadedModel(info, model, backend, special_texts(model), 1e3 * seconds, price_of(backend, options))
     except BaseException:
         model.close()
         raise
