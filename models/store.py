@@ -325,6 +325,13 @@ def target_reference(settings: LoadSettings) -> str:
     return name if _pair_files(f"{name}+none")[0] == settings.target else settings.target
 
 
+def is_of_target(pair: str, settings: LoadSettings) -> bool:
+    """Whether a pair's reference, as `reference` spells it, has the target of the settings."""
+    with suppress(UsageError):
+        return str(parse(pair).target) == target_reference(settings)
+    return False
+
+
 def _pair_files(name: str) -> tuple[str, str | None]:
     """Return the files that a pair's name stands for in any folder; "" for none, and for the name of a file."""
     try:

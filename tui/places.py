@@ -90,12 +90,12 @@ class Places:
 
         if self._chat.turns.is_answering():
             return
-        messages, written = self._engine.state.messages, self._chat.composer.message.strip()
-        asked = messages.question()
+        written = self._chat.composer.message.strip()
+        asked = self._engine.state.messages.question()
         if written or asked is None:
-            self._push(RaceScreen(self._host, written, (), rounds))
+            self._push(RaceScreen(self._host, written, None, rounds))
         else:
-            self._push(RaceScreen(self._host, asked.text, messages.messages(asked), rounds))
+            self._push(RaceScreen(self._host, asked.text, asked, rounds))
 
     def _settings(self) -> None:
         """Show the settings of the next answers."""

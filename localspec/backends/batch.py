@@ -21,7 +21,7 @@ class Batch:
     With a `state_width` every entry has a hidden state beside its token, a row of `states` [n_rows, state_width].
     """
 
-    def __init__(self, n_rows: int, n_sequences: int, n_ctx: int, state_width: int = 0) -> None:
+    def __init__(self, n_rows: int, n_sequences: int, state_width: int = 0) -> None:
         self._tokens = np.zeros(n_rows, np.int32)
         self.states = np.zeros((n_rows, state_width), np.float32)
         self._positions = np.zeros(n_rows, np.int32)
@@ -30,7 +30,7 @@ class Batch:
         stride = self._sequences.strides[0]
         self._pointers = (self._sequences.ctypes.data + stride * np.arange(n_rows)).astype(np.uintp)
         self._outputs = np.zeros(n_rows, np.int8)
-        self._count_up = np.arange(n_ctx, dtype=np.int32)  # a chain's positions are a slice of it
+        self._count_up = np.arange(n_rows, dtype=np.int32)  # a chain's positions are a slice of it
         self._is_plain = True  # every row is on sequence 0 alone, as the arrays were made
         self.struct = _struct(
             token=self._tokens,
@@ -45,7 +45,7 @@ class Batch:
         """Hold `tokens` at positions from `start` on, on sequence 0; the last `n_outputs` (None: all) have logits."""
         n = len(tokens)
         self._tokens[:n] = tokens
-        self._positions[:n] = self._count_up[start : start + n]
+        self._positions[:n] = self._chain(start, n)
         self._outputs[:n] = n_outputs is None
         if n_outputs is not None:
             self._outputs[n - n_outputs : n] = True
@@ -57,7 +57,7 @@ class Batch:
         n, is_chain = len(tokens), not growth.sequences
         self._tokens[:n] = tokens
         start = growth.positions[0]
-        self._positions[:n] = self._count_up[start : start + n] if is_chain else growth.positions
+        self._positions[:n] = self._chain(start, n) if is_chain else growth.positions
         self._outputs[:n] = True if outputs is None else outputs
         self._reset_sequences()
         for row, own in enumerate(growth.sequences):
@@ -74,7 +74,7 @@ class Batch:
             array[more : more + n] = array[:n].copy()
         self._tokens[:more] = tokens
         self._outputs[:more] = has_outputs
-        self._positions[: more + n] = self._count_up[start : start + more + n]
+        self._positions[: more + n] = self._chain(start, more + n)
         self.struct.n_tokens = more + n
 
     def repeat(self, more: int) -> None:
@@ -84,6 +84,12 @@ class Batch:
         self._positions[n : n + more] = self._positions[n - 1] + 1 + self._count_up[:more]
         self._outputs[n : n + more] = False
         self.struct.n_tokens = n + more
+
+    def _chain(self, start: int, n: int) -> Ids:
+        """Return the positions [n] from `start` on."""
+        if start + n > len(self._count_up):
+            self._count_up = np.arange(2 * (start + n), dtype=np.int32)
+        return self._count_up[start : start + n]
 
     def _reset_sequences(self) -> None:
         if not self._is_plain:

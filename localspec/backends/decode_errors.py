@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localspec.backends.lib import LOG
-from localspec.errors import InternalError, LocalspecError, ResourceError, tells_out_of_memory
+from localspec.errors import InternalError, LocalspecError, PromptTooLongError, ResourceError, tells_out_of_memory
 
 
 def context_full(length: int, n_ctx: int, needed: int) -> ResourceError:
@@ -25,3 +25,12 @@ def decode_error(code: int, rows: int, length: int) -> LocalspecError:
             detail=detail,
         )
     return InternalError(f"llama.cpp failed to evaluate {rows} tokens (code {code}): {LOG.reason()}", detail=detail)
+
+
+def too_long(n: int, n_ctx: int) -> PromptTooLongError:
+    """Return the error of a prompt of `n` tokens for a context of `n_ctx`."""
+    return PromptTooLongError(
+        f"the prompt has {n} tokens and the context holds {n_ctx}",
+        hint="shorten the prompt, or raise --ctx",
+        detail={"n_tokens": n, "n_ctx": n_ctx},
+    )

@@ -21,7 +21,7 @@ from localspec.backends.memory import context_bytes
 from localspec.backends.model import Model
 from localspec.backends.options import LoadOptions
 from localspec.backends.threads import SMALL
-from localspec.errors import InternalError
+from localspec.errors import InternalError, ResourceError
 
 FIRST = 512  # positions to begin with, doubled as often as need be
 
@@ -37,7 +37,7 @@ class GrowingContext:
         self._options = options
         self._n_sequences = n_sequences
         self.limit = context_size(model, options)
-        self.size = FIRST if _may_grow(model, options) else self.limit
+        self.size = FIRST if self.can_move and _may_grow(model, options) else self.limit
         self.context: Any = self._opened(self.size)
 
     def fit(self, n: int) -> bool:
@@ -61,6 +61,39 @@ class GrowingContext:
         self.context, self.size = context, size
         return True
 
+    def lengthen(self, limit: int) -> bool:
+        """Let the text have up to `limit` positions; tell whether the context is another one now.
+
+        One that cannot move is empty then. Raises ResourceError, with nothing changed, where memory does not suffice.
+        """
+        before, options = (self._options, self.limit), replace(self._options, n_ctx=limit)
+        free, is_on_gpu = available_memory(), self._model.n_gpu_layers != 0
+        needed = context_bytes(self._model.context_shape, limit, options) + self._model.n_bytes
+        if free is not None and needed > free and not is_on_gpu:  # what is mapped must stay in memory
+            raise ResourceError(f"memory holds no context of {limit} tokens", hint="close other programs")
+        self._options, self.limit = options, limit
+        try:
+            if self.can_move:  # a device's memory is known once it was taken
+                return is_on_gpu and self.fit(limit)
+            context = self._opened(limit)
+        except BaseException:
+            self._options, self.limit = before
+            raise
+        _use_threads(self.context, context)
+        api.llama_free(self.context)
+        self.context, self.size = context, limit
+        return True
+
+    @property
+    def can_move(self) -> bool:
+        """Whether its text could go on in another context.
+
+        What lies before a sliding window would be overwritten once it has moved, and could not be gone back to. Exact
+        widths are measured in one context.
+        """
+        is_whole = not self._model.is_stateful and api.llama_model_n_swa(self._model.handle) <= 0
+        return is_whole and not self._options.reproducible
+
     def close(self) -> None:
         """Free the context. Idempotent."""
         if self.context is not None:
@@ -75,10 +108,7 @@ def _may_grow(model: Model, options: LoadOptions) -> bool:
     """Whether moving pays, and memory would hold two contexts of full length."""
     n_ctx = context_size(model, options)
     is_quicker = options.flash_attn == "off" and not model.n_gpu_layers and n_ctx > FIRST and model.n_bytes > SMALL
-    is_quicker = is_quicker and not options.reproducible  # exact widths are measured in one context
-    # What lies before a sliding window would be overwritten once it has moved, and could not be gone back to.
-    forgets = model.is_stateful or api.llama_model_n_swa(model.handle) > 0
-    if not is_quicker or forgets:
+    if not is_quicker:
         return False
     available = available_memory()
     return available is not None and 2 * context_bytes(model.context_shape, n_ctx, options) <= available
@@ -86,9 +116,14 @@ def _may_grow(model: Model, options: LoadOptions) -> bool:
 
 def _move(source: Any, target: Any) -> None:
     """Give the context `target` all that the cache of `source` holds, and its threads."""
-    api.llama_set_n_threads(target, api.llama_n_threads(source), api.llama_n_threads_batch(source))
+    _use_threads(source, target)
     state = np.empty(api.llama_state_get_size(source), np.uint8)
     pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
     n_bytes = api.llama_state_get_data(source, pointer, len(state))
     if not n_bytes or api.llama_state_set_data(target, pointer, n_bytes) != n_bytes:
         raise InternalError(f"llama.cpp did not move the text into a longer context: {LOG.reason()}")
+
+
+def _use_threads(source: Any, target: Any) -> None:
+    """Let the context `target` have the threads of `source`."""
+    api.llama_set_n_threads(target, api.llama_n_threads(source), api.llama_n_threads_batch(source))

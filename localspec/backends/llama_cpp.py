@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -18,7 +19,7 @@ from localspec.backends.batch import Batch
 from localspec.backends.build import BuildInfo, build_info
 from localspec.backends.cells import RemoveCells
 from localspec.backends.context import MAX_OUTPUTS, fitting, kv_bytes
-from localspec.backends.decode_errors import context_full, decode_error
+from localspec.backends.decode_errors import context_full, decode_error, too_long
 from localspec.backends.growing_context import GrowingContext
 from localspec.backends.kv_cache import KvCache
 from localspec.backends.lib import api
@@ -34,11 +35,7 @@ from localspec.engine.draft import Mask, Nodes
 from localspec.engine.events import GPU_SETTLES
 from localspec.engine.protocols import Cancel, Cancelled, Capabilities, Tokens
 from localspec.engine.text import common_prefix
-from localspec.errors import (
-    IncompatibleError,
-    LocalspecError,
-    PromptTooLongError,
-)
+from localspec.errors import IncompatibleError, LocalspecError
 
 __all__ = ["BuildInfo", "LlamaBackend", "LlamaRows", "LoadOptions", "Model", "Progress", "build_info"]
 
@@ -81,7 +78,7 @@ class LlamaBackend:
         self._cache = (
             StateCache(context, self.options, model.architecture) if model.is_stateful else KvCache(context, n_leaves)
         )
-        self._batch = Batch(self._n_batch, n_leaves, self._n_ctx, model.state_width)
+        self._batch = Batch(self._n_batch, n_leaves, model.state_width)
         self._cells = self._cache.cells
         self._rows = RowBuffer(context, model.row_width, model.n_vocab)
         self._tokens: list[int] = []
@@ -132,11 +129,7 @@ class LlamaBackend:
         wanted = tokens.tolist() if isinstance(tokens, np.ndarray) else list(tokens)
         assert wanted, "a prefill needs a token: its last row is the answer"
         if len(wanted) > self._n_ctx:
-            raise PromptTooLongError(
-                f"the prompt has {len(wanted)} tokens and the context holds {self._n_ctx}",
-                hint="shorten the prompt, or raise --ctx",
-                detail={"n_tokens": len(wanted), "n_ctx": self._n_ctx},
-            )
+            raise too_long(len(wanted), self._n_ctx)
         row = self._cache.row_after(wanted, self._tokens)
         self._forget(self.cached(wanted) if row is None else len(wanted))
         if row is not None:
@@ -181,6 +174,15 @@ class LlamaBackend:
         """Forget committed tokens from `length` on, and every open node."""
         assert 0 <= length <= self._cells.length, "a cache does not grow by truncation"
         self._forget(length)
+
+    def lengthen(self, n_ctx: int) -> None:
+        """Hold up to `n_ctx` positions; text that cannot move is forgotten. Raises ResourceError, with no change."""
+        if self._growing.lengthen(n_ctx):
+            self._has_moved()
+            self._forget(self.length if self._growing.can_move else 0)
+        self._n_ctx = n_ctx
+        self.kv_bytes = self.model.context_shape.kv_bytes(n_ctx, self.options)
+        self.capabilities = replace(self.capabilities, n_ctx=n_ctx)
 
     def listen(self, listener: StateListener) -> None:
         """Tell a listener the hidden states of the tokens that are committed from now on."""
@@ -240,9 +242,8 @@ class LlamaBackend:
         self._batch.fill_chain(np.arange(n, dtype=np.int32) * 7919 % self.model.n_vocab, start)
         began = time.perf_counter()
         self._decode(n)
-        seconds = time.perf_counter() - began
+        self.evaluated, seconds = self.evaluated - n, time.perf_counter() - began
         self._cache.take_back(start)
-        self.evaluated -= n
         return seconds
 
     def _make_room(self, n: int) -> None:
@@ -251,9 +252,13 @@ class LlamaBackend:
         A lone one asks for some to spare: moving takes time, which no draft is to answer for.
         """
         if self._growing.fit(self._cells.length + self._cells.n_open + (n if n > 1 else AHEAD)):
-            self._cache.move(self._growing.context)
-            self._rows.move(self._growing.context)
-            self._listener.install(self._growing.context)
+            self._has_moved()
+
+    def _has_moved(self) -> None:
+        """Use the context that is open now."""
+        self._cache.move(self._growing.context)
+        self._rows.move(self._growing.context)
+        self._listener.install(self._growing.context)
 
     def _feed(self, tokens: Sequence[int], cancel: Cancel) -> LlamaRows:
         """Decode `tokens` from the committed length on, in chunks, and commit them."""
@@ -291,9 +296,7 @@ class LlamaBackend:
     def _spare(self, n: int) -> int:
         """Return how many unused rows follow the `n` just added: some after a lone one, early in a context."""
         is_lone = n == self._cells.n_open == 1 and not self.model.is_stateful
-        has_room = self.decode_rows <= self._max_rows and self._cells.length + self.decode_rows <= min(
-            EARLY, self._n_ctx
-        )
+        has_room = self.decode_rows <= min(self._max_rows, min(EARLY, self._n_ctx) - self._cells.length)
         return self.decode_rows - 1 if is_lone and has_room else 0
 
     def _decode(self, n: int, spare: int = 0, cancel: Cancel | None = None) -> None:

@@ -66,6 +66,12 @@ class StateCache(KvCache):
         """Committed tokens that the next pass evaluates again, before its own rows."""
         return max(0, self.cells.length - self._held)
 
+    def move(self, context: Any) -> None:
+        """Go on in another context, which holds nothing."""
+        super().move(context)
+        self._context = context
+        self.clear()
+
     def can_take_back(self, decode: Decode) -> bool:
         """Decode some tokens, try to take the last back, and leave nothing."""
         decode(0, 2)

@@ -7,21 +7,24 @@ from typing import Any
 
 from localspec.chat.message_tree import Node
 from localspec.chat.state import ChatState
-from localspec.engine.events import Committed, Event, Finished
-from localspec.ui.stats import Stats
+from localspec.engine.events import Committed, Event, Finished, Started
+from localspec.ui.stats import Stats, grown
 
 
-def full_context(stats: Stats) -> str:
-    """Return that an answer ended where the context did, "" where it did not: it looks as if the model was done."""
+def full_context(stats: Stats, option: str = "--ctx") -> str:
+    """Return that an answer ended where the context did, "" where it did not: it looks as if the model was done.
+
+    `option` is how a longer one is asked for.
+    """
     if stats.finished is None or stats.finished.reason != "context" or stats.loaded is None:
         return ""
     n = stats.loaded.n_ctx
-    return f"the context is full: {n} tokens with the prompt; --ctx {2 * n} for more"
+    return f"the context is full: {n} tokens with the prompt; {option} {2 * n} for more"
 
 
 def remark(stats: Stats) -> str:
     """Return what a person should know of how an answer in a chat ended, "" for nothing."""
-    full = full_context(stats)
+    full = full_context(stats, "/ctx")
     if full:
         return f"{full}, or /new"
     is_empty = stats.finished is not None and stats.finished.reason == "stop" and not stats.text
@@ -46,6 +49,8 @@ class AnswerWriter:
             self._text += event.text
         elif isinstance(event, Finished):
             self._text += event.tail
+        elif isinstance(event, Started):
+            self._state.loaded = grown(self._state.loaded, event)
 
     def save(self) -> None:
         """Keep what has come since the last time."""

@@ -7,13 +7,15 @@ from pathlib import Path
 
 from localspec.chat.command import Chat, command
 from localspec.chat.conversation_files import Saved, load, save, turns, write_export
-from localspec.chat.listing import about, count, hits, named, rows
+from localspec.chat.kept_settings import KeptSettings
+from localspec.chat.listing import about, came_back, count, hits, named, rows
 from localspec.chat.message_tree import MessageTree, Node
 from localspec.conversations.attachment import Attachment
 from localspec.conversations.identity import LEAST
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import UsageError
+from localspec.models.store import is_of_target
 from localspec.sanitize import one_line
 from localspec.settings.folders import typed_path
 from localspec.settings.method_options import whole
@@ -97,7 +99,7 @@ async def _go_to_copy(chat: Chat, message: int | None, *, attached: Sequence[Att
 async def open_conversation(chat: Chat, key: str) -> None:
     """Go on with a conversation of the store."""
     found = await _restore(chat, key)
-    await chat.moved(f"{about(found)} · {count(found.n_messages)}")
+    await chat.moved(came_back(found, chat.state.messages.path()))
 
 
 @command("/title [TEXT]", "give this conversation a title, or show it", aliases="rename")
@@ -214,7 +216,13 @@ def _path_of(argument: str, usage: str) -> Path:
 async def _restore(chat: Chat, key: str) -> Conversation:
     """Let the chat go on with a conversation of the store, and return it."""
     found, messages = await chat.wait(chat.state.writer.ask(lambda store: (store.get(key), store.messages(key))))
-    chat.state.open(MessageTree.restored(found, messages))
+    state = chat.state
+    state.open(MessageTree.restored(found, messages))
+    kept = KeptSettings.of(state.messages.path())
+    if kept is not None:
+        state.change(kept.request(state.request))
+        if is_of_target(found.pair, state.settings) and kept.load(state.settings) != state.settings:
+            await chat.load(kept.load(state.settings))
     return found
 
 

@@ -11,6 +11,7 @@ from localspec.sanitize import one_line, sanitize
 
 YOU, ASSISTANT = "You: ", "Assistant: "
 _SHORT = 60  # characters of a message in a list
+_NAMED = 5  # attachments
 
 
 def rows(conversations: Sequence[Conversation], *, numbered: bool = False, here: str | None = None) -> list[str]:
@@ -40,6 +41,23 @@ def about(conversation: Conversation) -> str:
 def named(conversation: Conversation) -> str:
     """Return a conversation as it is named before or after something happens to it."""
     return f"{conversation.id} “{short(conversation.title) or 'no title'}”, {count(conversation.n_messages)}"
+
+
+def came_back(conversation: Conversation, path: Sequence[StoredMessage | Node]) -> str:
+    """Return the line that tells of a conversation that goes on."""
+    return " · ".join(filter(None, (about(conversation), count(conversation.n_messages), attached(path))))
+
+
+def attached(path: Sequence[StoredMessage | Node]) -> str:
+    """Return the attachments of messages in one line, "" without any."""
+    found = [each for message in path for each in message.attachments]
+    names = [
+        f"{one_line(each.name) or 'piped text'} ({n} line{'s' * (n != 1)})"
+        for each in found[:_NAMED]
+        for n in (len(each.text.splitlines()),)
+    ]
+    more = [f"{len(found) - _NAMED} more"] if len(found) > _NAMED else []
+    return f"attached: {', '.join([*names, *more])}" if found else ""
 
 
 def said(path: Sequence[StoredMessage | Node]) -> list[str]:

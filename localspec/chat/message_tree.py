@@ -12,8 +12,6 @@ from typing import Any
 
 from localspec.conversations.attachment import Attachment, with_attachments
 from localspec.conversations.records import INTERRUPTED, SENT, USER, Conversation, StoredMessage
-from localspec.conversations.sending import to_send
-from localspec.settings.request import Message
 
 
 @dataclass(slots=True)
@@ -126,11 +124,3 @@ class MessageTree:
         for each in self.path_to(entry):
             self.choose(each)
         self.editing = None
-
-    def messages(self, last: Node) -> tuple[Message, ...]:
-        """Return the messages to send so that `last`, a message of the user, is answered."""
-        return to_send(self.path_to(self.parent(last)), self.system, last.content)
-
-    def messages_with(self, content: str) -> tuple[Message, ...]:
-        """Return the messages to send so that `content` would be answered after the path."""
-        return to_send(self.path(), self.system, content)

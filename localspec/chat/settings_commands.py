@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from localspec.chat.command import Chat, command
 from localspec.chat.listing import in_columns
+from localspec.chat.state import ChatState
+from localspec.errors import UsageError
 from localspec.models.recent import recent_pairs
 from localspec.models.store import target_reference
 from localspec.sanitize import one_line
+from localspec.settings.declaration import declaration
+from localspec.settings.request import LoadSettings
 from localspec.ui.inputs import text_or_file
 from localspec.ui.paths import path_completions
 from localspec.ui.settings import SETTINGS, changed, check, known_values, shown
 
 MODELS = (".gguf",)  # endings of their files
+_CTX = declaration(LoadSettings, "ctx")
 
 
 def _typed_settings(typed: str) -> Iterable[str]:
@@ -35,7 +41,12 @@ async def change(chat: Chat, argument: str) -> None:
     name, _, value = argument.partition(" ")
     request = chat.state.request
     if not name:
-        await chat.show(in_columns([(each, one_line(shown(request, each))) for each in SETTINGS]))
+        rows = [(each, one_line(shown(request, each))) for each in SETTINGS]
+        await chat.show(in_columns([*rows, (_CTX.key, _context(chat.state).removeprefix("ctx "))]))
+        return
+    if _CTX.is_called(name):
+        if not (value and chat.is_answering()):
+            await change_context(chat, value.strip())
         return
     if value:
         chat.state.change(changed(request, name, value.strip()))
@@ -46,6 +57,21 @@ async def change(chat: Chat, argument: str) -> None:
 async def change_temperature(chat: Chat, argument: str) -> None:
     """Change or show the temperature."""
     await change(chat, f"temp {argument}".rstrip())
+
+
+@command("/ctx [N]", "load the pair with another context, in tokens", needs_rest=True)
+async def change_context(chat: Chat, argument: str) -> None:
+    """Load the pair with a context of another length, or show it; the conversation stays."""
+    settings = chat.state.settings
+    if argument:
+        try:
+            n = _CTX.typed(argument)
+            _CTX.check(n)
+        except UsageError as error:
+            raise UsageError(error.message, hint="/ctx 8192") from None
+        if n != settings.ctx:
+            await chat.load(replace(settings, ctx=n))
+    await chat.tell(_context(chat.state))
 
 
 @command("/seed N", "seed; none: a new one each time", values="none")
@@ -93,6 +119,13 @@ async def change_draft(chat: Chat, argument: str) -> None:
     if argument:
         await _switch(chat, f"{target_reference(chat.state.settings)}+{argument}")
     await chat.tell(f"draft: {one_line(chat.state.settings.draft or 'none')}")
+
+
+def _context(state: ChatState) -> str:
+    """Return the length of the context, as far as it is known."""
+    loaded, ctx = state.loaded, state.settings.ctx
+    n = loaded.n_ctx if loaded is not None else ctx
+    return f"ctx {_CTX.spelled(ctx) if n is None else f'{n} tokens'}"
 
 
 async def _switch(chat: Chat, pair: str) -> None:

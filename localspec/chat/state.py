@@ -5,7 +5,7 @@ The commands and the renderers change it. Invariant: at most one answer is being
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from localspec.chat.conversation_writer import ConversationWriter
 from localspec.chat.message_tree import MessageTree, Node
 from localspec.conversations.attachment import Attachment
 from localspec.conversations.records import ASSISTANT, USER, Conversation
+from localspec.conversations.sending import left_out, to_send
 from localspec.conversations.store import Store
 from localspec.engine.events import Loaded
 from localspec.models.recent import remember_pair
@@ -94,7 +95,12 @@ class ChatState:
 
     def request_for(self, asked: Node) -> Request:
         """Return the request that answers a message."""
-        return replace(self.request, messages=self.messages.messages(asked), shorten=True)
+        return self.request_after(self.messages.path_to(self.messages.parent(asked)), asked.content)
+
+    def request_after(self, path: Sequence[Node], content: str) -> Request:
+        """Return the request that answers `content`, a person's words, after the messages of a path."""
+        messages = to_send(path, self.messages.system, content)
+        return replace(self.request, messages=messages, shorten=True, left_out=left_out(path))
 
     def ask_again(self, entry: Node) -> Node:
         """Return the message that `entry` is or answers, for another answer.

@@ -34,6 +34,7 @@ from localspec.cli.params import Command, option
 from localspec.cli.settings import (
     PairOptions,
     Promised,
+    is_chosen,
     is_typed,
     open_worker,
     promised_settings,
@@ -86,10 +87,14 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
     with store_for_talking(options, console) as store:
         found = wanted(store, options)
         wished = PairOptions.of(values, pair)
-        if found is not None:
-            wished = wished.of_conversation(answered(store, found))
+        held = None if found is None else answered(store, found)
+        if held is not None:
+            wished = wished.of_conversation(held)
+            if not is_chosen("model") and not is_chosen("draft"):
+                for each in held.warnings:
+                    console.warn(each)
         promised = promised_settings(wished) if found is not None else _last_or(wished, console)
-        request = request_settings(values, promised.settings)
+        request = request_settings(values, promised.settings, None if held is None else held.kept)
         system = system_message(options.system)
         settings = present_settings(promised, console)
         said = system[0].content if system else None

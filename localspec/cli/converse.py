@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from localspec.chat.commands import TABLE
-from localspec.chat.listing import YOU, about, count
+from localspec.chat.listing import YOU, came_back
 from localspec.chat.state import ChatState
 from localspec.cli.console import Console, OutputGone, is_terminal, write_out
 from localspec.cli.line_chat import LineChat
@@ -40,7 +40,7 @@ def open_line_chat(
             chat.has_stats = options.stats
         chat.tell_trouble()
         if found is not None and is_terminal(sys.stdin) and not console.quiet:
-            console.say(f"{about(found)} · {count(found.n_messages)}", "dim")
+            console.say(came_back(found, state.messages.path()), "dim")
         return converse(chat, Lines())
 
 

@@ -166,8 +166,9 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
         raise UsageError("--json and --events exclude each other", hint="leave one of them out")
     found = wanted(store, options)
     pair = PairOptions.of(values)
-    promised = promised_settings(pair if found is None else pair.of_conversation(answered(store, found)))
-    request = request_settings(values, promised.settings)
+    held = None if found is None else answered(store, found)
+    promised = promised_settings(pair if held is None else pair.of_conversation(held))
+    request = request_settings(values, promised.settings, None if held is None else held.kept)
     system = system_message(values["system"], options.stdin_limit)
     if options.is_raw and system:
         raise UsageError("--raw takes no --system", hint="put the text at the start of the prompt")
@@ -179,12 +180,14 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
     text = inputs.prompt_of(spoken, data, is_raw=options.is_raw, is_given=bool(words))
     settings = present_settings(promised, console)
     state = ChatState.opened(store, settings, request, system=system[0].content if system else None, found=found)
-    asked = options.predicting(replace(request, details=options.as_events))
     if options.is_raw:
-        asked = options.without_template(asked, text)
+        asked = options.without_template(request, text)
     else:  # what begins a conversation may be continued as it is
-        asked = replace(asked, messages=state.messages.messages_with(text), continues=True)
+        asked = replace(state.request_after(state.messages.path(), text), continues=True)
+    asked = options.predicting(replace(asked, details=options.as_events))
     used, told = _used(settings, request, values)  # the conversation keeps its whole pair
+    if held is not None and not is_chosen("model") and not is_chosen("draft"):
+        told += [Warned("draft", each) for each in held.warnings]
     return Job(used, asked, (*inputs.warnings, *told), state, spoken, tuple(data), left)
 
 

@@ -5,16 +5,18 @@ Values that need no model are checked before a file is opened.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import os
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
+from localspec.chat.kept_settings import KeptSettings
 from localspec.cli.option_sources import is_from_preset
 from localspec.cli.options import Values, collected
 from localspec.cli.store_options import PairOfConversation
-from localspec.errors import UsageError
+from localspec.errors import NotFoundError, UsageError
 from localspec.models.names import DraftChoice, parse
 from localspec.models.store import NotCachedError, PairRef, parse_pair, usual_speculation
 from localspec.settings.declaration import declaration
@@ -49,10 +51,17 @@ class PairOptions:
         """Return the options with the pair of a conversation, unless another was typed.
 
         It goes before a pair that is set for good. A draft that is typed alone drafts for the conversation's target.
+        Raises NotFoundError where an adapter of the conversation is gone.
         """
         if is_chosen("model"):
             return self
         load = replace(self.load, expected=found.expected)
+        if found.kept is not None and not is_chosen("lora"):
+            for path, _ in found.kept.lora:
+                if not os.path.exists(path):
+                    told = f"{path} does not exist, and this conversation was held with that adapter"
+                    raise NotFoundError(told, hint="-m MODEL goes on without it")
+            load = found.kept.load(load)
         return replace(self, model=found.pair, draft=self.draft if is_chosen("draft") else None, load=load)
 
     def settings(self, pair: PairRef) -> LoadSettings:
@@ -84,12 +93,17 @@ def promised_settings(options: PairOptions) -> Promised:
         return Promised(options, load, missing)
 
 
-def request_settings(values: Values, settings: LoadSettings) -> Request:
-    """Return a request without its prompt, checked as far as that goes without a model."""
+def request_settings(values: Values, settings: LoadSettings, kept: KeptSettings | None = None) -> Request:
+    """Return a request without its prompt, checked as far as that goes without a model.
+
+    What a conversation keeps goes before all that was not chosen for this command.
+    """
     parts = {"sampling": collected(Sampling, values), "speculation": _speculation(values, settings)}
     request = collected(Request, values, **parts)
     if request.template is not None:
         request = replace(request, template=template_text(request.template))
+    if kept is not None:
+        request = kept.request(request, [each.name for each in fields(Request) if is_chosen(each.name)])
     check(request, settings)
     return request
 

@@ -8,21 +8,33 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.chat.kept_settings import KeptSettings
 from localspec.cli.console import Console
 from localspec.cli.options import ConversationOptions
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import IncompatibleError, IntegrityError, NotFoundError, ResourceError, UsageError
 from localspec.models.names import PathName, parse
+from localspec.sanitize import shown
 from localspec.settings.folders import conversations_file
 
 
 @dataclass(frozen=True, slots=True)
 class PairOfConversation:
-    """The pair that a conversation goes on with. `expected` is its target's name and its file's fingerprint."""
+    """The pair that a conversation goes on with. `expected` is its target's name and its file's fingerprint.
+
+    `lost` is the path of a draft that is gone.
+    """
 
     pair: str
     expected: tuple[str, str] | None = None
+    kept: KeptSettings | None = None
+    lost: str | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a person should know of it."""
+        return () if self.lost is None else (f"the draft {shown(self.lost)} is gone: it goes on without one",)
 
 
 @contextmanager
@@ -81,16 +93,22 @@ def answered(store: Store, found: Conversation) -> PairOfConversation:
 
     Earlier versions kept the name of a file as it was typed. The last answer says which file that was.
     """
-    last = next((each.stats for each in reversed(store.path(found.leaf)) if each.stats), None)
+    said = store.path(found.leaf)
+    last = next((each.stats for each in reversed(said) if each.stats), None)
     kept = (last or {}).get("pair") or {}
     target, draft = kept.get("target") or {}, kept.get("draft") or {}
     path, pair = str(target.get("path", "")), found.pair
     try:
         named = parse(pair).target
+        if isinstance(named, PathName) and not os.path.isabs(named.path) and Path(named.path).name == Path(path).name:
+            named, pair = PathName(path), f"{path}+{draft.get('path') or 'none'}"
+        guess = parse(pair).draft
     except UsageError:  # it is told where the pair is looked up, unless another one was typed
         return PairOfConversation(pair)
-    if isinstance(named, PathName) and not os.path.isabs(named.path) and Path(named.path).name == Path(path).name:
-        named, pair = PathName(path), f"{path}+{draft.get('path') or 'none'}"
+    lost = None
+    if isinstance(guess, PathName) and not os.path.lexists(os.path.expanduser(guess.path)):
+        pair, lost = f"{named}+none", guess.path
     is_same = str(named) in (path, kept.get("name", "").partition("+")[0])
     has_mark = is_same and target.get("fingerprint")
-    return PairOfConversation(pair, (str(named), target["fingerprint"]) if has_mark else None)
+    expected = (str(named), target["fingerprint"]) if has_mark else None
+    return PairOfConversation(pair, expected, KeptSettings.of(said), lost)

@@ -68,6 +68,8 @@ class Started:
     is_lossless: bool = True  # the output keeps the target's distribution
     derived: ModelFacts | None = None  # the model that drafts, if it was made of the target's own layers
     widths: tuple[int, ...] = ()  # rows that a pass may have with --reproducible, () without it
+    left_out: tuple[int, ...] = ()  # turns of the conversation, from 0 on, for which the context has no room
+    n_ctx: int | None = None  # tokens that the context holds now: it may have grown since it was loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +263,6 @@ def _pieces(wire: list[dict[str, Any]]) -> tuple[Piece, ...]:
 
 _NESTED: dict[type[Any], dict[str, Any]] = {
     Loaded: {"target": _facts, "draft": _facts},
-    Started: {"derived": _facts, "widths": tuple},
+    Started: {"derived": _facts, "widths": tuple, "left_out": tuple},
     Committed: {"out": _pieces, "drafted": _pieces, "ms": lambda wire: StepMs(**wire)},
 }

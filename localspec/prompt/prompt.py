@@ -25,13 +25,15 @@ CONTINUED = "the model has no chat template, so it continues your text, as with 
 class Tokenised:
     """The prompt's tokens, and what a person should know about how they came to be.
 
-    `stops` are texts that end the answer, and `marks` those around the model's reasoning.
+    `stops` are texts that end the answer, and `marks` those around the model's reasoning. `left_out` are the turns of
+    the conversation, from 0 on, that found no room.
     """
 
     tokens: list[int]
     warnings: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
     marks: Marks | None = None
+    left_out: tuple[int, ...] = ()
 
 
 def special_texts(model: Model) -> frozenset[str]:

@@ -1,53 +1,113 @@
-"""What of a conversation fits the context: the oldest turns are left out of a request, so that its answer has room.
+"""What of a conversation fits the context: turns are left out of a request, so that its answer has room.
 
-The cut is of one request and depends on the conversation and the context alone, so nothing has to be remembered, or
-taken back after an edit. It moves in steps of a quarter of the context: while a conversation grows by so much, its
-requests begin with the same turn, and what is in the caches is not read anew.
+A cut is deep and seldom: it leaves a third of the room, and holds while what follows fits. So the caches keep what is
+sent again. An answer tells what was left out (`Started.left_out`), and the next request of its branch brings that.
+A turn with an attached file is left out after all others: the questions are about it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from localspec.errors import PromptTooLongError
 from localspec.prompt.prompt import Tokenised
-from localspec.settings.request import Request
+from localspec.sanitize import one_line
+from localspec.settings.request import Message, Request
 
-STEPS = 4  # of the context
+RESERVE = 4  # one part in so many of the context is free for the answer
+BESIDE_FILES = 8  # the same where the conversation has attached files
+LEFT = 3  # one part in so many of the room is left to the talk; half of it cost 1.4 to 1.9 times the reading
+SHOWN = 40  # characters of a message that is named
 
 
-def shortened(request: Request, n_ctx: int, tokenised: Callable[[Request], Tokenised]) -> Tokenised:
-    """Return the prompt of `request`, without the oldest turns where all leave less room than the answer may need.
+def shortened(
+    request: Request, whole: Tokenised, n_ctx: int, trained: int, tokenised: Callable[[Request], Tokenised]
+) -> Tokenised:
+    """Return the prompt of `request`, without the turns that leave less room than the answer may need.
 
-    That is its limit of tokens, a quarter of the context at most. The question is sent whatever room it leaves.
+    `whole` is the prompt with all of them. The question is sent whatever room it leaves. The model was made for
+    `trained` tokens, so the advice names no more.
     """
-    whole = tokenised(request)
-    step = max(1, n_ctx // STEPS)
-    missing = len(whole.tokens) + min(request.max_tokens or step, step) - n_ctx
-    n_turns = sum(message.role == "assistant" for message in request.messages)
-    if not request.shorten or missing <= 0 or not n_turns:
+    turns, room = _turns(request), n_ctx - reserve(request, n_ctx)
+    if not request.shorten or not turns or len(whole.tokens) <= room:
         return whole
-    limit = len(whole.tokens) - step * -(-missing // step)
+    before = [turn for turn in request.left_out if turn < len(turns)]
+    files = [i for i, turn in enumerate(turns) if turn[0].files and i not in before]
+    chatter = [i for i, turn in enumerate(turns) if not turn[0].files and i not in before]
 
-    def fits(n: int) -> bool:
-        return len(tokenised(_without(request, n)).tokens) <= limit
+    def size(n_files: int, n_chatter: int) -> int:
+        return len(sent(n_files, n_chatter).tokens)
 
-    n = 1 + bisect_left(range(1, n_turns), True, key=fits)
-    rest = tokenised(_without(request, n))
-    what = "the oldest message and its answer" if n == 1 else f"the {n} oldest messages and their answers"
-    return replace(rest, warnings=(*rest.warnings, f"the context is full: {what} are no longer sent"))
+    def sent(n_files: int, n_chatter: int) -> Tokenised:
+        left_out = (*before, *files[:n_files], *chatter[:n_chatter])
+        return replace(tokenised(_without(request, left_out)), left_out=tuple(sorted(left_out)))
+
+    if before and size(0, 0) <= room:
+        return sent(0, 0)
+    n_files = bisect_left(range(len(files)), True, key=lambda n: size(n, len(chatter)) <= room)
+    fixed = size(n_files, len(chatter))
+    limit = fixed + (room - fixed) // LEFT
+    n_chatter = bisect_left(range(len(chatter)), True, key=lambda n: size(n_files, n) <= limit)
+    rest = sent(n_files, n_chatter)
+    if not n_files + n_chatter:
+        return rest
+    told = f"the context of {n_ctx} tokens is full: {_named(turns, rest.left_out)} no longer sent"
+    return replace(rest, warnings=(*rest.warnings, told + _cure(request, len(whole.tokens), n_ctx, trained)))
+
+
+def reserve(request: Request, n_ctx: int) -> int:
+    """Return the tokens that are kept free for the answer: its limit, and no more than a part of the context."""
+    has_files = any(message.files for message in request.messages)
+    most = max(1, n_ctx // (BESIDE_FILES if has_files else RESERVE))
+    return min(request.max_tokens or most, most)
+
+
+def fitting(request: Request, n: int, n_ctx: int, trained: int) -> int:
+    """Return the context that holds `n` tokens and an answer: `n_ctx` doubled as often as need be, up to `trained`."""
+    while n + reserve(request, n_ctx) > n_ctx and n_ctx < trained:
+        n_ctx = min(2 * n_ctx, trained)
+    return n_ctx
 
 
 def too_long(n: int, n_ctx: int, trained: int) -> PromptTooLongError:
     """Return what to say of a prompt of `n` tokens that was not shortened; the model was made for `trained`."""
-    fitting = 1 << (n + 100).bit_length()  # with room for an answer
-    hint = f"--ctx {fitting}" if fitting <= trained else f"a shorter prompt: this model was made for {trained} tokens"
+    longer = 1 << (n + 100).bit_length()  # with room for an answer
+    hint = f"--ctx {longer}" if longer <= trained else f"a shorter prompt: this model was made for {trained} tokens"
     return PromptTooLongError(f"the prompt has {n} tokens and the context holds {n_ctx}", hint=hint)
 
 
-def _without(request: Request, n: int) -> Request:
-    """Return `request` without its `n` oldest turns."""
-    head = [message for message in request.messages[:1] if message.role == "system"]
-    return replace(request, messages=(*head, *request.messages[len(head) + 2 * n :]))
+def _turns(request: Request) -> list[Sequence[Message]]:
+    """Return each question with its answer, without the system message and the last question."""
+    talk = request.messages[_n_head(request) :]
+    return [talk[i : i + 2] for i in range(0, len(talk) - 1, 2)]
+
+
+def _n_head(request: Request) -> int:
+    return sum(message.role == "system" for message in request.messages[:1])
+
+
+def _without(request: Request, left_out: Sequence[int]) -> Request:
+    """Return `request` without some of its turns."""
+    kept = [message for i, turn in enumerate(_turns(request)) if i not in set(left_out) for message in turn]
+    return replace(request, messages=(*request.messages[: _n_head(request)], *kept, request.messages[-1]))
+
+
+def _named(turns: Sequence[Sequence[Message]], left_out: Sequence[int]) -> str:
+    """Return what is left out, with the verb: the files by their names, the talk by its last message."""
+    files = [one_line(name) or "the piped text" for i in left_out for name in turns[i][0].files]
+    chatter = [turns[i][0] for i in left_out if not turns[i][0].files]
+    parts = list(files)
+    if chatter:
+        words = one_line(chatter[-1].content[: 10 * SHOWN])
+        words = words if len(words) <= SHOWN else f"{words[:SHOWN]}…"
+        several = f"the {len(chatter)} oldest messages up to “{words}” and their answers"
+        parts.append(f"“{words}” and its answer" if len(chatter) == 1 else several)
+    return f"{' and '.join(parts)}{' are' if chatter or len(files) > 1 else ' is'}"
+
+
+def _cure(request: Request, n: int, n_ctx: int, trained: int) -> str:
+    """Return which longer context would hold all `n` tokens and an answer, as far as the model goes."""
+    longer = fitting(request, n, n_ctx, trained)
+    return "" if longer == n_ctx else f"; --ctx {longer}, or /ctx {longer} in a chat, sends more"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from localspec.backends.sequence_breakers import sequence_breakers
@@ -24,11 +25,12 @@ from localspec.engine.reasoning import Marks
 from localspec.engine.repetition import Breakers
 from localspec.engine.sampling import Sampler
 from localspec.engine.translation import Translation
+from localspec.errors import ResourceError
 from localspec.lossless.questions import Question, Subject, answer
 from localspec.methods import DrafterContext
 from localspec.methods._lookup import LookupDrafter
 from localspec.prompt.prompt import Tokenised, predicted, tokenise
-from localspec.prompt.truncate import shortened, too_long
+from localspec.prompt.truncate import fitting, shortened, too_long
 from localspec.session.calibration import survey_pair
 from localspec.session.controllers import PairController
 from localspec.session.decision import Decision, decide
@@ -38,6 +40,8 @@ from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.speculation import registered
 from localspec.speculation.capabilities import draft_temperature, require_tokens, writes_text
 from localspec.speculation.reproducible import narrowed
+
+SHORT_DRAFT = "the draft model reads at most {} tokens: beyond them decoding is plain"
 
 
 @dataclass(slots=True)
@@ -120,7 +124,7 @@ class LoadedPair:
             decision = replace(decision, axes=decision.axes.cold())
         prompt = self.tokenised(request)
         seed = secrets.randbits(32) if request.sampling.seed is None else request.sampling.seed
-        yield self._started(decision, request, seed, len(prompt.tokens))
+        yield self._started(decision, request, seed, prompt)
         for warning in (*decision.warnings, *prompt.warnings, *self._unpredicted(request, decision)):
             yield events.Warned("request", warning)
         yield from decision.controllers.recall(len(prompt.tokens))
@@ -178,17 +182,44 @@ class LoadedPair:
                 model.backend.truncate(0)
 
     def tokenised(self, request: Request) -> Tokenised:
-        """Return the prompt, shortened if that is asked. Raises PromptTooLongError, or Cancelled on the way there."""
+        """Return the prompt, in a longer context or shortened if need be.
+
+        Raises PromptTooLongError, or Cancelled on the way there.
+        """
 
         def tokens_of(asked: Request) -> Tokenised:
             if self.cancel():
                 raise Cancelled
             return tokenise(asked, self.target.model, self.target.specials)
 
-        prompt = shortened(request, self.n_ctx, tokens_of)
+        trained = self.target.info.n_ctx_train
+        whole = tokens_of(request)
+        told = self._lengthened(request, len(whole.tokens))
+        prompt = shortened(request, whole, self.n_ctx, trained, tokens_of)
         if len(prompt.tokens) >= self.n_ctx:
-            raise too_long(len(prompt.tokens), self.n_ctx, self.target.info.n_ctx_train)
-        return prompt
+            raise too_long(len(prompt.tokens), self.n_ctx, trained)
+        return replace(prompt, warnings=(*told, *prompt.warnings))
+
+    def _lengthened(self, request: Request, n: int) -> tuple[str, ...]:
+        """Hold a prompt of `n` tokens, as far as model and memory allow, and say so; not where --ctx was chosen."""
+        before = self.n_ctx
+        n_ctx = fitting(request, n, before, self.target.info.n_ctx_train) if self.settings.ctx is None else before
+        while n_ctx > before:
+            try:
+                self.target.backend.lengthen(n_ctx)
+                break
+            except ResourceError:
+                n_ctx //= 2
+        if n_ctx <= before:
+            return ()
+        exit_ = self.early_exit.loaded
+        for draft in (self.draft, None if exit_ is None else exit_.model):
+            with suppress(ResourceError):  # beyond its context decoding is plain
+                if draft is not None and draft.kind == "model":
+                    draft.backend.lengthen(max(draft.backend.capabilities.n_ctx, min(n_ctx, draft.info.n_ctx_train)))
+        told = f"the context has {n_ctx} tokens from here on, since the text needs more than {before}"
+        limit = n_ctx if self.draft is None else self.draft.backend.capabilities.n_ctx
+        return (told,) if limit >= n_ctx else (told, SHORT_DRAFT.format(limit))
 
     def _unpredicted(self, request: Request, decision: Decision) -> tuple[str, ...]:
         """Return a warning for a prediction that nothing will copy from."""
@@ -209,7 +240,7 @@ class LoadedPair:
         draft = self.draft if controllers is self.controllers else decision.draft
         yield from controllers.measure(self.target.backend, None if draft is None else draft.backend, self.cancel)
 
-    def _started(self, decision: Decision, request: Request, seed: int, prompt_n: int) -> events.Started:
+    def _started(self, decision: Decision, request: Request, seed: int, prompt: Tokenised) -> events.Started:
         """Return the event that begins an answer."""
         axes = decision.axes
         return events.Started(
@@ -220,10 +251,12 @@ class LoadedPair:
             verify=axes.verify,
             seed=seed,
             is_seeded=request.sampling.seed is not None,
-            prompt_n=prompt_n,
+            prompt_n=len(prompt.tokens),
             is_lossless=axes.verifier.is_lossless,
             derived=decision.draft.facts() if decision.draft is not None and decision.is_derived else None,
             widths=self.widths,
+            left_out=prompt.left_out,
+            n_ctx=self.n_ctx,
         )
 
     def _decode(

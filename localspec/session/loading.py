@@ -31,7 +31,7 @@ from localspec.session.calibration import known_widths, remembered
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.loaded_model import LoadedModel, inspect_model, load_model, own_head
-from localspec.session.loaded_pair import LoadedPair
+from localspec.session.loaded_pair import SHORT_DRAFT, LoadedPair
 from localspec.session.placement import InspectedModel, first_step
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
@@ -189,7 +189,7 @@ def _short_draft(models: _Models) -> tuple[str, ...]:
     limit = models.draft.backend.capabilities.n_ctx
     if limit >= models.target.backend.capabilities.n_ctx:
         return ()
-    return (f"the draft model reads at most {limit} tokens: beyond them decoding is plain",)
+    return (SHORT_DRAFT.format(limit),)
 
 
 def _short_rollback(models: _Models) -> tuple[str, ...]:

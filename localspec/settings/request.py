@@ -46,8 +46,8 @@ class LoadSettings:
     name: str = ""  # the pair reference in its canonical spelling
     expected: tuple[str, str] | None = None  # a target's name and its file's fingerprint when it answered before
     ctx: int | None = setting(
-        None, "--ctx", aliases="--ctx-size --num-ctx", group=MODEL, low=1, high=COUNT,
-        default_help="the model's own, at most 4096", help="Context in tokens.",
+        None, "--ctx", aliases="--ctx-size --num-ctx", group=MODEL, low=1, high=COUNT, nothing="auto",
+        default_help="4096, and more once a text needs it", help="Context in tokens.",
     )  # fmt: skip
     threads: int | None = setting(None, "--threads", aliases="-t", group=MODEL, low=1, high=512, help="CPU threads.")
     gpu: str = setting(
@@ -211,11 +211,15 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message; `role` is system, user or assistant. `reasoning` is what came before an answer."""
+    """One chat message; `role` is system, user or assistant. `reasoning` is what came before an answer.
+
+    `files` are the names of the texts that are attached to it, and part of its content.
+    """
 
     role: str
     content: str
     reasoning: str = ""
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +262,8 @@ class Request:
     cold: bool = False  # as after loading: nothing of earlier answers is in a cache or in a drafter's memory
     prompt_tokens: int | None = None  # cut the prompt to its first so many tokens
     continues: bool = False  # a model without a chat template continues the text of a lone message
-    shorten: bool = False  # leave out the oldest turns where the context has no room for all of them
+    shorten: bool = False  # leave out turns where the context has no room for all of them
+    left_out: tuple[int, ...] = ()  # the turns, from 0 on, that the answer before was given without
 
     def check(self) -> None:
         """Raise UsageError for the first setting that cannot be obeyed."""

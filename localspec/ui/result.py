@@ -26,6 +26,7 @@ def result(stats: Stats, settings: LoadSettings, request: Request, session: str 
         "reasoning": stats.reasoning or None,
         "finish_reason": stats.finished.reason if stats.finished else "error",
         "session": session,
+        "left_out": list(stats.started.left_out) if stats.started else None,
         "seed": stats.started.seed if stats.started else request.sampling.seed,
         "pair": {
             "name": settings.name,
@@ -56,6 +57,9 @@ def params(settings: LoadSettings, request: Request, stats: Stats | None = None)
         "max_tokens": request.max_tokens,
         "stop": list(request.stop),
         "raw": request.prompt is not None,
+        "template": request.template,
+        "template_args": [list(argument) for argument in request.template_args],
+        "think": request.think,
         **held,
         **asked["sampling"],
         "logit_bias": bias,

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from localspec.engine.events import (
@@ -132,7 +132,7 @@ class Stats:
             case Loaded():
                 self.loaded = event
             case Started():
-                self.started = event
+                self.started, self.loaded = event, grown(self.loaded, event)
                 self._settle()
             case Prefilled():
                 self.prefilled = event
@@ -289,6 +289,11 @@ class Stats:
         if found is None or self.is_demonstration:
             return None
         return None if found.holds_one or self.drafted_little else found.factor
+
+
+def grown(loaded: Loaded | None, started: Started) -> Loaded | None:
+    """Return the loaded pair with the context that it has when an answer begins."""
+    return loaded if loaded is None or started.n_ctx is None else replace(loaded, n_ctx=started.n_ctx)
 
 
 def _ratio(part: float, whole: float) -> float | None:

@@ -11,6 +11,7 @@ import pytest
 
 from localspec.chat.message_tree import MessageTree, Node
 from localspec.conversations.records import ASSISTANT, USER
+from localspec.conversations.sending import to_send
 from localspec.conversations.store import Store
 from localspec.errors import NotFoundError
 from localspec.ui.editor import edited
@@ -29,7 +30,8 @@ def said(messages: MessageTree) -> list[str]:
 
 
 def sent(messages: MessageTree, last: Node) -> list[str]:
-    return [message.content for message in messages.messages(last)]
+    path = messages.path_to(messages.parent(last))
+    return [message.content for message in to_send(path, messages.system, last.content)]
 
 
 def test_a_branch_leads_back_to_where_it_was_left() -> None:

@@ -67,7 +67,7 @@ def test_any_way_through(names: list[str]) -> None:
                 again = MessageTree.restored(store.get(key), store.messages(key))
                 assert [entry.content for entry in again.path()] == [entry.content for entry in path]
                 assert len(again.paths()) == len(state.messages.paths())
-            sent = state.messages.messages_with("next")
+            sent = state.request_after(state.messages.path(), "next").messages
             roles = [message.role for message in sent]
             assert roles[0] == "system"
             assert roles[1:] == [USER, ASSISTANT] * ((len(roles) - 2) // 2) + [USER]
@@ -75,6 +75,26 @@ def test_any_way_through(names: list[str]) -> None:
             n = sum(each.n_messages for each in store.conversations())
             assert n >= n_before, "nothing that was said is lost"
             n_before = n
+
+
+def test_what_an_answer_was_given_without_holds_on_its_branch() -> None:
+    """Also for a conversation that comes back, and not for a branch that began before."""
+    with Store.open(None) as store:
+        state = ChatState.opened(store, SETTINGS, Request())
+        asked = []
+        for left_out in ([], [0], None):
+            asked.append(state.say("q"))
+            writer = AnswerWriter(state)
+            writer.begin(asked[-1])
+            list(writer.recorded(iter([Finished("stop", "a", 0.0, 0.0, 0)])))
+            writer.finish("stop", {"left_out": left_out})  # None: it failed before it began
+        assert [state.request_for(each).left_out for each in asked] == [(), (), (0,)]
+        key = state.messages.key
+        assert key is not None
+        again = ChatState.opened(store, SETTINGS, Request(), found=store.get(key))
+        assert again.request_for(again.say("next")).left_out == (0,)
+        path = again.messages.path()
+        assert again.request_for(again.edit(path[2], "another")).left_out == ()
 
 
 def test_a_python_without_sqlite_is_told_of() -> None:

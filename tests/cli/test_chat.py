@@ -191,6 +191,7 @@ def test_read_attaches_a_file_to_the_next_message(talk: Talk, tmp_path: Path) ->
     talk.say("explain", "more")
     assert talk.sent[0] == ("user", "```notes.txt\na\nb\n```\n\nexplain")
     assert talk.sent[-1] == ("user", "more")
+    assert " · 4 messages · attached: notes.txt (2 lines)\n" in talk.say("/new", "/list", "/resume 1")
 
 
 @pytest.mark.parametrize("line", ["/read none", "/new", "/resume 1"])
@@ -245,7 +246,7 @@ def test_a_script_ends_with_the_code_of_its_last_error(talk: Talk) -> None:
 def test_a_full_context_is_said(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_REASON", "context")
     talk.say("one", "two")
-    assert talk.errors.count("the context is full: 1024 tokens with the prompt; --ctx 2048 for more") == 2
+    assert talk.errors.count("the context is full: 1024 tokens with the prompt; /ctx 2048 for more") == 2
 
 
 def test_stats_name_a_seed_that_was_asked_for(talk: Talk) -> None:
@@ -449,5 +450,6 @@ def test_the_real_pair_leaves_out_what_has_no_room() -> None:
     options = ("-n", "60", "--ctx", "256", "--template", "none", "--temp", "0")
     done = run_engine("chat", *options, stdin=5 * story.encode())
     assert done.returncode == 0, done.stderr
-    assert b"the context is full: the oldest message and its answer are no longer sent" in done.stderr
+    assert b"the context of 256 tokens is full: " in done.stderr
+    assert b"no longer sent; --ctx 512, or /ctx 512 in a chat, sends more" in done.stderr
     assert b"tokens with the prompt" not in done.stderr, "no answer was cut short"

@@ -218,6 +218,54 @@ def test_what_is_set_for_good_leaves_a_conversation_its_pair(home: Home, held: P
     assert made["pair"]["name"] == "target.gguf+none", "what is typed goes before both"
 
 
+def test_a_conversation_keeps_template_arguments_and_adapters(home: Home, tmp_path: Path) -> None:
+    """Though the template is gone, and whatever is set for good; what is typed goes before."""
+    template, adapter = tmp_path / "x.jinja", tmp_path / "a.gguf"
+    template.write_text("{{ messages[-1]['content'] }}")
+    adapter.touch()
+    options = ("--template", str(template), "--template-arg", "tone=[1, 2]", "--think", "off")
+    home.run("run", "-m", "storyteller+none", *options, "--lora", f"{adapter}:0.5", "one")
+    template.unlink()
+    (home.folder / "config").mkdir(exist_ok=True)
+    (home.folder / "config" / "config.toml").write_text("template = 'chatml'\nthink = 'on'\n")
+
+    def params(*args: str) -> dict[str, object]:
+        found = json.loads(home.run("run", "--json", *args).stdout)["params"]
+        return {name: found[name] for name in ("template", "template_args", "think", "lora")}
+
+    kept = {
+        "template": "{{ messages[-1]['content'] }}",
+        "template_args": [["tone", [1, 2]]],
+        "think": "off",
+        "lora": [[str(adapter), 0.5]],
+    }
+    assert params("-c", "two") == kept
+    assert params("-c", "--think", "on", "three") == kept | {"think": "on"}
+    assert params("-m", "storyteller+none", "other")["think"] == "on"
+    with Store.open(home.file) as store:
+        first = store.conversations(2)[1].id
+    lines = f"/resume {first}\nfour\n".encode()
+    assert home.run("chat", "-m", "storyteller+none", stdin=lines).returncode == 0
+    last = home.last()[-1].stats
+    assert last is not None
+    assert {name: last["params"][name] for name in kept} == kept | {"think": "on"}
+    adapter.unlink()
+    done = home.run("run", "-c", "five")
+    assert_one_line(done, 3, "a.gguf does not exist, and this conversation was held with that adapter")
+    assert home.run("run", "-c", "-m", "storyteller+none", "five").returncode == 0
+
+
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_a_conversation_goes_on_without_a_draft_that_is_gone(home: Home, held: Path, command: str) -> None:
+    held.with_name("draft.gguf").unlink()
+    words = ("two",) if command == "run" else ()
+    done = home.run(command, "-c", *words, stdin=b"two\n" if command == "chat" else b"")
+    assert done.returncode == 0
+    assert done.stderr.count(b"draft.gguf is gone: it goes on without one") == 1
+    assert home.paths == [["one", ANSWER, "two", ANSWER]]
+    assert kept_pair(home) == f"{held}+none"
+
+
 def typed(home: Home, *args: str, keys: str, until: str) -> Terminal:
     """Type `keys` into a line chat with a history, wait until `until` shows, and leave."""
     env = {"LOCALSPEC_HOME": str(home.folder), "LOCALSPEC_NO_HISTORY": ""}

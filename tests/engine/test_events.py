@@ -48,7 +48,7 @@ EVENTS = [
     Loaded("storyteller", FACTS, FACTS, 2048, 2, 12.5, {"llama_cpp": "b1"}),
     Loaded("alone", FACTS, None, 2048, 2, 12.5, {}),
     Started("draft-model", "chain", "fixed", 4, "block", 2**63, True, 9),
-    Started("draft-model", "chain", "fixed", 2, "coupled", 7, True, 9, widths=(1, 2, 3)),
+    Started("draft-model", "chain", "fixed", 2, "coupled", 7, True, 9, widths=(1, 2, 3), left_out=(0, 1)),
     Reading(5),
     Prefilled(9, 4, 3.25),
     COMMITTED,

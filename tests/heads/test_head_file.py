@@ -63,7 +63,7 @@ def opened(path: Path, kind: Kind) -> Iterator[Any]:
 def decode(context: Any, tokens: NDArray[np.int32], vectors: NDArray[np.float32], first: int) -> NDArray[np.float32]:
     """Feed rows of a chain with the vectors beside them; return their logits [n, vocab]."""
     n, width = vectors.shape
-    batch = Batch(n, 1, 64, width)
+    batch = Batch(n, 1, width)
     batch.states[:] = vectors
     batch.fill_chain(tokens, first)
     assert api.llama_decode(context, batch.struct) == 0

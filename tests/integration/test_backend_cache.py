@@ -230,7 +230,7 @@ def test_a_full_context_is_a_named_error(model: Model) -> None:
 
 def test_llama_cpp_without_a_slot_is_the_same_error(model: Model) -> None:
     with LlamaBackend(model, LoadOptions(threads=1, n_ctx=256)) as backend:
-        backend._n_ctx, backend._batch = 1000, Batch(256, 16, 1000)  # as if nobody had counted
+        backend._n_ctx, backend._batch = 1000, Batch(256, 16)  # as if nobody had counted
         backend.prefill([3] * 256, never)
         with pytest.raises(ResourceError, match="context is full"):
             backend.extend([1], [-1])

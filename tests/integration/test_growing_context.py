@@ -211,3 +211,46 @@ def test_layers_on_a_gpu_are_not_moved(model: Model, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("localspec.backends.context.devices", lambda: (Device("CPU", "", False, 0),))
     with LlamaBackend(model) as backend:
         assert size(backend) == EXACT.n_ctx
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "is_moved"),
+    [
+        pytest.param(TINY, EXACT, True, id="attention"),
+        pytest.param(TINY, replace(EXACT, flash_attn="on", kv_type="f16"), True, id="flash attention"),
+        pytest.param(TINY, replace(EXACT, reproducible=True), False, id="reproducible"),
+        pytest.param(SLIDING, EXACT, False, id="sliding window"),
+        pytest.param(MAMBA, EXACT, False, id="recurrent"),
+        pytest.param(JAMBA, EXACT, False, id="hybrid"),
+    ],
+)
+def test_a_context_is_lengthened(shape: Shape, options: LoadOptions, is_moved: bool) -> None:
+    """What was read is not read again, but where a text cannot move."""
+    text = PREFIX * 8
+    with (
+        Model(random_gguf(shape), options) as model,
+        LlamaBackend(model, replace(options, n_ctx=64)) as backend,
+        LlamaBackend(model, options) as whole,
+    ):
+        for each in (backend, whole)[: 1 + is_moved]:
+            each.prefill(text[:50], never)
+        backend.lengthen(256)
+        assert (backend.capabilities.n_ctx, backend.length) == (256, 50 if is_moved else 0)
+        backend.check()
+        row = backend.prefill(text, never).logits(0)
+        assert backend.evaluated == len(text) + (0 if is_moved else 50)
+        assert np.abs(row - whole.prefill(text, never).logits(0)).max() <= NOISE
+        assert_same_future(backend, whole)
+        with pytest.raises(PromptTooLongError, match="the context holds 256"):
+            backend.prefill([3] * 257, never)
+
+
+def test_where_memory_does_not_hold_it_nothing_is_lengthened(
+    backend: LlamaBackend, whole: LlamaBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend.prefill(PREFIX, never)
+    monkeypatch.setattr(growing_context, "available_memory", lambda: backend.model.n_bytes + 10**6)
+    with pytest.raises(ResourceError, match="no context of 100000 tokens"):
+        backend.lengthen(100_000)
+    assert backend.capabilities.n_ctx == EXACT.n_ctx
+    assert_same_future(backend, whole)

@@ -130,9 +130,10 @@ samplings = st.builds(
     draft_temperature=st.none() | numbers,
     seed=st.none() | st.integers(0, 2**64 - 1),
 )
+ROLES = st.sampled_from(["system", "user", "assistant"])
 requests = st.builds(
     Request,
-    messages=st.lists(st.builds(Message, st.sampled_from(["system", "user", "assistant"]), st.text()), max_size=3).map(
+    messages=st.lists(st.builds(Message, ROLES, st.text(), files=st.lists(st.text()).map(tuple)), max_size=3).map(
         tuple
     ),
     prompt=st.none() | st.text(),
@@ -143,6 +144,7 @@ requests = st.builds(
     speculation=st.builds(Speculation, k=st.none() | st.integers(0, 100), tree=st.sampled_from(["chain", "static:2"])),
     details=st.booleans(),
     shorten=st.booleans(),
+    left_out=st.lists(st.integers(0, 99)).map(tuple),
 )
 
 

@@ -92,7 +92,7 @@ async def test_a_full_context_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_REASON", "context")
     async with opened() as (pilot, app):
         await ask(pilot, "go")
-        assert "the context is full: 1024 tokens with the prompt; --ctx 2048 for more, or /new" in notes(app)
+        assert "the context is full: 1024 tokens with the prompt; /ctx 2048 for more, or /new" in notes(app)
 
 
 async def test_every_command_of_the_help_exists_and_every_key_is_in_it() -> None:

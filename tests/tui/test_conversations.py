@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from textual.events import Key
 from textual.pilot import Pilot
-from textual.widgets import DataTable, Input, TextArea
+from textual.widgets import DataTable, Input, Static, TextArea
 
 from localspec.chat.conversation_writer import ConversationWriter
 from localspec.conversations.store import Store
@@ -320,6 +320,17 @@ async def test_a_file_is_attached_fenced_and_kept_apart_from_the_words(tmp_path:
         assert worker.requests[0].messages[0].content == "````notes.txt\nA note.\n```\nno end\n````\n\nWhat is this?"
         assert shown(app)[0] == "What is this?"
         assert not app.chat_state.attached
+        key = app.chat_state.messages.key
+        assert key is not None
+
+        def names() -> list[str]:
+            return [str(line.render()) for line in app.chat.query(".attached").results(Static)]
+
+        assert names() == ["attached: notes.txt (3 lines)"]
+        await say(pilot, "/new")
+        await until(pilot, lambda: names() == [])
+        await say(pilot, f"/resume {key}")
+        await until(pilot, lambda: names() == ["attached: notes.txt (3 lines)"])
 
 
 async def test_what_is_attached_is_taken_back_and_stays_in_its_conversation(tmp_path: Path) -> None:

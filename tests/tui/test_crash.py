@@ -140,6 +140,8 @@ async def test_wrong_commands_are_cards_and_lose_nothing() -> None:
         for text, kind, hint in (
             ("/tmep 3", UsageError, "/temp"),
             ("/temp hot", UsageError, "/set temp"),
+            ("/ctx long", UsageError, "/ctx 8192"),
+            ("/set ctx 0", UsageError, "/ctx 8192"),
             ("/set top-p 7", UsageError, "localspec run --help"),
             ("/read /no/such/file", NotFoundError, "the name of a text file"),
             ("/read ~nosuchuser/x", NotFoundError, "the name of a text file"),

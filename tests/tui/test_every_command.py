@@ -57,6 +57,8 @@ def steps(folder: Path, copied: list[str]) -> Steps:
             lambda state: (state.settings.target, state.settings.draft) == ("/other.gguf", "/d.gguf"),
         ),
         ("/draft /small.gguf", lambda state: state.settings.draft == "/small.gguf"),
+        ("/ctx 512", lambda state: state.settings.ctx == 512),
+        ("/set ctx 2048", lambda state: (state.settings.ctx, state.settings.draft) == (2048, "/small.gguf")),
         ("two", lambda state: said(state)[-2:] == ["two", ANSWER]),
         *((line, lambda state: True) for line in ("/stats", "/tokens", "/history", "/race 2", "/settings", "/restart")),
         *((line, lambda state: True) for line in ("/help", "/bye")),

@@ -14,10 +14,10 @@ from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from localspec.bench.race import TOKENS
-from localspec.chat.message_tree import MessageTree
+from localspec.chat.message_tree import Node
 from localspec.conversations.records import ASSISTANT, spoken
 from localspec.sanitize import one_line, sanitize
-from localspec.settings.request import Message, Request
+from localspec.settings.request import Request
 from localspec.tui.host import Host
 from localspec.tui.race import Running
 from localspec.tui.widgets.card import card
@@ -60,13 +60,13 @@ class RaceScreen(Screen[None]):
         Binding("f5", "again(6)", "six rounds"),
     ]
 
-    def __init__(self, host: Host, question: str, messages: tuple[Message, ...], rounds: int = 1) -> None:
-        """`messages` are what the chat would send for `question`; another question goes without them."""
+    def __init__(self, host: Host, question: str, asked: Node | None = None, rounds: int = 1) -> None:
+        """`asked` is the message that `question` is; another question goes without what was said before it."""
         super().__init__()
         self._host = host
         self._engine = host.engine
         self._question = question
-        self._messages = messages
+        self._asked = asked
         self._rounds = rounds  # of the race that begins at once
         self.running: Running | None = None
         self._drawn = ""
@@ -125,12 +125,9 @@ class RaceScreen(Screen[None]):
 
     def _request(self, written: str) -> Request:
         is_asked = written == one_line(self._question)  # as it came: the line may show less than there is
-        messages = self._messages if is_asked else ()
-        if not messages:
-            text = self._question if is_asked else written.strip()
-            messages = MessageTree(self._engine.state.messages.system).messages_with(text)
-        request = self._engine.state.request
-        return replace(request, messages=messages, max_tokens=request.max_tokens or TOKENS, details=False, shorten=True)
+        state, text = self._engine.state, self._question if is_asked else written.strip()
+        request = state.request_for(self._asked) if is_asked and self._asked else state.request_after((), text)
+        return replace(request, max_tokens=request.max_tokens or TOKENS, details=False)
 
     def _tick(self) -> None:
         """Draw what has changed."""

@@ -15,6 +15,7 @@ from textual.events import Key
 from textual.message import Message
 from textual.widgets import Static
 
+from localspec.chat.listing import attached
 from localspec.chat.message_commands import code_blocks
 from localspec.chat.message_tree import Node
 from localspec.conversations.records import USER, ending
@@ -108,6 +109,8 @@ class Asked(Spoken):
         if len(lines) > FOLDED:
             yield Static(Content(f"… {len(lines) - FOLDED} more lines …"), classes="note", markup=False)
             yield Static(_cut(lines[-half:]), classes="text", markup=False)
+        if self.entry.attachments:
+            yield Static(attached([self.entry]), classes="note attached", markup=False)
 
 
 class Answered(Spoken):
