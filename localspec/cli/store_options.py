@@ -34,7 +34,11 @@ class PairOfConversation:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a person should know of it."""
-        return () if self.lost is None else (f"the draft {shown(self.lost)} is gone: it goes on without one",)
+        return (
+            ()
+            if self.lost is None
+            else (f"the draft {shown(self.lost)} is gone: the conversation goes on without one",)
+        )
 
 
 @contextmanager

@@ -255,13 +255,36 @@ def test_a_conversation_keeps_template_arguments_and_adapters(home: Home, tmp_pa
     assert home.run("run", "-c", "-m", "storyteller+none", "five").returncode == 0
 
 
+@needs_pair
+def test_run_and_chat_leave_out_the_same(home: Home) -> None:
+    """Each in a process of its own: the cut is kept with the conversation."""
+    story = "Tell me of the king who lived in the forest with his three brothers and the old woman by the fire."
+    options = ("-n", "60", "--ctx", "256", "--temp", "0")
+    env = {"LOCALSPEC_HOME": str(home.folder)}
+    left_out, told = [], []
+    for n in range(6):
+        going_on = ("-c",) if n else ()
+        done = harness.run_engine("run", "--json", *going_on, *options, story, env=env)
+        made = json.loads(done.stdout)
+        left_out.append(made["left_out"])
+        told.append(any("no longer sent" in each["message"] for each in made["warnings"]))
+    assert left_out[0] == []
+    assert left_out[-1] != []
+    assert told == [after != before for before, after in zip([[], *left_out], left_out, strict=False)]
+    done = harness.run_engine("chat", "-c", *options, stdin=story.encode(), env=env)
+    assert done.returncode == 0, done.stderr
+    last = home.last()[-1].stats
+    assert last is not None
+    assert last["left_out"][: len(left_out[-1])] == left_out[-1]
+
+
 @pytest.mark.parametrize("command", ["run", "chat"])
 def test_a_conversation_goes_on_without_a_draft_that_is_gone(home: Home, held: Path, command: str) -> None:
     held.with_name("draft.gguf").unlink()
     words = ("two",) if command == "run" else ()
     done = home.run(command, "-c", *words, stdin=b"two\n" if command == "chat" else b"")
     assert done.returncode == 0
-    assert done.stderr.count(b"draft.gguf is gone: it goes on without one") == 1
+    assert done.stderr.count(b"draft.gguf is gone: the conversation goes on without one") == 1
     assert home.paths == [["one", ANSWER, "two", ANSWER]]
     assert kept_pair(home) == f"{held}+none"
 
