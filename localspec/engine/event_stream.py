@@ -95,7 +95,7 @@ def _drafted(step: Step, vocabulary: Vocabulary) -> tuple[Piece, ...]:
     """
     draft, path = step.draft, step.verdict.path[: step.n_accepted]
     cut: set[int] = set()
-    is_cut = len(step.tokens) == len(path) > 0
+    is_cut = len(step.tokens) == len(path)
     pieces = []
     for node in (1 + np.flatnonzero(~draft.scratch[1:])).tolist():
         token, dist, parent = int(draft.tokens[node]), draft.dists[node], int(draft.parents[node])

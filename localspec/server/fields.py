@@ -199,6 +199,13 @@ class Fields:
                 base = limit
         return base
 
+    def content(self) -> str:
+        """Return the field `content`: a text, or the parts of one."""
+        found: str | list[dict[str, Any]] = self.take("content", str | list[dict[str, Any]], "")
+        if isinstance(found, str):
+            return found
+        return "".join(_part(part, f"{self._place}content[{i}].") for i, part in enumerate(found))
+
     def messages(self) -> tuple[Message, ...]:
         """Return the messages of a chat; raises Refusal for what is no text."""
         given = self.take("messages", list[dict[str, Any]])
@@ -216,9 +223,7 @@ def _message(given: dict[str, Any], place: str) -> Message:
     role = fields.take("role", str, "")
     if role not in ROLES:
         raise fields.refusal("role", NO_TOOLS if role in ("tool", "function") else f"one of {', '.join(ROLES)}")
-    content = fields.take("content", str | list[dict[str, Any]], "")
-    if not isinstance(content, str):
-        content = "".join(_part(part, f"{place}content[{i}].") for i, part in enumerate(content))
+    content = fields.content()
     reasoning = fields.take("reasoning_content", str, "") or fields.take("thinking", str, "")
     fields.refuse({"tool_calls": (NO_TOOLS, ([],)), "function_call": (NO_TOOLS, ()), "images": (NO_IMAGES, ([],)),
                    "audio": (NO_IMAGES, ())})  # fmt: skip

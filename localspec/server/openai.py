@@ -43,7 +43,6 @@ REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "logprobs": (NO_LOGPROBS, (False, 0)),
     "top_logprobs": (NO_LOGPROBS, (0,)),
     "n_probs": (NO_LOGPROBS, (0,)),
-    "prediction": ("predicted outputs are not taken here; text that the prompt has is copied anyway", ()),
     "modalities": ("this server writes text only", (["text"],)),
     "audio": ("this server writes text only", ()),
     "web_search_options": (NO_TOOLS, ()),
@@ -81,6 +80,7 @@ def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -
         speculation=fields.speculation(request.speculation),
         stop=fields.stop() or request.stop,
         max_tokens=fields.max_tokens(request.max_tokens, "max_tokens", "max_completion_tokens"),
+        prediction=_prediction(fields) or request.prediction,
     )
     is_streamed = fields.take("stream", bool, False)
     options = fields.within("stream_options")
@@ -89,6 +89,16 @@ def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -
     fields.refuse(REFUSED)
     fields.finish(HARMLESS)
     return Asked(request, OpenAI(served.name, is_chat=is_chat, has_usage=has_usage), is_streamed)
+
+
+def _prediction(fields: Fields) -> str:
+    """Return what the answer may turn out to be, a text to copy drafts from; "" where nothing is predicted."""
+    own = fields.within("prediction")
+    if own.take("type", str, "content") != "content":
+        raise own.refusal("type", "content is the only kind")
+    content = own.content()
+    own.finish(())
+    return content
 
 
 def _think(fields: Fields, usual: str) -> str:

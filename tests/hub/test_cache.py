@@ -201,3 +201,12 @@ def test_what_other_programs_left_is_told_apart(machine: Machine) -> None:
         "unfinished downloads of other programs: 1, 2.0 MB",
     ]
     assert sorted(one["pulled"] for one in machine.json("ls")["interrupted"]) == [False, True]
+
+
+def test_a_file_that_two_names_mean_is_told_once(machine: Machine) -> None:
+    machine.pull(TARGET)
+    (file,) = machine.cache.all()
+    machine.receipts.remove(file.blob)
+    removal = plan_removal([hub_name(TARGET), HubName(file.repo)], machine.cache, machine.receipts)
+    assert removal.files == removal.foreign == (file,)
+    assert removal.bytes == len(TARGET_BYTES)

@@ -435,7 +435,7 @@ def test_a_damaged_copy_in_another_repository_is_passed_over(machine: Machine) -
     blob = next(iter(machine.cache.all())).blob
     damaged = machine.cache.root / "models--a--a" / "blobs" / blob.name
     damaged.parent.mkdir(parents=True)
-    damaged.write_bytes(DRAFT_BYTES[:-1] + b"?")
+    damaged.write_bytes(DRAFT_BYTES[:-1] + bytes([DRAFT_BYTES[-1] ^ 1]))
     assert next(machine.cache.twins("tales/copy-GGUF", blob.name, len(DRAFT_BYTES))) == damaged
     machine.server.repos["tales/copy-GGUF"] = Repo({"copy.Q8_0.gguf": DRAFT_BYTES})
     machine.pull("hf:tales/copy-GGUF:Q8_0")

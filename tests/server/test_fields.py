@@ -48,6 +48,12 @@ def test_a_request_with_everything() -> None:
     assert asked.is_streamed
 
 
+@pytest.mark.parametrize("content", ["Hi", [{"type": "text", "text": "H"}, {"type": "text", "text": "i"}]])
+def test_a_predicted_answer(content: object) -> None:
+    assert read(prediction={"type": "content", "content": content}).request.prediction == "Hi"
+    assert read().request.prediction is None
+
+
 def test_what_is_absent_or_null_is_the_servers_own() -> None:
     asked = read(temperature=None, max_tokens=None, tools=None, stop=None)
     assert asked.request.sampling == SERVED.request.sampling
@@ -101,7 +107,8 @@ def test_parts_roles_and_reasoning() -> None:
         ({"tool_choice": "required"}, "tool_choice"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"logprobs": True}, "logprobs"),
-        ({"prediction": {"type": "content", "content": "x"}}, "prediction"),
+        ({"prediction": {"type": "tokens", "content": "x"}}, "prediction.type"),
+        ({"prediction": {"type": "content", "content": [{"type": "image_url"}]}}, "prediction.content[0].type"),
         ({"grammar": "root ::= 'a'"}, "grammar"),
         ({"temprature": 1}, "temprature"),
         ({"stream": "yes"}, "stream"),

@@ -112,6 +112,21 @@ def test_speculation_is_told(server: Server) -> None:
     assert plain["choices"][0]["message"] == drafted["choices"][0]["message"]
 
 
+def test_a_predicted_answer_is_copied_from(client: openai.OpenAI) -> None:
+    """Its text changes nothing but how many tokens are drafted and accepted."""
+    extra = {"speculation": {"method": "copy"}}
+    plain = client.chat.completions.create(model="storyteller", messages=HELLO, max_tokens=48, extra_body=extra)
+    text = plain.choices[0].message.content
+    assert text
+    made = client.chat.completions.create(
+        model="storyteller", messages=HELLO, max_tokens=48, extra_body=extra,
+        prediction={"type": "content", "content": text},
+    )  # fmt: skip
+    assert made.choices[0].message.content == text
+    assert made.model_extra is not None
+    assert made.model_extra["timings"]["draft_n_accepted"] > 16
+
+
 def test_completions(client: openai.OpenAI) -> None:
     made = client.completions.create(model="storyteller", prompt="Once upon a time", max_tokens=12)
     chunks = list(client.completions.create(model="storyteller", prompt="Once upon a time", max_tokens=12, stream=True))
