@@ -46,6 +46,7 @@ class AnswerWriter:
     def __init__(self, state: ChatState) -> None:
         self._state = state
         self._text = ""
+        self._ids: list[int] = []
         self._n_saved = 0  # characters
 
     def begin(self, asked: Node) -> Node:
@@ -56,6 +57,7 @@ class AnswerWriter:
         """Take the text of an event; `save` keeps it."""
         if isinstance(event, Committed):
             self._text += event.text
+            self._ids += [piece.id for piece in event.out]
         elif isinstance(event, Finished):
             self._text += event.tail
         elif isinstance(event, Started):
@@ -76,7 +78,7 @@ class AnswerWriter:
             yield event
 
     def finish(self, reason: str, stats: dict[str, Any]) -> None:
-        """End the answer, if it was begun; `stats` is the object of --json."""
+        """End the answer, if it was begun; `stats` is the object of --json, and its tokens are kept with it."""
         if self._state.answering is not None:
             self.save()
-            self._state.end_answer(self._text, reason, stats)
+            self._state.end_answer(self._text, reason, {**stats, "ids": self._ids})

@@ -46,7 +46,13 @@ def to_send(path: Sequence[Said], system: str | None, content: str) -> tuple[Mes
     """
     head = [] if system is None else [Message("system", system)]
     said = [
-        Message(message.role, message.content, message.reasoning, tuple(each.name for each in message.attachments))
+        Message(
+            message.role,
+            message.content,
+            message.reasoning,
+            files=tuple(each.name for each in message.attachments),
+            ids=tuple((message.stats or {}).get("ids") or ()),
+        )
         for turn in _answered(path)
         for message in turn
     ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -252,7 +253,21 @@ def _in_a_form(messages: Sequence[Message], template: str, program: Program, aro
         return Rendered(markers.cut(marked), warnings, written=marked)
     if not direct.strip():
         raise Refused("it renders to nothing")
-    return Rendered((Segment(direct, is_trusted=True),), warnings, written=marked)
+    return Rendered(
+        _trusted(direct, marked, markers, has_ids=not lost and any(message.ids for message in messages)),
+        warnings,
+        written=marked,
+    )
+
+
+def _trusted(direct: str, marked: str, markers: Markers, *, has_ids: bool) -> Prompt:
+    """Return a prompt that may be read as it is, with the answers apart from it if they are known in tokens."""
+    parts: Prompt = ()
+    with suppress(Refused):
+        parts = markers.cut(marked) if has_ids else ()
+    if "".join(part.text for part in parts) != direct:
+        return (Segment(direct, is_trusted=True),)
+    return tuple(replace(part, is_trusted=True) for part in parts)
 
 
 def _dropped(

@@ -14,10 +14,14 @@ _BEGIN, _END = "\ue000", "\ue001"
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of the prompt. Control tokens are recognised in it only if it `is_trusted`."""
+    """A stretch of the prompt. Control tokens are recognised in it only if it `is_trusted`.
+
+    `ids` are the tokens that the text of a message was written with, if it was a model that wrote it.
+    """
 
     text: str
     is_trusted: bool
+    ids: tuple[int, ...] = ()
 
 
 Prompt = tuple[Segment, ...]
@@ -40,6 +44,7 @@ class Markers:
         while f"{_BEGIN}m{number}n" in everything:
             number += 1
         self._prefix = f"{_BEGIN}m{number}n"
+        self._ids = [ids for message in messages for ids in (message.ids, ())]
         self._wanted = {i for i in range(0, len(self._texts), 2) if self._core(self._texts[i])}
         self.messages = [
             replace(message, content=self._mark(2 * i), reasoning=self._mark(2 * i + 1))
@@ -66,8 +71,13 @@ class Markers:
         found = {int(index) for index in pieces[1::2]}
         if not self._wanted <= found or any(char in part for part in pieces[::2] for char in (_BEGIN, _END)):
             raise Refused("it cuts or changes messages, which hold the text of control tokens")
-        texts = [self._core(self._texts[int(piece)]) if i % 2 else piece for i, piece in enumerate(pieces)]
-        return tuple(Segment(text, is_trusted=i % 2 == 0) for i, text in enumerate(texts) if text)
+        made = [
+            Segment(self._core(self._texts[int(piece)]), is_trusted=False, ids=self._ids[int(piece)])
+            if i % 2
+            else Segment(piece, is_trusted=True)
+            for i, piece in enumerate(pieces)
+        ]
+        return tuple(segment for segment in made if segment.text)
 
     def _name(self, index: int) -> str:
         return f"{self._prefix}{index}{_END}"

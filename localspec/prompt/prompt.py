@@ -15,6 +15,7 @@ from localspec.backends.model import Model
 from localspec.engine.reasoning import Marks
 from localspec.errors import UsageError
 from localspec.prompt.chat_template import chosen, render
+from localspec.prompt.markers import Prompt, Segment
 from localspec.settings.request import Request
 
 REPEATED = 10  # characters besides blanks of the suffix by which an answer is known to repeat it
@@ -67,14 +68,38 @@ def tokenise(request: Request, model: Model, specials: Collection[str]) -> Token
         arguments=dict(request.template_args),
         thinks=None if request.think == "auto" else request.think == "on",
     )
-    tokens = [
-        token
-        for segment in rendered.segments
-        for token in (
-            model.tokenize(segment.text, parse_special=True) if segment.is_trusted else _as_text(model, segment.text)
-        )
-    ]
+    tokens = _tokens(rendered.segments, model, specials)
     return _finished(request, model, tokens, rendered.warnings, rendered.stops, rendered.marks)
+
+
+def _tokens(prompt: Prompt, model: Model, specials: Collection[str]) -> list[int]:
+    """Return the tokens of a prompt: of an answer those that it was written with, where they are its text still.
+
+    A control token has to follow them. Other text would be read otherwise where nothing stands before it.
+    """
+    tokens: list[int] = []
+    trusted, marks = "", tuple(specials)  # text that is to be read in one piece
+    for segment, follower in zip(prompt, (*prompt[1:], None), strict=True):
+        ends = follower is not None and follower.is_trusted and follower.text.startswith(marks)
+        written = _written(segment, model) if ends else []
+        if segment.is_trusted and not written:
+            trusted += segment.text
+            continue
+        tokens += model.tokenize(trusted, parse_special=True) if trusted else []
+        tokens += written or _as_text(model, segment.text)
+        trusted = ""
+    return tokens + (model.tokenize(trusted, parse_special=True) if trusted else [])
+
+
+def _written(segment: Segment, model: Model) -> list[int]:
+    """Return the tokens that the text of an answer was written with; [] where they spell another text here."""
+    if not all(0 <= token < model.n_vocab for token in segment.ids):
+        return []
+    ids = list(segment.ids)
+    while ids and model.is_parsed(ids[-1]):  # the end of the answer, which the template writes itself
+        ids.pop()
+    is_text = not any(map(model.is_parsed, ids)) and b"".join(map(model.piece, ids)) == segment.text.encode()
+    return ids if is_text else []
 
 
 def predicted(request: Request, model: Model) -> tuple[int, ...]:

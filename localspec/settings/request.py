@@ -215,13 +215,15 @@ class Speculation:
 class Message:
     """One chat message; `role` is system, user or assistant. `reasoning` is what came before an answer.
 
-    `files` are the names of the texts that are attached to it, and part of its content.
+    `files` are the names of the texts that are attached to it, and part of its content. `ids` are the tokens that a
+    model wrote it with, which may be others than those that its text is read as.
     """
 
     role: str
     content: str
     reasoning: str = ""
     files: tuple[str, ...] = ()
+    ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from localspec.chat.message_tree import MessageTree
 from localspec.chat.state import ChatState
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.conversations.store import Store
-from localspec.engine.events import Finished
+from localspec.engine.events import Committed, Finished, Piece, StepMs
 from localspec.settings.request import LoadSettings, Request
 from tests.cli.harness import ROOT
 
@@ -75,6 +75,23 @@ def test_any_way_through(names: list[str]) -> None:
             n = sum(each.n_messages for each in store.conversations())
             assert n >= n_before, "nothing that was said is lost"
             n_before = n
+
+
+def test_an_answer_keeps_its_tokens() -> None:
+    """Also in the store; the same words that were read from a file have none."""
+    out = (Piece(7, "a", "plain"), Piece(9, "b", "plain"))
+    passed = Committed(0, 1, 0, 0, 0, out, "ab", StepMs(0.0, 0.0, 0.0, 0.0), is_probe=False, why="")
+    with Store.open(None) as store:
+        state = ChatState.opened(store, SETTINGS, Request())
+        writer = AnswerWriter(state)
+        writer.begin(state.say("q"))
+        list(writer.recorded(iter([passed, Finished("stop", "", 0.0, 0.0, 0)])))
+        writer.finish("stop", {})
+        key = state.messages.key
+        assert key is not None
+        again = ChatState.opened(store, SETTINGS, Request(), found=store.get(key))
+        for each in (state, again):
+            assert [message.ids for message in each.request_for(each.say("next")).messages] == [(), (7, 9), ()]
 
 
 def test_what_an_answer_was_given_without_holds_on_its_branch() -> None:

@@ -69,6 +69,39 @@ def test_a_chat_reads_none(model: Model) -> None:
         assert not {500, 501, 502} & set(found.tokens)
 
 
+TURNS = "{% for m in messages %}<|fim_prefix|>{{ m['content'] }}<|fim_suffix|>{% endfor %}<|fim_middle|>"
+
+
+@pytest.mark.parametrize("question", ["hi", "<|fim_suffix|>hi"])  # read in one piece, and in several
+def test_an_answer_is_read_as_the_tokens_that_it_was_written_with(model: Model, question: str) -> None:
+    """So that what is in the caches is not read again; where they are its text no more, the text counts."""
+    text = "a king"
+    own = model.tokenize(text)
+    written = [token for letter in text for token in model.tokenize(letter)]
+    assert written != own
+
+    def answer_of(answer: Message, template: str = TURNS) -> list[int]:
+        messages = (Message("user", question), answer, Message("user", "and"))
+        tokens = read(model, Request(messages=messages, template=template)).tokens
+        whole = read(model, Request(messages=(messages[0], replace(answer, ids=()), messages[2]), template=template))
+        if tokens == whole.tokens:
+            return own
+        at = next(i for i, pair in enumerate(zip(tokens, whole.tokens, strict=False)) if pair[0] != pair[1])
+        start = at - next(i for i, pair in enumerate(zip(written, own, strict=False)) if pair[0] != pair[1])
+        assert tokens[:start] == whole.tokens[:start]
+        assert tokens[start + len(written) :] == whole.tokens[start + len(own) :], "nothing else changes"
+        return tokens[start : start + len(written)]
+
+    assert answer_of(Message("assistant", text, ids=tuple(written))) == written
+    assert answer_of(Message("assistant", text, ids=(*written, FIM["fim_suf"]))) == written, "its end is the template's"
+    assert answer_of(Message("assistant", text)) == own
+    assert answer_of(Message("assistant", "the king", ids=tuple(written))) == own, "another text"
+    assert answer_of(Message("assistant", text, ids=(*written, model.n_vocab))) == own, "another model"
+    assert answer_of(Message("assistant", text, ids=(FIM["fim_suf"], *written))) == own, "no message is a control token"
+    loose = TURNS.replace("<|fim_suffix|>", " ")
+    assert answer_of(Message("assistant", text, ids=tuple(written)), loose) == own, "what follows depends on it"
+
+
 def test_fill_in_the_middle_has_the_order_of_llama_cpp(model: Model) -> None:
     """Prefix and suffix are text, whatever they spell."""
     found = read(model, Request(prompt="a<|fim_middle|>", suffix="b"))
