@@ -16,6 +16,7 @@ from typing import Protocol
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.errors import LocalspecError
+from localspec.methods._lookup import LookupDrafter
 from localspec.models.gguf.head import MASKS
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft, LoadedExit
@@ -61,6 +62,14 @@ class Decision:
     draft: LoadedModel | None
     is_derived: bool
     controllers: PairController
+
+    def unused(self, request: Request, target: LoadedModel) -> tuple[str, ...]:
+        """Return a warning for a prediction that nothing will copy from."""
+        method, axes = registered("method")[self.axes.method], self.axes
+        copies = axes.is_automatic or (issubclass(method, LookupDrafter) and axes.shape.nodes > 0)
+        if not request.prediction or (copies and target.backend.capabilities.can_rollback):
+            return ()
+        return (f"the prediction has no effect: --method {axes.method} does not copy from a text",)
 
 
 def decide(request: Request, pair: Pair) -> events.EventsThen[Decision]:

@@ -20,7 +20,7 @@ from localspec.engine.context import Context, Vocabulary
 from localspec.engine.draft import Draw
 from localspec.engine.event_stream import stream_events
 from localspec.engine.loop import Engine
-from localspec.engine.protocols import Cancel, Cancelled, Clock, Drafter
+from localspec.engine.protocols import Cancel, Cancelled, Clock
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.reasoning import Marks
 from localspec.engine.repetition import Breakers
@@ -29,7 +29,6 @@ from localspec.engine.translation import Translation
 from localspec.errors import ResourceError
 from localspec.lossless.questions import Question, Subject, answer
 from localspec.methods import DrafterContext
-from localspec.methods._lookup import LookupDrafter
 from localspec.methods.draft_model import DraftModel
 from localspec.prompt.grammar import Grammars
 from localspec.prompt.prompt import Tokenised, predicted, tokenise
@@ -39,39 +38,14 @@ from localspec.session.calibration import survey_pair
 from localspec.session.controllers import PairController
 from localspec.session.decision import Decision, decide
 from localspec.session.early_exit import EarlyExitDraft
+from localspec.session.last_drafter import LastDrafter
 from localspec.session.loaded_model import LoadedModel
 from localspec.settings.request import LoadSettings, Request, Sampling
-from localspec.speculation import registered
 from localspec.speculation.capabilities import draft_temperature, require_tokens, writes_text
 from localspec.speculation.reproducible import narrowed
 
 SHORT_DRAFT = "the draft model reads at most {} tokens: beyond them decoding is plain"
 DRAFT_MODEL = DraftModel.info.name
-
-
-@dataclass(slots=True)
-class LastDrafter:
-    """The drafter of the last answer, kept while requests want the same: its lessons of a chat stay of use."""
-
-    _key: object = None
-    _drafter: Drafter | None = None
-
-    def get(self, parts: DrafterContext, decision: Decision, sampling: Sampling) -> Drafter:
-        """Return the last drafter if it was built from the same parts, else a new one."""
-        axes = decision.axes
-        options = tuple(axes.options.items())
-        tempered = replace(sampling, seed=None, draft_temperature=draft_temperature(sampling, axes))
-        # The constraint of an earlier answer is held by its drafter, so that no other one has its id.
-        ids = id(parts.draft), id(parts.sampler.constraint)
-        key = (axes.method, axes.tree, axes.draw, options, tempered, *ids, parts.prediction)
-        if self._drafter is None or self._key != key:
-            drafter: Drafter = registered("method")[axes.method].build(parts)
-            self._key, self._drafter = key, drafter
-        return self._drafter
-
-    def drop(self) -> None:
-        """Forget it."""
-        self._key = self._drafter = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +108,7 @@ class LoadedPair:
         constraint = self.grammars.constraint(request, self.target.model, prompt)
         seed = secrets.randbits(32) if request.sampling.seed is None else request.sampling.seed
         yield self._started(decision, request, seed, prompt)
-        for warning in (*decision.warnings, *prompt.warnings, *self._unpredicted(request, decision)):
+        for warning in (*decision.warnings, *prompt.warnings, *decision.unused(request, self.target)):
             yield events.Warned("request", warning)
         price = self.target.attention
         if price is not None and (line := price.line(len(prompt.tokens))):
@@ -239,16 +213,6 @@ class LoadedPair:
         told = f"the context has {n_ctx} tokens from here on, since the text needs more than {before}"
         limit = n_ctx if self.draft is None else self.draft.backend.capabilities.n_ctx
         return (told,) if limit >= n_ctx else (told, SHORT_DRAFT.format(limit))
-
-    def _unpredicted(self, request: Request, decision: Decision) -> tuple[str, ...]:
-        """Return a warning for a prediction that nothing will copy from."""
-        method = registered("method")[decision.axes.method]
-        copies = self.target.backend.capabilities.can_rollback and (
-            decision.axes.is_automatic or (issubclass(method, LookupDrafter) and decision.axes.shape.nodes > 0)
-        )
-        if copies or not request.prediction:
-            return ()
-        return (f"the prediction has no effect: --method {decision.axes.method} does not copy from a text",)
 
     def _measure(self, decision: Decision) -> Iterator[events.Event]:
         """Measure the costs of passes the first time that the controller of a request needs them."""
