@@ -174,7 +174,7 @@ def test_one_pass(form: Form, filters: str, temperature: float) -> None:
     assert_exact(first_tokens(setup, passes(setup)), truth(setup))
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("filters", ["open", "penalties"])
 @pytest.mark.parametrize("seed", range(3))
