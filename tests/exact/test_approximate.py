@@ -99,10 +99,3 @@ def test_no_parameter_biases_temperature_zero(verify: str) -> None:
         if type(case.verifier) is type(rule):
             setup = replace(setup_of(case, 0.0), verifier=rule)
             assert_exact(answers(setup), target_answers(setup))
-
-
-def test_which_rule_takes_trees() -> None:
-    asked = Speculation(tree="static:2,1", verify="typical", approximate=True)
-    assert resolve_axes(asked, has_draft=True, is_seeded=False).verify == "typical"
-    with pytest.raises(UsageError, match="--verify shortcut takes chains only"):
-        resolve_axes(replace(asked, verify="shortcut"), has_draft=True, is_seeded=False)

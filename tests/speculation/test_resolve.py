@@ -374,3 +374,14 @@ def test_a_method_that_k_does_not_size() -> None:
     with pytest.raises(UsageError, match="sets its own size, so -k does not apply"):
         axes(method="lookahead", k=9)
     assert axes(method="lookahead", k=0).shape.nodes == 0
+
+
+def test_which_rules_take_trees() -> None:
+    """Each rule that is registered, by what it says to a tree."""
+    for name, rule in registered("verify").items():
+        asked = Speculation(tree="static:2,1", verify=name, approximate=not rule.is_lossless)
+        if name in ("block", "shortcut", "token"):
+            with pytest.raises(UsageError, match=f"--verify {name} takes chains only, not trees"):
+                resolve_axes(asked, has_draft=True, is_seeded=False)
+        else:
+            assert resolve_axes(asked, has_draft=True, is_seeded=False).verify == name
