@@ -16,17 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from localspec.control.prices import Prices
+from localspec.control.trial import Trial, break_even
 from localspec.engine.acceptance import Acceptance, CopyAcceptance
 from localspec.engine.draft import Draw
 
-VERSION = 8
+VERSION = 9
+LONGEST = 8  # tokens of the chains that `needed` is found among
 
 
 @dataclass(slots=True)
 class Profile:
     """Prices (None: not measured yet), acceptance by drafter and rule, and by temperature of copies; kept in `file`.
 
-    `exact_widths` are the target's, for --reproducible (None: not measured yet).
+    `exact_widths` are the target's, for --reproducible, `trial` is that of the draft (None: not measured yet).
+    `models` are the fingerprints of the files.
 
     Several processes may keep one. What another wrote meanwhile is taken up where nothing is known here, and all of it
     where somebody calibrated; of what both learned, the last to save tells what holds now.
@@ -37,6 +40,8 @@ class Profile:
     acceptance: dict[str, Acceptance] = field(default_factory=dict)
     copies: dict[str, CopyAcceptance] = field(default_factory=dict)
     exact_widths: tuple[int, ...] | None = None
+    trial: Trial | None = None
+    models: tuple[str, ...] = ()
     _seen: int | None = None  # when the file was written that was last read or written here, in ns; None: there is none
     _calibrated: float = 0.0  # what it said of when somebody calibrated
 
@@ -44,13 +49,19 @@ class Profile:
     def of(folder: Path, models: Sequence[str], settings: Sequence[object]) -> Profile:
         """Return what is known of models, by their files' fingerprints, under `settings`: they name the file."""
         facts = [VERSION, *models, *map(str, settings)]
-        profile = Profile(folder / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:24]}.json")
+        profile = Profile(
+            folder / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:24]}.json", models=tuple(models)
+        )
         profile._read()
         return profile
 
-    def accepted(self, key: str, draw: Draw) -> Acceptance:
-        """Return what is known of the drafts called `key`, which are drawn as `draw`."""
-        return self.acceptance.setdefault(key, Acceptance(draw))
+    def accepted(self, key: str, draw: Draw, trial: Trial | None = None, *, is_greedy: bool = False) -> Acceptance:
+        """Return what is known of the drafts called `key`, which are drawn as `draw`: at first, by their `trial`."""
+        if key not in self.acceptance:
+            is_tried = trial is not None and trial.total.n > 0.0
+            first = trial.acceptance(draw, is_greedy=is_greedy) if trial is not None and is_tried else Acceptance(draw)
+            self.acceptance[key] = first
+        return self.acceptance[key]
 
     def copied(self, key: str) -> CopyAcceptance:
         """Return what is known of copies under `key`."""
@@ -81,6 +92,8 @@ class Profile:
             "acceptance": {key: one.to_wire() for key, one in self.acceptance.items()},
             "copies": {key: one.to_wire() for key, one in self.copies.items()},
             "exact_widths": self.exact_widths,
+            "trial": None if self.trial is None else self.trial.to_wire(),
+            "models": self.models,
         }
         part = self.file.with_suffix(f".{os.getpid()}.part")
         try:
@@ -113,6 +126,7 @@ class Profile:
         elif other.prices is not None:
             self.prices.complete(other.prices)
         self.exact_widths = self.exact_widths or other.exact_widths
+        self.trial = self.trial or other.trial
         ours = {key: one for key, one in self.acceptance.items() if one.n_passes or key not in other.acceptance}
         self.acceptance = {**other.acceptance, **ours}
         copied = {key: one for key, one in self.copies.items() if one.n_tokens or key not in other.copies}
@@ -126,9 +140,59 @@ class Profile:
             widths = _exact_widths(wire.get("exact_widths"))
             known = {key: Acceptance.from_wire(one) for key, one in wire["acceptance"].items()}
             copies = {key: CopyAcceptance.from_wire(one) for key, one in wire["copies"].items()}
+            trial = None if wire.get("trial") is None else Trial.from_wire(wire["trial"])
             self.prices = None if wire["prices"] is None else Prices.from_wire(wire["prices"])
             self._calibrated = 0.0 if self.prices is None else self.prices.calibrated
-            self.acceptance, self.copies, self.exact_widths = known, copies, widths
+            self.acceptance, self.copies, self.exact_widths, self.trial = known, copies, widths, trial
+            self.models = self.models or tuple(map(str, wire.get("models", ())))
+
+
+@dataclass(frozen=True, slots=True)
+class DraftWorth:
+    """What was measured of a draft model: seconds of a `guess` and of a plain `target` pass, and what it needs.
+
+    A guess must be right with the chance `needed` for drafts to cost no time (1 or more: they always do). On `n` tokens
+    of shipped text it was right with the chance `likeliest` at temperature 0, `drawn` at the usual temperature, and
+    `kinds` tells both by kind of text; `n` is 0 where no trial was made. `seconds` is how long that took.
+    """
+
+    guess: float
+    target: float
+    needed: float
+    n: int
+    likeliest: float
+    drawn: float
+    kinds: dict[str, tuple[float, float]]
+    seconds: float
+
+
+def draft_worth(profile: Profile) -> DraftWorth | None:
+    """Return what a draft model is worth by its profile, for everyone who tells it; None before its passes are timed.
+
+    Chat and `run` ask it of the loaded pair's profile; who has only the files finds that with `profiles_of`.
+    """
+    prices = profile.prices
+    if prices is None or not prices.is_known or prices.draft.value <= 0.0:
+        return None
+    trial = profile.trial or Trial()
+    total, guess = trial.total, prices.draft.value / prices.plain
+    needed = break_even((prices.ratio(1 + k) for k in range(1, LONGEST + 1)), guess)
+    kinds = {name: (one.likeliest / one.n, one.drawn / one.n) for name, one in trial.kinds.items() if one.n}
+    n = max(total.n, 1.0)
+    found = int(total.n), total.likeliest / n, total.drawn / n
+    return DraftWorth(prices.draft.value, prices.plain, needed, *found, kinds, trial.seconds)
+
+
+def profiles_of(folder: Path, models: Sequence[str]) -> list[Profile]:
+    """Return the profiles in `folder` of files with these fingerprints, target first, the latest first."""
+    found: list[Profile] = []
+    with contextlib.suppress(OSError):
+        for file in folder.glob("*.json"):
+            one = Profile(file)
+            one._read()
+            if one.models == tuple(models):
+                found.append(one)
+    return sorted(found, key=lambda one: one._seen or 0, reverse=True)
 
 
 def _exact_widths(wire: Any) -> tuple[int, ...] | None:

@@ -17,6 +17,7 @@ coupled: 6 600 tokens each).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -75,6 +76,23 @@ class Acceptance:
         if sum(map(sum, acceptance._reached)) >= FIRST:
             acceptance._vector = acceptance._measured()
         return acceptance
+
+    @staticmethod
+    def expecting(draw: Draw, reached: Sequence[float], accepted: Sequence[float]) -> Acceptance:
+        """Return what a trial found of first children, by tenths of the share [BINS]: it counts as a look at them."""
+        acceptance = Acceptance(draw)
+        acceptance._reached[0], acceptance._accepted[0] = list(reached), list(accepted)
+        if sum(reached) >= FIRST:
+            acceptance.waited = 0.0
+            acceptance._vector = acceptance._measured()
+        return acceptance
+
+    @staticmethod
+    def like(draw: Draw, n: float, mean: float) -> Acceptance:
+        """Return the prior, as far off as a pair that accepts `mean` of `n` tokens is off the usual one."""
+        ratio = mean / USUAL[0]
+        chances = [min(1.0, ratio * prior(draw, (at + 0.5) / BINS, 0)) for at in range(BINS)]
+        return Acceptance.expecting(draw, [n / BINS] * BINS, [n / BINS * chance for chance in chances])
 
     def to_wire(self) -> dict[str, Any]:
         """Return what is known as a JSON object."""

@@ -57,12 +57,13 @@ class PairController:
         can = target.backend.capabilities
         return PairController(profile, clock, can_verify=can.can_rollback, settles=can.settles, replays=can.replays)
 
-    def must_measure(self, axes: Axes) -> bool:
+    def must_measure(self) -> bool:
         """Whether it matters what passes cost, and earlier runs did not find out all of it.
 
-        It does to the planner, and to plain decoding, whose passes may have more rows than one.
+        It does to the planner, and to plain decoding, whose passes may have more rows than one. A method that was named
+        is measured before its first answer too: measuring empties the caches, and a chat may change to `auto` later.
         """
-        if self._is_measured or not self._can_verify or not (axes.is_guarded or axes.shape.nodes == 0):
+        if self._is_measured or not self._can_verify:
             return False
         return misses_widths(self._prices())
 

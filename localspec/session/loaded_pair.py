@@ -29,6 +29,7 @@ from localspec.errors import ResourceError
 from localspec.lossless.questions import Question, Subject, answer
 from localspec.methods import DrafterContext
 from localspec.methods._lookup import LookupDrafter
+from localspec.methods.draft_model import DraftModel
 from localspec.prompt.prompt import Tokenised, predicted, tokenise
 from localspec.prompt.truncate import fitting, shortened, too_long
 from localspec.session.calibration import survey_pair
@@ -42,6 +43,7 @@ from localspec.speculation.capabilities import draft_temperature, require_tokens
 from localspec.speculation.reproducible import narrowed
 
 SHORT_DRAFT = "the draft model reads at most {} tokens: beyond them decoding is plain"
+DRAFT_MODEL = DraftModel.info.name
 
 
 @dataclass(slots=True)
@@ -234,7 +236,7 @@ class LoadedPair:
     def _measure(self, decision: Decision) -> Iterator[events.Event]:
         """Measure the costs of passes the first time that the controller of a request needs them."""
         controllers = decision.controllers
-        if not controllers.must_measure(decision.axes):
+        if not controllers.must_measure():
             return
         self.forget()  # the cost of a lone token is measured at the start of a text
         draft = self.draft if controllers is self.controllers else decision.draft
@@ -318,7 +320,9 @@ class LoadedPair:
             # draft's probability tells of that what a lead in the race tells elsewhere.
             rule, draw = "greedy", Draw.COUPLED
         profile = decision.controllers.profile
-        acceptance = profile.accepted(f"{axes.method} {dict(axes.options)} {rule}", draw)
+        trial = profile.trial if axes.method == DRAFT_MODEL else None
+        key = f"{axes.method} {dict(axes.options)} {rule}"
+        acceptance = profile.accepted(key, draw, trial, is_greedy=rule == "greedy")
         controller = decision.controllers.controller(axes, drafters, acceptance, parts, sampling.temperature)
         return Engine(
             target=self.target.backend,

@@ -33,6 +33,7 @@ from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.loaded_model import LoadedModel, inspect_model, load_model, own_head
 from localspec.session.loaded_pair import SHORT_DRAFT, LoadedPair
 from localspec.session.placement import InspectedModel, first_step
+from localspec.session.trial import learn_draft
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
 
@@ -161,7 +162,7 @@ def _load_placed(settings: LoadSettings, files: _Files, cancel: Cancel, n_masks:
 def _prepared(
     settings: LoadSettings, files: _Files, models: _Models, early_exit: EarlyExitDraft, cancel: Cancel, clock: Clock
 ) -> events.EventsThen[LoadedPair]:
-    """Return the pair with what earlier runs learned of it; --reproducible may measure the exact widths first."""
+    """Return the pair with what earlier runs learned of it; exact widths and the draft may be measured first."""
     target, draft = models.target, models.draft
     controllers = PairController.of(settings, target, draft, clock)
     widths: tuple[int, ...] = ()
@@ -171,6 +172,8 @@ def _prepared(
     translation = None
     if draft is not None and files.report is not None and files.report.overlap is not None:
         translation = Intersection(target.lexicon(), draft.lexicon())
+    if draft is not None:
+        yield from learn_draft(controllers.profile, target, draft, translation, clock, cancel)
     return LoadedPair(settings, target, draft, early_exit, controllers, cancel, clock, widths, translation)
 
 

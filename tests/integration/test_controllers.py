@@ -89,20 +89,25 @@ def test_plain_text_does_not_depend_on_the_rows_of_its_passes(session: LoadedPai
     assert wider == plain
 
 
-def test_passes_are_first_measured_at_the_start_of_a_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Also where an answer came before that needed none: a token alone may have more rows only there."""
+def test_a_change_to_auto_in_the_middle_of_a_chat_reads_nothing_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Passes are measured before the first answer, whatever its method: measuring empties the caches."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     session, _ = load_pair(LoadSettings(str(random_gguf(TINY)), ctx=256, threads=1))
-    passes(session, 1, Speculation(method="suffix", k=4))
-    assert session.controllers.profile.prices is None, "nothing guards it, so nothing was measured"
-    assert session.target.backend.length > 0
     lengths = []
     time_rows = type(session.target.backend).time_rows
     monkeypatch.setattr(
         type(session.target.backend), "time_rows", lambda own, n: (lengths.append(own.length), time_rows(own, n))[1]
     )
-    passes(session, 1, Speculation())
+    passes(session, 1, Speculation(method="suffix", k=4))
+    assert session.controllers.profile.prices is not None
     assert set(lengths) == {0}
+    n_timed, n_read = len(lengths), session.target.backend.evaluated
+    request = Request(prompt=PROMPT, max_tokens=1, sampling=Sampling(seed=1))
+    (told,) = (one for one in session.answer(request) if isinstance(one, events.Prefilled))
+    assert session.target.backend.evaluated - n_read <= 2, told
+    assert len(lengths) == n_timed
     session.close()
 
 

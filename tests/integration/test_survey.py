@@ -94,12 +94,12 @@ def test_a_survey_of_a_head(kind: str, home: Path) -> None:
 
 @pytest.mark.parametrize(
     ("method", "is_measured", "has_account"),
-    [("plain", True, False), ("draft-model", False, False), ("auto", True, True)],
+    [("plain", True, False), ("draft-model", True, False), ("auto", True, True)],
 )
-def test_only_who_asks_for_it_waits_for_a_measurement(
+def test_every_method_is_measured_before_its_first_answer(
     storyteller: LoadedPair, home: Path, method: str, is_measured: bool, has_account: bool
 ) -> None:
-    """A draft that is asked for by name keeps no account; plain decoding has to know how many rows its passes get."""
+    """A method that was named keeps no account, but a chat may change to `auto` later, and its text is read then."""
     asked = replace(PROMPT, max_tokens=4, speculation=Speculation(method=method))
     told = list(storyteller.answer(asked))
     assert (events.Loading("first measurement", 0.0) in told) == is_measured

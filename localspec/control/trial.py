@@ -1,0 +1,125 @@
+"""What a trial of a draft model found: how often its tokens would be accepted on a few shipped texts.
+
+    drawn:     sum over y of min(p(y), q(y)), the chance that a token drawn from q is accepted (arXiv 2211.17192)
+    likeliest: whether the likeliest token of the draft is the target's
+
+Each is kept by the draft's own probability too, since the planner asks for the chance of a token by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from localspec.engine.acceptance import BINS, Acceptance
+from localspec.engine.distribution import Distribution
+from localspec.engine.draft import Draw
+
+
+@dataclass(slots=True)
+class Kind:
+    """The sums of one kind of text: tokens compared, of them with equal likeliest tokens, and chances of drawn ones."""
+
+    n: float = 0.0
+    likeliest: float = 0.0
+    drawn: float = 0.0
+
+
+def _zeros() -> list[float]:
+    return [0.0] * BINS
+
+
+@dataclass(slots=True)
+class Trial:
+    """The sums by kind of text, and by tenths of the draft's probability; `seconds` is how long it took.
+
+    An empty trial says that one was refused, so that it is not asked for again.
+    """
+
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    seconds: float = 0.0
+    likeliest: tuple[list[float], list[float]] = field(default_factory=lambda: (_zeros(), _zeros()))
+    drawn: tuple[list[float], list[float]] = field(default_factory=lambda: (_zeros(), _zeros()))
+
+    @property
+    def total(self) -> Kind:
+        """Return the sums of all kinds."""
+        kinds = self.kinds.values()
+        return Kind(*(sum(getattr(one, name) for one in kinds) for name in ("n", "likeliest", "drawn")))
+
+    def likeliest_is(self, kind: str, share: float, is_equal: bool) -> None:
+        """Take the likeliest token of the draft, of probability `share` at temperature 1, and whether it is right."""
+        one = self.kinds.setdefault(kind, Kind())
+        one.n += 1.0
+        one.likeliest += is_equal
+        self._add(self.likeliest, share, 1.0, float(is_equal))
+
+    def drawn_from(self, kind: str, p: Distribution, q: Distribution) -> None:
+        """Take the distributions of both models at one place."""
+        accepted = np.minimum(q.probs, p.at(q.ids))
+        self.kinds.setdefault(kind, Kind()).drawn += float(accepted.sum())
+        bins = np.minimum((q.probs * BINS).astype(np.intp), BINS - 1)
+        for of, weights in zip(self.drawn, (q.probs, accepted), strict=True):
+            for at, weight in enumerate(np.bincount(bins, weights, BINS).tolist()):
+                of[at] += weight
+
+    def acceptance(self, draw: Draw, *, is_greedy: bool) -> Acceptance:
+        """Return what a planner may expect of tokens drawn as `draw`, where `is_greedy` nothing is left to chance.
+
+        Of rules that the trial did not follow it knows how far the pair is from the usual one.
+        """
+        if is_greedy or draw in (Draw.IID, Draw.WITHOUT_REPLACEMENT):
+            return Acceptance.expecting(draw, *(self.likeliest if is_greedy else self.drawn))
+        total = self.total
+        return Acceptance.like(draw, total.n, total.drawn / max(total.n, 1.0))
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        kinds = {name: [one.n, one.likeliest, one.drawn] for name, one in self.kinds.items()}
+        return {"kinds": kinds, "seconds": self.seconds, "likeliest": self.likeliest, "drawn": self.drawn}
+
+    @staticmethod
+    def from_wire(wire: Any) -> Trial:
+        """Rebuild what `to_wire` told; raises KeyError, TypeError, ValueError or AttributeError for anything else."""
+        kinds = {str(name): Kind(*_sums(sums, 3)) for name, sums in wire["kinds"].items()}
+        tables = [tuple(_sums(row, BINS) for row in wire[name]) for name in ("likeliest", "drawn")]
+        if any(len(table) != 2 for table in tables):
+            raise ValueError("not a trial")
+        (likeliest, right), (drawn, accepted) = tables
+        return Trial(kinds, _sums([wire["seconds"]], 1)[0], (likeliest, right), (drawn, accepted))
+
+    @staticmethod
+    def _add(table: tuple[list[float], list[float]], share: float, reached: float, accepted: float) -> None:
+        at = min(int(share * BINS), BINS - 1)
+        table[0][at] += reached
+        table[1][at] += accepted
+
+
+def _sums(wire: Any, n: int) -> list[float]:
+    """Return `n` finite numbers, none below zero; raises TypeError or ValueError for anything else."""
+    sums = [float(one) for one in wire]
+    if len(sums) != n or not all(0.0 <= one < np.inf for one in sums):
+        raise ValueError(f"{wire!r} are no sums")
+    return sums
+
+
+def break_even(passes: Iterator[float], draft: float) -> float:
+    """Return how likely each guess must be for drafts to cost no time: 1 or more where none can.
+
+    `passes` are the prices of passes that verify 1, 2, ... tokens, `draft` that of a guess, in plain passes.
+    """
+    best = np.inf
+    for k, price in enumerate(passes, start=1):
+        needed = price + k * draft - 1.0  # tokens that have to be accepted
+        if needed >= k:
+            best = min(best, needed / k)
+            continue
+        low, high = 0.0, 1.0
+        for _ in range(30):
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if sum(middle**n for n in range(1, k + 1)) < needed else (low, middle)
+        best = min(best, high)
+    return float(best)

@@ -1,0 +1,146 @@
+"""The trial of a draft model: target and draft read the same shipped text, and their rows are compared.
+
+So its acceptance is known before it drafts: what it would cost to find out in an answer may be more than the loss
+account lends (control/account.py). It is made once a pair, while the pair is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from functools import cache
+from importlib.resources import files
+from itertools import accumulate
+
+from localspec.control.profile import Profile, profiles_of
+from localspec.control.trial import Trial
+from localspec.engine import events
+from localspec.engine.protocols import Cancel, Cancelled, Clock
+from localspec.engine.sampling import Sampler
+from localspec.engine.translation import SameTokens, Translation
+from localspec.errors import LocalspecError
+from localspec.session.loaded_model import LoadedModel
+from localspec.settings.request import Sampling
+
+TRIAL = "trial of the draft"
+LEAD = 12  # tokens of a text before the first that is compared
+COMPARED = 32  # tokens of a text that are compared, at most
+MOST = 10.0  # seconds that a trial may take: where the first tokens show that it would be more, none is made
+GREEDY, USUAL = Sampler(Sampling(temperature=0.0)), Sampler(Sampling())
+
+
+@cache
+def texts() -> dict[str, str]:
+    """Return the shipped texts by kind."""
+    whole = files("localspec.session").joinpath("trial.txt").read_text("utf-8")
+    found = (part.partition("\n") for part in whole.split("=== ")[1:])
+    return {kind.strip(): text.strip() for kind, _, text in found}
+
+
+def learn_draft(
+    profile: Profile,
+    target: LoadedModel,
+    draft: LoadedModel,
+    translation: Translation | None,
+    clock: Clock,
+    cancel: Cancel,
+) -> Iterator[events.Event]:
+    """Let a profile know what a draft model is worth: by an earlier trial of these files, else by one that is made now.
+
+    The caches are empty, and are again. Raises Cancelled.
+    """
+    if profile.trial is None:
+        known = (one.trial for one in profiles_of(profile.file.parent, profile.models))
+        profile.trial = next((trial for trial in known if trial is not None and trial.kinds), None)
+    if profile.trial is not None or not _can_try(target, draft):
+        return
+    yield events.Loading(TRIAL, 0.0)
+    run = events.Returning(try_draft(target, draft, translation, clock, cancel))
+    for share in run:
+        yield events.Loading(TRIAL, share)
+    profile.trial = run.result
+    profile.save()
+
+
+def try_draft(
+    target: LoadedModel, draft: LoadedModel, translation: Translation | None, clock: Clock, cancel: Cancel
+) -> Generator[float, None, Trial]:
+    """Return what a trial finds, yielding the share of it that is done; an empty one where it would take too long.
+
+    Raises Cancelled.
+    """
+    trial, began, models = Trial(), clock(), (target.backend, draft.backend)
+    readers = _Readers(target, draft, translation or SameTokens(target.model.n_vocab, draft.model.n_vocab), cancel)
+    evaluated = [one.evaluated for one in models]
+    try:
+        for done, (kind, text) in enumerate(texts().items()):
+            if cancel():
+                raise Cancelled
+            lead = clock()
+            has_lead = readers.begin(text)
+            if not done and (clock() - lead) * len(texts()) * (LEAD + COMPARED) > MOST * LEAD:
+                break
+            if has_lead:
+                readers.compare(trial, kind)
+            yield (done + 1) / len(texts())
+    except LocalspecError:  # a draft that cannot be tried is loaded all the same: an answer will tell
+        trial = Trial()
+    finally:
+        for one, before in zip(models, evaluated, strict=True):
+            one.truncate(0)
+            one.evaluated = before
+    trial.seconds = clock() - began
+    return trial
+
+
+def _can_try(target: LoadedModel, draft: LoadedModel) -> bool:
+    """Whether both can read a few rows at once; a head reads the states of its target's own text."""
+    can = [one.backend.capabilities for one in (target, draft)]
+    has_room = all(one.n_ctx >= 4 * (LEAD + COMPARED) and one.max_rows > 1 and one.can_rollback for one in can)
+    return draft.info.head is None and has_room
+
+
+class _Readers:
+    """Both models, which read a text: its first tokens, and then those whose rows are compared."""
+
+    def __init__(self, target: LoadedModel, draft: LoadedModel, translation: Translation, cancel: Cancel) -> None:
+        self._target, self._draft, self._translation, self._cancel = target, draft, translation, cancel
+        can = target.backend.capabilities, draft.backend.capabilities
+        self._rows = min(COMPARED, *(one.max_rows for one in can))
+        self._tokens: list[int] = []  # of the target, that are compared; likewise those of the draft
+        self._own: list[int] = []
+        self._shared: list[tuple[int, int]] = []  # places among both where both have the end of a token
+
+    def begin(self, text: str) -> bool:
+        """Read the first tokens; return whether there are places to compare."""
+        special = self._target.model.special
+        begin = [special.bos] if special.add_bos and special.bos is not None else []
+        tokens = [*begin, *self._target.model.tokenize(text.encode())][: LEAD + self._rows]
+        own = list(self._translation.text(tokens))
+        places = {end: at for at, end in enumerate(_ends(self._target, tokens)) if at >= LEAD}
+        shared = [(places[end], at) for at, end in enumerate(_ends(self._draft, own)) if end in places and at > 0]
+        if not shared:
+            return False
+        first = shared[0][1]  # the draft's own places begin where the first one compared is
+        for model, lead in ((self._target, tokens[:LEAD]), (self._draft, own[:first])):
+            model.backend.truncate(0)
+            model.backend.prefill(lead, self._cancel)
+        self._tokens, self._own = tokens[LEAD:], own[first : first + self._draft.backend.capabilities.max_rows]
+        self._shared = [(at - LEAD, own_at - first) for at, own_at in shared if own_at - first < len(self._own)]
+        return True
+
+    def compare(self, trial: Trial, kind: str) -> None:
+        """Read the others, and compare the rows at the places that both have."""
+        read = ((self._target, self._tokens), (self._draft, self._own))
+        wide, small = (model.backend.extend(tokens, range(-1, len(tokens) - 1)) for model, tokens in read)
+        for at, own_at in self._shared:
+            row, guess = wide.logits(at), self._translation.row(small.logits(own_at))
+            likeliest = GREEDY.dist(guess, with_belief=True)
+            token = int(likeliest.ids[0])
+            trial.likeliest_is(kind, likeliest.belief.prob(token), token == int(row.argmax()))
+            trial.drawn_from(kind, USUAL.dist(row), USUAL.dist(guess))
+
+
+def _ends(model: LoadedModel, tokens: list[int]) -> list[int]:
+    """Return how many bytes of text end with each token; tokens that stand for structure write none."""
+    special = model.model.special
+    return list(accumulate(0 if token == special.bos else len(model.model.piece(token)) for token in tokens))

@@ -1,0 +1,119 @@
+"""What a trial keeps, and what a plan may expect by it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from localspec.control.prices import Prices
+from localspec.control.profile import Profile, draft_worth, profiles_of
+from localspec.control.trial import Trial, break_even
+from localspec.engine.acceptance import Acceptance
+from localspec.engine.distribution import Distribution
+from localspec.engine.draft import Draw
+
+
+def dist(**probs: float) -> Distribution:
+    return Distribution(np.array([ord(one) for one in probs], np.int32), np.array(list(probs.values())))
+
+
+def tried(n: int = 40, right: int = 10) -> Trial:
+    trial = Trial(seconds=2.0)
+    for at in range(n):
+        trial.likeliest_is("code", 0.95, at < right)
+        trial.drawn_from("code", dist(a=0.5, b=0.5), dist(a=0.8, b=0.2))
+    return trial
+
+
+def test_drawn_tokens_are_accepted_with_the_mass_that_both_have() -> None:
+    trial = tried(1, 1)
+    assert trial.total.drawn == pytest.approx(0.5 + 0.2)
+    reached, accepted = trial.drawn
+    assert (reached[8], accepted[8]) == pytest.approx((0.8, 0.5))
+    assert (reached[2], accepted[2]) == pytest.approx((0.2, 0.2))
+
+
+@pytest.mark.parametrize(
+    ("draw", "is_greedy", "share", "expected"),
+    [(Draw.COUPLED, True, 0.95, 0.25), (Draw.IID, False, 0.85, 0.5 / 0.8), (Draw.IID, False, 0.25, 1.0)],
+)
+def test_a_plan_expects_what_was_seen(draw: Draw, is_greedy: bool, share: float, expected: float) -> None:
+    found = tried(4000, 1000).acceptance(draw, is_greedy=is_greedy)
+    assert found.chance(share, 0) == pytest.approx(expected, abs=0.01)
+    assert found.waited == 0.0, "a trial is a look at the draft"
+
+
+def test_of_other_rules_the_prior_is_moved() -> None:
+    found, usual = tried().acceptance(Draw.COUPLED, is_greedy=False), Acceptance(Draw.COUPLED)
+    poor = Trial()
+    for _ in range(40):
+        poor.likeliest_is("code", 0.5, False)
+        poor.drawn_from("code", dist(a=0.1, b=0.9), dist(a=1.0))
+    worse = poor.acceptance(Draw.COUPLED, is_greedy=False)
+    assert worse.mean < 0.4 < usual.mean
+    assert found.mean == pytest.approx(usual.mean, abs=0.05)  # 0.7 of its tokens, as the usual pair
+
+
+def test_it_is_kept_and_used_where_nothing_else_is_known(tmp_path: Path) -> None:
+    profile = Profile.of(tmp_path, ["t", "d"], [])
+    profile.trial = tried()
+    profile.prices = Prices({1: 0.1, 2: 0.12, 4: 0.14}, 0.02)
+    assert profile.save()
+    again = Profile.of(tmp_path, ["t", "d"], [])
+    assert again.trial == profile.trial
+    assert again.accepted("draft-model greedy", Draw.COUPLED, again.trial, is_greedy=True).chance(0.95, 0) < 0.4
+    learned = again.acceptance["kept"] = Acceptance(Draw.IID)
+    assert again.accepted("kept", Draw.IID, again.trial) is learned
+    assert again.accepted("copies", Draw.IID).mean == Acceptance(Draw.IID).mean
+    assert again.accepted("refused", Draw.IID, Trial()).mean == Acceptance(Draw.IID).mean
+
+
+def test_profiles_of_files_are_found_whatever_their_settings(tmp_path: Path) -> None:
+    for number, settings in enumerate(([], ["two threads"])):
+        profile = Profile.of(tmp_path, ["t", "d"], settings)
+        profile.trial = tried(10 + number)
+        assert profile.save()
+        os.utime(profile.file, (number, number))
+    assert Profile.of(tmp_path, ["d", "t"], []).save()
+    (tmp_path / "damaged.json").write_text("{")
+    found = [one.trial.total.n for one in profiles_of(tmp_path, ["t", "d"]) if one.trial is not None]
+    assert found == [11.0, 10.0], "the latest first"
+    assert profiles_of(tmp_path / "none", ["t", "d"]) == []
+
+
+def test_another_process_has_made_the_trial(tmp_path: Path) -> None:
+    first, second = (Profile.of(tmp_path, ["t", "d"], []) for _ in range(2))
+    first.trial = tried()
+    assert first.save()
+    assert second.save()
+    assert Profile.of(tmp_path, ["t", "d"], []).trial == first.trial
+
+
+@pytest.mark.parametrize("name", ["kinds", "likeliest", "drawn", "seconds"])
+def test_a_damaged_trial_is_none(name: str) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
+        Trial.from_wire({**tried().to_wire(), name: [[-1.0]]})
+
+
+def test_break_even() -> None:
+    assert break_even(iter([1.2]), 0.2) == pytest.approx(0.4)
+    assert break_even(iter([1.9, 3.0]), 0.2) == pytest.approx(1.1), "not even perfect drafts pay"
+    best = break_even(iter([1.5, 1.5]), 0.1)  # a + a^2 = 0.7
+    assert best + best**2 == pytest.approx(0.7, abs=1e-6)
+
+
+def test_worth() -> None:
+    profile = Profile(Path("nowhere"), prices=Prices({1: 0.1, 2: 0.12, 9: 0.2}, 0.02), trial=tried())
+    worth = draft_worth(profile)
+    assert worth is not None
+    assert (worth.guess, worth.target, worth.n, worth.seconds) == (0.02, 0.1, 40, 2.0)
+    assert (worth.likeliest, worth.drawn) == pytest.approx((0.25, 0.7))
+    assert worth.kinds == {"code": (worth.likeliest, worth.drawn)}
+    assert 0.0 < worth.needed <= 0.4 + 1e-6
+    assert draft_worth(Profile(Path("nowhere"))) is None
+    untried = draft_worth(Profile(Path("nowhere"), prices=Prices({1: 0.1, 2: 0.12}, 0.02)))
+    assert untried is not None
+    assert untried.n == 0

@@ -1,0 +1,160 @@
+"""A draft model is tried once, on shipped text, while its pair is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localspec.control.trial import Trial
+from localspec.engine import events
+from localspec.engine.protocols import Cancelled
+from localspec.engine.translation import Intersection, Translation
+from localspec.models.store import bundled_head
+from localspec.session.loaded_model import LoadedModel
+from localspec.session.loaded_pair import LoadedPair
+from localspec.session.trial import COMPARED, LEAD, MOST, texts, try_draft
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from tests.integration import pair
+from tests.integration.gguf_models import MAMBA, TINY, random_gguf
+
+SETTINGS = LoadSettings(str(pair.TARGET), str(pair.DRAFT), threads=1)
+TOLD = events.Loading("trial of the draft", 0.0)
+ASKED = Request(prompt="Once upon a time", max_tokens=24, sampling=Sampling(temperature=0.0))
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def loaded(home: Path) -> Iterator[LoadedPair]:
+    opened, told = pair.load_pair(SETTINGS)
+    assert told.index(TOLD) < len(told) - 1, "a part of loading"
+    yield opened
+    opened.close()
+
+
+def tried(target: LoadedModel, draft: LoadedModel | None, translation: Translation | None = None) -> Trial:
+    assert draft is not None
+    run = events.Returning(try_draft(target, draft, translation, lambda: 0.0, lambda: False))
+    assert list(run) == [(n + 1) / len(texts()) for n in range(len(texts()))]
+    return run.result
+
+
+def test_a_model_agrees_with_itself() -> None:
+    other, _ = pair.load_pair(replace(SETTINGS, draft=str(pair.TARGET)))
+    assert other.draft is not None
+    total = tried(other.target, other.draft).total
+    assert 0.95 * len(texts()) * COMPARED <= total.n <= len(texts()) * COMPARED  # a text may be a little short
+    assert total.likeliest / total.n > 0.98
+    assert total.drawn / total.n > 0.98
+    spelled = tried(other.target, other.draft, Intersection(other.target.lexicon(), other.draft.lexicon())).total
+    assert spelled.n > 0.8 * total.n
+    assert spelled.likeliest / spelled.n > 0.9
+    other.close()
+
+
+def test_rows_are_those_of_the_same_place(loaded: LoadedPair) -> None:
+    """By the bundled pair: a row off by one place would agree by chance alone."""
+    trial = loaded.controllers.profile.trial
+    assert trial is not None
+    assert set(trial.kinds) == set(texts())
+    assert trial.total.likeliest / trial.total.n > 0.3
+    assert trial.total.n == tried(loaded.target, loaded.draft).total.n
+
+
+def test_once_a_pair(loaded: LoadedPair) -> None:
+    """Also with other settings: the rows of two files do not depend on threads."""
+    trial = loaded.controllers.profile.trial
+    for settings in (SETTINGS, replace(SETTINGS, threads=2), replace(SETTINGS, reproducible=True)):
+        again, told = pair.load_pair(settings)
+        assert TOLD not in told
+        assert again.controllers.profile.trial == trial
+        again.close()
+
+
+def test_none_where_no_model_drafts() -> None:
+    for draft in (None, str(bundled_head("storyteller", "eagle3"))):
+        alone, told = pair.load_pair(replace(SETTINGS, draft=draft))
+        assert TOLD not in told
+        assert alone.controllers.profile.trial is None
+        alone.close()
+
+
+def test_nothing_of_it_stays(loaded: LoadedPair, home: Path) -> None:
+    """Neither in a cache, nor in the count of tokens that were read, nor in a text."""
+    assert loaded.draft is not None
+    for model in (loaded.target, loaded.draft):
+        model.backend.check()
+        assert (model.backend.length, model.backend.evaluated) == (0, 0)
+    for speculation in (Speculation("draft-model", k=3), Speculation("plain"), Speculation()):
+        asked = replace(ASKED, speculation=speculation, cold=True)
+        assert answered(loaded, asked) == answered_untried(asked, SETTINGS)
+
+
+@pytest.mark.parametrize(("target", "draft"), [(MAMBA, TINY), (TINY, MAMBA)], ids=["for a state", "by a state"])
+def test_a_state_is_tried_too(home: Path, target: object, draft: object) -> None:
+    """Whatever rows a pass may have; the text after it is that without it."""
+    files = [str(random_gguf(shape)) for shape in (target, draft)]
+    settings = LoadSettings(*files, ctx=512, threads=1)
+    opened, told = pair.load_pair(settings)
+    assert (opened.controllers.profile.trial is not None) == (TOLD in told)
+    assert opened.target.backend.length == 0
+    asked = replace(ASKED, speculation=Speculation("plain"))
+    text = answered(opened, asked)
+    opened.close()
+    assert text == answered_untried(asked, settings)
+
+
+def test_the_first_plan_of_an_answer_knows_it(loaded: LoadedPair) -> None:
+    """A draft that is never right on the shipped texts is expected to be right seldom."""
+    loaded.controllers.profile.trial = bad = Trial()
+    for _ in range(100):
+        bad.likeliest_is("code", 0.95, False)
+    list(loaded.answer(replace(ASKED, max_tokens=1)))
+    (learned,) = loaded.controllers.profile.acceptance.values()
+    assert learned.mean < 0.1
+
+
+def test_a_slow_target_is_not_tried_for_long(loaded: LoadedPair) -> None:
+    """What the first tokens take says what all would."""
+    assert loaded.draft is not None
+    seconds = iter(range(0, 1000, int(MOST)))
+    run = events.Returning(try_draft(loaded.target, loaded.draft, None, lambda: next(seconds), lambda: False))
+    assert list(run) == []
+    assert run.result.kinds == {}
+    assert loaded.target.backend.length == loaded.draft.backend.length == 0
+
+
+def test_it_is_left_between_texts(loaded: LoadedPair) -> None:
+    assert loaded.draft is not None
+    asked: list[int] = []
+    run = try_draft(loaded.target, loaded.draft, None, lambda: 0.0, lambda: bool(asked))
+    next(run)
+    asked.append(1)
+    with pytest.raises(Cancelled):
+        next(run)
+    assert loaded.target.backend.length == loaded.draft.backend.length == 0
+
+
+def test_the_texts_are_long_enough(loaded: LoadedPair) -> None:
+    for text in texts().values():
+        assert len(loaded.target.model.tokenize(text.encode())) >= LEAD + 2
+
+
+def answered(opened: LoadedPair, request: Request) -> str:
+    return "".join(event.text for event in opened.answer(request) if isinstance(event, events.Committed))
+
+
+def answered_untried(request: Request, settings: LoadSettings) -> str:
+    """Return the text of a pair whose profile has a trial, so that none is made."""
+    opened, told = pair.load_pair(settings)
+    assert TOLD not in told
+    text = answered(opened, request)
+    opened.close()
+    return text
