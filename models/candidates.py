@@ -21,6 +21,7 @@ from localspec.models.heads import head_for
 from localspec.models.hub.cache import Cache
 from localspec.models.hub.files import is_model, part_number
 from localspec.models.hub.remote import Hub
+from localspec.models.learned import learned
 from localspec.models.names import HubName
 from localspec.models.pairs import PairReport, check_pair, require_fit
 from localspec.models.plan.search import ACCEPTANCE
@@ -37,7 +38,8 @@ class DraftCandidate:
     """A model that might draft. `where` is here, catalogue or hub; `name` what to type for it after --draft.
 
     `bytes` is its size; `about_bytes` instead where only the catalogue tells. `report` is None where the header was not
-    looked at, and `reason` says why. `kind` is that of a head, "" for models.
+    looked at, and `reason` says why. `kind` is that of a head, "" for models. `accepted` is the chance that its tokens
+    are accepted, None where no load of the pair tried it.
     """
 
     name: str
@@ -48,6 +50,7 @@ class DraftCandidate:
     reason: str = ""
     path: Path | None = None
     kind: str = ""
+    accepted: float | None = None
 
     @property
     def size(self) -> float:
@@ -64,12 +67,14 @@ class DraftCandidate:
     def gain(self, target_bytes: int) -> float:
         """Return the tokens a pass over its price at the best draft length, 0 of one that cannot draft.
 
-        A token is accepted as often as assumed, times the share that the draft can write; it costs what reading its
-        bytes does. SmolLM2-135M for Qwen 1.5B was measured at 1.54, 2.27 and 2.54 tokens for k = 1, 3 and 6.
+        A token is accepted as often as in its trial, or else as assumed, times the share that the draft can write; it
+        costs what reading its bytes does. SmolLM2-135M for Qwen 1.5B was measured at 1.54, 2.27 and 2.54 tokens for
+        k = 1, 3 and 6.
         """
         if not self.can_draft(target_bytes) or self.kind == MASKS:
             return 0.0
-        accepted = accumulate(assumed(ACCEPTANCE * self.use), initial=1.0)
+        each = ACCEPTANCE * self.use if self.accepted is None else self.accepted
+        accepted = accumulate(assumed(each), initial=1.0)
         return max(tokens / (1.0 + k * self.size / target_bytes) for k, tokens in enumerate(accepted))
 
     def verdict(self, target_bytes: int) -> str:
@@ -82,6 +87,8 @@ class DraftCandidate:
         fits = "fits" if shared is None else f"has another vocabulary: it drafts {shared}"
         if self.size > MAX_RATIO * target_bytes:
             return f"{fits}, but is too large to pay: {100 * self.size / target_bytes:.0f} % of the target"
+        if self.accepted is not None:
+            return f"{fits}; {100 * self.accepted:.0f} % of its tokens were accepted on sample texts"
         return fits
 
     def is_good(self, target_bytes: int) -> bool:
@@ -193,7 +200,8 @@ def _checked(target: ModelInfo, name: str, where: str, size: int, path: Path) ->
     try:
         found = look(path, may_be_head=True)
         kind = "" if found.head is None else found.head.kind
-        return DraftCandidate(name, where, size, report=check_pair(target, found), path=path, kind=kind)
+        known, report = None if kind else learned(target.path, path), check_pair(target, found)
+        return DraftCandidate(name, where, size, report=report, path=path, kind=kind, accepted=known)
     except LocalspecError as error:
         return DraftCandidate(name, where, size, reason=error.message, path=path)
 

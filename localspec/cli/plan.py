@@ -21,6 +21,7 @@ from localspec.models.catalog import load_catalog
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
+from localspec.models.learned import learned
 from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse
 from localspec.models.pairs import require_fit
 from localspec.models.plan import calibration
@@ -107,8 +108,9 @@ def plan(console: Console, /, pair: str, as_json: bool, offline: bool, **values:
     out a draft that was named, but says if that would be faster.
 
     Speeds follow from bandwidths, measured by localspec calibrate --machine or given by --bandwidth, and from the
-    acceptance: that of a head from its training, else an assumed one. Only the reading of weights and cache is counted.
-    Without bandwidths there is an order and no number. Copies of the text take no time to draft and come on top.
+    acceptance: that of a head from its training, that of a draft model from the first load of the pair, else an assumed
+    one. Only the reading of weights and cache is counted. Without bandwidths there is an order and no number. Copies of
+    the text take no time to draft and come on top.
 
     Of files that are not downloaded yet, the headers are read from the hub, some megabytes. Offline, a pair of the
     catalogue is planned from its sizes there, about.
@@ -158,7 +160,8 @@ def _models(target: ModelPart, draft: ModelPart | None = None) -> Models:
     """Return the parts of both models; raises IncompatibleError if they do not fit."""
     if draft is not None and target.info is not None and draft.info is not None:
         shared = require_fit(target.info, draft.info).overlap
-        return placed(target, draft, share=1.0 if shared is None else shared.use)
+        accepted = learned(target.info.path, draft.info.path) if draft.info.head is None else None
+        return placed(target, draft, share=1.0 if shared is None else shared.use, accepted=accepted)
     return placed(target, draft)
 
 
@@ -289,10 +292,18 @@ def _wire(name: str, machine: Machine, request: PlacementRequest, rows: list[Pla
                 for device in machine.devices
             ],
         },
-        "acceptance": {"value": request.acceptance, "basis": "assumed"},
+        "acceptance": _acceptance(rows[0], request),
         "chosen": found[0],
         "alternatives": found[1:],
     }
+
+
+def _acceptance(chosen: PlannedDraft, request: PlacementRequest) -> dict[str, Any]:
+    """Return the probability that the first guess stands, and how it is known."""
+    guessing = chosen.models.guessing
+    if guessing.accepted:
+        return {"value": guessing.accepted[0], "basis": guessing.how}
+    return {"value": request.acceptance, "basis": "assumed"}
 
 
 def _table(name: str, machine: Machine, request: PlacementRequest, rows: list[PlannedDraft]) -> str:
@@ -328,7 +339,7 @@ def _notes(rows: list[PlannedDraft], request: PlacementRequest) -> list[str]:
         return [*notes, "the order rests on typical bandwidths"]
     if chosen.draft is not None and accepted:
         kept = sum(accepted[: chosen.k])
-        notes.append(f"{chosen.k} draft tokens a pass, {kept:.2f} accepted: counted when the head was trained")
+        notes.append(f"{chosen.k} draft tokens a pass, {kept:.2f} accepted: {rows[0].models.guessing.how}")
     elif chosen.draft is not None:
         notes.append(f"{chosen.k} draft tokens a pass, each accepted with probability {accepted_share:.2g}: assumed")
     if len({row.name for row in rows} - {""}) > 1:

@@ -67,8 +67,14 @@ class Profile:
         """Return what is known of copies under `key`."""
         return self.copies.setdefault(key, CopyAcceptance())
 
+    def measured(self, found: Prices) -> None:
+        """Take what was measured just now; a guess of a draft with other tokens takes several passes of these."""
+        if self.trial is not None:
+            found.draft.value *= max(1.0, self.trial.spelled)
+        self.renew(found)
+
     def renew(self, found: Prices) -> None:
-        """Take what was measured just now."""
+        """Take other prices."""
         if self.prices is None:
             self.prices = found
         else:
@@ -164,6 +170,13 @@ class DraftWorth:
     drawn: float
     kinds: dict[str, tuple[float, float]]
     seconds: float
+
+
+def learned_acceptance(folder: Path, models: Sequence[str]) -> float | None:
+    """Return the chance that a draft's token was accepted at the usual temperature, by a trial of these files."""
+    trials = (one.trial for one in profiles_of(folder, models))
+    total = next((trial.total for trial in trials if trial is not None and trial.kinds), None)
+    return None if total is None else total.drawn / total.n
 
 
 def draft_worth(profile: Profile) -> DraftWorth | None:

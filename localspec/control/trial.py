@@ -36,11 +36,14 @@ def _zeros() -> list[float]:
 class Trial:
     """The sums by kind of text, and by tenths of the draft's probability; `seconds` is how long it took.
 
+    `spelled` is how many of its own tokens the draft reads for one of the target's: 1 where they are the same.
+
     An empty trial says that one was refused, so that it is not asked for again.
     """
 
     kinds: dict[str, Kind] = field(default_factory=dict)
     seconds: float = 0.0
+    spelled: float = 1.0
     likeliest: tuple[list[float], list[float]] = field(default_factory=lambda: (_zeros(), _zeros()))
     drawn: tuple[list[float], list[float]] = field(default_factory=lambda: (_zeros(), _zeros()))
 
@@ -79,7 +82,8 @@ class Trial:
     def to_wire(self) -> dict[str, Any]:
         """Return a JSON object."""
         kinds = {name: [one.n, one.likeliest, one.drawn] for name, one in self.kinds.items()}
-        return {"kinds": kinds, "seconds": self.seconds, "likeliest": self.likeliest, "drawn": self.drawn}
+        numbers = {"seconds": self.seconds, "spelled": self.spelled}
+        return {"kinds": kinds, **numbers, "likeliest": self.likeliest, "drawn": self.drawn}
 
     @staticmethod
     def from_wire(wire: Any) -> Trial:
@@ -89,7 +93,8 @@ class Trial:
         if any(len(table) != 2 for table in tables):
             raise ValueError("not a trial")
         (likeliest, right), (drawn, accepted) = tables
-        return Trial(kinds, _sums([wire["seconds"]], 1)[0], (likeliest, right), (drawn, accepted))
+        seconds, spelled = _sums([wire["seconds"], wire["spelled"]], 2)
+        return Trial(kinds, seconds, spelled, (likeliest, right), (drawn, accepted))
 
     @staticmethod
     def _add(table: tuple[list[float], list[float]], share: float, reached: float, accepted: float) -> None:

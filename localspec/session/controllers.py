@@ -83,7 +83,7 @@ class PairController:
         if self._prices().is_known:
             add_prices(target, self._prices(), self._clock, cancel)
         else:
-            self.profile.renew(first_prices(target, draft, self._clock, cancel))
+            self.profile.measured(first_prices(target, draft, self._clock, cancel))
         self._is_measured = True
         self.profile.save()
 

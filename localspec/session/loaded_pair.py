@@ -158,7 +158,7 @@ class LoadedPair:
         if asked.is_kept:
             prices = found.prices
             prices.calibrated = time.time()
-            self.controllers.profile.renew(prices)
+            self.controllers.profile.measured(prices)
             is_kept = self.controllers.profile.save()
         profile = {**self.controllers.profile.told(), "is_kept": is_kept}
         yield events.Inspected({**found.to_wire(), "profile": profile})

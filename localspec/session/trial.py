@@ -88,7 +88,7 @@ def try_draft(
         for one, before in zip(models, evaluated, strict=True):
             one.truncate(0)
             one.evaluated = before
-    trial.seconds = clock() - began
+    trial.seconds, trial.spelled = clock() - began, readers.spelled if trial.kinds else 1.0
     return trial
 
 
@@ -106,6 +106,7 @@ class _Readers:
         self._target, self._draft, self._translation, self._cancel = target, draft, translation, cancel
         can = target.backend.capabilities, draft.backend.capabilities
         self._rows = min(COMPARED, *(one.max_rows for one in can))
+        self._n_tokens = self._n_own = 0  # of all texts
         self._tokens: list[int] = []  # of the target, that are compared; likewise those of the draft
         self._own: list[int] = []
         self._shared: list[tuple[int, int]] = []  # places among both where both have the end of a token
@@ -120,6 +121,8 @@ class _Readers:
         shared = [(places[end], at) for at, end in enumerate(_ends(self._draft, own)) if end in places and at > 0]
         if not shared:
             return False
+        self._n_tokens += len(tokens)
+        self._n_own += len(own)
         first = shared[0][1]  # the draft's own places begin where the first one compared is
         for model, lead in ((self._target, tokens[:LEAD]), (self._draft, own[:first])):
             model.backend.truncate(0)
@@ -127,6 +130,11 @@ class _Readers:
         self._tokens, self._own = tokens[LEAD:], own[first : first + self._draft.backend.capabilities.max_rows]
         self._shared = [(at - LEAD, own_at - first) for at, own_at in shared if own_at - first < len(self._own)]
         return True
+
+    @property
+    def spelled(self) -> float:
+        """Tokens of the draft for one of the target, in what was read."""
+        return self._n_own / max(self._n_tokens, 1)
 
     def compare(self, trial: Trial, kind: str) -> None:
         """Read the others, and compare the rows at the places that both have."""

@@ -8,17 +8,21 @@ from localspec.models.gguf.head import EAGLE1, EAGLE3, MTP
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.gguf.layer_sizes import Anatomy, anatomy
+from localspec.models.plan.speed import assumed
 from localspec.tuning import DEFAULT_CTX
+
+TRAINED = "counted when the head was trained"
+TRIED = "tried on sample texts when the pair was first loaded"
 
 
 @dataclass(frozen=True, slots=True)
 class Guessing:
     """How a draft guesses.
 
-    `accepted[k - 1]` is the probability that the first k guesses all stand; () where it was not measured. `at_once`:
-    one pass gives all guesses. `borrowed` bytes are read of the target's for a pass, where the target's head is.
-    `is_own`: the draft is a block of the target, and is where the target's head is. `share` of the target's tokens can
-    be drafted, by a sample text.
+    `accepted[k - 1]` is the probability that the first k guesses all stand, () where it was not measured as `how` says.
+    `at_once`: one pass gives all guesses. `borrowed` bytes are read of the target's for a pass, where the target's head
+    is. `is_own`: the draft is a block of the target, and is where the target's head is. `share` of the target's tokens
+    can be drafted, by a sample text.
     """
 
     accepted: tuple[float, ...] = ()
@@ -26,6 +30,7 @@ class Guessing:
     borrowed: int = 0
     is_own: bool = False
     share: float = 1.0
+    how: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +59,22 @@ class ModelPart:
         return ModelPart(parts if info.head is None else replace(parts, n_next=0), info.n_ctx_train, info)
 
 
-def placed(target: ModelPart, draft: ModelPart | None = None, *, share: float = 1.0) -> Models:
-    """Return a pair for planning. A draft that is the target's own file stands for the target's own block."""
+def placed(
+    target: ModelPart, draft: ModelPart | None = None, *, share: float = 1.0, accepted: float | None = None
+) -> Models:
+    """Return a pair for planning. A draft that is the target's own file stands for the target's own block.
+
+    A draft model's tokens are `accepted` with this probability, where a trial of the pair found out.
+    """
     if draft is None:
         return Models(target.anatomy, n_ctx_train=target.n_ctx_train)
     if target.info is not None and draft.info is not None and draft.info.path == target.info.path:
         return with_own_block(target)
     head = None if draft.info is None else draft.info.head
-    guessing = Guessing(share=share)
+    guessing = Guessing(share=share) if accepted is None else Guessing(assumed(accepted), how=TRIED)
     if head is not None:
         borrowed = target.anatomy.output if head.borrows_output else 0
-        guessing = Guessing(head.accepted, head.kind not in (EAGLE1, EAGLE3, MTP), borrowed)
+        guessing = Guessing(head.accepted, head.kind not in (EAGLE1, EAGLE3, MTP), borrowed, how=TRAINED)
     return Models(target.anatomy, draft.anatomy, target.n_ctx_train, draft.n_ctx_train, guessing)
 
 

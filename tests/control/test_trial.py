@@ -92,7 +92,7 @@ def test_another_process_has_made_the_trial(tmp_path: Path) -> None:
     assert Profile.of(tmp_path, ["t", "d"], []).trial == first.trial
 
 
-@pytest.mark.parametrize("name", ["kinds", "likeliest", "drawn", "seconds"])
+@pytest.mark.parametrize("name", ["kinds", "likeliest", "drawn", "seconds", "spelled"])
 def test_a_damaged_trial_is_none(name: str) -> None:
     with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
         Trial.from_wire({**tried().to_wire(), name: [[-1.0]]})
@@ -117,3 +117,16 @@ def test_worth() -> None:
     untried = draft_worth(Profile(Path("nowhere"), prices=Prices({1: 0.1, 2: 0.12}, 0.02)))
     assert untried is not None
     assert untried.n == 0
+
+
+def test_a_guess_in_other_tokens_costs_several_passes() -> None:
+    """Until drafts are timed, the price is that of a pass of the draft; of what is kept the price is known already."""
+    profile = Profile(Path("nowhere"), trial=Trial(spelled=1.25))
+    profile.measured(Prices({1: 0.1, 2: 0.12}, 0.02))
+    assert profile.prices is not None
+    assert profile.prices.draft.value == pytest.approx(0.025)
+    profile.renew(profile.prices)
+    assert profile.prices.draft.value == pytest.approx(0.025)
+    profile.trial = Trial(spelled=0.9)  # a pass is the least that a guess takes
+    profile.measured(Prices({1: 0.1, 2: 0.12}, 0.02))
+    assert profile.prices.draft.value == pytest.approx(0.02)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from localspec.lossless.questions import ForkQuestion
 from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.tuning import SHORT
-from tests.integration.gguf_models import MAMBA, TINY, Shape, random_gguf
+from tests.integration.gguf_models import TINY, random_gguf
 from tests.integration.pair import load_pair
 
 N = 80
@@ -125,18 +126,23 @@ def test_copies_are_looked_for_however_fast_a_pass_is(session: LoadedPair) -> No
     assert controllers._copier is not None
 
 
-@pytest.mark.parametrize(("shape", "k"), [(MAMBA, None), (TINY, 0)], ids=["a state has no way back", "-k 0"])
+@pytest.mark.parametrize(("can_verify", "k"), [(False, None), (True, 0)], ids=["there is no way back", "-k 0"])
 def test_nothing_is_copied_where_nothing_may_be_drafted(
-    shape: Shape, k: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    can_verify: bool, k: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """However slow the target is, and however repetitive the text."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    session, _ = load_pair(LoadSettings(str(random_gguf(shape)), ctx=256, threads=1))
+    session, _ = load_pair(LoadSettings(str(random_gguf(TINY)), ctx=256, threads=1))
     session.controllers.profile.prices = Prices(dict.fromkeys((1, 2, 4, 8, 17), 2 * SHORT), 1.0)
-    request = Request(prompt="abcabcabcabcabcabcabc", max_tokens=24, speculation=Speculation(k=k))
-    drafted = [event.k for event in session.answer(request) if isinstance(event, events.Committed)]
-    assert drafted
-    assert not any(drafted)
+    session.controllers._is_measured = True  # so that these prices stay
+    request = Request(prompt="the cat sat on the mat and " * 5, max_tokens=24, sampling=Sampling(temperature=0.0))
+    list(session.answer(request))
+    assert session.controllers._copier is not None, "else nothing was forbidden"
+    session.forget()
+    session.controllers._can_verify = can_verify
+    told = session.answer(replace(request, speculation=Speculation(k=k)))
+    assert not any(event.k for event in told if isinstance(event, events.Committed))
+    assert session.controllers._copier is None
     session.close()
 
 

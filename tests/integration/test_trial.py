@@ -66,6 +66,7 @@ def test_rows_are_those_of_the_same_place(loaded: LoadedPair) -> None:
     assert set(trial.kinds) == set(texts())
     assert trial.total.likeliest / trial.total.n > 0.3
     assert trial.total.n == tried(loaded.target, loaded.draft).total.n
+    assert trial.spelled == 1.0
 
 
 def test_once_a_pair(loaded: LoadedPair) -> None:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from localspec.models.candidates import DraftCandidate
+from localspec.control.profile import Profile
+from localspec.control.trial import Kind, Trial
+from localspec.models.candidates import DraftCandidate, local_candidates, look
+from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
+from localspec.models.learned import learned
 from localspec.models.overlap import Overlap
 from localspec.models.pairs import PairReport
 from localspec.models.plan.machine import Machine, flat
 from localspec.models.plan.models import ModelPart, placed
 from localspec.models.plan.search import PlacementRequest, best
+from localspec.settings.folders import cache_folder
 from tests.cli.harness import PAIR
 
 
-def candidate(size: int, use: float | None = None, *, kind: str = "", fits: bool = True) -> DraftCandidate:
+def candidate(
+    size: int, use: float | None = None, *, kind: str = "", fits: bool = True, accepted: float | None = None
+) -> DraftCandidate:
     shared = None if use is None else Overlap(90, 100, use)
     report = PairReport("t", "d", () if fits else ("no",), (), overlap=shared)
-    return DraftCandidate("d", "here", size, report=report, kind=kind)
+    return DraftCandidate("d", "here", size, report=report, kind=kind, accepted=accepted)
 
 
 def test_a_small_one_of_another_vocabulary_can_be_better() -> None:
@@ -35,6 +44,36 @@ def test_what_cannot_draft_gains_nothing() -> None:
 def test_the_gain_is_that_of_the_formula() -> None:
     """One guess of 0.7, the draft half as large: 1.7 tokens for 1.5 passes, two: 2.19 for 2."""
     assert candidate(50).gain(100) == pytest.approx(1.7 / 1.5)
+
+
+def test_what_a_trial_found_counts_instead_of_an_assumption() -> None:
+    assert candidate(50, 0.5, accepted=0.9).gain(100) == pytest.approx((1 + 0.9 + 0.81) / 2.0)
+    assert "; 90 % of its tokens were accepted on sample texts" in candidate(50, accepted=0.9).verdict(100)
+    assert candidate(10, accepted=0.2).gain(100) < candidate(40, accepted=0.8).gain(100) < candidate(40).gain(100) + 1
+
+
+def test_the_trial_of_a_pair_is_found_by_its_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    target, draft = (PAIR / f"{name}-q8_0.gguf" for name in ("target", "draft"))
+    assert learned(target, draft) is None
+    for name, found in (("refused", Trial()), ("made", Trial({"code": Kind(10.0, 8.0, 6.0)}))):
+        profile = Profile.of(cache_folder("profiles"), [file_fingerprint(one) for one in (target, draft)], [name])
+        profile.trial = found
+        assert profile.save()
+    assert learned(target, draft) == pytest.approx(0.6)
+    assert learned(draft, target) is None
+    assert learned(target, tmp_path / "none.gguf") is None
+    (known,) = [one for one in local_candidates(look(target)) if one.path == draft]
+    assert known.accepted == pytest.approx(0.6)
+
+
+def test_a_plan_goes_by_the_trial() -> None:
+    header, small = (read_model(PAIR / f"{name}-q8_0.gguf") for name in ("target", "draft"))
+    part, draft = (ModelPart.of(one, model_info(one)) for one in (header, small))
+    machine = Machine(8 << 30, 2, (), flat(1e10, "given"))
+    asked = PlacementRequest(512, needs_draft=True)
+    poor, good = (best(machine, placed(part, draft, share=0.9, accepted=each), asked) for each in (0.2, 0.95))
+    assert good.seconds < best(machine, placed(part, draft), asked).seconds < poor.seconds
 
 
 def test_a_share_lowers_what_a_plan_expects() -> None:
