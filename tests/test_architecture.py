@@ -47,7 +47,7 @@ ONLY = {
     "methods": "engine errors settings",
     "control": "engine errors tuning",
     "backends": "engine errors settings.folders settings.request settings.sizes tuning",
-    "models": "errors sanitize settings.folders settings.request tuning",
+    "models": "control.profile errors sanitize settings.folders settings.request tuning",
     "speculation": "control engine errors methods settings trees verify",
     "heads": "backends engine errors models prompt sanitize settings",
     "conversations": "errors sanitize settings",
