@@ -47,7 +47,7 @@ def test_the_gain_is_that_of_the_formula() -> None:
 
 
 def test_what_a_trial_found_counts_instead_of_an_assumption() -> None:
-    assert candidate(50, 0.5, accepted=0.9).gain(100) == pytest.approx((1 + 0.9 + 0.81) / 2.0)
+    assert candidate(50, 0.5, accepted=0.9).gain(100) == pytest.approx((1 + 0.9 + 0.81 + 0.729) / 2.5)
     assert "; 90 % of its tokens were accepted on sample texts" in candidate(50, accepted=0.9).verdict(100)
     assert candidate(10, accepted=0.2).gain(100) < candidate(40, accepted=0.8).gain(100) < candidate(40).gain(100) + 1
 
