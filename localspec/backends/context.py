@@ -15,7 +15,7 @@ from localspec.errors import ResourceError, UsageError
 from localspec.tuning import DEFAULT_CTX
 
 MAX_OUTPUTS = 128  # rows with logits in one decode: llama.cpp sets their buffer aside, 65 MB at 128 000 tokens
-FLASH = {"auto": -1, "off": 0, "on": 1}
+FLASH = {"auto": -1, "off": 0, "on": 1, "mixed": 1}
 
 
 def context_size(model: Model, options: LoadOptions) -> int:
@@ -30,6 +30,8 @@ def fitting(model: Model, options: LoadOptions) -> LoadOptions:
     """
     n_ctx = context_size(model, options)
     options = attention_for(model.context_shape, n_ctx, options, has_gpu=model.n_gpu_layers != 0)
+    if options.reproducible and _splits(model, options):
+        options = replace(options, flash_attn="mixed")
     if not model.is_stateful:
         return replace(options, rollback=0)
     return rollback_for(model.context_shape, n_ctx, options, _available(model))
@@ -90,7 +92,7 @@ def _params(model: Model, options: LoadOptions, n_sequences: int) -> Any:
     params.n_threads = options.threads or physical_cores()
     params.n_threads_batch = options.threads_batch or params.n_threads
     params.type_k = params.type_v = KV_TYPES[options.kv_type]
-    if options.reproducible and _splits(model, options):
+    if options.flash_attn == "mixed":
         params.type_v = BF16
     params.flash_attn_type = FLASH[options.flash_attn]
     params.offload_kqv = model.n_gpu_layers != 0

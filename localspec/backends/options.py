@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from localspec.errors import UsageError
 
-FLASH = ("auto", "on", "off")
+FLASH = ("auto", "on", "off", "mixed")
 UNQUANTISED = ("f32", "f16")  # the KV types that attention can do with in plain multiplications
 MAX_THREADS = 512  # GGML_MAX_N_THREADS
 
@@ -33,6 +33,7 @@ class LoadOptions:
     `n_ctx` positions of the context. `gpu`: "auto", "off", "all" or the number of layers as text. `max_leaves`: leaves
     of one draft tree, each a sequence id. `n_batch`: rows of one decode. `repack`: lay weights out anew for the
     processor's matrix instructions; None: unless that crashes here (see `amx`). `placement` overrules `gpu`.
+    `flash_attn` "mixed" is flash attention with values of another type than keys, see `attention`.
     `reproducible`: rows of several passes shall equal those of one, see `exact_widths`. `adapters`: LoRA files and
     their scales. `has_mtp`: load the blocks that predict further tokens, too. `n_masks`: how many of the file's tokens,
     the last ones, are mask tokens. Of models that keep a state: `rollback` tokens of a pass shall be taken back in
@@ -87,4 +88,4 @@ def wants_flash(flash_attn: str, kv_type: str, has_gpu: bool) -> bool:
     On a processor it costs by the row: 600 tokens deep in a 1B model a pass of 8 rows took 206 ms with it and 111
     without, one of a single row 72 and 65.
     """
-    return flash_attn == "on" or (flash_attn == "auto" and (has_gpu or kv_type not in UNQUANTISED))
+    return flash_attn in ("on", "mixed") or (flash_attn == "auto" and (has_gpu or kv_type not in UNQUANTISED))

@@ -39,6 +39,7 @@ class CalibrateOptions(ReportOptions):
 
     machine: bool
     seconds: float
+    attention: bool
     as_json: bool
 
 
@@ -47,6 +48,8 @@ class CalibrateOptions(ReportOptions):
 @option("--machine", is_flag=True, section="What", help="The memory and arithmetic of each device, without a pair.")
 @option("--seconds", type=Positive(86400), default=10.0, metavar="SEC", section="What",
         help="Time for the passes of a pair; loading takes its own.  [default: 10]")  # fmt: skip
+@option("--attention", is_flag=True, section="What",
+        help="Compare the kinds of attention up to the context's end, too: some minutes.")  # fmt: skip
 @pair_options
 @option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
 @report_options
@@ -84,7 +87,7 @@ def _check_machine(ctx: click.Context, words: tuple[str, ...]) -> None:
 
 
 def _pair(console: Console, settings: LoadSettings, options: CalibrateOptions) -> int:
-    asked, live = SurveyRequest(seconds=options.seconds, is_kept=True), Live(console)
+    asked, live = SurveyRequest(seconds=options.seconds, is_kept=True, has_attention=options.attention), Live(console)
     with open_worker(options.log_file) as worker:
         try:
             with stopping(worker.cancel, leave_at_once(live.erase)) as stop:

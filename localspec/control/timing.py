@@ -118,8 +118,9 @@ def misses_widths(prices: Prices, budget: float = BUDGET) -> bool:
 class SurveyRequest:
     """What is to be timed, in how many seconds. `sizes` are the target's widths; `is_kept`: the profile learns it.
 
-    The first `least` of them are timed whatever that takes. Without `sizes` nothing is timed, and the profile is asked
-    for what it knows.
+    `has_attention`: the kinds of attention are timed first.
+    The first `least` of the sizes are timed whatever that takes. Without `sizes` nothing is timed, and the profile
+    is asked for what it knows.
     """
 
     seconds: float = 10.0
@@ -127,6 +128,7 @@ class SurveyRequest:
     is_deep: bool = True
     is_kept: bool = False
     least: int = 1
+    has_attention: bool = False
 
     @staticmethod
     def from_wire(wire: dict[str, Any]) -> SurveyRequest:

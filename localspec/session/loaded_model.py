@@ -23,6 +23,7 @@ from localspec.models.gguf.head import MTP, HeadInfo, encoder_width
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
 from localspec.prompt.prompt import special_texts
+from localspec.session.attention import AttentionPrice, price_of, settled
 from localspec.session.placement import InspectedModel
 from localspec.speculation.capabilities import ModelCapabilities
 
@@ -31,12 +32,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """One model in memory with what its file said of itself."""
+    """One model in memory with what its file said of itself. `attention` is told to answers."""
 
     info: ModelInfo
     model: Model
     backend: LlamaBackend
     specials: frozenset[str]
+    attention: AttentionPrice | None = None
 
     def facts(self) -> events.ModelFacts:
         """Return what people want to know of it."""
@@ -130,9 +132,9 @@ def load_model(
         if isinstance(model, HeadModel) and target is not None:
             backend: LlamaBackend = open_head(model, target.backend, options)
         else:
-            backend = LlamaBackend(model, options)
+            backend = LlamaBackend(model, settled(model, options) if what == "target" else options)
         backend.cancel = cancel
-        return LoadedModel(info, model, backend, special_texts(model))
+        return LoadedModel(info, model, backend, special_texts(model), price_of(backend, options))
     except BaseException:
         model.close()
         raise

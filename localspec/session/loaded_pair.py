@@ -31,6 +31,7 @@ from localspec.methods import DrafterContext
 from localspec.methods._lookup import LookupDrafter
 from localspec.prompt.prompt import Tokenised, predicted, tokenise
 from localspec.prompt.truncate import fitting, shortened, too_long
+from localspec.session.attention import NOTHING, survey_attention
 from localspec.session.calibration import survey_pair
 from localspec.session.controllers import PairController
 from localspec.session.decision import Decision, decide
@@ -127,6 +128,9 @@ class LoadedPair:
         yield self._started(decision, request, seed, prompt)
         for warning in (*decision.warnings, *prompt.warnings, *self._unpredicted(request, decision)):
             yield events.Warned("request", warning)
+        price = self.target.attention
+        if price is not None and (line := price.line(len(prompt.tokens))):
+            yield events.Warned("request", line)
         yield from decision.controllers.recall(len(prompt.tokens))
         yield from self._decode(decision, request, seed, prompt, began)
 
@@ -151,6 +155,9 @@ class LoadedPair:
         """Time the passes of both models, for the profile too if that is asked; the caches are empty afterwards."""
         self.forget()
         draft = None if self.draft is None else self.draft.backend
+        attention = NOTHING
+        if asked.has_attention:
+            attention = yield from survey_attention(self.target.backend, self.cancel)
         found = yield from survey_pair(asked, self.target.backend, draft, self.clock, self.cancel)
         is_kept = False
         if asked.is_kept:
@@ -159,7 +166,7 @@ class LoadedPair:
             self.controllers.profile.renew(prices)
             is_kept = self.controllers.profile.save()
         profile = {**self.controllers.profile.told(), "is_kept": is_kept}
-        yield events.Inspected({**found.to_wire(), "profile": profile})
+        yield events.Inspected({**found.to_wire(), "attention": attention.to_wire(), "profile": profile})
 
     def close(self) -> None:
         """Free all models. Nothing can be asked of the pair afterwards."""
