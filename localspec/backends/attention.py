@@ -26,6 +26,7 @@ from localspec.engine.protocols import Cancel, Cancelled
 from localspec.tuning import TINY_WEIGHTS
 
 EARLY, MIDDLE = 256, 1000  # tokens: where prices are taken beside those at the end of the context
+LATEST = 16384  # tokens: deeper, reading takes minutes a pass
 TAKES, FEW = 7, 2  # of each kind, the second for reading, which takes seconds
 FIRST = 4  # tokens that are evaluated; deeper texts are made of copies of their entries
 STRIDE = 7919  # a prime: tokens differ
@@ -41,9 +42,9 @@ def differs(model: Model, options: LoadOptions) -> bool:
 
 
 def depths_of(n_ctx: int) -> tuple[int, ...]:
-    """Return the depths that say what passes cost in a context of `n_ctx` positions: to its end."""
-    late = n_ctx - READING
-    return (*(depth for depth in (EARLY, MIDDLE) if 2 * depth <= late), late) if late >= EARLY else ()
+    """Return the depths that say what passes cost in a context of `n_ctx` positions: to its end, if that is not far."""
+    late = min(n_ctx, LATEST)
+    return (*(depth for depth in (EARLY, MIDDLE) if 2 * depth <= late), late)
 
 
 def time_attention(

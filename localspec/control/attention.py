@@ -52,6 +52,11 @@ class AttentionTimes:
         values = [(known[at].middle, known[at].low, known[at].high) for at in depths]
         return Ratio(*(float(np.interp(depth, depths, column)) for column in zip(*values, strict=True)))
 
+    def passes(self, kind: str, depth: int) -> dict[int, float]:
+        """Return seconds by rows at a depth that was measured, without those of reading."""
+        takes = self.seconds[kind][depth]
+        return {rows: float(np.median(takes[rows])) for rows in takes if rows < READING}
+
     def best(self, n_ctx: int) -> str:
         """Return the kind for where nobody asks: exact rows where they surely cost nothing in `n_ctx` positions."""
         ratios = [self.ratio("mixed", rows, n_ctx) for rows in ROWS]

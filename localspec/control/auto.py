@@ -59,6 +59,7 @@ class Auto:
             return Plan(self._idle, why="no room for a draft")
         if not self._prices.is_known:
             return self._plain("plain decoding is not measured yet")
+        self._prices.at(len(history.tokens))
         price = self._prices.plain
         self.account.change = self._settles * self._prices.change / price
         if self._read:

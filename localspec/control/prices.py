@@ -3,8 +3,9 @@
     price(rows) = plain x ratio[rows]
 
 `plain` is the second fastest of the last five plain passes; `ratio` is one table by rows, for the cost of a pass is a
-staircase: four rows can cost less than two. A machine that changes pace, and a text that grows, move all prices through
-`plain` alone.
+staircase: four rows can cost less than two. A machine that changes pace moves all prices through `plain` alone. So does
+a text that grows, unless it was measured how much more the passes of each width cost deep in a context: attention makes
+wide passes grow faster. Ratios are kept as those of an empty context.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from localspec.tuning import CLAMP, DOUBT, FASTER, NEW, PADDED, PADDING, SHORT, 
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 24, 32, 33, 48, 64, 96, 128)  # rows that are timed
 MOST = 128  # rows of a pass
+DEEP = 512  # tokens: of fewer, noise is more than growth
+NEAR = 64  # tokens: prices that are as far from the last ones are computed anew
 WELL_KNOWN = 3  # passes of a width; one that was timed counts as many
 
 
@@ -74,6 +77,8 @@ class Prices:
         self.reads_singly = reads_singly
         self.calibrated = 0.0
         self.replays = False
+        self.growth: dict[int, float] = {}  # by rows: the part of its price in an empty context that a token adds
+        self._depth = 0  # tokens in the context
         self._ratios: dict[int, Average] = {}
         self._known: list[int] = []
         self._plain: deque[float] = deque(maxlen=5)
@@ -105,6 +110,26 @@ class Prices:
             one = rows.get(1, self.plain)
             self._ratios |= {n: Average(seconds / one, WELL_KNOWN) for n, seconds in rows.items()}
         self._changed()
+
+    def grow(self, empty: Mapping[int, float], deep: Mapping[int, float], depth: int) -> None:
+        """Take what passes cost with `depth` tokens more; without one row, or of few tokens, nothing follows."""
+        known = {n: max(deep[n] / empty[n] - 1.0, 0.0) / depth for n in deep if n in empty} if depth >= DEEP else {}
+        self.growth = known if 1 in known else {}
+        self._changed()
+
+    def at(self, depth: int) -> None:
+        """Let prices be those with `depth` tokens in the context."""
+        if self.growth and abs(depth - self._depth) > max(NEAR, self._depth // 16):
+            self._depth = depth
+            self._changed()
+
+    def _grown(self, rows: int) -> float:
+        """Return the ratio of passes of `rows` over that in an empty context."""
+        if not self.growth:
+            return 1.0
+        widths = sorted(self.growth)
+        growth = float(np.interp(rows, widths, [self.growth[n] for n in widths]))
+        return (1.0 + growth * self._depth) / (1.0 + self.growth[1] * self._depth)
 
     def of(self, rows: int) -> float:
         """Return the expected seconds of a pass of `rows`, at most MOST."""
@@ -168,7 +193,7 @@ class Prices:
         Between widths that are known they lie on the line that joins these. Beyond the widest that is known the last
         slope goes on; where one width is known, a row costs a plain pass.
         """
-        known = [(n, self._ratios[n].value) for n in self._known] or [(1, 1.0)]
+        known = [(n, self._ratios[n].value * self._grown(n)) for n in self._known] or [(1, 1.0)]
         last, high = known[-1]
         first, low = next(((n, ratio) for n, ratio in reversed(known) if n <= last // 2), (0, 0.0))
         slope = max((high - low) / (last - first), 0.0)
@@ -194,11 +219,11 @@ class Prices:
 
         One that takes far less than its price shows a faster machine: then a plain pass takes less, too.
         """
-        known = self._ratios.setdefault(rows, Average())
-        if known.seen >= WELL_KNOWN and seconds * FASTER < known.value * self.plain:
+        known, grown = self._ratios.setdefault(rows, Average()), self._grown(rows)
+        if known.seen >= WELL_KNOWN and seconds * FASTER < known.value * grown * self.plain:
             self._plain.clear()
-            self._plain.append(seconds / known.value)
-        self._ratios[rows].observe(seconds / self.plain)
+            self._plain.append(seconds / (known.value * grown))
+        known.observe(seconds / (grown * self.plain))
         self._changed()
 
     def _changed(self) -> None:
@@ -212,20 +237,23 @@ class Prices:
         if not self.is_known:
             self._plain.extend(other._plain)
         self._ratios = {**other._ratios, **self._ratios}
+        self.growth = self.growth or other.growth
         self._changed()
 
     def to_wire(self) -> dict[str, Any]:
         """Return a JSON object."""
-        rows = {str(n): seconds for n, seconds in self.measured().items() if self._ratios[n].seen > 1}
-        one = {
+        one = self.plain if self.is_known else 0.0
+        rows = {str(n): one * ratio.value for n, ratio in sorted(self._ratios.items()) if one and ratio.seen > 1}
+        more = {
             "draft": self.draft.value,
             "read": self.read.value,
             "lone": self.decode_rows,
             "change": self.change,
             "singly": self.reads_singly,
             "calibrated": self.calibrated,
+            "growth": {str(n): growth for n, growth in self.growth.items()},
         }
-        return {"rows": rows, **one}
+        return {"rows": rows, **more}
 
     @staticmethod
     def from_wire(wire: Any) -> Prices:
@@ -238,6 +266,9 @@ class Prices:
         draft, read, change = (_seconds(wire[key]) for key in ("draft", "read", "change"))
         prices = Prices(rows, draft, read, decode_rows, change=change, reads_singly=wire["singly"] is True)
         prices.calibrated = _seconds(wire["calibrated"])
+        prices.growth = {int(n): _seconds(part) for n, part in wire.get("growth", {}).items()}
+        if prices.growth and 1 not in prices.growth:
+            raise ValueError("not how prices grow")
         return prices
 
 

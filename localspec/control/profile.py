@@ -61,6 +61,7 @@ class Profile:
         if self.prices is None:
             self.prices = found
         else:
+            self.prices.growth = found.growth or self.prices.growth
             self.prices.renew(found.measured())
             self.prices.draft, self.prices.read, self.prices.decode_rows = found.draft, found.read, found.decode_rows
             self.prices.change, self.prices.reads_singly = found.change, found.reads_singly

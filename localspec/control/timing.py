@@ -163,14 +163,18 @@ class ModelTimes:
 
 
 def prices_of(target: ModelTimes, draft: ModelTimes | None) -> Prices:
-    """Return prices made of what was measured in empty contexts."""
+    """Return prices made of what was measured in empty contexts, and of how much the target's passes grow."""
     decode_rows = best_decode_rows(target.empty) if target.pads else 1
     rows = {**target.empty, 1: target.empty[decode_rows]}
     if draft is None:
-        return Prices(rows, decode_rows=decode_rows, change=target.change)
+        prices = Prices(rows, decode_rows=decode_rows, change=target.change)
+        prices.grow(target.empty, target.deep, target.position)
+        return prices
     one, many = draft.empty[1], draft.empty.get(READ, READ * draft.empty[1])
     reads_singly = draft.empty.get(2, 0.0) + draft.change > 2.0 * one
-    return Prices(rows, one, many / READ, decode_rows, change=target.change, reads_singly=reads_singly)
+    prices = Prices(rows, one, many / READ, decode_rows, change=target.change, reads_singly=reads_singly)
+    prices.grow(target.empty, target.deep, target.position)
+    return prices
 
 
 def time_model(

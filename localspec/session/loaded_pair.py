@@ -162,6 +162,10 @@ class LoadedPair:
         is_kept = False
         if asked.is_kept:
             prices = found.prices
+            kind = self.target.backend.options.flash_attn
+            if kind in attention.seconds:
+                first, last = min(attention.seconds[kind]), attention.deepest
+                prices.grow(attention.passes(kind, first), attention.passes(kind, last), last - first)
             prices.calibrated = time.time()
             self.controllers.profile.renew(prices)
             is_kept = self.controllers.profile.save()

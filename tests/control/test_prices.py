@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.control.prices import MOST, SIZES, WELL_KNOWN, Average, Prices, best_decode_rows
+from localspec.control.profile import Profile
+from localspec.control.timing import ModelTimes, prices_of
 from localspec.tuning import CLAMP, DOUBT, NEW, PADDED, PADDING, SHORT, WORTH
 
 times = st.floats(1e-6, 10.0)
@@ -214,6 +217,7 @@ GOOD = Prices({1: 0.1, 4: 0.2}, 0.01, 0.001).to_wire()
     [
         *({"lone": decode_rows} for decode_rows in (0, 99, "4", None, 1.0)),
         *({"rows": rows} for rows in ({}, {"4": 0.1}, {"1": 0.0}, {"1": -1.0}, {"1": "soon"}, {"one": 0.1}, [0.1])),
+        *({"growth": growth} for growth in ({"4": 0.1}, {"1": -0.1}, {"one": 0.1}, [0.1])),
         *({name: value} for name in ("draft", "read", "calibrated") for value in (-1.0, float("nan"), "soon", None)),
     ],
     ids=str,
@@ -249,3 +253,59 @@ def test_a_width_is_known_well_before_it_shows_a_faster_machine(seen: int) -> No
         prices.observe(4, 2.0)
     prices.observe(4, 0.1)
     assert (prices.plain < 1.0) == (seen >= WELL_KNOWN)
+
+
+EMPTY, DEEP = {1: 1.0, 4: 2.0, 16: 4.0}, {1: 1.5, 4: 6.0, 16: 20.0}  # seconds, the second with 1000 tokens
+
+
+def grown() -> Prices:
+    prices = Prices(EMPTY)
+    prices.grow(EMPTY, DEEP, 1000)
+    return prices
+
+
+@pytest.mark.parametrize(("depth", "four"), [(0, 2.0), (500, 4.0 / 1.25), (1000, 4.0), (2000, 10.0 / 2.0)])
+def test_wide_passes_grow_with_the_text_as_was_measured(depth: int, four: float) -> None:
+    """Each width by its own line. What a plain pass costs is known from plain passes, at any depth."""
+    prices = grown()
+    prices.at(depth)
+    assert prices.ratio(1) == 1.0
+    assert prices.ratio(4) == pytest.approx(four)
+    prices.observe_plain(1.0 + depth / 2000)
+    assert Prices.from_wire(prices.to_wire()).ratio(4) == pytest.approx(2.0), "kept as of an empty context"
+    again = Prices.from_wire(prices.to_wire())
+    again.at(depth)
+    assert again.ratio(4) == pytest.approx(four)
+
+
+def test_what_is_learned_deep_in_a_text_holds_at_its_beginning() -> None:
+    prices = grown()
+    prices.at(1000)
+    for _ in range(5):
+        prices.observe_plain(1.5)
+    for _ in range(200):
+        prices.observe(4, 9.0)
+    assert prices.ratio(4) == pytest.approx(6.0, rel=0.01)
+    prices.at(0)
+    assert prices.ratio(4) == pytest.approx(3.0, rel=0.01)
+
+
+@pytest.mark.parametrize("deep", [{}, {4: 6.0}])
+def test_where_growth_is_not_measured_prices_do_not_follow(deep: dict[int, float]) -> None:
+    prices = Prices(EMPTY)
+    prices.grow(EMPTY, deep, 1000)
+    prices.at(4000)
+    assert prices.ratio(4) == 2.0
+
+
+def test_a_survey_says_how_prices_grow() -> None:
+    times = ModelTimes(EMPTY, DEEP, 1000)
+    for draft in (None, ModelTimes({1: 0.1})):
+        prices = prices_of(times, draft)
+        prices.at(1000)
+        assert prices.ratio(16) == pytest.approx(20.0 / 1.5)
+        profile = Profile(Path("none"), prices=Prices(EMPTY))
+        profile.renew(prices_of(times, draft))
+        assert profile.prices is not None
+        profile.prices.at(1000)
+        assert profile.prices.ratio(16) == pytest.approx(20.0 / 1.5)

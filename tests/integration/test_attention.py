@@ -135,9 +135,10 @@ def test_where_there_is_a_choice(model: Model, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(attention, "TINY_WEIGHTS", 0)
     assert differs(model, OPTIONS)
     assert not differs(model, replace(OPTIONS, kv_type="q8_0"))
-    assert depths_of(600) == ()
-    assert depths_of(1024) == (256, 512)
-    assert depths_of(4096) == (256, 1000, 3584)
+    assert depths_of(300) == (300,)
+    assert depths_of(1024) == (256, 1024)
+    assert depths_of(4096) == (256, 1000, 4096)
+    assert depths_of(131072) == (256, 1000, 16384)
 
 
 @pytest.mark.parametrize(("reproducible", "kind"), [(True, "mixed"), (False, "on")])
@@ -173,15 +174,17 @@ def test_a_survey_is_told_to_later_loads(monkeypatch: pytest.MonkeyPatch, tmp_pa
     """Measured once by calibration; then the price stands in answers, and decides where nobody asks."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     monkeypatch.setattr(attention, "TINY_WEIGHTS", 0)
-    settings = LoadSettings(str(pair.DRAFT), None, ctx=1024, threads=1)
+    settings = LoadSettings(str(pair.DRAFT), None, ctx=2048, threads=1)
     asked = replace(settings, flash_attn="on")
     assert "not measured" in warned(asked)[0]
     loaded, _ = pair.load_pair(settings)
     with closing(loaded):
-        survey = SurveyRequest(seconds=0.1, sizes=(1,), is_deep=False, has_attention=True)
+        survey = SurveyRequest(seconds=0.1, sizes=(1,), is_deep=False, is_kept=True, has_attention=True)
         *_, told = loaded.survey(survey)
         assert isinstance(told, events.Inspected)
         assert set(told.content["attention"]) == set(KINDS)
+        assert loaded.controllers.profile.prices is not None
+        assert set(loaded.controllers.profile.prices.growth) == {1, 4, 16}, "of the kind that runs"
         options = loaded.target.backend.options
     line, kind = warned(asked)
     assert line.startswith("--flash-attn on: at ")
@@ -190,13 +193,13 @@ def test_a_survey_is_told_to_later_loads(monkeypatch: pytest.MonkeyPatch, tmp_pa
     line, kind = warned(replace(settings, reproducible=True))
     assert line.startswith("--reproducible: at ")
     assert kind == "mixed"
-    for found, expected in ((times(*[1.0] * 7), "mixed"), (times(*[1.2] * 7), "off")):
+    for found, expected in ((times(*[1.0] * 7, depth=2000), "mixed"), (times(*[1.2] * 7, depth=2000), "off")):
         monkeypatch.setattr("localspec.session.attention._read", lambda file, found=found: found)
         assert warned(replace(settings, flash_attn="auto"))[-1] == expected
     with Model(pair.DRAFT, options) as model:
         assert settled(model, replace(options, flash_attn="auto")).flash_attn == "off"
-        monkeypatch.setattr("localspec.session.attention._read", lambda file: times(*[1.0] * 7))
+        monkeypatch.setattr("localspec.session.attention._read", lambda file: times(*[1.0] * 7, depth=2000))
         assert settled(model, replace(options, flash_attn="auto")).flash_attn == "mixed"
         assert settled(model, replace(options, flash_attn="off")).flash_attn == "off"
-    monkeypatch.setattr("localspec.session.attention._read", lambda file: times(*[1.0] * 7))
+    monkeypatch.setattr("localspec.session.attention._read", lambda file: times(*[1.0] * 7, depth=2000))
     assert "exact rows cost under 3 %" in warned(settings)[0]
