@@ -1,14 +1,15 @@
 """Measuring what the kinds of attention cost: it depends on model, processor, rows and depth.
 
-The kinds take turns, so what disturbs a machine disturbs all of them. Each take is compared with its neighbour in time;
-the middle of these ratios is the price, and the spread of the others says how far it can be trusted.
+The kinds take turns, so what disturbs a machine disturbs all of them. All is done again in new contexts. Each take is
+compared with its neighbour in time. The middle of these ratios is the price; the spread of the others says how far it
+can be trusted.
 """
 
 from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +28,8 @@ from localspec.tuning import TINY_WEIGHTS
 
 EARLY, MIDDLE = 256, 1000  # tokens: where prices are taken beside those at the end of the context
 LATEST = 16384  # tokens: deeper, reading takes minutes a pass
-TAKES, FEW = 7, 2  # of each kind, the second for reading, which takes seconds
+SETS = 2  # of contexts: two that are alike can differ by 16 %, by where their memory lies
+TAKES, FEW = 4, 1  # of each kind in a set, the second for reading, which takes seconds
 FIRST = 4  # tokens that are evaluated; deeper texts are made of copies of their entries
 STRIDE = 7919  # a prime: tokens differ
 
@@ -57,30 +59,38 @@ def time_attention(
 ) -> Generator[float, None, AttentionTimes]:
     """Return seconds of each kind, yielding the share that is done; nothing where memory or llama.cpp cannot.
 
-    `takes` are those of drafts' widths and of reading. Raises Cancelled between passes.
+    `takes` are those of a set of contexts, of drafts' widths and of reading. Raises Cancelled between passes.
     """
     room = replace(options, n_ctx=max(depths, default=0) + max(rows), rollback=0, flash_attn="off")
     available = available_memory()
     needed = len(KINDS) * context_bytes(model.context_shape, room.n_ctx or 0, room)
     if not depths or available is None or needed > available:
         return AttentionTimes({})
-    texts: dict[str, _Deep] = {}
-    try:
-        for kind in KINDS:
-            texts[kind] = _Deep(model, replace(room, flash_attn=kind))
-            if not texts[kind].can_deepen:  # llama.cpp ends the process
-                return AttentionTimes({})
-        return (yield from _timed(texts, depths, rows, cancel, takes))
-    finally:
-        for text in texts.values():
-            text.close()
+    found: dict[str, Takes] = {kind: {depth: {} for depth in depths} for kind in KINDS}
+    for number in range(SETS):
+        texts: dict[str, _Deep] = {}
+        try:
+            for kind in KINDS:
+                texts[kind] = _Deep(model, replace(room, flash_attn=kind))
+                if not texts[kind].can_deepen:  # llama.cpp ends the process
+                    return AttentionTimes({})
+            for share in _timed(texts, found, rows, cancel, takes):
+                yield (number + share) / SETS
+        finally:
+            for text in texts.values():
+                text.close()
+    return AttentionTimes(found)
 
 
 def _timed(
-    texts: Mapping[str, _Deep], depths: Sequence[int], rows: Sequence[int], cancel: Cancel, takes: tuple[int, int]
-) -> Generator[float, None, AttentionTimes]:
-    found: dict[str, Takes] = {kind: {depth: {} for depth in depths} for kind in texts}
-    n_done = 0
+    texts: Mapping[str, _Deep],
+    found: Mapping[str, Takes],
+    rows: Sequence[int],
+    cancel: Cancel,
+    takes: tuple[int, int],
+) -> Iterator[float]:
+    """Add takes of each kind in turns to what was found."""
+    depths, n_done = list(found[KINDS[0]]), 0
     for depth in depths:
         for text in texts.values():
             text.deepen(depth)
@@ -94,7 +104,6 @@ def _timed(
                     found[kind][depth].setdefault(n, []).append(texts[kind].time(n))
             n_done += 1
             yield n_done / (len(depths) * len(rows))
-    return AttentionTimes(found)
 
 
 class _Deep:

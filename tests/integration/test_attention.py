@@ -61,14 +61,14 @@ def test_all_kinds_are_timed_in_turns(model: Model, monkeypatch: pytest.MonkeyPa
         return time(text, rows)
 
     monkeypatch.setattr(_Deep, "time", noted)
-    run = events.Returning(time_attention(model, OPTIONS, (64, 300), (1, 4, READING), never, (3, 2)))
+    run = events.Returning(time_attention(model, OPTIONS, (64, 300), (1, 4, READING), never, (3, 1)))
     assert list(run)[-1] == 1.0
     found = run.result
     for kind in KINDS:
         lengths = {at: {n: len(takes) for n, takes in rows.items()} for at, rows in found.seconds[kind].items()}
-        assert lengths == {at: {1: 3, 4: 3, READING: 2} for at in (64, 300)}
+        assert lengths == {at: {1: 6, 4: 6, READING: 2} for at in (64, 300)}
     assert AttentionTimes.from_wire(found.to_wire()) == found
-    texts = [text for text, rows in order if rows == 1][:12]
+    texts = [text for text, rows in order if rows == 1][:12]  # of the first set of contexts
     assert texts == [*texts[:3], *texts[:3], *texts[2::-1], *texts[:3]], "warmed up, then to and fro"
 
 
