@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from localspec.backends.attention import depths_of, differs, time_attention
 from localspec.backends.build import build_info
 from localspec.backends.context import context_size
 from localspec.backends.llama_cpp import LlamaBackend
@@ -20,6 +19,7 @@ from localspec.control.attention import READING, ROWS, AttentionTimes
 from localspec.engine import events
 from localspec.engine.protocols import Cancel
 from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.session.attention_survey import depths_of, differs, time_attention
 from localspec.settings.folders import cache_folder
 
 NOTHING = AttentionTimes({})

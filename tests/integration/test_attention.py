@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.backends import attention
-from localspec.backends.attention import _Deep, depths_of, differs, time_attention
+from localspec.backends.deep_text import DeepText
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
@@ -18,7 +17,9 @@ from localspec.control.attention import KINDS, READING, ROWS, AttentionTimes
 from localspec.control.timing import SurveyRequest
 from localspec.engine import events
 from localspec.engine.protocols import Cancelled
+from localspec.session import attention_survey
 from localspec.session.attention import AttentionPrice, _file, settled
+from localspec.session.attention_survey import depths_of, differs, time_attention
 from localspec.settings.request import LoadSettings, Request, Sampling
 from tests.integration import pair
 from tests.integration.gguf_models import TINY, never, random_gguf
@@ -43,7 +44,7 @@ def times(*ratios: float, depth: int = 1000, reading: float = 1.0) -> AttentionT
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_text_has_every_position_once(model: Model, kind: str) -> None:
-    text = _Deep(model, replace(OPTIONS, flash_attn=kind))
+    text = DeepText(model, replace(OPTIONS, flash_attn=kind))
     for depth in (5, 100, 701):
         text.deepen(depth)
         assert api.llama_memory_seq_pos_max(text._memory, 0) == depth - 1
@@ -54,13 +55,13 @@ def test_the_text_has_every_position_once(model: Model, kind: str) -> None:
 
 def test_all_kinds_are_timed_in_turns(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[tuple[int, int]] = []
-    time = _Deep.time
+    time = DeepText.time
 
-    def noted(text: _Deep, rows: int) -> float:
+    def noted(text: DeepText, rows: int) -> float:
         order.append((id(text), rows))
         return time(text, rows)
 
-    monkeypatch.setattr(_Deep, "time", noted)
+    monkeypatch.setattr(DeepText, "time", noted)
     run = events.Returning(time_attention(model, OPTIONS, (64, 300), (1, 4, READING), never, (3, 1)))
     assert list(run)[-1] == 1.0
     found = run.result
@@ -105,7 +106,7 @@ def test_exact_rows_are_the_default_where_they_surely_cost_nothing(
 def test_a_machine_that_changes_pace_changes_no_price() -> None:
     one = times(*[1.5] * 7).ratio("mixed", 4, 1000)
     assert one is not None
-    assert one.low == one.middle == one.high == pytest.approx(1.5)
+    assert (one.low, one.middle, one.high) == pytest.approx((1.5, 1.5, 1.5))
 
 
 def test_prices_between_two_depths_lie_between() -> None:
@@ -132,7 +133,7 @@ def test_the_price_is_told_where_it_has_moved() -> None:
 
 def test_where_there_is_a_choice(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not differs(model, OPTIONS), "a tiny model"
-    monkeypatch.setattr(attention, "TINY_WEIGHTS", 0)
+    monkeypatch.setattr(attention_survey, "TINY_WEIGHTS", 0)
     assert differs(model, OPTIONS)
     assert not differs(model, replace(OPTIONS, kv_type="q8_0"))
     assert depths_of(300) == (300,)
@@ -148,7 +149,7 @@ def test_reproducible_takes_mixed_types(model: Model, reproducible: bool, kind: 
 
 
 def test_positions_that_cannot_move_are_not_timed(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Deep, "can_deepen", False)
+    monkeypatch.setattr(DeepText, "can_deepen", False)
     run = events.Returning(time_attention(model, OPTIONS, (64,), (1,), never))
     list(run)
     assert not run.result.seconds
@@ -173,7 +174,7 @@ def warned(settings: LoadSettings) -> list[str]:
 def test_a_survey_is_told_to_later_loads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Measured once by calibration; then the price stands in answers, and decides where nobody asks."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    monkeypatch.setattr(attention, "TINY_WEIGHTS", 0)
+    monkeypatch.setattr(attention_survey, "TINY_WEIGHTS", 0)
     settings = LoadSettings(str(pair.DRAFT), None, ctx=2048, threads=1)
     asked = replace(settings, flash_attn="on")
     assert "not measured" in warned(asked)[0]
@@ -197,7 +198,7 @@ def test_a_survey_is_told_to_later_loads(monkeypatch: pytest.MonkeyPatch, tmp_pa
         monkeypatch.setattr("localspec.session.attention._read", lambda file, found=found: found)
         assert warned(replace(settings, flash_attn="auto"))[-1] == expected
     with Model(pair.DRAFT, options) as model:
-        assert settled(model, replace(options, flash_attn="auto")).flash_attn == "off"
+        assert settled(model, replace(options, flash_attn="auto")).flash_attn == "auto"
         monkeypatch.setattr("localspec.session.attention._read", lambda file: times(*[1.0] * 7, depth=2000))
         assert settled(model, replace(options, flash_attn="auto")).flash_attn == "mixed"
         assert settled(model, replace(options, flash_attn="off")).flash_attn == "off"
