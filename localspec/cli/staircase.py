@@ -67,7 +67,7 @@ def staircase(content: Mapping[str, Any], asked: SurveyRequest) -> str:
     lines += [*aligned(list(_rows(target))), ""]
     lines += _left_out(by_rows(target["ms"]), asked)
     lines += _grown("target", target)
-    lines += _attention(content.get("attention") or {}, is_asked=asked.has_attention)
+    lines += attention_table(content.get("attention") or {}, is_asked=asked.has_attention)
     lone = content["profile"]["lone"]
     if lone > 1:
         lines.append(f"early in a context, a token alone is given a pass of {lone} rows, which is quicker")
@@ -112,7 +112,7 @@ def _left_out(costs: Mapping[int, float], asked: SurveyRequest) -> list[str]:
     return [f"not measured within {asked.seconds:g} s, or more than a pass takes: {widths} (--seconds gives more time)"]
 
 
-def _attention(wire: Mapping[str, Any], *, is_asked: bool) -> list[str]:
+def attention_table(wire: Mapping[str, Any], *, is_asked: bool) -> list[str]:
     """Compare the kinds of attention by depth and rows; the last rows are a prompt's."""
     if not wire:
         why = "they do not differ for this model, or memory has no room for three contexts"
