@@ -24,7 +24,7 @@ class DeepText:
     def __init__(self, model: Model, options: LoadOptions) -> None:
         self._context = open_context(model, options, 2)
         self._memory = api.llama_get_memory(self._context)
-        self._batch = Batch(options.n_batch, 2, options.n_ctx or 0)
+        self._batch = Batch(options.n_batch, 2)
         self._n_vocab = model.n_vocab
         self._length = 0
         self._decode(FIRST)
