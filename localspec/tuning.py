@@ -31,6 +31,8 @@ EXPLORING = 0.005  # share of the time for drafts that do not pay, to see whethe
 BASELINE = 3  # plain passes at the start of an answer, where the price of one is not known
 AGAIN = 64  # passes of an answer before two plain ones measure again
 EVERY = 128  # passes from then on before two plain ones measure again
+SPREAD = 8  # passes, and a quarter of those so far, between two places of plain ones under a method that was named
+MEASURING = 0.025  # share of the time that these may lose, beside the first place
 NEAR = 128  # tokens of context, or a quarter of them, within which a measured plain pass holds
 RECENT = 600.0  # seconds for which it holds
 

@@ -30,7 +30,7 @@ class ChatEngine:
         self.state = state
         self.worker_thread = worker_thread
         self.unseen = ""  # of the answer that is being written: taken, safe to show, and not drawn yet
-        self._clock = clock
+        self.clock = clock
         self._messages, self._traces = state.messages, dict[int, Trace]()
         self._job = 0  # the thread's number of the answer
         self._loading = 0  # its number of the load that was asked for last
@@ -58,25 +58,27 @@ class ChatEngine:
         trace = self.trace
         return trace if trace is not None and trace.settings == self.state.settings else None
 
-    def answer(self, asked: Node) -> Node:
-        """Begin an answer to a message, beside those it has."""
+    def answer(self, asked: Node, asked_at: float | None = None) -> Node:
+        """Begin an answer to a message, beside those it has; Enter was pressed now, or at `asked_at` on the clock."""
         state = self.state
         request = replace(state.request_for(asked), details=True)
         self._writer = AnswerWriter(state)
         entry = self._writer.begin(asked)
-        self.traces[entry.id] = Trace.begin(state.settings, state.request, state.loaded, self._clock)
-        self._job = self.worker_thread.answer(state.settings, request)
+        self.traces[entry.id] = Trace.begin(
+            state.settings, state.request, state.loaded, self.clock, self.clock() if asked_at is None else asked_at
+        )
+        self._job = self.worker_thread.answer(state.to_load(), request)
         return entry
 
     def load(self) -> None:
         """Load the pair, unless a message that came first does."""
         if not self.worker_thread.is_busy:
-            self.worker_thread.load(self.state.settings)
+            self.worker_thread.load(self.state.to_load())
 
     def restart(self) -> None:
         """Start the engine anew."""
         if not self.worker_thread.is_busy:
-            self.worker_thread.restart(self.state.settings)
+            self.worker_thread.restart(self.state.to_load())
 
     def settings_for(self, pair: PairRef) -> LoadSettings:
         """Return how to load another pair, with the other settings of this one."""
@@ -88,7 +90,7 @@ class ChatEngine:
         before = self._before if self.state.loaded is None else self.state.settings
         self.state.switch_pair(settings)
         self._before, self.refused = before, None
-        self._loading = self.worker_thread.load(self.state.settings)
+        self._loading = self.worker_thread.load(self.state.to_load())
 
     def take(self) -> list[Arrived | Ended]:
         """Take what has come into account, keep it, and return it; `unseen` is then longer."""
@@ -128,7 +130,7 @@ class ChatEngine:
             self.refused, before = item.error, self._before
             self._before = None
             self.state.switch_pair(before)
-            self._loading = self.worker_thread.load(before)
+            self._loading = self.worker_thread.load(self.state.to_load())
         if answering is None or item.job != self._job:
             return
         trace = self.traces[answering.id]

@@ -118,6 +118,8 @@ class News:
                 if self._engine.refused is None:  # else the card tells why another pair did not load
                     await self._view.drop_cards()
                 self._engine.refused = None
+                for line in self._engine.state.take_remarks():
+                    await self._view.tell(line)
                 self._view.call_after_refresh(prepare)  # else the first answer would wait for it
             case Started():
                 self.throttle.wake()  # the messages are drawn, and the first word of the answer must not wait for it

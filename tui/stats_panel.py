@@ -10,7 +10,7 @@ from localspec.engine.events import Loaded
 from localspec.sanitize import sanitize
 from localspec.tui.trace import Trace
 from localspec.ui.stats import Stats
-from localspec.ui.summary import interval, is_slower, percent, plain_rate, standing
+from localspec.ui.summary import done, interval, is_slower, percent, plain_rate, standing
 from localspec.ui.summary import verdict as verdict_of
 
 Part = tuple[str, str]  # text and style
@@ -46,7 +46,7 @@ def pane(trace: Trace | None, loaded: Loaded | None, width: int, *, is_loading: 
     if trace is None or not trace.stats.passes:
         return _lines(_pair(loaded, width, is_loading=is_loading))
     stats = trace.stats
-    lines = [*_speed(trace, width), [], *_passes(stats), [], *_accepted(stats, width)]
+    lines = [*_speed(trace, width), [], *_passes(trace, width), [], *_accepted(stats, width)]
     time = split(stats)
     if time is not None:
         lines += [[], *_time(time, width)]
@@ -111,10 +111,10 @@ def _speed(trace: Trace, width: int) -> list[list[Part]]:
     bars = trace.meter.sparkline(max(0, width - 16))
     rate: list[Part] = [(f" {_rate(trace):<13}", "bold $foreground"), (bars, "$primary")]
     stats = trace.stats
-    speedup: list[Part] = [(" ", ""), *_speedup(stats)]
+    speedup: list[list[Part]] = [[(f" {line}", "$muted")] for line in wrapped(standing(stats), width - 1)]
     if stats.speedup is not None:
-        speedup.append((f"  {interval(stats)}", "$muted"))
-    return [[("SPEED", "bold $primary")], rate, speedup, *_baseline(stats)]
+        speedup = [[(" ", ""), *_speedup(stats), (f"  {interval(stats)}", "$muted")]]
+    return [[("SPEED", "bold $primary")], rate, *speedup, *_baseline(stats)]
 
 
 def _rate(trace: Trace) -> str:
@@ -140,14 +140,17 @@ def _ms(value: float) -> str:
     return f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
-def _passes(stats: Stats) -> list[list[Part]]:
+def _passes(trace: Trace, width: int) -> list[list[Part]]:
+    stats = trace.stats
     head: list[Part] = [("PASSES ", "bold $primary"), (f"{stats.passes}", "bold"), ("  ", "")]
     head += [(f"{stats.tokens_per_pass or 0:.2f} tok/pass", "")]
     started = stats.started
     if started is None:
         return [head]
-    axes = f" {started.method} k {started.k} · {started.tree} · {started.verify}"
-    return [head, [(axes, "$muted")]]
+    told = [f"{started.method} k {started.k} · {started.tree} · {started.verify}"]
+    if trace.request.speculation.method == "auto":  # what it may draft with tells nothing of what it did
+        told = [f"asked for: auto · {started.tree} · {started.verify}", done(stats)]
+    return [head, *([(f" {line}", "$muted")] for each in told for line in wrapped(each, width - 1))]
 
 
 def _accepted(stats: Stats, width: int) -> list[list[Part]]:

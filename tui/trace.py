@@ -44,10 +44,15 @@ class Trace:
 
     @classmethod
     def begin(
-        cls, settings: LoadSettings, request: Request, loaded: Loaded | None, clock: Callable[[], float]
+        cls,
+        settings: LoadSettings,
+        request: Request,
+        loaded: Loaded | None,
+        clock: Callable[[], float],
+        asked_at: float | None = None,
     ) -> Trace:
-        """Return the trace of an answer by the pair that is loaded, or will be."""
-        return cls(Stats(clock, loaded=loaded), settings, request)
+        """Return the trace of an answer by the pair that is loaded, or will be; `asked_at` as in `Stats`."""
+        return cls(Stats(clock, asked_at, loaded), settings, request)
 
     @property
     def text(self) -> str:

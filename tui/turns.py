@@ -39,6 +39,7 @@ class Turns:
         self._edited_in: MessageTree | None = None  # the conversation in which a message is written anew
         self._unsent = ""  # what was being written before that
         self.waiting = ""  # the message, or the command, that is sent after the answer
+        self._waits_since = 0.0  # the engine's clock's time when Enter was pressed for it
 
     @property
     def state(self) -> ChatState:
@@ -51,8 +52,9 @@ class Turns:
         trace = self._engine.trace
         return None if trace is None else trace.stats
 
-    async def send(self, text: str) -> None:
-        """Send a message, or run a command; what cannot be sent is put back."""
+    async def send(self, text: str, asked_at: float | None = None) -> None:
+        """Send a message, or run a command; what cannot be sent is put back. `asked_at` as in `ChatEngine.answer`."""
+        asked_at = self._engine.clock() if asked_at is None else asked_at
         composer = self._view.composer
         is_command = TABLE.is_command(text)
         if self.state.answering is not None and (not is_command or TABLE.needs_rest(text)):
@@ -71,13 +73,15 @@ class Turns:
             self._host.say(sanitize(taken.summary))
         is_edited = self.state.messages.editing is not None
         asked = self.state.say(TABLE.literal(text), taken.texts)
-        answer = self._engine.answer(asked)
+        answer = self._engine.answer(asked, asked_at)
         if is_edited:
             self._host.say("")  # the edit is over, and so is the notice of its keys
             composer.put_back(self._unsent)
             await self._view.renew()
         else:
             await self._view.show(asked, answer)
+        for line in self.state.take_remarks():
+            await self._view.tell(line)
 
     def _queue(self, text: str) -> None:
         """Let a text wait for the end of the answer, if none does; an edit stays in the composer."""
@@ -85,7 +89,7 @@ class Turns:
             self._host.say(FULL if self.waiting else BUSY)
             self._view.composer.put_back(text)
         else:
-            self.waiting = text
+            self.waiting, self._waits_since = text, self._engine.clock()
             self._view.show_attached()
 
     async def go_on(self, finish: str | None) -> None:
@@ -95,7 +99,7 @@ class Turns:
         if text and (finish is None or finish in CUT_SHORT):
             self._view.composer.put_back(text)
         elif text:
-            await self.send(text)
+            await self.send(text, self._waits_since)
 
     @property
     def unsent(self) -> str:

@@ -16,7 +16,6 @@ from localspec.bench.race import Race, race
 from localspec.bench.statistics import ENOUGH
 from localspec.bench.suites import Prompt, choose, load_suite
 from localspec.bench.time_limit import TimeLimit
-from localspec.control.prices import Prices
 from localspec.control.timing import WIDTHS, SurveyRequest
 from localspec.errors import IncompatibleError
 from localspec.prompt.alike import renders_alike
@@ -25,7 +24,6 @@ from localspec.settings.request import Message, Request, Sampling, Speculation
 TEMPERATURE = 0.8
 CHAIN = Speculation(method="draft-model", k=4, verify="token")  # `token`: acceptance as the papers define it
 CHAIN_ROWS = 5  # widths of passes that are timed whatever it takes: those that short chains need
-LONGEST_CHAIN = 16
 PROMPTS = 3
 ROUNDS = ENOUGH  # of the race: fewer decide nothing
 FEWEST, MOST = 16, 96  # tokens of an answer
@@ -277,24 +275,3 @@ def _rows(answer: Answer) -> int:
     if stats.prefilled is None:
         return 0
     return stats.prefilled.prompt_n - stats.prefilled.cache_n + stats.drafted + max(stats.passes - 1, 0)
-
-
-def best_chain(target: Prices, draft: float, alpha: float) -> tuple[int, float]:
-    """Return the chain length that these costs and this acceptance favour, and its speed over plain decoding.
-
-    `draft` is the cost of a draft token in the unit of `target`. Passes are padded, as in
-    decoding. Length 0, speed 1: no chain is faster than none.
-    """
-    best, speed, tokens, reach = 0, 1.0, 1.0, 1.0
-    for k in range(1, LONGEST_CHAIN + 1):
-        reach *= alpha
-        tokens += reach
-        this = tokens * target.of(1) / (target.of(target.padded(1 + k)) + k * draft)
-        if this > speed:
-            best, speed = k, this
-    return best, speed
-
-
-def break_even(target: Prices, draft: float) -> float | None:
-    """Return the least acceptance, to a hundredth, with which some chain is faster than plain decoding; None: none."""
-    return next((i / 100 for i in range(1, 101) if best_chain(target, draft, i / 100)[0]), None)

@@ -167,6 +167,8 @@ class CommandTable:
         if command.screen and not argument and await chat.open_screen(command.screen):
             return
         await command.act(chat, argument)
+        for line in chat.state.take_remarks():
+            await chat.warn(line)
 
     def find(self, line: str) -> tuple[ChatCommand, str]:
         """Return the command that `line` names and its argument; raises UsageError for one that does not exist."""

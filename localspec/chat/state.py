@@ -21,7 +21,7 @@ from localspec.models.store import reference, usual_speculation
 from localspec.settings.folders import typed_path
 from localspec.settings.request import LoadSettings, Request, Speculation
 from localspec.ui.inputs import MAX_FILE, Inputs
-from localspec.ui.settings import check
+from localspec.ui.settings import check, effect_remarks, used_pair, without_effect
 
 
 @dataclass(slots=True)
@@ -38,6 +38,8 @@ class ChatState:
     listed: list[str] = field(default_factory=list)  # the conversations of the last list, by their numbers
     deleted: list[str] = field(default_factory=list)  # in this chat, and not brought back, the last one at the end
     switched_off: Speculation | None = None  # the setting before speculation was switched off
+    remarks: list[str] = field(default_factory=list)  # what has no effect, to be told once
+    _held: LoadSettings | None = None  # the pair as it was loaded last
 
     @classmethod
     def opened(
@@ -127,6 +129,23 @@ class ChatState:
         entry.text, entry.finish, entry.stats = text, reason, stats
         self.writer.finish(entry, stats)
 
+    def to_load(self) -> LoadSettings:
+        """Return the pair as the next answer needs it, to be loaded now: a draft that nothing uses is left out.
+
+        One that was loaded stays: drafting may be switched off for an answer.
+        """
+        if self._held is None or self._held != self.settings:
+            found, why = used_pair(self.settings, self.request)
+            if why and found != self._held:
+                self.remarks.append(why)
+            self._held = found
+        return self._held
+
+    def take_remarks(self) -> list[str]:
+        """Return what is to be told, once."""
+        told, self.remarks = self.remarks, []
+        return told
+
     def has_loaded(self, loaded: Loaded) -> None:
         """Note that the pair is loaded, here and in the list of recent pairs, unless nothing is to be kept."""
         self.loaded, settings = loaded, self.settings
@@ -138,13 +157,19 @@ class ChatState:
 
         A change of the speculation switches it on again, if it was switched off.
         """
-        off, speculation = self.switched_off, request.speculation
+        off, speculation, before = self.switched_off, request.speculation, self.request
         if off is not None and speculation != self.request.speculation:
             k = off.k if speculation.k == 0 else speculation.k
             self._set(replace(request, speculation=replace(speculation, k=k)))
             self.switched_off = None
         else:
             self._set(request)
+        known = without_effect(before)
+
+        def is_new(name: str) -> bool:
+            return name not in known or getattr(before.sampling, name) != getattr(request.sampling, name)
+
+        self.remarks += effect_remarks(self.request, is_new)
 
     def switch_speculation(self) -> bool:
         """Turn drafting off, or on again as it was; return whether it is on."""

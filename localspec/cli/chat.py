@@ -47,6 +47,7 @@ from localspec.errors import LocalspecError
 from localspec.models.candidates import require_sound
 from localspec.models.recent import recent_pairs
 from localspec.settings.request import LoadSettings
+from localspec.ui.settings import effect_remarks
 
 
 @dataclass(frozen=True)
@@ -98,12 +99,14 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
         system = system_message(options.system)
         settings = present_settings(promised, console)
         said = system[0].content if system else None
+        remarks = effect_remarks(request, is_typed)
         if not wants_plain(options.plain or is_typed("quiet")):
             gc.disable()  # until the first picture: nothing that is imported is garbage, and looking for it takes time
             from localspec.tui.launch import Look, open_chat  # late: it brings Textual
 
             with open_worker(options.log_file) as worker:
                 state = ChatState.opened(store, settings, request, system=said, found=found, in_background=True)
+                state.remarks += remarks
                 form = partial(in_force, click.get_current_context())
                 look = Look(options.theme, options.tokens, options.stats is not False)
                 return open_chat(worker, state, form=form, look=look)
@@ -111,6 +114,7 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
 
         with open_worker(options.log_file) as worker:
             state = ChatState.opened(store, settings, request, system=said, found=found)
+            state.remarks += remarks
             open_pair = partial(_open_pair, wished, console)
             return open_line_chat(console, worker, state, open_pair, options, found, is_kept=options.save)
 
@@ -128,6 +132,6 @@ def _last_or(options: PairOptions, console: Console) -> Promised:
 
 def _open_pair(options: PairOptions, console: Console, pair: str) -> LoadSettings:
     """Return how to load a pair that was named in the chat."""
-    settings = present_settings(promised_settings(replace(options, model=pair, draft=None)), console)
+    settings = present_settings(promised_settings(replace(options, model=pair, draft=None, takes_draft=True)), console)
     require_sound(Path(settings.target), None if settings.draft is None else Path(settings.draft))
     return settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -154,7 +155,7 @@ class LineChat:
         try:
             with stopping(self._worker.cancel, _abandon) as stop:
                 self._tell_start(live)
-                for event in self._loader.ready(self.state.settings, lambda: stop.is_asked):
+                for event in self._loader.ready(self.state.to_load(), lambda: stop.is_asked):
                     if isinstance(event, Warned):
                         self.console.warn(event.message)
                 if not stop.is_asked:
@@ -191,7 +192,8 @@ class LineChat:
 
     def _answer(self, asked: Node) -> None:
         live = Live(self.console)
-        stats = Stats(loaded=self.stats.loaded if self.stats is not None else None)  # told once, when it was loaded
+        loaded = None if self.stats is None else self.stats.loaded  # told once, when it was loaded
+        stats = Stats(asked_at=time.monotonic(), loaded=loaded)
         label = "" if self.console.quiet else ASSISTANT
         sink = TextSink(self.console, live, control=self.control, has_marks=self.has_marks, label=label)
         writer, request, reason = AnswerWriter(self.state), self.state.request_for(asked), "error"
@@ -220,13 +222,15 @@ class LineChat:
 
     def _events(self, request: Request, live: Live, stop: Stop) -> Iterator[Event]:
         self._tell_start(live)
-        for event in self._loader.answer(self.state.settings, request, lambda: stop.is_asked):
+        settings = self.state.to_load()
+        yield from (Warned("no-effect", line) for line in self.state.take_remarks())
+        for event in self._loader.answer(settings, request, lambda: stop.is_asked):
             if isinstance(event, Loaded):
                 self.state.has_loaded(event)
             yield event
 
     def _tell_start(self, live: Live) -> None:
-        if not self._loader.has(self.state.settings):
+        if not self._loader.has(self.state.to_load()):
             live.status("starting the engine")
 
 

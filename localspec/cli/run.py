@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -55,11 +56,10 @@ from localspec.conversations.store import Store
 from localspec.engine.events import Event, Started, Warned
 from localspec.errors import UsageError
 from localspec.models.store import introduction
-from localspec.settings.declaration import declaration
-from localspec.settings.request import LoadSettings, Request, Sampling
+from localspec.settings.request import LoadSettings, Request
 from localspec.ui.inputs import Inputs, read_parts
 from localspec.ui.result import result
-from localspec.ui.settings import uses_draft, without_effect
+from localspec.ui.settings import effect_remarks, used_pair
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 
@@ -185,25 +185,17 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
     else:  # what begins a conversation may be continued as it is
         asked = replace(state.request_after(state.messages.path(), text), continues=True)
     asked = options.predicting(replace(asked, details=options.as_events))
-    used, told = _used(settings, request, values)  # the conversation keeps its whole pair
+    used, told = _used(settings, request)  # the conversation keeps its whole pair
     if held is not None and not is_chosen("model") and not is_chosen("draft"):
         told += [Warned("draft", each) for each in held.warnings]
     return Job(used, asked, (*inputs.warnings, *told), state, spoken, tuple(data), left)
 
 
-def _used(settings: LoadSettings, request: Request, values: Values) -> tuple[LoadSettings, list[Warned]]:
+def _used(settings: LoadSettings, request: Request) -> tuple[LoadSettings, list[Warned]]:
     """Return the settings without a draft that nothing will use, and a line for each option without effect."""
-    told = [
-        Warned("no-effect", f"{declaration(Sampling, name).flag} has no effect: {why}")
-        for name, why in without_effect(request).items()
-        if is_typed(name)
-    ]
-    is_named = is_chosen("draft") or "+" in (values["model"] or "")
-    if settings.draft is None or not is_named or values["draft"] == "none" or uses_draft(request):
-        return settings, told
-    speculation = request.speculation
-    why = "-k 0" if speculation.k == 0 else f"--method {speculation.method}"
-    return replace(settings, draft=None), [*told, Warned("draft", f"the draft is not loaded: {why} uses none")]
+    told = [Warned("no-effect", line) for line in effect_remarks(request, is_typed)]
+    used, why = used_pair(settings, request)
+    return used, [*told, *([Warned("draft", why)] if why else [])]
 
 
 def _model_and_prompt(words: tuple[str, ...], text: str | None) -> tuple[str | None, tuple[str, ...]]:
@@ -259,7 +251,7 @@ def choose_sink(job: Job, console: Console, live: Live, options: RunOptions) -> 
 
 def answer(worker: Worker, job: Job, sink: Sink, live: Live, console: Console) -> tuple[Stats, Stop]:
     """Load, generate, and write what comes; a Ctrl-C or the timeout ends it with the text so far."""
-    stats, writer, reason = Stats(), AnswerWriter(job.state), "error"
+    stats, writer, reason = Stats(asked_at=time.monotonic()), AnswerWriter(job.state), "error"
     try:
         with stopping(worker.cancel, leave_at_once(live.erase), job.timeout) as stop:
             live.status("starting the engine")

@@ -31,13 +31,17 @@ _NO_DRAFTS = (DraftChoice.NONE, DraftChoice.UNSET)
 
 @dataclass(frozen=True, slots=True)
 class PairOptions:
-    """Which pair is meant, and how it is loaded. `load` names no files yet."""
+    """Which pair is meant, and how it is loaded. `load` names no files yet.
+
+    `takes_draft`: where no draft is named, one that fits and is on this machine is taken, as by the picker.
+    """
 
     model: str | None
     draft: str | None
     yes: bool
     offline: bool
     load: LoadSettings
+    takes_draft: bool = False
 
     @staticmethod
     def of(values: Values, pair: str | None = None) -> PairOptions:
@@ -45,7 +49,8 @@ class PairOptions:
         load = collected(LoadSettings, values, target="")
         load.check()
         model = named_pair(values.get("model"), pair)
-        return PairOptions(model, values["draft"], values["yes"], values["offline"], load)
+        takes_draft = values.get("method") == "draft-model"
+        return PairOptions(model, values["draft"], values["yes"], values["offline"], load, takes_draft)
 
     def of_conversation(self, found: PairOfConversation) -> PairOptions:
         """Return the options with the pair of a conversation, unless another was typed.
@@ -84,11 +89,16 @@ class Promised:
 
 def promised_settings(options: PairOptions) -> Promised:
     """Return how to load the pair that --model and --draft name."""
+    model, draft = model_and_draft(options.model, options.draft)
     try:
-        return Promised(options, options.settings(parse_pair(*model_and_draft(options.model, options.draft))))
+        if options.takes_draft and model is not None and draft is None:
+            from localspec.models.available import find  # late: it brings the catalogue
+
+            return Promised(options, options.settings(find(model)))
+        return Promised(options, options.settings(parse_pair(model, draft)))
     except NotCachedError as missing:
-        draft = missing.pair.draft
-        name = None if draft in _NO_DRAFTS else str(draft)
+        wanted = missing.pair.draft
+        name = None if wanted in _NO_DRAFTS else str(wanted)
         load = replace(options.load, target=str(missing.pair.target), draft=name, name=str(missing.pair))
         return Promised(options, load, missing)
 

@@ -55,7 +55,7 @@ class EventsSink:
         self._settings = settings
         self._request = request
         self._lines = EventLines(clock)
-        self._stats = Stats()
+        self._stats = Stats(asked_at=time.monotonic())
         self._loading = ("", -1)
         pair = {"name": settings.name, "target": settings.target, "draft": settings.draft}
         asked = params(settings, request)

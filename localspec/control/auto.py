@@ -85,7 +85,7 @@ class Auto:
             lent = replace(now, may_lose=min(may_lose, self.account.stake * price))
             best = next((one for source in self._sources if (one := source.explored(lent)) is not None), None)
         if best is None:
-            return self._plain("no draft would pay off here")
+            return self._plain("no draft promises what it costs")
         return replace(best.plan, widths=best.plan.widths or self._widths(best.plan.max_nodes, budget.nodes))
 
     def observe(self, step: Step, seconds: float) -> None:
@@ -129,7 +129,8 @@ class Auto:
     def verdict(self) -> str:
         """Return what was drafted, for people; "" where no pass was planned."""
         if not self._drafted:
-            return f"nothing was drafted: {self._why}" if self._why else ""
+            why = next((told for source in self._sources if (told := source.why_not())), self._why)
+            return f"nothing was drafted: {why}" if self._why else ""
         return "; ".join(
             f"{name} drafted {n} token{'s' * (n != 1)}, {100 * kept / n:.0f} % of them were accepted"
             for name, (n, kept) in sorted(self._drafted.items(), key=lambda one: -one[1][0])

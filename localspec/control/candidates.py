@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.control.prices import MOST, Average, Prices
+from localspec.control.prices import MOST, Average, Prices, break_even
 from localspec.control.value import Candidate, Now, StopRule
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draw, Step
@@ -52,6 +52,10 @@ class CandidateSource(ABC):
     def explored(self, now: Now) -> Candidate | None:
         """Return a draft that only teaches, None where none is due."""
         return None
+
+    def why_not(self) -> str:
+        """Return why it drafts nothing, in words, by what was measured; "" where nothing was."""
+        return ""
 
     def observe(self, step: Step) -> None:  # noqa: B027 - most learn elsewhere
         """Learn from a pass, whoever drafted in it."""
@@ -206,6 +210,18 @@ class Chains(CandidateSource):
             return None
         plan = self._plan(now, limits, affordable, forced=1)
         return Candidate(replace(plan, why="explores whether drafts pay"), 0.0)
+
+    def why_not(self) -> str:
+        """Return what a guess and a pass cost, and how many guesses would have to be right."""
+        draft = self._prices.draft.value
+        if not draft or not self._prices.is_known:
+            return ""
+        least, known = break_even(self._prices, draft), self._acceptance.measured
+        price = f"a guess costs {1e3 * draft:.3g} ms, a pass {1e3 * self._prices.plain:.3g} ms"
+        if least is None:
+            return f"{price}, so no guess would pay, were all of them right"
+        were = "" if known is None else f", and {10 * known:.0f} were"
+        return f"{price}, so {math.ceil(10 * least)} guesses of 10 would have to be right{were}"
 
     def _affordable(self, now: Now, limits: ChainLimits, once: float) -> int:
         """Return how many tokens of a chain may all be rejected; `once` are the seconds that come before the first."""

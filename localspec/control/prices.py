@@ -23,6 +23,7 @@ from localspec.tuning import CLAMP, DOUBT, FASTER, NEW, PADDED, PADDING, SHORT, 
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 24, 32, 33, 48, 64, 96, 128)  # rows that are timed
 MOST = 128  # rows of a pass
+LONGEST_CHAIN = 16  # tokens, where chains of all lengths are compared
 WELL_KNOWN = 3  # passes of a width; one that was timed counts as many
 
 
@@ -239,6 +240,27 @@ class Prices:
         prices = Prices(rows, draft, read, decode_rows, change=change, reads_singly=wire["singly"] is True)
         prices.calibrated = _seconds(wire["calibrated"])
         return prices
+
+
+def best_chain(target: Prices, draft: float, alpha: float) -> tuple[int, float]:
+    """Return the chain length that these costs and this acceptance favour, and its speed over plain decoding.
+
+    `draft` is the cost of a draft token in the unit of `target`. Passes are padded, as in decoding. Length 0, speed 1:
+    no chain is faster than none.
+    """
+    best, speed, tokens, reach = 0, 1.0, 1.0, 1.0
+    for k in range(1, LONGEST_CHAIN + 1):
+        reach *= alpha
+        tokens += reach
+        this = tokens * target.of(1) / (target.of(target.padded(1 + k)) + k * draft)
+        if this > speed:
+            best, speed = k, this
+    return best, speed
+
+
+def break_even(target: Prices, draft: float) -> float | None:
+    """Return the least acceptance, to a hundredth, with which some chain is faster than plain decoding; None: none."""
+    return next((i / 100 for i in range(1, 101) if best_chain(target, draft, i / 100)[0]), None)
 
 
 def best_decode_rows(seconds: Mapping[int, float], share: float = PADDED) -> int:

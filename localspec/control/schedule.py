@@ -7,11 +7,77 @@ from dataclasses import dataclass, replace
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Step
 from localspec.engine.protocols import Clock, Controller, DraftBudget, History, Plan
-from localspec.tuning import AGAIN, BASELINE, EVERY, NEAR, RECENT
+from localspec.tuning import AGAIN, BASELINE, EVERY, MEASURING, NEAR, RECENT, SPREAD
+
+
+class Spread:
+    """Places of plain passes all over an answer, as many as `MEASURING` of its time pays for.
+
+    A place loses what its passes took beyond the time in which drafting would have brought as many tokens. So a method
+    that is slower than plain decoding has many places, and one that is far ahead few. The first place is free.
+    """
+
+    def __init__(self, settles: int, *, is_known: bool) -> None:
+        self._settles = settles
+        self._length = settles + BASELINE - 1
+        self._left = 0 if is_known else self._length  # plain passes of the place that is due
+        self._places = int(not is_known)
+        self._n = 0  # passes
+        self._since = 0  # passes after the last measurement
+        self._settling = 0  # passes after a place that its change of width makes slower, on a GPU
+        self._elapsed = 0.0  # seconds
+        self._seconds = [0.0, 0.0]  # of drafting, and of measuring
+        self._tokens = [0, 0]
+        self._has_read = False  # whether a pass drafted: in the first the draft model reads the prompt
+
+    def is_due(self) -> bool:
+        """Whether the next pass is plain."""
+        if self._left == 0 and self._since >= max(SPREAD, self._n // 4) and self._can_pay():
+            self._left = self._length
+            self._places += 1
+        return self._left > 0
+
+    def observe(self, step: Step, seconds: float) -> None:
+        """Count a pass."""
+        is_measuring = self._left > 0 or self._settling > 0
+        self._elapsed += seconds
+        if self._has_read or not step.drafter:
+            self._seconds[is_measuring] += seconds
+            self._tokens[is_measuring] += len(step.tokens)
+        self._has_read |= bool(step.drafter)
+        self._n += 1
+        self._since = 0 if step.plan.is_probe else self._since + 1
+        self._settling = self._settles if self._left == 1 and self._settles > 1 else max(self._settling - 1, 0)
+        self._left = max(self._left - 1, 0)
+
+    def _can_pay(self) -> bool:
+        """Whether one more place, which costs what the others did, is within the share."""
+        if not self._tokens[0] or not self._places:
+            return True
+        lost = self._seconds[1] - self._tokens[1] * self._seconds[0] / self._tokens[0]
+        return lost * (self._places + 1) / self._places <= MEASURING * self._elapsed
+
+
+class Seldom:
+    """Plain passes at the start, unless the baseline `is_known`, and then every so often: they go by counts alone."""
+
+    def __init__(self, settles: int, *, is_known: bool) -> None:
+        self._settles = settles
+        self._early = 0 if is_known else BASELINE + settles - 1
+        self._n = 0
+
+    def is_due(self) -> bool:
+        """Whether the next pass is plain."""
+        n, settles = self._n, self._settles
+        return n < self._early or 0 <= n - AGAIN <= settles or (n >= EVERY and n % EVERY <= settles)
+
+    def observe(self, step: Step, seconds: float) -> None:
+        """Count a pass."""
+        self._n += 1
 
 
 class Probing:
-    """Another controller's plans, with plain passes early, unless the baseline `is_known`, and then every so often.
+    """Another controller's plans, with plain passes that measure plain decoding: `Seldom`, or `Spread` over the answer.
 
     A plain pass measures plain decoding after `settles` other plain ones: until then llama.cpp lays its graph out anew,
     or a GPU's driver records it. Such a plan says so (`is_probe`). `acceptance`, if there is one, learns from all
@@ -19,24 +85,27 @@ class Probing:
     """
 
     def __init__(
-        self, inner: Controller, acceptance: Acceptance | None = None, *, settles: int = 1, is_known: bool = False
+        self,
+        inner: Controller,
+        acceptance: Acceptance | None = None,
+        *,
+        settles: int = 1,
+        is_known: bool = False,
+        is_spread: bool = False,
     ) -> None:
         self._inner = inner
         self._acceptance = acceptance
         self._settles = settles
-        self._early = 0 if is_known else BASELINE + settles - 1
-        self._passes = 0
+        self._schedule = (Spread if is_spread else Seldom)(settles, is_known=is_known)
         self._plain = 0  # passes, one after the other, up to the last
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
         """Return the inner plan, emptied when a measurement is due."""
-        passes, settles = self._passes, self._settles
-        is_again = 0 <= passes - AGAIN <= settles or (passes >= EVERY and passes % EVERY <= settles)
-        is_due = passes < self._early or is_again
+        is_due = self._schedule.is_due()
         plan = self._inner.plan(history, DraftBudget(0, 0) if is_due else budget)
         if is_due:
             plan = replace(plan, max_nodes=0, max_depth=0, why="measures plain decoding")
-        if plan.max_nodes == 0 and self._plain >= settles:
+        if plan.max_nodes == 0 and self._plain >= self._settles:
             plan = replace(plan, is_probe=True)
         return plan if self._acceptance is None else replace(plan, learned=self._acceptance)
 
@@ -44,7 +113,7 @@ class Probing:
         """Count the pass and let the inner controller see it."""
         if self._acceptance is not None:
             self._acceptance.observe(step)
-        self._passes += 1
+        self._schedule.observe(step, seconds)
         self._plain = self._plain + 1 if step.rows == 1 and not step.drafter else 0
         self._inner.observe(step, seconds)
 

@@ -93,6 +93,12 @@ class Acceptance:
         return (PRIOR * USUAL[0] + sum(self._accepted[0])) / (PRIOR + sum(self._reached[0]))
 
     @property
+    def measured(self) -> float | None:
+        """The share of only children that were accepted, None where fewer than FIRST were judged."""
+        judged = sum(self._reached[0])
+        return sum(self._accepted[0]) / judged if judged >= FIRST else None
+
+    @property
     def vector(self) -> tuple[float, ...]:
         """The chances that the first, second, ... child is the accepted one, as they were when last looked at.
 

@@ -30,6 +30,7 @@ class ModelFacts:
     kv_bytes: int  # of a context of full length
     devices: tuple[str, ...]
     fingerprint: str = ""  # tells the file from another one of the same name
+    load_ms: float = 0.0  # milliseconds that loading it took
 
 
 @dataclass(frozen=True, slots=True)

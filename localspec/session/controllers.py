@@ -120,15 +120,21 @@ class PairController:
         acceptance: Acceptance,
         parts: DrafterContext,
         temperature: float,
+        *,
+        is_seeded: bool,
     ) -> Controller:
-        """Return the controller of a request at this temperature; the planner may add to `drafters`."""
+        """Return the controller of a request at this temperature; the planner may add to `drafters`.
+
+        With a seed a named method drafts in the same passes whatever they take.
+        """
         self._auto = None
         if axes.shape.nodes == 0 and not axes.is_automatic:  # plain decoding needs no pass to measure it
             return axes.controller(axes.shape)
         if axes.must_repeat:  # so nothing that was learned or measured before may decide what is drafted
             return Probing(axes.controller(axes.shape), Acceptance(axes.draw), settles=self._settles)
         if not axes.is_guarded:
-            return Probing(axes.controller(axes.shape), acceptance, settles=self._settles, is_known=self._is_known)
+            named = axes.controller(axes.shape)
+            return Probing(named, acceptance, settles=self._settles, is_known=self._is_known, is_spread=not is_seeded)
         sources: list[CandidateSource] = []
         prices = self._prices()
         reader = _reader(drafters[axes.method])

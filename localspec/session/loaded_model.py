@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,6 +38,7 @@ class LoadedModel:
     model: Model
     backend: LlamaBackend
     specials: frozenset[str]
+    load_ms: float = 0.0
 
     def facts(self) -> events.ModelFacts:
         """Return what people want to know of it."""
@@ -51,6 +53,7 @@ class LoadedModel:
             kv_bytes=self.backend.kv_bytes,
             devices=self.backend.capabilities.devices,
             fingerprint=file_fingerprint(self.info.path),
+            load_ms=self.load_ms,
         )
 
     @property
@@ -110,7 +113,7 @@ def load_model(
 
     A draft head is loaded for its `target`.
     """
-    info, shape = looked.info, looked.context_shape()
+    info, shape, began = looked.info, looked.context_shape(), time.perf_counter()
 
     def loaded(report: Callable[[float], None]) -> Model:
         size = looked.header.size
@@ -132,7 +135,7 @@ def load_model(
         else:
             backend = LlamaBackend(model, options)
         backend.cancel = cancel
-        return LoadedModel(info, model, backend, special_texts(model))
+        return LoadedModel(info, model, backend, special_texts(model), 1e3 * (time.perf_counter() - began))
     except BaseException:
         model.close()
         raise

@@ -319,7 +319,9 @@ class LoadedPair:
             rule, draw = "greedy", Draw.COUPLED
         profile = decision.controllers.profile
         acceptance = profile.accepted(f"{axes.method} {dict(axes.options)} {rule}", draw)
-        controller = decision.controllers.controller(axes, drafters, acceptance, parts, sampling.temperature)
+        controller = decision.controllers.controller(
+            axes, drafters, acceptance, parts, sampling.temperature, is_seeded=sampling.seed is not None
+        )
         return Engine(
             target=self.target.backend,
             controller=narrowed(controller, self.widths),

@@ -35,7 +35,7 @@ def result(stats: Stats, settings: LoadSettings, request: Request, session: str 
         },
         "params": params(settings, request, stats),
         "timings": timings(stats),
-        "spec": _spec(stats),
+        "spec": {"asked": request.speculation.method, **_spec(stats)},
         "memory": {
             "peak_bytes": (stats.finished.peak_memory or None) if stats.finished else None,
             "kv_bytes": sum(m.kv_bytes for m in (loaded.target, loaded.draft) if m) if loaded else None,
@@ -91,6 +91,7 @@ def timings(stats: Stats) -> dict[str, Any]:
         "draft_n": stats.drafted,
         "draft_n_accepted": stats.accepted,
         "ttft_ms": ttft_ms(stats),
+        "first_token_ms": stats.first_token_ms,
         "wall_ms": (stats.finished.wall_ms or None) if stats.finished else None,
         "load_ms": stats.loaded.load_ms if stats.loaded else None,
     }
@@ -104,6 +105,7 @@ def _spec(stats: Stats) -> dict[str, Any]:
         "widths": list(stats.started.widths) or None if stats.started else None,
         "passes": stats.passes,
         "drafting_passes": stats.drafting_passes,
+        "drafters": {name: {"drafted": n, "accepted": kept} for name, (n, kept) in stats.drafters.items()},
         "drafted": stats.drafted,
         "accepted": stats.accepted,
         "emitted": stats.emitted,
@@ -133,5 +135,5 @@ def _spec(stats: Stats) -> dict[str, Any]:
         },
         "verdict": verdict(stats) or None,
         "speedup": stats.speedup,
-        "speedup_ci95": compared and [compared.low, compared.high],
+        "speedup_ci95": [compared.low, compared.high] if compared and not compared.why_not else None,
     }

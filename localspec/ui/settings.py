@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from localspec.errors import UsageError
-from localspec.settings.declaration import Declaration, declared
+from localspec.settings.declaration import Declaration, declaration, declared
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.speculation import axis_names
 
@@ -59,7 +60,25 @@ def without_effect(request: Request) -> dict[str, str]:
     return {name: why for name, why in found.items() if getattr(chosen, name) != getattr(usual, name)}
 
 
-def uses_draft(request: Request) -> bool:
+def effect_remarks(request: Request, is_told: Callable[[str], bool]) -> list[str]:
+    """Return a line for each sampling setting that changes nothing, of those whose field `is_told`."""
+    return [
+        f"{declaration(Sampling, name).flag} has no effect: {why}"
+        for name, why in without_effect(request).items()
+        if is_told(name)
+    ]
+
+
+def used_pair(settings: LoadSettings, request: Request) -> tuple[LoadSettings, str]:
+    """Return the pair without a draft that nothing will use, and a line that says so; "" where none is left out."""
+    if settings.draft is None or _uses_draft(request):
+        return settings, ""
+    speculation = request.speculation
+    why = "-k 0" if speculation.k == 0 else f"--method {speculation.method}"
+    return replace(settings, draft=None), f"the draft is not loaded: {why} uses none"
+
+
+def _uses_draft(request: Request) -> bool:
     """Whether any pass may be drafted by the pair's draft: not by plain decoding, and not by copies."""
     speculation = request.speculation
     if speculation.method == "auto":

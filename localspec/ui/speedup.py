@@ -1,4 +1,4 @@
-"""The speed of an answer beside plain decoding: passes of one kind count at their median time.
+"""The speed of an answer beside plain decoding: each pass against the plain passes nearest to it.
 
 docs/figures.md has the definition in plain words. Times are milliseconds.
 """
@@ -6,8 +6,10 @@ docs/figures.md has the definition in plain words. Times are milliseconds.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, pairwise
 from statistics import median
 
 # Student's t at 97.5 %, for 1 to 9 degrees of freedom; 1.96 + TAIL / dof comes close for more.
@@ -16,16 +18,25 @@ TAIL = 2.7
 MEDIAN = 1.25  # standard error of a median of normal values over that of their mean
 MAD = 1.4826  # standard deviation of normal values over the median of their distances from the middle
 WIDEST = 100.0  # of an interval, in logarithms: a few passes that were interrupted for seconds leave all open
+LEAST = 1e-9  # of an interval, in logarithms: more than rounding
 ENOUGH = 5  # passes of a kind, for their median to leave interruptions out
+FEWEST, PLACES = 8, 4  # measured plain passes, and places of the answer that they are in
+NEAREST = 8  # plain passes that a pass is compared with
+PLACE = 8  # passes of a place: a longer run of plain ones is several
+STEADY = 1.2  # times the pace of the stretch before: more is another pace
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Plain milliseconds a token over an answer's, with the 95 % interval `low` to `high`. All three are ratios."""
+    """Plain milliseconds a token over an answer's, with the 95 % interval `low` to `high`. All three are ratios.
+
+    `why_not` says in words why no claim is made, whatever the ratio is; "" where there is one.
+    """
 
     factor: float
     low: float
     high: float
+    why_not: str = ""
 
     @property
     def holds_one(self) -> bool:
@@ -33,73 +44,171 @@ class Comparison:
         return self.low <= 1.0 <= self.high
 
 
-@dataclass(slots=True)
-class Passes:
-    """The decoding passes of an answer, sorted by drafter, number of rows, and how many before it had as many.
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A decoding pass. `kind`: its drafter, its rows, and how many passes before it had as many.
 
-    Of those before, `settles` are counted at most: on a GPU the first ones after a change take longer.
-    `rest`: by kind, the milliseconds of every pass but for its drafting. `draft`: by kind, those of drafting, where the
-    pass before had the same drafter. `full_ms`: the sum of all other drafting.
+    `rest_ms` are its milliseconds but for drafting. `is_again`: the pass before had the same drafter. `plain_ms`: those
+    of plain decoding, where it measured them; `place`: in which place of plain passes it was.
     """
 
-    rest: dict[tuple[str, int, int], list[float]] = field(default_factory=dict)
-    draft: dict[tuple[str, int], list[float]] = field(default_factory=dict)
-    settles: int = 0
-    full_ms: float = 0.0
-    n: int = 0
-    _drafter: str = ""  # of the pass before
-    _rows: int = 0  # of the pass before
-    _alike: int = 0  # passes of as many rows, up to it
+    kind: tuple[str, int, int]
+    draft_ms: float
+    rest_ms: float
+    is_again: bool
+    plain_ms: float | None
+    place: int
 
-    def add(self, drafter: str, rows: int, draft_ms: float, rest_ms: float) -> None:
+
+@dataclass(slots=True)
+class Passes:
+    """The decoding passes of an answer, in their order.
+
+    Of passes with as many rows before, `settles` are counted at most: on a GPU the first after a change take longer.
+    """
+
+    settles: int = 0
+    all: list[Timed] = field(default_factory=list)
+    n_plain: int = 0  # measured plain passes
+    places: int = 0  # where they are
+    _alike: int = 0  # passes of as many rows, up to the last
+    _run: int = 0  # plain passes, one after the other, up to the last
+    _place: int = 0
+    _last_place: int = -1
+
+    @property
+    def n(self) -> int:
+        """How many there are."""
+        return len(self.all)
+
+    def add(self, drafter: str, rows: int, draft_ms: float, rest_ms: float, plain_ms: float | None = None) -> None:
         """Take the next pass.
 
         A drafter that was not asked in the pass before may have had text to read first, a whole prompt even. Its time
         counts in full, for a median would leave the reading out.
         """
-        self.n += 1
-        alike = self._alike if rows == self._rows else 0
-        self._rows, self._alike = rows, min(alike + 1, self.settles)
-        self.rest.setdefault((drafter, rows, alike), []).append(rest_ms)
-        if drafter and drafter == self._drafter:
-            self.draft.setdefault((drafter, rows), []).append(draft_ms)
-        else:
-            self.full_ms += draft_ms
-        self._drafter = drafter
+        before = self.all[-1].kind if self.all else ("", 0, 0)
+        alike = self._alike if rows == before[1] else 0
+        self._alike = min(alike + 1, self.settles)
+        self._run = 0 if drafter else self._run + 1
+        self._place += self._run % PLACE == 1 or bool(drafter)
+        if plain_ms is not None:
+            self.n_plain += 1
+            self.places += self._place != self._last_place
+            self._last_place = self._place
+        is_again = bool(drafter) and drafter == before[0]
+        self.all.append(Timed((drafter, rows, alike), draft_ms, rest_ms, is_again, plain_ms, self._place))
 
     @property
-    def ms(self) -> float:
-        """Milliseconds of all passes, each counted at the median of its kind."""
-        kinds = (*self.rest.values(), *self.draft.values())
-        return self.full_ms + sum(len(kind) * median(kind) for kind in kinds)
+    def is_enough(self) -> bool:
+        """Whether plain decoding was measured often enough, and in enough places of the answer."""
+        return self.n_plain >= FEWEST and self.places >= PLACES
 
-    def error(self, usual: float, all_told: float) -> float:
-        """Return the relative standard error of `ms`. A pass scatters by `usual`, with interruptions by `all_told`.
+    def compare(self, tokens: int) -> Comparison | None:
+        """Compare the passes, which decoded `tokens`, with the plain ones among them; None where these are too few."""
+        if not self.is_enough:
+            return None
+        at = [index for index, one in enumerate(self.all) if one.plain_ms is not None]
+        plain = [one.plain_ms for one in self.all if one.plain_ms is not None]
+        if min(plain) <= 0.0:
+            return None
+        near = [_near(plain, rank) for rank in range(len(plain) + 1)]
+        local = [near[bisect_left(at, index)] for index in range(self.n)]  # ms of a plain pass, beside each pass
+        costs = _Costs.of(self.all, local)
+        places = _paces(self.all, at, plain)
+        stretches = _stretches(self.all, costs)
+        usual = max(_usual([each / local[index] - 1.0 for index, each in zip(at, plain, strict=True)]), costs.usual)
+        within = math.hypot(MEDIAN * usual / math.sqrt(len(plain)), costs.error(usual)) * _t(min(len(plain), self.n))
+        between = math.hypot(_drift(places), _drift(stretches)) * _t(len(places) - 1)
+        factor, reach = tokens / costs.sum, math.exp(min(max(within, between, LEAST), WIDEST))
+        is_steady = all(max(a, b) <= STEADY * min(a, b) for paces in (places, stretches) for a, b in pairwise(paces))
+        why_not = "" if is_steady else "the machine changed its pace"
+        return Comparison(factor, factor / reach, factor * reach, why_not)
+
+
+@dataclass(frozen=True, slots=True)
+class _Costs:
+    """Passes in plain passes of their neighbourhood, by kind, and drafting likewise. `full`: drafting that counts in
+    full."""
+
+    rest: dict[tuple[str, int, int], list[float]]
+    draft: dict[tuple[str, int], list[float]]
+    full: float
+
+    @staticmethod
+    def of(passes: Sequence[Timed], local: Sequence[float]) -> _Costs:
+        """Return the costs of passes, beside each of which a plain pass took `local` milliseconds."""
+        costs, full = _Costs({}, {}, 0.0), 0.0
+        for one, ms in zip(passes, local, strict=True):
+            costs.rest.setdefault(one.kind, []).append(one.rest_ms / ms)
+            if one.is_again:
+                costs.draft.setdefault(one.kind[:2], []).append(one.draft_ms / ms)
+            else:
+                full += one.draft_ms / ms
+        return _Costs(costs.rest, costs.draft, full)
+
+    @property
+    def sum(self) -> float:
+        """Plain passes that all took, each counted at the median of its kind."""
+        return self.full + sum(len(kind) * median(kind) for kind in (*self.rest.values(), *self.draft.values()))
+
+    @property
+    def usual(self) -> float:
+        """The scatter of passes of one kind."""
+        return _usual([distance for kind in self.rest.values() for distance in _distances(kind)])
+
+    def error(self, usual: float) -> float:
+        """Return the relative standard error of `sum`. A pass scatters by `usual`, with interruptions by all there is.
 
         The median of a few passes of a kind does not leave interruptions out: their error is that of a mean.
         """
-        squares = 0.0
+        all_told, squares = _all_told([one for kind in self.rest.values() for one in _distances(kind)]), 0.0
         for kind in self.rest.values():
             one = MEDIAN * usual if len(kind) >= ENOUGH else max(usual, all_told)
             squares += len(kind) * (one * median(kind)) ** 2
-        return math.sqrt(squares) / self.ms
+        return math.sqrt(squares) / self.sum
 
 
-def compare(plain: Sequence[float], passes: Passes, tokens: int) -> Comparison | None:
-    """Compare plain passes (milliseconds of a token) with the `passes` that decoded `tokens`; None for too few.
+def _near(plain: Sequence[float], rank: int) -> float:
+    """Return the median of the plain passes nearest to a pass that has `rank` of them before it."""
+    first = max(0, min(rank - NEAREST // 2, len(plain) - NEAREST))
+    return median(plain[first : first + NEAREST])
 
-    The interval is wide where one of both has few passes, and where passes of one kind differ in time. The scatter is
-    that of both sides, so it has more degrees of freedom than the fewer passes less one: their number is assumed.
+
+def _paces(passes: Sequence[Timed], at: Sequence[int], plain: Sequence[float]) -> list[float]:
+    """Return the milliseconds of a plain pass in each place."""
+    found = groupby(zip(at, plain, strict=True), key=lambda one: passes[one[0]].place)
+    return [_lower([ms for _, ms in place]) for _, place in found]
+
+
+def _stretches(passes: Sequence[Timed], costs: _Costs) -> list[float]:
+    """Return how long passes with a draft took between two places, over the median of their kind in the whole answer.
+
+    The median is of milliseconds: costs are already relative to neighbours. Stretches of few passes are left out.
     """
-    n, ms = min(len(plain), passes.n), passes.ms
-    if n < 2 or not ms:
-        return None
-    of_plain = _distances(plain)
-    of_passes = [distance for kind in passes.rest.values() for distance in _distances(kind)]
-    usual = max(_usual(of_plain), _usual(of_passes))
-    error = math.hypot(MEDIAN * usual / math.sqrt(len(plain)), passes.error(usual, _all_told(of_plain + of_passes)))
-    factor, reach = median(plain) * tokens / ms, math.exp(min(_t(n) * error, WIDEST))
-    return Comparison(factor, factor / reach, factor * reach)
+    usual: dict[tuple[str, int, int], list[float]] = {}
+    for one in passes:
+        if one.kind[0] and len(costs.rest[one.kind]) >= ENOUGH:
+            usual.setdefault(one.kind, []).append(one.rest_ms)
+    medians = {kind: median(times) for kind, times in usual.items()}
+    found: list[list[float]] = [[]]
+    for one in passes:
+        if one.plain_ms is not None or len(found[-1]) >= 2 * PLACE:
+            found.append([])
+        if one.kind in medians:
+            found[-1].append(one.rest_ms / medians[one.kind])
+    return [median(stretch) for stretch in found if len(stretch) >= PLACE // 2]
+
+
+def _drift(paces: Sequence[float]) -> float:
+    """Return the standard error of the mean of stretches, by how far neighbours differ; 0.0 for fewer than two."""
+    steps = [math.log(b / a) ** 2 for a, b in pairwise(paces) if a > 0.0 < b]
+    return math.sqrt(sum(steps) / (2 * len(steps)) / len(paces)) if steps else 0.0
+
+
+def _lower(values: Sequence[float]) -> float:
+    """Return the lower median: of two passes the one that was not interrupted."""
+    return sorted(values)[(len(values) - 1) // 2]
 
 
 def _distances(values: Sequence[float]) -> list[float]:
@@ -116,7 +225,7 @@ def _distances(values: Sequence[float]) -> list[float]:
 
 def _usual(distances: Sequence[float]) -> float:
     """Return the standard deviation that a few values far off do not change, 0.0 of none."""
-    return MAD * median(distances) if distances else 0.0
+    return MAD * median(abs(one) for one in distances) if distances else 0.0
 
 
 def _all_told(distances: Sequence[float]) -> float:

@@ -38,12 +38,13 @@ from localspec.engine.events import (
     Warned,
 )
 from localspec.models.store import is_bundled
-from localspec.ui.speedup import Comparison, Passes, compare
+from localspec.ui.speedup import FEWEST, Comparison, Passes
 
 SOURCES = ("accepted", "corrected", "bonus", "plain")
 
 
 FEW = 0.1  # share of the decoding passes: where fewer drafted, no speedup is shown
+LOOK = 50  # of so many passes one more is no reason to compare them again
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class Stats:
     """The account of one answer. `observe` every event of its load and its generation, in order."""
 
     clock: Callable[[], float] = time.monotonic
+    asked_at: float | None = None  # the clock's time when somebody pressed Enter, None where nobody waits
     loaded: Loaded | None = None
     started: Started | None = None
     prefilled: Prefilled | None = None
@@ -110,6 +112,7 @@ class Stats:
     tested: list[int] = field(default_factory=list)
     accepted_per_pos: list[int] = field(default_factory=list)
     reached: list[int] = field(default_factory=list)
+    drafters: dict[str, list[int]] = field(default_factory=dict)  # tokens drafted and accepted, by drafter
     foreseen: dict[str, Foreseen] = field(default_factory=dict)  # by drafter
     by_source: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SOURCES, 0))
     draft_ms: float = 0.0
@@ -117,6 +120,7 @@ class Stats:
     sample_ms: float = 0.0
     other_ms: float = 0.0
     context_n: int = 0
+    _first_at: float | None = None  # the clock's time of the first pass
     _text: list[str] = field(default_factory=list)
     _reasoning: list[str] = field(default_factory=list)
     _kept_share: float = 0.0
@@ -124,7 +128,7 @@ class Stats:
     _plain: list[Probed] = field(default_factory=list)
     _plain_at: float = 0.0  # the clock's time of the last of them
     _timed: Passes = field(default_factory=Passes)
-    _compared: tuple[tuple[int, int], Comparison | None] = ((0, 0), None)  # after how many passes, plain and all
+    _compared: tuple[int, Comparison | None] = (0, None)  # after how many passes
 
     def observe(self, event: Event) -> None:
         """Take one event into account; those that carry no number are ignored."""
@@ -155,6 +159,8 @@ class Stats:
             self._timed.settles = GPU_SETTLES
 
     def _commit(self, event: Committed) -> None:
+        if self._first_at is None and self.asked_at is not None:
+            self._first_at = self.clock()
         self.passes += 1
         self.emitted += len(event.out)
         self.context_n = event.position + len(event.out)
@@ -166,6 +172,10 @@ class Stats:
         self.cut += is_cut
         self._text.append(event.text)
         self._reasoning.append(event.reasoning)
+        if event.k:
+            counts = self.drafters.setdefault(event.drafter, [0, 0])
+            counts[0] += event.k
+            counts[1] += event.n_accepted
         self._time(event)
         if event.plain_ms is not None:
             self._plain.append(Probed(event.plain_ms, event.position))
@@ -184,7 +194,8 @@ class Stats:
             self.sample_ms += ms.sample
             self.other_ms += ms.other
             self._decoded += len(event.out)
-            self._timed.add(event.drafter, event.rows, ms.draft, ms.verify + ms.sample + ms.other)
+            rest_ms = ms.verify + ms.sample + ms.other
+            self._timed.add(event.drafter, event.rows, ms.draft, rest_ms, event.plain_ms)
 
     def _positions(self, event: Committed, is_cut: bool) -> None:
         self.drafting_passes += 1
@@ -240,6 +251,14 @@ class Stats:
         return _ratio(self._kept_share, self.drafting_passes)
 
     @property
+    def first_token_ms(self) -> float | None:
+        """Milliseconds from Enter to the first token: waiting for a load or another answer counts; None without one."""
+        if self.finished is None or not self.emitted:
+            return None
+        waited = 0.0 if self._first_at is None or self.asked_at is None else 1e3 * (self._first_at - self.asked_at)
+        return max(waited, self.finished.ttft_ms)
+
+    @property
     def ms_per_token(self) -> float | None:
         """Measured milliseconds of decoding a token."""
         return _ratio(self.decode_ms, self._decoded)
@@ -263,14 +282,23 @@ class Stats:
 
     @property
     def comparison(self) -> Comparison | None:
-        """This answer against plain decoding; None without drafts, or with fewer than two passes of either."""
+        """This answer against its own plain passes; None without drafts, or where these are too few."""
         if not self.drafted:
             return None
-        counts = (len(self._plain), self._timed.n)
-        if counts != self._compared[0]:  # renderers ask for it several times between two passes
-            plain = [one.plain_ms for one in self._plain]
-            self._compared = (counts, compare(plain, self._timed, self._decoded))
+        n = self._timed.n
+        is_due = n - self._compared[0] > (0 if self.finished is not None else n // LOOK)
+        if is_due:  # a long answer is not looked at after each pass: renderers ask for it twenty times a second
+            self._compared = (n, self._timed.compare(self._decoded))
         return self._compared[1]
+
+    @property
+    def why_not(self) -> str:
+        """Why no speedup can be told of what was drafted, in words; "" where plain passes suffice."""
+        if not self._timed.is_enough:
+            n = self._timed.n_plain
+            return "plain passes in too few places" if n >= FEWEST else f"too few plain passes, {n} of {FEWEST}"
+        found = self.comparison
+        return "the answer has too few passes" if found is None else found.why_not
 
     @property
     def is_demonstration(self) -> bool:
@@ -288,7 +316,7 @@ class Stats:
         found = self.comparison
         if found is None or self.is_demonstration:
             return None
-        return None if found.holds_one or self.drafted_little else found.factor
+        return None if found.why_not or found.holds_one or self.drafted_little else found.factor
 
 
 def grown(loaded: Loaded | None, started: Started) -> Loaded | None:

@@ -49,7 +49,7 @@ def stats_line(stats: Stats, width: int | None = None) -> str:
         notes.append(f"reproducible, widths 1 to {started.widths[-1]}")
     figures = _Figures(
         None if started is None else stats.emitted, stats.tok_per_s, compared, stats.drafted, stats.accepted,
-        stats.tokens_per_pass, ttft_ms(stats), plain.removesuffix(")"), notes,
+        stats.tokens_per_pass, stats.first_token_ms, plain.removesuffix(")"), notes,
     )  # fmt: skip
     reason = "" if stats.finished is None else stats.finished.reason
     ended = {"interrupted": reason, "timeout": reason, "length": ending(reason)}.get(reason)
@@ -67,9 +67,10 @@ def kept_line(kept: Mapping[str, Any], width: int | None = None) -> str:
     if speedup is not None:
         low, high = spec.get("speedup_ci95") or (speedup, speedup)
         compared = f"{speedup:.2f}× plain, {low:.2f} to {high:.2f}"
+    first_ms = timings.get("first_token_ms", timings.get("ttft_ms"))
     figures = _Figures(
         timings.get("predicted_n"), timings.get("predicted_per_second"), compared, drafted or 0,
-        timings.get("draft_n_accepted") or 0, spec.get("tokens_per_pass"), timings.get("ttft_ms"),
+        timings.get("draft_n_accepted") or 0, spec.get("tokens_per_pass"), first_ms,
     )  # fmt: skip
     return figures.line("", width)
 
@@ -102,8 +103,9 @@ class _Figures:
             "ended": ended,
         }
         shorter = {"a pass": "", "compared": self.compared, "accepted": f"accepted {share}" if share else ""}
-        shorter_still = {"first": "", "accepted": "", "tokens": "", "compared": ""}
-        for name, text in (*shorter.items(), *shorter_still.items()):
+        brief = self.compared.partition(":")[0]  # without the reason
+        shorter_still = (("first", ""), ("compared", brief), ("accepted", ""), ("tokens", ""), ("compared", ""))
+        for name, text in (*shorter.items(), *shorter_still):
             if width is None or len(_joined(parts)) <= width:
                 break
             parts[name] = text
@@ -123,7 +125,21 @@ def verdict(stats: Stats) -> str:
         told = _capital(found)
     else:
         told = _sentence(stats) + (f"; {found}" if found else "")
-    return f"{told}."
+    return f"{told}{_saving(stats) if found and not stats.drafted else ''}."
+
+
+def _saving(stats: Stats) -> str:
+    """Return what to type where nothing was drafted, and what that saves; "" without a draft model of its own."""
+    draft = None if stats.loaded is None else stats.loaded.draft
+    if draft is None or not draft.load_ms:
+        return ""
+    return f"; -d none saves {(draft.bytes + draft.kv_bytes) / 1e6:.0f} MB and {draft.load_ms / 1e3:.1f} s of loading"
+
+
+def done(stats: Stats) -> str:
+    """Return who drafted, with the tokens of each."""
+    told = ", ".join(f"{name or 'unnamed'} {n}" for name, (n, _) in sorted(stats.drafters.items()))
+    return f"drafted: {told}" if told else "decoded plainly"
 
 
 def _sentence(stats: Stats) -> str:
@@ -152,7 +168,7 @@ def plans(stats: Stats) -> str:
 
 
 def ttft_ms(stats: Stats) -> float | None:
-    """Return the milliseconds to the first token, None if none came: what stopped earlier has no such number."""
+    """Return the engine's milliseconds to the first token, None if none came: what stopped earlier has no number."""
     return stats.finished.ttft_ms if stats.finished is not None and stats.emitted else None
 
 
@@ -168,8 +184,8 @@ def standing(stats: Stats) -> str:
     if stats.is_demonstration:
         return DEMONSTRATION
     found = stats.comparison
-    if found is None:
-        return "no speedup was measured"
+    if found is None or found.why_not:
+        return f"no speedup: {stats.why_not}"
     if stats.speedup is not None:
         return f"{stats.speedup:.2f}× plain"
     if not found.holds_one:
@@ -230,9 +246,8 @@ def table(stats: Stats) -> str:
         times = " · ".join(f"{name} {ms / n:.1f}" for name, ms in (*parts, ("other", stats.other_ms)))
         rows.append(("ms a pass", times))
     rows += [(name, told) for name, told in (("plans", plans(stats)), ("verdict", verdict(stats))) if told]
-    ttft = ttft_ms(stats)
-    if ttft is not None:
-        rows.append(("first token", f"{ttft:.0f} ms"))
+    if stats.first_token_ms is not None:
+        rows.append(("first token", f"{stats.first_token_ms:.0f} ms"))
     if stats.finished is not None and stats.finished.peak_memory:
         rows.append(("peak memory", f"{stats.finished.peak_memory / 2**20:.0f} MiB"))
     return "\n".join(f"  {name:<12} {value}" for name, value in rows)

@@ -97,7 +97,9 @@ class FakeWorker:
                 error = self.fails.pop(index)
                 self.pid = None if isinstance(error, WorkerDiedError) else self.pid
                 raise error
-            event = committed(index, text, position=position, k=K if index else 0)
+            is_plain = bool(os.environ.get("FAKE_PLAIN")) and index % 8 in (1, 2)
+            event = committed(index, text, position=position, k=K if index and not is_plain else 0)
+            event = replace(event, plain_ms=10.0) if is_plain else replace(event, drafter="draft-model" * (event.k > 0))
             position += len(event.out)
             parts = split.feed(text)
             yield replace(event, text=parts.answer, reasoning=parts.reasoning)
@@ -149,7 +151,7 @@ def from_environment() -> FakeWorker:
     """FAKE_PASSES (a JSON list), FAKE_PAUSE, FAKE_LOAD_PAUSE (seconds), FAKE_DIES (at a pass), FAKE_DEAF.
 
     FAKE_REASON is why the answer ends. FAKE_PASSES may be @ and a file's name. FAKE_LOADS is a file that is made when a
-    load begins.
+    load begins. With FAKE_PLAIN two of eight passes are plain ones of 10 ms.
     """
     worker = FakeWorker()
     if "FAKE_PASSES" in os.environ:

@@ -69,6 +69,31 @@ def test_a_prediction_is_read_from_its_file_and_copied_from(tmp_path: Path) -> N
     assert found["spec"]["passes"] < answered("--method", "copy", "hi")["spec"]["passes"]
 
 
+def test_a_chat_tells_the_same() -> None:
+    """Options of its own with the first answer, and a draft that nothing uses."""
+    pair = ("-m", f"{TARGET}+{DRAFT}")
+    done = run(
+        "chat", "--plain", "--no-save", *pair, "--method", "suffix", "--temp", "0", "--top-k", "5", stdin=b"hi\n"
+    )
+    assert done.returncode == 0, done.stderr
+    told = done.stderr.decode()
+    assert "the draft is not loaded: --method suffix uses none" in told
+    assert "--top-k has no effect: --temp 0 takes the likeliest token" in told
+
+
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_a_method_that_needs_a_draft_takes_the_one_that_lies_beside_the_target(command: str, tmp_path: Path) -> None:
+    """As the picker does, and `-d auto`; where none fits, one line says what is missing."""
+    (tmp_path / "target.gguf").write_bytes(TARGET.read_bytes())
+    asked = (command, "-m", str(tmp_path / "target.gguf"), "--method", "draft-model", "--no-save")
+    words = ("hi",) if command == "run" else ("--plain",)
+    assert "--draft FILE.gguf" in run(*asked, *words).stderr.decode()
+    (tmp_path / "draft.gguf").write_bytes(DRAFT.read_bytes())
+    done = run(*asked, *words)
+    assert done.returncode == 0, done.stderr
+    assert run(*asked, "-d", "none", *words).returncode == 2
+
+
 def test_no_home_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def homeless(_name: str) -> None:
         raise RuntimeError("could not determine the home directory")

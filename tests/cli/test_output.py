@@ -64,16 +64,17 @@ def test_the_verdict_stands_below_the_numbers() -> None:
     told = run("--stats", FAKE_VERDICT="parked: a draft token costs 0.40 of a target pass and 31 % is accepted")
     numbers, verdict = told.stderr.decode().splitlines()
     assert "tok/s" in numbers
-    assert verdict.endswith("; parked: a draft token costs 0.40 of a target pass and 31 % is accepted.")
+    assert verdict == "Parked: a draft token costs 0.40 of a target pass and 31 % is accepted."
 
 
 def test_the_speedup_of_a_verdict_is_the_measured_one() -> None:
-    told = run("--json", FAKE_VERDICT="drafted by draft-model; 62 % is accepted")
+    long = {"FAKE_PASSES": json.dumps([" a"] * 33), "FAKE_PLAIN": "1"}
+    told = run("--json", FAKE_VERDICT="drafted by draft-model; 62 % is accepted", **long)
     spec = json.loads(told.stdout)["spec"]
     low, high = spec["speedup_ci95"]
     factor = f"{spec['speedup']:.2f} times as fast as plain decoding ({low:.2f} to {high:.2f})"
     assert spec["verdict"] == f"Drafting made this answer {factor}; drafted by draft-model; 62 % is accepted."
-    told = run("--json", FAKE_VERDICT="drafted by draft-model; 62 % is accepted", FAKE_NO_PROBE="1")
+    told = run("--json", FAKE_VERDICT="drafted by draft-model; 62 % is accepted")
     assert json.loads(told.stdout)["spec"]["verdict"] == "Drafted by draft-model; 62 % is accepted."
 
 
@@ -82,7 +83,7 @@ def test_color_always() -> None:
 
 
 def test_no_speedup_is_said_not_invented() -> None:
-    assert "no speedup was measured" in run("--stats", FAKE_PASSES='["a", "b c"]', FAKE_NO_PROBE="1").stderr.decode()
+    assert "no speedup: too few plain passes, 0 of 8" in run("--stats").stderr.decode()
 
 
 def test_marks() -> None:
@@ -121,21 +122,22 @@ def check_result(made: dict[str, Any]) -> None:
     timings, spec = made["timings"], made["spec"]
     assert set(timings) == {
         "cache_n", "prompt_n", "prepare_ms", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms",
-        "predicted_per_second", "draft_n", "draft_n_accepted", "ttft_ms", "wall_ms", "load_ms",
+        "predicted_per_second", "draft_n", "draft_n_accepted", "ttft_ms", "first_token_ms", "wall_ms", "load_ms",
     }  # fmt: skip
     assert set(spec) == {
         "k", "passes", "drafting_passes", "drafted", "accepted", "emitted", "cut", "tokens_per_pass", "acceptance",
         "accepted_length", "accepted_length_over_k", "mean_alpha", "tested_per_pos", "accepted_per_pos",
         "reached_per_pos", "tokens_by_source", "ms", "baseline", "verdict", "speedup", "speedup_ci95",
-        "reproducible", "widths",
+        "reproducible", "widths", "asked", "drafters",
     }  # fmt: skip
     assert spec["emitted"] == spec["accepted"] + spec["passes"] - spec["cut"] == timings["predicted_n"]
     assert sum(spec["accepted_per_pos"]) == spec["accepted"] == timings["draft_n_accepted"]
+    assert sum(one["drafted"] for one in spec["drafters"].values()) == spec["drafted"]
     assert sum(spec["tokens_by_source"].values()) == spec["emitted"]
     assert abs(sum(spec["ms"].values()) - (timings["predicted_ms"] or 0.0)) < 0.01
     if spec["baseline"] is None:
         assert spec["speedup"] is spec["speedup_ci95"] is None
-    else:
+    if spec["baseline"] is not None:
         assert set(spec["baseline"]) == {"tok_per_s", "source", "n_tokens", "ctx", "age_s"}
 
 
@@ -444,7 +446,7 @@ def test_the_real_thing_as_json(method: str) -> None:
     check_result(made)
     assert made["finish_reason"] in ("length", "stop")
     if method == "draft-model":
-        assert made["spec"]["tokens_per_pass"] > 1.6
+        assert made["spec"]["accepted_length"] > 0.6
 
 
 @needs_pair

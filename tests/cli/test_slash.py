@@ -261,6 +261,33 @@ def test_another_draft_drafts(talk: Talk) -> None:
     assert talk.worker.loads[-1].draft == "tiny"
 
 
+def test_a_draft_that_nothing_uses_is_not_loaded(talk: Talk) -> None:
+    """A method that uses it brings it back; one that was loaded stays."""
+    talk.say("/set method suffix", "one")
+    assert "the draft is not loaded: --method suffix uses none" in talk.errors
+    assert [each.draft for each in talk.worker.loads] == [None]
+    talk.say("/set method draft-model", "two", "/k 0", "three", "/set method suffix", "four")
+    assert "not loaded" not in talk.errors
+    assert [each.draft for each in talk.worker.loads] == [None, "/d.gguf"]
+
+
+def test_a_setting_without_effect_is_told_once(talk: Talk) -> None:
+    talk.say("/temp 0", "/set top-k 5", "one")
+    assert talk.errors.count("--top-k has no effect: --temp 0 takes the likeliest token") == 1
+    talk.say("/temp 0.5", "/set top-k 6", "/seed 3")
+    assert "no effect" not in talk.errors
+    talk.say("/temp 0", "two")
+    assert talk.errors.count("--top-k has no effect") == 1
+
+
+def test_the_first_token_is_counted_from_enter(talk: Talk) -> None:
+    talk.worker.load_pause = 0.05
+    talk.say("one")
+    assert talk.chat.stats is not None
+    assert talk.chat.stats.first_token_ms is not None
+    assert talk.chat.stats.first_token_ms >= 3 * 50.0, "three steps of a load"
+
+
 def test_a_race_keeps_nothing(talk: Talk) -> None:
     talk.say("/race")
     assert "no message to race" in talk.errors

@@ -204,7 +204,7 @@ def test_where_no_acceptance_would_do_nothing_is_explored(monkeypatch: pytest.Mo
     machine = MACHINES["dear rows"]
     plans = plans_of(machine, World(0.85, 7), controller(machine), monkeypatch)
     assert {one.max_nodes for one in plans} == {0}
-    assert {one.why for one in plans} == {"no draft would pay off here"}
+    assert {one.why for one in plans} == {"no draft promises what it costs"}
 
 
 class Runs(World):
@@ -389,7 +389,28 @@ def test_the_verdict_says_who_drafted_and_how_much_of_it_was_right() -> None:
     assert auto.overdrawn_ms < 0.0
     idle, _ = copying(lambda rows: 1.0, Copier())
     idle.plan(Text(), DraftBudget(8, 64))
-    assert idle.verdict() == "nothing was drafted: no draft would pay off here"
+    assert idle.verdict() == "nothing was drafted: no draft promises what it costs"
+
+
+@pytest.mark.parametrize(
+    ("draft", "kept", "words"),
+    [
+        (0.02, 0, "a guess costs 20 ms, a pass 100 ms, so 3 guesses of 10 would have to be right"),
+        (0.02, 2, "a guess costs 20 ms, a pass 100 ms, so 3 guesses of 10 would have to be right, and 2 were"),
+        (0.2, 0, "a guess costs 200 ms, a pass 100 ms, so no guess would pay, were all of them right"),
+    ],
+)
+def test_the_verdict_says_what_a_guess_costs(draft: float, kept: int, words: str) -> None:
+    """By prices that were measured; how many were right only where guesses were judged."""
+    prices, acceptance = Prices({1: 0.1, 2: 0.104, 3: 0.108, 17: 0.3}, draft), Acceptance(Draw.IID)
+    if kept:
+        wire = {**acceptance.to_wire(), "waited": 0.0}
+        wire["reached"][0][0], wire["accepted"][0][0] = 50.0, 5.0 * kept
+        acceptance = Acceptance.from_wire(wire)
+    auto = Auto(prices, [Chains("draft-model", prices, acceptance, Shape(4, 4, 1), Draw.IID)], "draft-model")
+    auto.account.loss = 1e9  # nothing is lent
+    auto.plan(Text(), DraftBudget(8, 64))
+    assert auto.verdict() == f"nothing was drafted: {words}"
 
 
 def test_passes_are_padded_where_more_rows_cost_less_and_fit() -> None:

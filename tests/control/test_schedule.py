@@ -9,7 +9,7 @@ from localspec.control.schedule import Baselines, Probing
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draft, Draw, Source, Step, Times
 from localspec.engine.protocols import Controller, DraftBudget, History, Plan, Shape
-from localspec.tuning import AGAIN, BASELINE, EVERY, NEAR, RECENT
+from localspec.tuning import AGAIN, BASELINE, EVERY, MEASURING, NEAR, RECENT, SPREAD
 
 EARLY = list(range(BASELINE))
 LATER = [AGAIN, AGAIN + 1, EVERY, EVERY + 1, 2 * EVERY, 2 * EVERY + 1]
@@ -124,6 +124,70 @@ def test_all_passes_teach_what_is_accepted() -> None:
         observe(controller, plan)
     assert known.n_passes == 2, "plain passes teach nothing"
     assert Probing(Fixed("d", Shape(2, 2, 1), Draw.IID)).plan(Text(), ROOMY).learned is None
+
+
+def spread(
+    n: int, draft_s: float, tokens: int, *, settles: int = 1, is_known: bool = False, reading: float = 0.0
+) -> tuple[list[int], float]:
+    """Return which of `n` passes were plain under a method that was named, and the share of the time they lost.
+
+    A plain pass takes 0.1 s; one with a draft takes `draft_s` and brings `tokens`, the first `reading` seconds more.
+    """
+    controller = Probing(Fixed("d", Shape(4, 4, 1), Draw.COUPLED), settles=settles, is_known=is_known, is_spread=True)
+    plain, seconds, lost = [], 0.0, 0.0
+    for index in range(n):
+        plan = controller.plan(Text(), ROOMY)
+        k = plan.max_nodes
+        draft = Draft.of([1] * (k + 1), range(-1, k))
+        out = (2,) * (tokens if k else 1)
+        took = draft_s + reading if k else 0.1
+        reading = 0.0 if k else reading
+        controller.observe(
+            Step(draft, draft.verdict(0, 2), out, (Source.PLAIN,) * len(out), (0,), 1, Times(), plan), took
+        )
+        seconds += took
+        if not k:
+            plain.append(index)
+            lost += 0.1 - draft_s / tokens
+    return plain, lost / seconds
+
+
+def places(plain: list[int]) -> int:
+    return sum(index - 1 not in plain for index in plain)
+
+
+@pytest.mark.parametrize("reading", [0.0, 3.0])
+def test_a_named_method_that_is_slower_has_plain_passes_all_over_its_answer(reading: float) -> None:
+    """Of seventy tokens enough for a factor: eight measured ones in four places; reading the prompt is no loss."""
+    plain, lost = spread(36, draft_s=0.26, tokens=2, reading=reading)
+    assert places(plain) >= 4
+    assert len(plain) - places(plain) >= 8
+    assert max(plain) > 30
+    assert lost < 0.0
+
+
+@pytest.mark.parametrize("gain", [1.1, 1.5, 2.0, 3.0, 5.0])
+@pytest.mark.parametrize("settles", [1, 2])
+@pytest.mark.parametrize("n", [50, 200, 1000])
+def test_plain_passes_of_a_named_method_lose_a_small_share(gain: float, settles: int, n: int) -> None:
+    """Beside the first place, which is there without any."""
+    plain, lost = spread(n, draft_s=0.4 / gain, tokens=4, settles=settles)
+    length = settles + BASELINE - 1
+    first = length * 0.1 * (1 - 1 / gain)
+    seconds = len(plain) * 0.1 + (n - len(plain)) * 0.4 / gain
+    assert lost <= max(MEASURING * 1.25, 1.01 * first / seconds)
+    assert plain[:length] == list(range(length))
+
+
+def test_a_fast_method_has_enough_plain_passes_in_a_long_answer() -> None:
+    plain, _ = spread(300, draft_s=0.2, tokens=4)
+    assert places(plain) >= 4
+    assert len(plain) - places(plain) >= 8
+
+
+def test_a_named_method_whose_plain_speed_is_known_begins_with_drafts() -> None:
+    plain, _ = spread(30, draft_s=0.2, tokens=4, is_known=True)
+    assert plain[0] == SPREAD
 
 
 @pytest.mark.parametrize("budget", [DraftBudget(0, 0), DraftBudget(0, 5)])

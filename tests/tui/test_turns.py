@@ -6,7 +6,7 @@ import pytest
 from textual.pilot import Pilot
 
 from localspec.errors import PromptTooLongError, WorkerDiedError
-from localspec.settings.request import Sampling
+from localspec.settings.request import Sampling, Speculation
 from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets.card import ErrorCard, Note
 from localspec.worker.client import Worker
@@ -14,9 +14,11 @@ from tests.cli.harness import needs_pair
 from tests.tui.chats import app_of as real
 from tests.tui.chats import opened as real_opened
 from tests.tui.scripted import (
+    SETTINGS,
     ScriptedWorker,
     answers,
     ask,
+    made,
     markdown_text,
     opened,
     say,
@@ -344,3 +346,30 @@ async def test_what_is_set_while_speculation_is_off_switches_it_on() -> None:
         assert await asked_after("F6") == ("prompt-lookup", 0)
         assert await asked_after("F6") == ("prompt-lookup", 2)
         assert app.chat_state.switched_off is None
+
+
+async def test_a_draft_that_nothing_uses_is_not_loaded() -> None:
+    worker = ScriptedWorker()
+    async with opened(worker, speculation=Speculation(method="suffix")) as (pilot, app):
+        await ask(pilot, "one")
+        notes = [str(each.render()) for each in app.chat.query(Note)]
+        assert notes == ["the draft is not loaded: --method suffix uses none"]
+        await say(pilot, "/set method draft-model")
+        await ask(pilot, "two")
+    assert [each.draft for each in worker.loads] == [None, SETTINGS.draft]
+
+
+async def test_a_message_that_waited_counts_from_enter() -> None:
+    worker, now = ScriptedWorker(hold_at=1), [1000.0]
+    app = made(worker)
+    app.engine.clock = lambda: now[0]
+    async with opened(app=app) as (pilot, app):
+        await say_until_held(pilot, worker, "one")
+        await say(pilot, "two")
+        now[0] += 7.0
+        worker.hold_at = None
+        worker.go.set()
+        await until(pilot, lambda: len(answers(app)) == 2 and app.chat_state.answering is None)
+        trace = app.engine.trace
+        assert trace is not None
+        assert trace.stats.first_token_ms == 7000.0

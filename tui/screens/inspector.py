@@ -16,6 +16,7 @@ from localspec.sanitize import sanitize
 from localspec.tui.trace import Trace
 from localspec.tui.widgets.keys import Keys
 from localspec.tui.widgets.notice import Notice
+from localspec.ui.summary import done
 
 MOST = 5000  # passes that are listed
 COLUMNS = ("pass", "at", "drafter", "k", "kept", "text", "refused", "draft", "verify", "host ms", "why")
@@ -34,6 +35,7 @@ class Inspector(Screen[None]):
         """A head line and the table."""
         stats = self._trace.stats
         head = f"Passes {stats.passes}  ·  {stats.emitted} tokens  ·  accepted {stats.accepted}/{stats.drafted} drafted"
+        head += f"  ·  asked for: {self._trace.request.speculation.method}, {done(stats)}"
         yield Static(Content.styled(f" {head}", "bold"), classes="title", markup=False)
         yield DataTable(cursor_type="row", zebra_stripes=True)
         yield Notice()

@@ -109,7 +109,7 @@ class RaceScreen(Screen[None]):
             self._host.say("the engine is busy")
             return
         if worker_thread.worker.pid is None and not worker_thread.is_busy:  # it died, or was never started
-            worker_thread.load(self._engine.state.settings)
+            worker_thread.load(self._engine.state.to_load())
         self.running = running = Running(self._request(written), rounds)
         self._job = worker_thread.run(lambda: running.job(cast(Worker, worker_thread.worker)))
         self._draw()

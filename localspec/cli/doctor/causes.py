@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from localspec.bench.diagnosis import CHAIN, TEMPERATURE, best_chain, break_even
+from localspec.bench.diagnosis import CHAIN, TEMPERATURE
 from localspec.cli.doctor.case import SHORT, Case, read_bytes, unmeasured
 from localspec.cli.doctor.conditions import drift, experts, host, memory, replays, threads
 from localspec.cli.doctor.finding import Finding
 from localspec.cli.staircase import by_rows, spelt_ms, stairs
+from localspec.control.prices import best_chain, break_even
 
 DEAR = (0.15, 1 / 3)  # a draft token, of a target pass: worth a note, bad
 ASKED = 0.15  # acceptance that rows alone ask for, were drafting free: with more they are dear
