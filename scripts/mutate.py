@@ -231,15 +231,16 @@ class Trial:
             self._free.put(copy)
 
     def _nearest(self, copy: Copy, file: str) -> list[str]:
-        """Return the nearest tests that pass without a change, within the limit together."""
+        """Return the nearest tests that pass without a change, up to the first that is beyond the limit."""
         left, found = self._limit, []
         for test in tests_of(copy.root, file):
             seconds = self._time(copy, test)
-            if seconds is not None and seconds <= left:
-                found.append(test)
-                left -= seconds
-            if left < self._limit / 10:
+            if seconds is None or (seconds > left and not found):
+                continue
+            left -= seconds
+            if left < 0:
                 break
+            found.append(test)
         return found
 
     def _time(self, copy: Copy, test: str) -> float | None:
