@@ -66,6 +66,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "click": ("localspec.cli",),
     "textual": ("localspec.tui",),
     "rich": ("localspec.cli", "localspec.tui"),
+    "markdown_it": ("localspec.conversations.markdown",),
     "jinja2": ("localspec.prompt.template_sandbox",),
     "huggingface_hub": ("localspec.models.hub",),
     "filelock": ("localspec.models.hub",),

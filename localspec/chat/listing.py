@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from localspec.chat.message_tree import Node
-from localspec.conversations.records import USER, Conversation, Hit, StoredMessage, ending, spoken
+from localspec.conversations.records import USER, Conversation, Hit, StoredMessage, ending, model_names, spoken
 from localspec.sanitize import one_line, sanitize
 
 YOU, ASSISTANT = "You: ", "Assistant: "
@@ -34,7 +34,12 @@ def hits(found: Sequence[Hit], *, numbered: bool = False) -> list[str]:
 
 def about(conversation: Conversation) -> str:
     """Return the line above a conversation that is shown."""
-    parts = (conversation.id, when(conversation.created), one_line(conversation.pair), one_line(conversation.title))
+    parts = (
+        conversation.id,
+        when(conversation.created),
+        one_line(model_names(conversation.pair)),
+        one_line(conversation.title),
+    )
     return " · ".join(part for part in parts if part)
 
 

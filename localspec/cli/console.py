@@ -32,13 +32,15 @@ SGR = {"dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 class Console:
     """The streams of this process. `color` is the value of --color: auto, always or never.
 
-    `on_error` writes an error object to stdout where --json or --events promised one.
+    `on_error` writes an error object to stdout where --json or --events promised one. `has_told_stop` says that people
+    have read why the command was stopped.
     """
 
     color: str = "auto"
     quiet: bool = False
     log_file: str | None = None
     on_error: OnError | None = None
+    has_told_stop: bool = False
 
     def can_color(self, stream: IO[str] | None) -> bool:
         """Whether SGR sequences may go to `stream`."""
@@ -71,6 +73,12 @@ class Console:
         """Write one warning line."""
         if not self.quiet:
             self.say(f"localspec: {self.paint('warning', 'yellow', sys.stderr)}: {one_line(message)}")
+
+    def stopped(self, kind: str) -> None:
+        """Say once what stopped the command: "interrupted" or "timeout"."""
+        if not (self.quiet or self.has_told_stop):
+            self.say(kind, "dim")
+        self.has_told_stop = True
 
     def fail(self, error: LocalspecError) -> None:
         """Write an error as the one line that people see."""

@@ -24,6 +24,7 @@ from localspec.cli.stream import lone_error_event
 from localspec.errors import InternalError, LocalspecError, ResourceError, UsageError
 
 BROKEN_PIPE = 141
+STOPPED = {INTERRUPTED: "interrupted", TIMED_OUT: "timeout"}
 
 
 def outcome(args: list[str], *, is_heard: bool = False) -> int:
@@ -36,12 +37,16 @@ def outcome(args: list[str], *, is_heard: bool = False) -> int:
         from localspec.cli.app import call
 
         with terminating():
-            return call(args, console)
+            code = call(args, console)
+        if code in STOPPED:
+            console.stopped(STOPPED[code])
+        return code
     except click.exceptions.Exit as done:
         return done.exit_code
     except BrokenPipeError:
         return BROKEN_PIPE
     except (KeyboardInterrupt, click.Abort):
+        console.stopped("interrupted")
         return _stopped(console, "interrupted", INTERRUPTED)
     except TimedOut as end:
         console.say(f"localspec: {end}")

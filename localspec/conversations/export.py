@@ -1,6 +1,6 @@
 """A conversation as a document: Markdown or HTML for people, JSON for programs.
 
-The texts are not trusted. HTML has them escaped, and its Content-Security-Policy forbids scripts, pictures and all that
+The texts are not trusted. HTML has them escaped, answers as Markdown without HTML of its own, and its Content-Security-Policy forbids scripts, pictures and all that
 is loaded from elsewhere. Markdown and HTML hold no control characters; JSON holds the exact texts.
 """
 
@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from localspec.conversations.records import ASSISTANT, USER, Conversation, StoredMessage, ending, spoken
+from localspec.conversations.markdown import as_html
+from localspec.conversations.records import (
+    ASSISTANT,
+    USER,
+    Conversation,
+    StoredMessage,
+    ending,
+    model_names,
+    spoken,
+)
 from localspec.sanitize import sanitize
 
 SCHEMA = "localspec.conversation/1"
@@ -24,6 +33,10 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto
 h1 { font-size: 1.3rem; } h2 { font-size: 1rem; margin: 1.5rem 0 0.3rem; }
 p.about { opacity: 0.75; font-size: 0.85rem; }
 div.text { white-space: pre-wrap; overflow-wrap: anywhere; }
+div.markdown { overflow-wrap: anywhere; }
+div.markdown :is(h1, h2, h3, h4, h5, h6) { font-size: 1rem; }
+pre { overflow-x: auto; border: 1px solid; padding: 0.6rem; }
+table { border-collapse: collapse; } th, td { border: 1px solid; padding: 0.2rem 0.6rem; }
 section.user { border-inline-start: 3px solid; padding-inline-start: 0.8rem; }
 """
 
@@ -54,10 +67,12 @@ def page(conversation: Conversation, path: Sequence[StoredMessage]) -> str:
     title = _escaped(_line(conversation.title) or "Conversation")
     sections = []
     if conversation.system is not None:
-        sections.append(_section("system", "System", conversation.system, ""))
+        sections.append(_section("system", "System", _as_it_is(conversation.system), ""))
     for message in path:
         end = f"({_end(message)})" if _end(message) else ""
-        sections.append(_section(message.role, _NAMES[message.role], spoken(message.role, message.content), end))
+        said = spoken(message.role, message.content)
+        shown = as_html(said) if message.role == ASSISTANT else _as_it_is(said)
+        sections.append(_section(message.role, _NAMES[message.role], shown, end))
     return f"""<!DOCTYPE html>
 <html lang="und">
 <head>
@@ -75,9 +90,13 @@ def page(conversation: Conversation, path: Sequence[StoredMessage]) -> str:
 """
 
 
-def _section(role: str, name: str, text: str, end: str) -> str:
+def _section(role: str, name: str, body: str, end: str) -> str:
     shown = f'<p class="about">{_escaped(end)}</p>\n' if end else ""
-    return f'<section class="{role}">\n<h2>{name}</h2>\n<div class="text">{_escaped(text)}</div>\n{shown}</section>\n'
+    return f'<section class="{role}">\n<h2>{name}</h2>\n{body}\n{shown}</section>\n'
+
+
+def _as_it_is(text: str) -> str:
+    return f'<div class="text">{_escaped(text)}</div>'
 
 
 def _escaped(text: str) -> str:
@@ -90,7 +109,7 @@ def _line(text: str) -> str:
 
 def _about(conversation: Conversation) -> str:
     begun = datetime.fromtimestamp(conversation.created).astimezone().isoformat(" ", "minutes")
-    return f"{conversation.pair} · {begun} · {conversation.id}"
+    return f"{model_names(conversation.pair)} · {begun} · {conversation.id}"
 
 
 def _end(message: StoredMessage) -> str:

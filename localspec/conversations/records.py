@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from localspec.conversations.attachment import Attachment, with_attachments
@@ -75,6 +76,13 @@ class Conversation:
     deleted_at: float | None
     leaf: int | None
     n_messages: int
+
+
+def model_names(pair: str) -> str:
+    """Return the models of a pair for people: a file by its name alone, and nothing of a draft that there is not."""
+    parts = [part for part in pair.split("+") if part != "none"]
+    names = [PurePath(part).name if part.startswith("/") else part for part in parts]
+    return "+".join(name[:-5] if name.lower().endswith(".gguf") else name for name in names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,6 +228,7 @@ def test_an_interrupted_bench_goes_on(tmp_path: Path) -> None:
     out, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 130, err
     assert b"--resume continues" in err
+    assert err.endswith(b"interrupted\n")
     assert b"interrupted: this is what was measured until then" in out
     kept = [json.loads(line) for path in state.glob("*.jsonl") for line in path.read_text().splitlines()]
     assert 1 <= len(kept) < 12

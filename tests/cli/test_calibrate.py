@@ -197,6 +197,7 @@ def test_an_interruption_ends_it(tmp_path: Path, command: str) -> None:
     wire = json.loads(out)
     assert wire.get("error", {}).get("kind") == "interrupted" or wire["is_complete"] is False
     assert command == "doctor" or profiles(tmp_path)[0].read_bytes() == before
+    assert err.endswith(b"interrupted\n")
     assert b"Traceback" not in err
 
 

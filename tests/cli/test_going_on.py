@@ -112,7 +112,7 @@ def test_control_c_ends_a_script_and_keeps_what_came(home: Home, env: dict[str, 
             break
         process.send_signal(signal.SIGINT)
     rest, errors = process.communicate(timeout=TIMEOUT)
-    assert (process.returncode, rest.strip(), errors) == (130, b"", b"")
+    assert (process.returncode, rest.strip(), errors) == (130, b"", b"interrupted\n")
     assert [(message.text, message.finish) for message in home.last()] == [
         ("one", "sent"),
         ("Once upon", "interrupted"),
@@ -124,7 +124,7 @@ def test_control_c_ends_a_script_that_waits(home: Home) -> None:
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     assert process.wait(TIMEOUT) == 130
-    assert process.communicate()[1] == b""
+    assert process.communicate()[1] == b"interrupted\n"
 
 
 def test_a_prompt_that_was_never_answered_leaves_nothing(home: Home) -> None:

@@ -190,6 +190,50 @@ def test_html_holds_hostile_text_as_text(store: Store, logs: Logs) -> None:
     assert "default-src 'none'" in text
 
 
+def test_html_shows_an_answers_markdown(store: Store, logs: Logs) -> None:
+    """HTML in it stays text, and only addresses of the web are links. What a person wrote is shown as it is."""
+    answer = "# Head\n\n**bold** <b>no</b> &#8238;[a](https://a.example) ![p](https://p.example/p.png) [f](file:///f)\n"
+    keep(store, "**mine**\n", f"{answer}\n```py\nx < 1\n```\n")
+    page = Page(text := logs("export", "--format", "html"))
+    assert {"h1", "strong", "pre", "code"} <= set(page.tags)
+    assert {"b", "img", "script"}.isdisjoint(page.tags)
+    assert [value for name, value in page.attributes if name == "href"] == [
+        "https://a.example",
+        "https://p.example/p.png",
+    ]
+    assert "**mine**" in page.text
+    assert "x < 1" in page.text
+    assert "<b>no</b> \\u{202e}" in page.text
+    assert not CONTROLS.search(text)
+
+
+@pytest.mark.parametrize("much", ["word " * 20_000, "x" * 10_000, ">" * 50 + " deep"])
+def test_html_shows_what_is_too_much_for_markdown_as_it_is(store: Store, logs: Logs, much: str) -> None:
+    keep(store, "one", f"**two** {much}" if much[0] != ">" else f"{much} **two**")
+    page = Page(logs("export", "--format", "html"))
+    assert "strong" not in page.tags
+    assert "**two**" in page.text
+
+
+@pytest.mark.parametrize(
+    ("pair", "shown"),
+    [
+        ("/home/me/models/qwen.gguf+none", "qwen"),
+        ("/m/big-q4.GGUF+/m/small.gguf", "big-q4+small"),
+        ("/m/a+b.gguf", "a+b"),
+        ("storyteller", "storyteller"),
+        ("hf:org/big-GGUF:Q4_K_M+eagle3", "hf:org/big-GGUF:Q4_K_M+eagle3"),
+    ],
+)
+def test_models_are_named_for_people(store: Store, logs: Logs, pair: str, shown: str) -> None:
+    """Without folders, endings and a draft that there is not; JSON has what finds them again."""
+    keep(store, "one", "1", pair=pair)
+    assert f"*{shown} · " in logs("export")
+    assert f">{shown} · " in logs("export", "--format", "html")
+    assert f" · {shown}" in logs("show").splitlines()[0]
+    assert json.loads(logs("export", "--format", "json"))["pair"] == pair
+
+
 @pytest.mark.parametrize("args", [[], ["show"], ["search", "evil"], ["export"], ["list", "--json"], ["show", "--json"]])
 def test_nothing_that_is_printed_controls_a_terminal(store: Store, logs: Logs, args: list[str]) -> None:
     home = keep(store, HOSTILE, HOSTILE, title=HOSTILE, pair=HOSTILE)

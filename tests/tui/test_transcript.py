@@ -11,7 +11,7 @@ from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets.card import Welcome
 from localspec.tui.widgets.flow import Flow, wrap
 from localspec.tui.widgets.message import Spoken
-from localspec.tui.widgets.reply import MOST
+from localspec.conversations.markdown import MOST
 from tests.tui.scripted import (
     SETTINGS,
     ScriptedWorker,

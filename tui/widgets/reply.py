@@ -12,17 +12,11 @@ from typing import TYPE_CHECKING
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from localspec.sanitize import sanitize
+from localspec.conversations.markdown import LONGEST, MOST, is_plain, parser
 from localspec.tui.widgets.flow import Flow
 
 if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
-    from markdown_it.rules_core import StateCore
     from textual.widgets import Markdown
-
-MOST = 48_000  # characters of Markdown; a screen full of widgets takes seconds to lay out beyond that
-LONGEST = 8_000  # characters of one of its lines
-DEEPEST = 12  # nested quotes
 
 
 class Reply(Vertical):
@@ -42,12 +36,12 @@ class Reply(Vertical):
 
     def compose(self) -> ComposeResult:
         """Show the text so far."""
-        if _is_plain(self._text):
+        if is_plain(self._text):
             self._flow = Flow(self._text)
             yield self._flow
         else:
-            parser = _parser()  # one for all pieces: else every piece makes its own
-            self._markdown = markdown()(self._text, open_links=False, parser_factory=lambda: parser)
+            made = parser()  # one for all pieces: else every piece makes its own
+            self._markdown = markdown()(self._text, open_links=False, parser_factory=lambda: made)
             yield self._markdown
 
     @property
@@ -63,7 +57,7 @@ class Reply(Vertical):
         if self._flow is not None:
             self._flow.append(text)
         elif self._markdown is not None:
-            if len(self._text) > MOST or self._line > LONGEST or _is_plain(text):
+            if len(self._text) > MOST or self._line > LONGEST or is_plain(text):
                 await self._turn_plain()
             else:
                 await self._markdown.append(text)
@@ -72,7 +66,7 @@ class Reply(Vertical):
         """Parse the whole."""
         if self._markdown is None:
             return
-        if _is_plain(self._text):
+        if is_plain(self._text):
             await self._turn_plain()
         else:
             await self._markdown.update(self._text)
@@ -97,30 +91,6 @@ def prepare() -> None:
     What is there now is there to stay, and is not looked through again: that takes 50 ms, in the middle of an answer.
     """
     markdown()
-    _parser().parse("www.example.org")
+    parser().parse("www.example.org")
     gc.collect()
     gc.freeze()
-
-
-def _parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt
-
-    parser = MarkdownIt("gfm-like")
-    parser.core.ruler.push("safe", _make_safe)
-    return parser
-
-
-def _make_safe(state: StateCore) -> None:
-    """Make safe what the parser has decoded: &#8238; is a character again, and so is %1B in an address."""
-    todo = list(state.tokens)
-    while todo:
-        token = todo.pop()
-        token.content = sanitize(token.content)
-        todo += token.children or ()
-
-
-def _is_plain(text: str) -> bool:
-    """Whether `text` is too much for Markdown: in all, in one line, or in nested quotes."""
-    if len(text) > MOST:
-        return True
-    return any(len(line) > LONGEST or line[:200].count(">") > DEEPEST for line in text.split("\n"))

@@ -1,0 +1,61 @@
+"""Ctrl-C says "interrupted", whatever it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+import pytest
+
+from localspec.cli.app import cli
+from tests.cli.harness import run
+
+TALKING = {"chat"}  # where Ctrl-C is a key
+
+
+def leaves(group: click.Group, *words: str) -> Iterator[tuple[str, ...]]:
+    """Yield the words of every command that does something by itself."""
+    with click.Context(group) as context:
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
+            if isinstance(command, click.Group):
+                yield from leaves(command, *words, name)
+            elif command is not None and name not in TALKING:
+                yield (*words, name)
+
+
+def found(words: tuple[str, ...]) -> click.Command:
+    """Return the command that `words` name."""
+    command: click.Command | None = cli
+    for word in words:
+        assert isinstance(command, click.Group)
+        command = command.get_command(click.Context(command), word)
+    assert command is not None
+    return command
+
+
+def interrupt(**_: Any) -> int:
+    """Do what Ctrl-C does to a command that knows nothing of it."""
+    os.kill(os.getpid(), signal.SIGINT)
+    return 0
+
+
+def give_up(**_: Any) -> int:
+    """Return what a command does that has asked its engine to stop."""
+    return 128 + signal.SIGINT
+
+
+@pytest.mark.parametrize("act", [interrupt, give_up])
+@pytest.mark.parametrize("words", list(leaves(cli)), ids=" ".join)
+def test_every_command_says_it(
+    words: tuple[str, ...], act: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, with the exit code of the signal."""
+    command = found(words)
+    monkeypatch.setattr(command, "callback", act)
+    monkeypatch.setattr(command, "params", [])
+    done = run(*words)
+    assert (done.returncode, done.stderr, done.stdout) == (130, b"interrupted\n", b"")
