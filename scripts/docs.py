@@ -1,8 +1,8 @@
 """Write the generated pages from the program itself; with --check, say whether what is there is up to date.
 
-docs/cli.md holds the help texts, docs/methods.md the methods with their measurements, and docs/glossary.md the terms.
-localspec/ui/pages/bias.json holds the bias of lossy rules as tests/exact pins it. `scripts/check` runs this with
---check.
+docs/cli.md holds the help texts, docs/methods.md the methods with their measurements, docs/json.md the fields of --json
+and --events, and docs/glossary.md the terms. localspec/ui/pages/bias.json holds the bias of lossy rules as tests/exact
+pins it. `scripts/check` runs this with --check.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import json_page
 import methods_page
 
 from localspec.cli.app import cli
@@ -103,6 +104,7 @@ def main() -> None:
         ("localspec/ui/pages/bias.json", bias),
         ("docs/cli.md", page),
         ("docs/glossary.md", glossary),
+        ("docs/json.md", json_page.page),
         ("docs/methods.md", methods_page.page),
     ):
         text, file = make(), ROOT / path

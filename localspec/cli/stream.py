@@ -1,16 +1,6 @@
-"""The lines of --events: JSON, one object a line, flushed each.
+"""The lines of --events: JSON, one object a line, flushed each. `localspec.ui.json_fields` says what each field is.
 
-    start    run, pair, params as asked, seed (null: drawn), n_ctx (null: the model's own), baseline (null)
-    load     what is being loaded, frac of it in 0..1
-    warn     code, message
-    prefill  prompt_n, cache_n, ms, prepare_ms; seed, n_ctx and params as they were decided
-    step     one pass: i, pos, k, n_accepted, draft, out, text, reasoning (before the answer), ms, cum, drafter, why,
-             expected (tokens, ms), probe
-    probe    plain_ms, ctx, age_s: a plain pass was measured, now or in an earlier answer
-    end      tail (text held back until now), result (the object of --json)
-    error    error (the error object of --json)
-
-Every line has v, seq, t (seconds since the start) and type. Invariants: `start` is the first line and there is one;
+Invariants: `start` is the first line and there is one;
 the last is `end` or `error` and there is one; the texts of the steps and the tail make the answer. Readers are to
 ignore types and fields they do not know.
 """
@@ -19,13 +9,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from localspec.cli.live import Live
 from localspec.cli.output import Wire, write_json
 from localspec.engine.events import Committed, Event, Loading, Piece, Prefilled, Probed, Warned
 from localspec.settings.request import LoadSettings, Request
+from localspec.ui.json_fields import (
+    Asked,
+    Expected,
+    Load,
+    Notice,
+    Prefill,
+    Probe,
+    Start,
+    Step,
+    StepLine,
+    StepToken,
+    Sums,
+)
 from localspec.ui.result import params, result
 from localspec.ui.stats import Stats
 
@@ -57,7 +60,7 @@ class EventsSink:
         self._lines = EventLines(clock)
         self._stats = Stats()
         self._loading = ("", -1)
-        pair = {"name": settings.name, "target": settings.target, "draft": settings.draft}
+        pair = Asked(name=settings.name, target=settings.target, draft=settings.draft)
         asked = params(settings, request)
         self._put("start", _start(pair, asked, request.sampling.seed, settings.ctx))
 
@@ -69,20 +72,20 @@ class EventsSink:
                 step = (what, int(10 * fraction))
                 if step != self._loading:
                     self._loading = step
-                    self._put("load", {"what": what, "frac": fraction})
+                    self._put("load", Load(what=what, frac=fraction))
             case Prefilled():
                 self._put("prefill", self._prefill(event))
             case Committed():
-                self._put("step", {**_step(event), "cum": _cumulative(self._stats)})
+                self._put("step", StepLine(**_step(event), cum=_cumulative(self._stats)))
                 if event.plain_ms is not None:
                     self._probe(Probed(event.plain_ms, event.position))
             case Probed():
                 self._probe(event)
             case Warned():
-                self._put("warn", {"code": event.code, "message": event.message})
+                self._put("warn", Notice(code=event.code, message=event.message))
 
     def _probe(self, event: Probed) -> None:
-        self._put("probe", {"plain_ms": event.plain_ms, "ctx": event.ctx, "age_s": round(event.age_s, 3)})
+        self._put("probe", Probe(plain_ms=event.plain_ms, ctx=event.ctx, age_s=round(event.age_s, 3)))
 
     def finish(self, stats: Stats) -> None:
         """Write `end` with the object of --json."""
@@ -94,7 +97,7 @@ class EventsSink:
         """Write `error`."""
         self._put("error", {"error": error})
 
-    def _prefill(self, event: Prefilled) -> Wire:
+    def _prefill(self, event: Prefilled) -> Prefill:
         """Tell of the prompt, and of what was decided since `start`: nothing of it is known before."""
         stats = self._stats
         return {
@@ -107,7 +110,7 @@ class EventsSink:
             "params": params(self._settings, self._request, stats),
         }
 
-    def _put(self, kind: str, content: Wire) -> None:
+    def _put(self, kind: str, content: Mapping[str, object]) -> None:
         self._live.erase()  # both may be one terminal
         self._lines.put(kind, content)
 
@@ -120,7 +123,7 @@ class EventLines:
         self._began = clock()
         self._seq = 0
 
-    def put(self, kind: str, content: Wire) -> None:
+    def put(self, kind: str, content: Mapping[str, object]) -> None:
         """Write one line."""
         t = round(self._clock() - self._began, 6)
         write_json({"v": VERSION, "seq": self._seq, "t": t, "type": kind, **content})
@@ -134,13 +137,13 @@ def lone_error_event(error: Wire) -> None:
     lines.put("error", {"error": error})
 
 
-def _start(pair: Wire | None, asked: Wire | None, seed: int | None, n_ctx: int | None) -> Wire:
+def _start(pair: Asked | None, asked: Wire | None, seed: int | None, n_ctx: int | None) -> Start:
     """Return what is known before anything is loaded."""
     run = os.urandom(8).hex()
     return {"run": run, "pair": pair, "params": asked, "seed": seed, "n_ctx": n_ctx, "baseline": None}
 
 
-def _step(event: Committed) -> Wire:
+def _step(event: Committed) -> Step:
     """Return one pass: what was drafted in the draft's order, and what stands."""
     ms = event.ms
     return {
@@ -157,19 +160,19 @@ def _step(event: Committed) -> Wire:
         "ms": {"draft": ms.draft, "verify": ms.verify, "sample": ms.sample, "other": ms.other},
         "drafter": event.drafter,
         "why": event.why,
-        "expected": event.expected_ms and {"tokens": event.expected_tokens, "ms": event.expected_ms},
+        "expected": Expected(tokens=event.expected_tokens, ms=event.expected_ms) if event.expected_ms else None,
         "probe": event.is_probe,
     }
 
 
-def _token(piece: Piece) -> Wire:
+def _token(piece: Piece) -> StepToken:
     """Return a token; `src` of a drafted one is accepted or rejected, which in a tree its place does not say."""
     text = _PARTIAL if _PARTIAL in piece.text else piece.text
-    token: dict[str, Any] = {"id": piece.id, "s": text, "src": piece.source}
+    token: StepToken = {"id": piece.id, "s": text, "src": piece.source}
     return token if piece.p is None else {**token, "p": piece.p}
 
 
-def _cumulative(stats: Stats) -> Wire:
+def _cumulative(stats: Stats) -> Sums:
     """Return the counters so far."""
     return {
         "emitted": stats.emitted,

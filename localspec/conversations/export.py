@@ -1,7 +1,8 @@
 """A conversation as a document: Markdown or HTML for people, JSON for programs.
 
-The texts are not trusted. HTML has them escaped, answers as Markdown without HTML of its own, and its Content-Security-Policy forbids scripts, pictures and all that
-is loaded from elsewhere. Markdown and HTML hold no control characters; JSON holds the exact texts.
+The texts are not trusted. HTML has them escaped, answers as Markdown without HTML of its own. Its
+Content-Security-Policy forbids scripts, pictures and all that is loaded from elsewhere. Markdown and HTML hold no
+control characters; JSON holds the exact texts.
 """
 
 from __future__ import annotations

@@ -1,17 +1,20 @@
 """The JSON object of one answer (`--json`, and the `result` of the event stream's `end`): localspec.result/1.
 
-`timings` has llama.cpp's field names, so that existing readers work. Every number is defined in `localspec.ui.stats`.
+`timings` has llama.cpp's field names, so that existing readers work. `json_fields` says what each field is, and
+`localspec.ui.stats` defines every number.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, cast
 
 from localspec import __version__
+from localspec.engine.events import ModelFacts
 from localspec.settings.request import LoadSettings, Request
-from localspec.ui.stats import Stats
+from localspec.ui.json_fields import ModelFile, Plain, Result, Spec, Timings
+from localspec.ui.stats import Baseline, Stats
 from localspec.ui.summary import ttft_ms, verdict
 
 SCHEMA = "localspec.result/1"
@@ -20,7 +23,7 @@ SCHEMA = "localspec.result/1"
 def result(stats: Stats, settings: LoadSettings, request: Request, session: str | None = None) -> dict[str, Any]:
     """Return the object of a finished answer; `session` is the id of its conversation, if that is saved."""
     loaded = stats.loaded
-    return {
+    made: Result = {
         "schema": SCHEMA,
         "text": stats.text,
         "reasoning": stats.reasoning or None,
@@ -30,8 +33,8 @@ def result(stats: Stats, settings: LoadSettings, request: Request, session: str 
         "seed": stats.started.seed if stats.started else request.sampling.seed,
         "pair": {
             "name": settings.name,
-            "target": dataclasses.asdict(loaded.target) if loaded else {"path": settings.target},
-            "draft": dataclasses.asdict(loaded.draft) if loaded and loaded.draft else None,
+            "target": _model(loaded.target) if loaded else {"path": settings.target},
+            "draft": _model(loaded.draft) if loaded and loaded.draft else None,
         },
         "params": params(settings, request, stats),
         "timings": timings(stats),
@@ -43,6 +46,7 @@ def result(stats: Stats, settings: LoadSettings, request: Request, session: str 
         "warnings": [{"code": warned.code, "message": warned.message} for warned in stats.warnings],
         "versions": {"localspec": __version__, **(loaded.versions if loaded else {})},
     }
+    return cast(dict[str, Any], made)
 
 
 def params(settings: LoadSettings, request: Request, stats: Stats | None = None) -> dict[str, Any]:
@@ -74,7 +78,11 @@ def params(settings: LoadSettings, request: Request, stats: Stats | None = None)
     return chosen
 
 
-def timings(stats: Stats) -> dict[str, Any]:
+def _model(facts: ModelFacts) -> ModelFile:
+    return cast(ModelFile, dataclasses.asdict(facts))
+
+
+def timings(stats: Stats) -> Timings:
     """Return the counts and times of prompt and answer; None for what did not come so far."""
     prefilled = stats.prefilled
     prompt_ms = prefilled.ms if prefilled else None
@@ -96,7 +104,7 @@ def timings(stats: Stats) -> dict[str, Any]:
     }
 
 
-def _spec(stats: Stats) -> dict[str, Any]:
+def _spec(stats: Stats) -> Spec:
     baseline, compared = stats.baseline, stats.comparison
     return {
         "k": stats.started.k if stats.started else None,
@@ -123,15 +131,18 @@ def _spec(stats: Stats) -> dict[str, Any]:
             "sample": stats.sample_ms,
             "other": stats.other_ms,
         },
-        "baseline": baseline
-        and {
-            "tok_per_s": baseline.tok_per_s,
-            "source": "probe",
-            "n_tokens": baseline.n,
-            "ctx": baseline.ctx,
-            "age_s": round(baseline.age_s, 3),
-        },
+        "baseline": None if baseline is None else _plain(baseline),
         "verdict": verdict(stats) or None,
         "speedup": stats.speedup,
         "speedup_ci95": compared and [compared.low, compared.high],
+    }
+
+
+def _plain(found: Baseline) -> Plain:
+    return {
+        "tok_per_s": found.tok_per_s,
+        "source": "probe",
+        "n_tokens": found.n,
+        "ctx": found.ctx,
+        "age_s": round(found.age_s, 3),
     }

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Markdown, Static
 
+from localspec.conversations.markdown import MOST
 from localspec.models.store import usual_speculation
 from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets.card import Welcome
 from localspec.tui.widgets.flow import Flow, wrap
 from localspec.tui.widgets.message import Spoken
-from localspec.conversations.markdown import MOST
 from tests.tui.scripted import (
     SETTINGS,
     ScriptedWorker,

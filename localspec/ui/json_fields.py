@@ -1,0 +1,279 @@
+"""Every field of `run --json` and `run --events`, with its meaning. `scripts/docs` makes docs/json.md of it.
+
+Milliseconds are of the wall clock. A pass is one evaluation of the target that commits tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NotRequired, TypedDict
+
+
+class ModelFile(TypedDict):
+    """One loaded model."""
+
+    path: Annotated[str, "its file"]
+    bytes: Annotated[int, "size of its files"]
+    arch: Annotated[str, "architecture, as the file names it"]
+    quant: Annotated[str, "type of most weights"]
+    n_params: Annotated[int, "weights"]
+    n_vocab: Annotated[int, "tokens of the vocabulary"]
+    n_layer: Annotated[int, "layers"]
+    kv_bytes: Annotated[int, "cache of a context of full length"]
+    devices: Annotated[list[str], "devices that hold layers"]
+    fingerprint: Annotated[str, "tells the file from another one of its name"]
+
+
+class Pair(TypedDict):
+    """The models that answered."""
+
+    name: Annotated[str, "the pair as it was named"]
+    target: Annotated[ModelFile | dict[str, str], "the target; its path alone where it was not loaded"]
+    draft: Annotated[ModelFile | None, "the draft; null without one"]
+
+
+class Timings(TypedDict):
+    """Times, in llama.cpp's names where it has one. Null where there was nothing to time."""
+
+    cache_n: Annotated[int | None, "tokens of the prompt that were in the cache already"]
+    prompt_n: Annotated[int | None, "tokens of the prompt, those of the cache included"]
+    prepare_ms: Annotated[float | None, "template and tokenizer"]
+    prompt_ms: Annotated[float | None, "reading the prompt"]
+    prompt_per_second: Annotated[float | None, "tokens that were read, a second of prompt_ms"]
+    predicted_n: Annotated[int, "tokens of the answer"]
+    predicted_ms: Annotated[float | None, "decoding: all passes but the prompt's own"]
+    predicted_per_second: Annotated[float | None, "tokens of these passes, a second of predicted_ms"]
+    draft_n: Annotated[int, "draft tokens that were tested"]
+    draft_n_accepted: Annotated[int, "of them, those that were kept"]
+    ttft_ms: Annotated[float | None, "from the request to the first token"]
+    wall_ms: Annotated[float | None, "from the request to the end of the answer"]
+    load_ms: Annotated[float | None, "loading the models"]
+
+
+class PassMs(TypedDict):
+    """Milliseconds by part. They add up to the time of the passes."""
+
+    draft: Annotated[float, "drafting"]
+    verify: Annotated[float, "the target's evaluation"]
+    sample: Annotated[float, "distributions, and the rule that verifies"]
+    other: Annotated[float, "all else between two passes"]
+
+
+class Plain(TypedDict):
+    """What plain decoding costs here: the median of passes that were measured."""
+
+    tok_per_s: Annotated[float, "tokens a second"]
+    source: Annotated[str, "probe: plain passes of this answer and of earlier ones"]
+    n_tokens: Annotated[int, "how many plain passes"]
+    ctx: Annotated[int, "tokens in the context at the last of them"]
+    age_s: Annotated[float, "seconds since the last of them"]
+
+
+class Spec(TypedDict):
+    """What drafting did. The figures are defined in [Figures](figures.md)."""
+
+    k: Annotated[int | None, "nodes that a draft may have"]
+    reproducible: Annotated[bool, "whether --reproducible held"]
+    widths: Annotated[list[int] | None, "rows that a pass may have with --reproducible"]
+    passes: Annotated[int, "passes, the prompt's own included"]
+    drafting_passes: Annotated[int, "of them, those with a draft"]
+    drafted: Annotated[int, "draft tokens that were tested"]
+    accepted: Annotated[int, "of them, those that were kept"]
+    emitted: Annotated[int, "tokens of the answer: accepted + passes - cut"]
+    cut: Annotated[int, "passes that a stop rule ended inside their accepted tokens"]
+    tokens_per_pass: Annotated[float | None, "emitted / passes"]
+    acceptance: Annotated[float | None, "accepted / drafted"]
+    accepted_length: Annotated[float | None, "accepted tokens of a drafting pass"]
+    accepted_length_over_k: Annotated[float | None, "the mean over drafting passes of accepted / depth"]
+    mean_alpha: Annotated[float | None, "chance that a draft token which is looked at is kept"]
+    tested_per_pos: Annotated[list[int], "drafting passes whose draft reached each position"]
+    accepted_per_pos: Annotated[list[int], "of them, those that kept the token there"]
+    reached_per_pos: Annotated[list[int], "of them, those that had kept all before it"]
+    tokens_by_source: Annotated[dict[str, int], "tokens of the answer by origin: accepted, corrected, bonus, plain"]
+    ms: Annotated[PassMs, "milliseconds of decoding by part, all passes together"]
+    baseline: Annotated[Plain | None, "plain decoding; null with fewer than two plain passes"]
+    verdict: Annotated[str | None, "one sentence for people"]
+    speedup: Annotated[float | None, "times as fast as plain decoding; null where that is not decided"]
+    speedup_ci95: Annotated[list[float] | None, "its 95 % interval, low and high"]
+
+
+class Memory(TypedDict):
+    """Memory."""
+
+    peak_bytes: Annotated[int | None, "largest resident size of the engine's process during the answer"]
+    kv_bytes: Annotated[int | None, "caches of both models at full length"]
+
+
+class Notice(TypedDict):
+    """Something that does not stop the work."""
+
+    code: Annotated[str, "its kind"]
+    message: Annotated[str, "one line for people"]
+
+
+class Token(TypedDict):
+    """A token of `--json --tokens`."""
+
+    id: Annotated[int, "its number in the vocabulary"]
+    s: Annotated[str, "its text alone; � for a part of a character"]
+    source: Annotated[str, "accepted, corrected, bonus or plain"]
+
+
+class Result(TypedDict):
+    """The object of `--json`, and `result` of the line `end`."""
+
+    schema: Annotated[str, "localspec.result/1"]
+    text: Annotated[str, "the answer"]
+    reasoning: Annotated[str | None, "what the model wrote before its answer"]
+    finish_reason: Annotated[str, "stop, length, context, interrupted, timeout or error"]
+    session: Annotated[str | None, "the conversation's ID; null where it is not saved"]
+    seed: Annotated[int | None, "the seed that was used, drawn or given"]
+    pair: Annotated[Pair, "the models"]
+    params: Annotated[dict[str, Any], "the settings, each `auto` as it was decided: see [params](#params)"]
+    timings: Annotated[Timings, "times"]
+    spec: Annotated[Spec, "drafting"]
+    memory: Annotated[Memory, "memory"]
+    warnings: Annotated[list[Notice], "warnings"]
+    versions: Annotated[dict[str, str], "of localspec and of what it runs on"]
+    tokens: NotRequired[Annotated[list[Token], "the answer's tokens, with --tokens"]]
+
+
+class Error(TypedDict):
+    """The only field of the object is `error` where there is no answer. It holds:"""
+
+    code: Annotated[int, "the exit code"]
+    kind: Annotated[str, "usage, network, ..., interrupted, timeout or terminated"]
+    message: Annotated[str, "what is wrong"]
+    hint: Annotated[str, "what to type, or empty"]
+    detail: Annotated[dict[str, Any], "more of it by kind; `text` is what came of the answer"]
+
+
+class Line(TypedDict):
+    """Fields of every line."""
+
+    v: Annotated[int, "version of the form: 1"]
+    seq: Annotated[int, "number of the line, from 0"]
+    t: Annotated[float, "seconds since the first line"]
+    type: Annotated[str, "one of the following"]
+
+
+class Asked(TypedDict):
+    """The pair as it was named."""
+
+    name: Annotated[str, "the pair"]
+    target: Annotated[str, "the target's file"]
+    draft: Annotated[str | None, "the draft's file"]
+
+
+class Start(TypedDict):
+    """The first line. A run that fails before it knows its settings has null for them."""
+
+    run: Annotated[str, "a random name of this run"]
+    pair: Annotated[Asked | None, "the models"]
+    params: Annotated[dict[str, Any] | None, "the settings as they were asked: see [params](#params)"]
+    seed: Annotated[int | None, "null: it will be drawn"]
+    n_ctx: Annotated[int | None, "context in tokens; null: the model's own"]
+    baseline: Annotated[None, "always null: `probe` tells of plain decoding"]
+
+
+class Load(TypedDict):
+    """A tenth of a model is loaded."""
+
+    what: Annotated[str, "target or draft"]
+    frac: Annotated[float, "how much of it, 0 to 1"]
+
+
+class Prefill(TypedDict):
+    """The prompt is in the cache."""
+
+    prompt_n: Annotated[int, "tokens of the prompt"]
+    cache_n: Annotated[int, "of them, those that were in the cache already"]
+    ms: Annotated[float, "reading the others"]
+    prepare_ms: Annotated[float, "template and tokenizer"]
+    seed: Annotated[int | None, "the seed, drawn or given"]
+    n_ctx: Annotated[int | None, "context in tokens"]
+    params: Annotated[dict[str, Any], "the settings as they were decided"]
+
+
+class StepToken(TypedDict):
+    """A token of a line `step`."""
+
+    id: Annotated[int, "its number in the vocabulary"]
+    s: Annotated[str, "its text alone; � for a part of a character"]
+    src: Annotated[str, "of the answer: accepted, corrected, bonus, plain; of a draft: accepted, rejected, cut"]
+    p: NotRequired[Annotated[float, "of a draft: the probability it was drawn with, where it has one"]]
+
+
+class Expected(TypedDict):
+    """What the planner promised of a pass."""
+
+    tokens: Annotated[float | None, "tokens"]
+    ms: Annotated[float, "milliseconds"]
+
+
+class Sums(TypedDict):
+    """Sums over the answer so far."""
+
+    emitted: Annotated[int, "tokens of the answer"]
+    drafted: Annotated[int, "draft tokens that were tested"]
+    accepted: Annotated[int, "of them, those that were kept"]
+    passes: Annotated[int, "passes, the prompt's own included"]
+    tok_per_s: Annotated[float | None, "tokens a second of decoding"]
+
+
+class Step(TypedDict):
+    """One pass. Number 0 is the token of the prompt's own pass, which `prefill` has timed."""
+
+    i: Annotated[int, "its number, from 0"]
+    pos: Annotated[int, "position of its first token in the context"]
+    k: Annotated[int, "draft tokens that were tested"]
+    depth: Annotated[int, "levels of the draft's tree"]
+    rows: Annotated[int, "rows of the target's evaluation: the last token, the draft, and filling"]
+    n_accepted: Annotated[int, "draft tokens that were kept"]
+    draft: Annotated[list[StepToken], "the draft, in the order in which it was made"]
+    out: Annotated[list[StepToken], "the tokens that stand"]
+    text: Annotated[str, "the answer's text that became certain"]
+    reasoning: Annotated[str, "the same of the reasoning before the answer"]
+    ms: Annotated[PassMs, "milliseconds of this pass by part"]
+    drafter: Annotated[str, "who drafted; empty: nobody"]
+    why: Annotated[str, "why the planner chose so"]
+    expected: Annotated[Expected | None, "what the planner promised"]
+    probe: Annotated[bool, "whether the pass measured plain decoding"]
+
+
+class StepLine(Step):
+    """A pass with the sums so far."""
+
+    cum: Annotated[Sums, "sums so far"]
+
+
+class Probe(TypedDict):
+    """A plain pass was measured, now or in an earlier answer."""
+
+    plain_ms: Annotated[float, "milliseconds of a token"]
+    ctx: Annotated[int, "tokens in the context"]
+    age_s: Annotated[float, "seconds since then"]
+
+
+class End(TypedDict):
+    """The last line of an answer."""
+
+    tail: Annotated[str, "text that was held back until now"]
+    result: Annotated[Result, "the object of --json"]
+
+
+class Failure(TypedDict):
+    """The last line where there is no whole answer."""
+
+    error: Annotated[Error, "the [error](#error)"]
+
+
+LINES: dict[str, type] = {
+    "start": Start,
+    "load": Load,
+    "warn": Notice,
+    "prefill": Prefill,
+    "step": StepLine,
+    "probe": Probe,
+    "end": End,
+    "error": Failure,
+}

@@ -1,0 +1,85 @@
+"""docs/json.md has every field that `run --json` and `run --events` write, as the types say."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import json_page
+import pytest
+
+from localspec.engine.events import ModelFacts
+from localspec.ui.json_fields import LINES, Error, Line, ModelFile, Result
+from tests.cli.harness import needs_pair, run_engine
+
+PAGE = Path(__file__).parents[2] / "docs" / "json.md"
+
+
+def missing(kind: Any, value: Any, path: str) -> Iterator[str]:
+    """Yield the fields of a value that its type does not have, and those of the type that it lacks."""
+    if isinstance(value, list):
+        for each in value:
+            yield from missing(kind, each, path)
+        return
+    known = {name: inner for name, inner, _ in json_page.fields(kind)}
+    yield from (f"{path}.{name}" for name in value.keys() - known.keys())
+    yield from (f"{path}.{name} is not there" for name in kind.__required_keys__ - value.keys())
+    for name, inner in known.items():
+        held = json_page.held(inner)
+        if held and value.get(name) is not None:
+            yield from missing(held[0], value[name], f"{path}.{name}")
+        elif name == "params" and value.get(name) is not None:
+            yield from (f"params.{each}" for each in value[name] if each not in PARAMS)
+
+
+PARAMS = {name for name, _, _ in json_page.params()}
+
+
+def test_the_page_is_what_the_types_give() -> None:
+    assert PAGE.read_text(encoding="utf-8") == json_page.page()
+
+
+def test_every_type_is_on_the_page() -> None:
+    """With each of its fields in a row."""
+    rows = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.M))
+    todo, seen = [Result, Error, Line, *LINES.values()], set()
+    while todo:
+        kind: Any = todo.pop()
+        seen.add(kind)
+        for name, inner, meaning in json_page.fields(kind):
+            assert name in rows
+            assert meaning
+            todo += [each for each in json_page.held(inner) if each not in seen]
+    assert len(seen) > 20
+
+
+def test_a_model_is_told_whole() -> None:
+    assert {each.name for each in fields(ModelFacts)} == set(ModelFile.__annotations__)
+
+
+@needs_pair
+@pytest.mark.parametrize("more", [[], ["--method", "plain"], ["--seed", "1", "--tree", "static:2,1", "-k", "3"]])
+def test_a_real_run_writes_what_the_page_has(more: list[str]) -> None:
+    """Neither more nor less."""
+    done = run_engine("run", "storyteller", "-n", "24", "--json", "--tokens", *more, "Once")
+    assert list(missing(Result, json.loads(done.stdout), "result")) == []
+    said = run_engine("run", "storyteller", "-n", "24", "--events", "--logit-bias", "7=-inf", *more, "Once").stdout
+    common = {name for name, _, _ in json_page.fields(Line)}
+    kinds = set()
+    for line in map(json.loads, said.splitlines()):
+        kinds.add(line["type"])
+        content = {name: value for name, value in line.items() if name not in common}
+        assert common <= line.keys()
+        assert list(missing(LINES[line["type"]], content, line["type"])) == []
+    assert kinds >= {"start", "load", "prefill", "step", "end"}
+
+
+@pytest.mark.parametrize("form", ["--json", "--events"])
+def test_an_error_is_what_the_page_has(form: str) -> None:
+    done = run_engine("run", form, "--temp", "nan", "hi")
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert list(missing(Error, last["error"], "error")) == []
