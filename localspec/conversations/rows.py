@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 
 from localspec.conversations.attachment import Attachment
 from localspec.conversations.records import INTERRUPTED, Conversation, StoredMessage
 
+_BYTE = re.compile(r"\\u(dc[89a-f][0-9a-f])")  # as Python holds a byte of a file's name that is no UTF-8
 TITLE = 60  # characters of a title that was taken from a message
 
 MESSAGE = "SELECT id, conversation, parent, role, text, created, finish, stats, attachments FROM message"
@@ -28,7 +30,8 @@ TIP = """WITH RECURSIVE below(id) AS (
 
 def conversation(row: sqlite3.Row) -> Conversation:
     """Return the record of a row of CONVERSATION."""
-    return Conversation(**dict(row))
+    values = dict(row)
+    return Conversation(**{**values, "pair": _pair(values["pair"])})
 
 
 def message(row: sqlite3.Row) -> StoredMessage:
@@ -74,6 +77,16 @@ def end_abandoned(db: sqlite3.Connection) -> None:
 def text(value: str) -> str:
     """Return what SQLite can hold of a text: half a surrogate pair is no character, and NUL would end it for some."""
     return value.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
+
+
+def reference(pair: str) -> str:
+    """Return what SQLite can hold of a pair: bytes of a file's name that are no UTF-8 are spelled, as in \\udcff."""
+    return text(pair.encode("utf-8", "backslashreplace").decode("utf-8"))
+
+
+def _pair(reference: str) -> str:
+    """Return the pair that `reference` spells."""
+    return _BYTE.sub(lambda found: chr(int(found[1], 16)), reference)
 
 
 def optional_text(value: str | None) -> str | None:

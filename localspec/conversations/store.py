@@ -78,7 +78,7 @@ class Store:
                     break
             db.execute(
                 "INSERT INTO conversation (id, title, pair, system, created, updated) VALUES (?, ?, ?, ?, ?, ?)",
-                (made, rows.text(title), rows.text(pair), rows.optional_text(system), now, now),
+                (made, rows.text(title), rows.reference(pair), rows.optional_text(system), now, now),
             )
             return made
 
@@ -207,7 +207,7 @@ class Store:
 
     def set_pair(self, conversation: str, pair: str) -> None:
         """Note that another pair answers from now on."""
-        self._set(conversation, "pair", rows.text(pair))
+        self._set(conversation, "pair", rows.reference(pair))
 
     def search(self, query: str, limit: int = 20) -> list[Hit]:
         """Return the messages in which every word of `query` occurs, the latest first; deleted ones are left out."""

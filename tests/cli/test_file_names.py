@@ -110,6 +110,23 @@ def test_a_conversation_goes_on_with_its_file_from_every_folder(name: str, home:
 
 
 @needs_pair
+def test_a_name_that_is_no_text_is_found_again(home: Path) -> None:
+    """A file's name is bytes: those that are no UTF-8 pass the worker's pipe, the conversation and JSON."""
+    name = os.fsdecode(b"t\xff.gguf")
+    shutil.copy(TARGET, home / name)
+    env = dict(os.environ)
+    done = localspec("run", "-m", f"{name}+none", "-n", "2", "Once", cwd=home, env=env)
+    assert done.returncode == 0, done.stderr
+    with Store.open(home / "home" / "data" / "conversations.db") as store:
+        assert store.conversations(1)[0].pair == f"{home / name}+none"
+    assert going_on(home / "home", env) == ((home / name).resolve(), [])
+    for form in ("json", "md", "html"):
+        assert run("logs", "export", "--format", form, env=env).returncode == 0
+    shown = run("logs", "show", env=env)
+    assert (shown.returncode, shown.stderr) == (0, b"")
+
+
+@needs_pair
 def test_a_conversation_of_an_earlier_version_goes_on(home: Path) -> None:
     """It kept the name as it was typed: the last answer says where the file was."""
     one, two = home / "one", home / "two"

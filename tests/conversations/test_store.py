@@ -194,6 +194,15 @@ def test_texts_that_are_no_unicode_are_kept_as_far_as_possible(store: Store) -> 
     assert store.search("b?c\udc00") == []
 
 
+def test_a_files_name_is_kept_byte_by_byte(store: Store) -> None:
+    """One that is no UTF-8 must be found again; what only looks like the spelling of a byte is no byte."""
+    for pair in ("/m/a\udcff\udc80.gguf+none", "/m/b.gguf", "C:\\models\\udder.gguf", "/m/\\udg0.gguf"):
+        home = store.create(pair).id
+        assert store.get(home).pair == pair
+        store.set_pair(home, f"{pair}+x\udcfe")
+        assert store.get(home).pair == f"{pair}+x\udcfe"
+
+
 def test_the_last_used_is_the_first(store: Store) -> None:
     one, two = store.create("p").id, store.create("p").id
     assert [each.id for each in store.conversations()] == [two, one]
