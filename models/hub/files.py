@@ -20,6 +20,7 @@ _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL | re.IGNORECASE)
 _NOT_MODELS = re.compile(r"(?:[-_./](?:mmproj|imatrix|lora|adapter)|/mtp)(?=[-_./])", re.IGNORECASE)
 _DRAFTERS = re.compile(r"[-_./](?:mtp|assistant|draft(?:er)?|eagle-?3|dflash|dspark)(?=[-_./])", re.IGNORECASE)
 _SHOWN = 12
+_OTHER = "look for a repository of the same model whose name ends in -GGUF"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +138,15 @@ def _whole(repo: str, parts: list[str]) -> tuple[str, ...]:
 def _no_file(groups: dict[str, list[str]], wanted: HubName) -> UsageError:
     names = [name for group in groups.values() for name in group]
     near = difflib.get_close_matches(wanted.file or "", names, n=3, cutoff=0.4)
-    has = f"; it has {_some(near or names)}" if names else ", nor any other GGUF model"
-    return UsageError(f"{wanted.repo} has no file {shown(wanted.file or '')}{has}", hint=f"hf:{wanted.repo}:QUANT")
+    what = f"{wanted.repo} has no file {shown(wanted.file or '')}"
+    if not names:
+        return UsageError(f"{what}, nor any other GGUF model", hint=_OTHER)
+    return UsageError(f"{what}; it has {_some(near or names)}", hint=shown(f"hf:{wanted.repo}/{(near or names)[0]}"))
 
 
 def _no_quant(groups: dict[str, list[str]], found: list[str], wanted: HubName) -> UsageError:
     if not groups:
-        return UsageError(
-            f"{wanted.repo} has no GGUF model", hint="look for a repository of the same model whose name ends in -GGUF"
-        )
+        return UsageError(f"{wanted.repo} has no GGUF model", hint=_OTHER)
     if found:
         what = wanted.quant or DEFAULT_QUANT
         return UsageError(

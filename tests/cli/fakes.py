@@ -115,6 +115,8 @@ class FakeWorker:
     def cancel(self) -> None:
         """Stop at the next pass, unless the script is deaf."""
         self.is_cancelled = not os.environ.get("FAKE_DEAF")
+        if "FAKE_CANCELS" in os.environ:
+            Path(os.environ["FAKE_CANCELS"]).touch()
 
     def close(self) -> None:
         """Forget the models."""
@@ -149,7 +151,7 @@ def from_environment() -> FakeWorker:
     """FAKE_PASSES (a JSON list), FAKE_PAUSE, FAKE_LOAD_PAUSE (seconds), FAKE_DIES (at a pass), FAKE_DEAF.
 
     FAKE_REASON is why the answer ends. FAKE_PASSES may be @ and a file's name. FAKE_LOADS is a file that is made when a
-    load begins.
+    load begins, and FAKE_CANCELS one that is made when a stop is asked for.
     """
     worker = FakeWorker()
     if "FAKE_PASSES" in os.environ:

@@ -12,7 +12,16 @@ import pytest
 
 from localspec.errors import WorkerDiedError
 from localspec.settings.request import Message, Request, Sampling
-from tests.cli.harness import FAKE, REAL, Terminal, localspec, needs_pair, run_engine
+from tests.cli.harness import (
+    FAKE,
+    REAL,
+    Terminal,
+    is_running,
+    localspec,
+    needs_pair,
+    run_engine,
+    wait_for,
+)
 from tests.cli.talking import ANSWER, Talk
 
 
@@ -313,12 +322,13 @@ def test_control_c_stops_the_answer_and_not_the_chat() -> None:
     assert terminal.wait() == 0
 
 
-def test_a_second_control_c_ends_a_deaf_engine_and_not_the_chat() -> None:
-    terminal = chat_terminal(FAKE_PAUSE="30", FAKE_DEAF="1")
+def test_a_second_control_c_ends_a_deaf_engine_and_not_the_chat(tmp_path: Path) -> None:
+    is_heard = tmp_path / "heard"
+    terminal = chat_terminal(FAKE_PAUSE="30", FAKE_DEAF="1", FAKE_CANCELS=str(is_heard))
     terminal.type("Hello\n")
     terminal.wait_for(lambda: "Once" in terminal.text)
     terminal.type("\x03")
-    time.sleep(0.3)  # two signals at once are one
+    wait_for(is_heard.exists)  # two signals at once are one
     terminal.type("\x03")
     terminal.wait_for(lambda: ready(terminal, 2))
     assert "the engine was ended" in terminal.text
@@ -425,7 +435,7 @@ def test_the_real_engine_may_die_between_two_messages() -> None:
     terminal.wait_for(lambda: ready(terminal, 2))
     children = Path(f"/proc/{terminal.process.pid}/task/{terminal.process.pid}/children").read_text().split()
     os.kill(int(children[0]), signal.SIGKILL)
-    time.sleep(0.2)
+    wait_for(lambda: not is_running(int(children[0])))
     terminal.type("Go on\n")
     terminal.wait_for(lambda: ready(terminal, 3))
     assert "SIGKILL" in terminal.text

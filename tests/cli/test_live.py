@@ -8,14 +8,13 @@ import random
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from localspec.cli.console import Console
 from localspec.cli.live import Live
-from tests.cli.harness import FAKE, REAL, Terminal, needs_pair
+from tests.cli.harness import FAKE, REAL, Terminal, needs_pair, wait_for
 
 WORDS = ["the", "king", "and", "his", "daughter", "went", "into", "a", "forest", "where", "nobody", "had", "been"]
 
@@ -183,13 +182,14 @@ def test_control_c_keeps_the_text_and_exits_130(when: str) -> None:
     terminal.assert_clean()
 
 
-def test_second_control_c_leaves_at_once() -> None:
-    deaf = {"FAKE_DEAF": "1", "FAKE_PAUSE": "60"}
+def test_second_control_c_leaves_at_once(tmp_path: Path) -> None:
+    is_heard = tmp_path / "heard"
+    deaf = {"FAKE_DEAF": "1", "FAKE_PAUSE": "60", "FAKE_CANCELS": str(is_heard)}
     terminal = Terminal(["run", "a"], env=deaf)
     terminal.wait_for(lambda: "Once" in terminal.text)
     terminal.type("\x03")
     terminal.wait_for(lambda: "^C" in terminal.text)
-    time.sleep(0.2)
+    wait_for(is_heard.exists)
     assert terminal.process.poll() is None
     terminal.type("\x03")
     assert terminal.wait() == 130
@@ -206,11 +206,12 @@ def test_termination_leaves_the_terminal_clean(number: signal.Signals, code: int
     terminal.assert_clean()
 
 
-def test_a_second_termination_ends_a_deaf_engine() -> None:
-    terminal = Terminal(["run", "a"], env={"FAKE_PAUSE": "60", "FAKE_DEAF": "1"})
+def test_a_second_termination_ends_a_deaf_engine(tmp_path: Path) -> None:
+    is_heard = tmp_path / "heard"
+    terminal = Terminal(["run", "a"], env={"FAKE_PAUSE": "60", "FAKE_DEAF": "1", "FAKE_CANCELS": str(is_heard)})
     terminal.wait_for(lambda: "Once" in terminal.text)
     terminal.signal(signal.SIGTERM)
-    time.sleep(0.3)
+    wait_for(is_heard.exists)
     assert terminal.process.poll() is None
     terminal.signal(signal.SIGTERM)
     assert terminal.wait() == 143

@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.resources import files
@@ -89,27 +87,19 @@ def test_death_while_generating_keeps_the_text_and_the_next_load_works(worker: W
 
 
 def test_cancel_in_a_long_prefill_is_prompt(worker: Worker) -> None:
+    """What was read until then is little of the prompt, and it is kept: the next answer begins behind it."""
     list(worker.load(ROOMY))
-    asked = 0.0
-
-    def ask() -> None:
-        nonlocal asked
-        asked = time.monotonic()
-        worker.cancel()
-
     events: list[Event] = []
     for event in worker.generate(LONG):
         events.append(event)
         if isinstance(event, Started):
-            threading.Timer(0.05, ask).start()
-    took = time.monotonic() - asked
-    print(f"cancel in prefill answered after {1e3 * took:.0f} ms")
+            worker.cancel()
     assert isinstance(events[-1], Finished)
     assert events[-1].reason == "interrupted"
     assert not any(isinstance(event, Prefilled) for event in events)
-    assert took < 1.0
-    # and the cache is sound: the next answer comes
-    again = list(worker.generate(Request(prompt="Once", max_tokens=4)))
+    again = list(worker.generate(LONG))
+    (read,) = (event for event in again if isinstance(event, Prefilled))
+    assert read.cache_n < read.prompt_n // 2
     assert isinstance(again[-1], Finished)
     assert again[-1].reason in ("length", "stop")
 

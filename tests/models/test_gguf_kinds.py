@@ -40,6 +40,13 @@ def test_a_sound_file_that_is_no_language_model_is_incompatible(
     assert error.exit_code == 6
 
 
+def test_the_assistant_of_gemma_4_is_told_as_what_it_is(tmp_path: Path) -> None:
+    """It drafts from another model's states, so that "the model itself" would be no advice."""
+    file = model(arch="gemma4-assistant").write(tmp_path / "assistant.gguf")
+    error = assert_fails(file, IncompatibleError, "the assistant of a Gemma 4 model")
+    assert error.hint.startswith("it cannot be used yet")
+
+
 def test_known_architectures_can_be_given() -> None:
     assert {"llama", "qwen3", "gemma3", "mamba", "gpt-oss"} <= KNOWN
     assert RECURRENT <= KNOWN

@@ -21,6 +21,7 @@ from localspec.errors import IntegrityError, InternalError, ResourceError, Usage
 from localspec.settings.request import LoadSettings, Request
 from localspec.worker.client import FRAME, TALKING, Timeouts, Worker
 from localspec.worker.process import BURST, SPINS, Child, Log, last_lines
+from tests.cli.harness import is_running, wait_for
 
 STUB = Path(__file__).parent / "stubs" / "stub.py"
 SETTINGS = LoadSettings(target="/t.gguf")
@@ -33,6 +34,12 @@ AT_ONCE = 40.0  # seconds, on a machine that is busy with something else; a chil
 
 def stub(mode: str, timeouts: Timeouts = PATIENT, log_file: Path | None = None) -> Worker:
     return Worker(command=[sys.executable, str(STUB), mode], timeouts=timeouts, log_file=log_file)
+
+
+def kill(pid: int, number: signal.Signals) -> None:
+    """Send a signal that ends a process, and wait until it has."""
+    os.kill(pid, number)
+    wait_for(lambda: not is_running(pid))
 
 
 @pytest.fixture(autouse=True)
@@ -306,8 +313,7 @@ def test_a_death_while_idle_shows_at_the_next_request() -> None:
     with stub("good") as worker:
         list(worker.load(SETTINGS))
         assert worker.pid is not None
-        os.kill(worker.pid, signal.SIGKILL)
-        time.sleep(0.1)
+        kill(worker.pid, signal.SIGKILL)
         with pytest.raises(WorkerDiedError, match=r"SIGKILL.* while idle"):
             list(worker.generate(REQUEST))
 
@@ -318,8 +324,7 @@ def test_a_death_while_idle_is_told_before_anything_is_asked() -> None:
         list(worker.load(SETTINGS))
         assert worker.lost() is None
         assert worker.pid is not None
-        os.kill(worker.pid, signal.SIGSEGV)
-        time.sleep(0.1)
+        kill(worker.pid, signal.SIGSEGV)
         lost = worker.lost()
         assert lost is not None
         assert lost.message == "The engine crashed (SIGSEGV) while idle"
@@ -333,8 +338,7 @@ def test_a_death_while_an_answer_comes_is_that_answers() -> None:
         events = worker.generate(REQUEST)
         next(events)
         assert worker.pid is not None
-        os.kill(worker.pid, signal.SIGKILL)
-        time.sleep(0.1)
+        kill(worker.pid, signal.SIGKILL)
         assert worker.lost() is None
         with pytest.raises(WorkerDiedError, match="SIGKILL"):
             list(events)
