@@ -147,7 +147,7 @@ def _columns(stream: IO[str]) -> int:
 def write_out(text: str) -> None:
     """Write to stdout and flush. Raises BrokenPipeError if the reader is gone, OutputGone if it is full."""
     if sys.stdout is None:
-        raise OutputGone("standard output is closed", hint="localspec run ... > FILE")
+        raise OutputGone("standard output is closed", hint="the same command with > FILE")
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -155,7 +155,7 @@ def write_out(text: str) -> None:
         raise
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        hint = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "localspec run ... > FILE"
+        hint = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "the same command with > FILE"
         raise OutputGone(f"cannot write to standard output: {reason}", hint=hint) from error
 
 
