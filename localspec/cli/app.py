@@ -24,7 +24,7 @@ COMMANDS = {
     "chat": ("localspec.cli.chat:chat", "Chat with a pair, full-screen; line by line with --plain."),
     "logs": ("localspec.cli.logs:logs", "Kept conversations: list, show, search, export, delete."),
     "pull": ("localspec.cli.pull:pull", "Download a pair from the hub and check it."),
-    "ls": ("localspec.cli.ls:list_models", "List the models in the hub's cache."),
+    "ls": ("localspec.cli.ls:list_models", "List the models on this machine."),
     "rm": ("localspec.cli.ls:remove_models", "Remove models from the hub's cache."),
     "pairs": ("localspec.cli.pairs:pairs", "Names of pairs, and which drafts fit."),
     "show": ("localspec.cli.show:show", "Show the facts in a model's file."),
