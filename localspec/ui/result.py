@@ -134,7 +134,7 @@ def _spec(stats: Stats) -> Spec:
         "baseline": None if baseline is None else _plain(baseline),
         "verdict": verdict(stats) or None,
         "speedup": stats.speedup,
-        "speedup_ci95": compared and [compared.low, compared.high],
+        "speedup_ci95": None if compared is None else [compared.low, compared.high],
     }
 
 
