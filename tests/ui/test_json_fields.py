@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, get_origin, get_type_hints
 
 import json_page
 import pytest
@@ -27,13 +27,19 @@ def missing(kind: Any, value: Any, path: str) -> Iterator[str]:
         return
     known = {name: inner for name, inner, _ in json_page.fields(kind)}
     yield from (f"{path}.{name}" for name in value.keys() - known.keys())
-    yield from (f"{path}.{name} is not there" for name in kind.__required_keys__ - value.keys())
+    yield from (f"{path}.{name} is not there" for name in required(kind) - value.keys())
     for name, inner in known.items():
         held = json_page.held(inner)
         if held and value.get(name) is not None:
             yield from missing(held[0], value[name], f"{path}.{name}")
         elif name == "params" and value.get(name) is not None:
             yield from (f"params.{each}" for each in value[name] if each not in PARAMS)
+
+
+def required(kind: Any) -> set[str]:
+    """Return the fields that are always there."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name for name, each in hints.items() if get_origin(each) is not NotRequired}
 
 
 PARAMS = {name for name, _, _ in json_page.params()}
