@@ -93,7 +93,7 @@ def params() -> Iterator[tuple[str, str, str]]:
     yield from ((name, *told) for name, told in UNDECLARED.items())
     for holder in (Request, LoadSettings, Sampling, Speculation):
         for one in declared(holder):
-            if holder is not Request or one.field in ("max_tokens", "stop"):
+            if holder is not Request or one.field in ("max_tokens", "stop", "template", "template_args", "think"):
                 kind = "list" if one.default == () else KINDS[one.kind]
                 yield one.field, kind, f"`--{one.key}`: {one.help}"
 

@@ -129,7 +129,7 @@ class Result(TypedDict):
     reasoning: Annotated[str | None, "what the model wrote before its answer"]
     finish_reason: Annotated[str, "stop, length, context, interrupted, timeout or error"]
     session: Annotated[str | None, "the conversation's ID; null where it is not saved"]
-    left_out: Annotated[list[int] | None, "turns of the conversation that were not sent: the context has no room"]
+    left_out: Annotated[list[int] | None, "turns of the conversation, from 0, for which the context had no room"]
     seed: Annotated[int | None, "the seed that was used, drawn or given"]
     pair: Annotated[Pair, "the models"]
     params: Annotated[dict[str, Any], "the settings, each `auto` as it was decided: see [params](#params)"]

@@ -68,7 +68,7 @@ def test_a_model_is_told_whole() -> None:
 
 
 @needs_pair
-@pytest.mark.parametrize("more", [[], ["--method", "plain"], ["--seed", "1", "--tree", "static:2,1", "-k", "3"]])
+@pytest.mark.parametrize("more", [[], ["--method", "plain"], ["--seed", "1", "--tree", "static:2,1"]])
 def test_a_real_run_writes_what_the_page_has(more: list[str]) -> None:
     """Neither more nor less."""
     done = run_engine("run", "storyteller", "-n", "24", "--json", "--tokens", *more, "Once")
