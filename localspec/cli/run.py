@@ -63,6 +63,9 @@ from localspec.ui.settings import uses_draft, without_effect
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 
+UNFINISHED = 12  # exit code of an answer that was cut before it had the form that was asked for
+INCOMPLETE = "the answer was cut before its form was complete: a greater -n, or --ctx"
+
 
 @dataclass(frozen=True)
 class RunOptions(PromptOptions, ConversationOptions, FormatOptions, ScreenOptions):
@@ -142,6 +145,9 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
         if has_stats and options.stats is None and ended_by_itself(stats):
             for sentence in introduction(job.settings, job.request.speculation):
                 console.note(sentence, "dim")
+        if stats.finished is not None and not stats.finished.is_whole:
+            console.warn(INCOMPLETE)
+            return stop.exit_code or UNFINISHED
         return stop.exit_code
 
 

@@ -22,7 +22,7 @@ from localspec.models.store import NotCachedError, PairRef, parse_pair, usual_sp
 from localspec.settings.declaration import declaration
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.ui.inputs import MAX_FILE, text_or_file
-from localspec.ui.settings import check, template_text
+from localspec.ui.settings import check, check_form, template_text
 from localspec.worker.client import Worker
 
 DRAFTING = ("method", "tree", "k", "length", "options")  # of `Speculation`: how and how much to draft
@@ -105,6 +105,7 @@ def request_settings(values: Values, settings: LoadSettings, kept: KeptSettings 
     if kept is not None:
         request = kept.request(request, [each.name for each in fields(Request) if is_chosen(each.name)])
     check(request, settings)
+    check_form(request)
     return request
 
 

@@ -109,6 +109,12 @@ def cut(draft: Draft, constraint: Constraint, text: Sequence[int]) -> Draft:
     return draft if len(kept) == len(draft.tokens) else draft.only(tuple(kept))
 
 
+def is_whole(constraint: Constraint, text: Sequence[int], ends: Ids) -> bool:
+    """Whether `text` is one of the language: it has ended, or one of the tokens `ends` may follow."""
+    allowed = constraint.allowed(text)
+    return not allowed.size or bool(np.isin(ends, allowed).any())
+
+
 def is_allowed(ids: Ids, token: int) -> bool:
     """Whether `token` is one of the ascending `ids`."""
     at = int(ids.searchsorted(np.int32(token)))

@@ -177,6 +177,7 @@ class Finished:
     verdict: str = ""  # what the automatic controller found, for people; whether drafting paid, the speedup says
     overdrawn_ms: float | None = None  # by which its loss account was overdrawn at worst; at most 0: its bound held
     reasoning: str = ""
+    is_whole: bool = True  # whether it has the form that was asked for; a cut one may have only its beginning
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.engine.acceptance import CopyAcceptance, CopyKind
+from localspec.engine.constraint import Constraint, is_allowed
 from localspec.engine.draft import Draft
 from localspec.engine.protocols import History, Plan
 from localspec.methods import DrafterContext, MethodInfo
@@ -40,7 +41,7 @@ class CopySource:
 
 
 class Copy(LookupDrafter):
-    """Follows one source. `acceptance` is what is known of copies; a planner may replace it."""
+    """Follows one source. `acceptance` is what is known of copies; a planner may replace it, and the `constraint`."""
 
     info: ClassVar[MethodInfo] = MethodInfo(
         name="copy",
@@ -55,6 +56,7 @@ class Copy(LookupDrafter):
     def __init__(self, parts: DrafterContext) -> None:
         super().__init__(parts)
         self.acceptance = CopyAcceptance()
+        self.constraint = parts.sampler.constraint
         self._places: dict[tuple[int, ...], list[int]] = {}
         self._source: CopySource | None = None
         self._departed: int | None = None  # position in the last source at which the text departed from it
@@ -92,7 +94,22 @@ class Copy(LookupDrafter):
         """Return the chances [n] of at most `most` tokens, each if all before it are right; none without a source."""
         self._read(history.tokens)
         source = self._source
-        return np.empty(0) if source is None else self.acceptance.chances(source.kind, source.length, most)
+        if source is None:
+            return np.empty(0)
+        if self.constraint is not None:
+            most = self._allowed(self.constraint, history.tokens, source, most)
+        return self.acceptance.chances(source.kind, source.length, most) if most else np.empty(0)
+
+    def _allowed(self, constraint: Constraint, text: Sequence[int], source: CopySource, most: int) -> int:
+        """Return how many tokens of a copy the constraint allows after `text`, at most `most`."""
+        copied: list[int] = []
+        for n in range(most):
+            at = source.at + n
+            token = self._text[at] if at < len(self._text) else copied[at - len(self._text)]
+            if not is_allowed(constraint.allowed([*text, *copied]), token):
+                return n
+            copied.append(token)
+        return most
 
     def grow(self, text: Sequence[int], plan: Plan) -> Draft:
         """Copy from the source; a copy may run into itself, so that a loop goes on."""

@@ -138,6 +138,7 @@ class PairController:
             if self._can_verify and prices.is_known:
                 if self._copier is None or self._copier.prediction != parts.prediction:
                     self._copier = Copy(parts)
+                self._copier.constraint = parts.sampler.constraint
                 self._copier.acceptance = self.profile.copied(f"{temperature:g}")
                 drafters[COPY] = self._copier
                 sources.append(Copies(COPY, prices, self._copier, axes.longest_copy))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from localspec.backends.sequence_breakers import sequence_breakers
 from localspec.control.timing import SurveyRequest
 from localspec.engine import events
+from localspec.engine.constraint import Constraint, is_whole
 from localspec.engine.context import Context, Vocabulary
 from localspec.engine.draft import Draw
 from localspec.engine.event_stream import stream_events
@@ -29,6 +30,7 @@ from localspec.errors import ResourceError
 from localspec.lossless.questions import Question, Subject, answer
 from localspec.methods import DrafterContext
 from localspec.methods._lookup import LookupDrafter
+from localspec.prompt.grammar import Grammars
 from localspec.prompt.prompt import Tokenised, predicted, tokenise
 from localspec.prompt.truncate import fitting, shortened, too_long
 from localspec.session.calibration import survey_pair
@@ -56,7 +58,9 @@ class LastDrafter:
         axes = decision.axes
         options = tuple(axes.options.items())
         tempered = replace(sampling, seed=None, draft_temperature=draft_temperature(sampling, axes))
-        key = (axes.method, axes.tree, axes.draw, options, tempered, id(parts.draft), parts.prediction)
+        # The constraint of an earlier answer is held by its drafter, so that no other one has its id.
+        ids = id(parts.draft), id(parts.sampler.constraint)
+        key = (axes.method, axes.tree, axes.draw, options, tempered, *ids, parts.prediction)
         if self._drafter is None or self._key != key:
             drafter: Drafter = registered("method")[axes.method].build(parts)
             self._key, self._drafter = key, drafter
@@ -85,6 +89,7 @@ class LoadedPair:
     widths: tuple[int, ...] = ()
     translation: Translation | None = None
     last_drafter: LastDrafter = field(default_factory=LastDrafter)
+    grammars: Grammars = field(default_factory=Grammars)
 
     @property
     def n_ctx(self) -> int:
@@ -123,12 +128,13 @@ class LoadedPair:
             self.forget()
             decision = replace(decision, axes=decision.axes.cold())
         prompt = self.tokenised(request)
+        constraint = self.grammars.constraint(request, self.target.model, prompt)
         seed = secrets.randbits(32) if request.sampling.seed is None else request.sampling.seed
         yield self._started(decision, request, seed, prompt)
         for warning in (*decision.warnings, *prompt.warnings, *self._unpredicted(request, decision)):
             yield events.Warned("request", warning)
         yield from decision.controllers.recall(len(prompt.tokens))
-        yield from self._decode(decision, request, seed, prompt, began)
+        yield from self._decode(decision, request, seed, prompt, constraint, began)
 
     def inspect(self, question: Question) -> Iterator[events.Event]:
         """Answer a question about the pair; the caches are empty afterwards."""
@@ -260,14 +266,21 @@ class LoadedPair:
         )
 
     def _decode(
-        self, decision: Decision, request: Request, seed: int, prompt: Tokenised, began: float
+        self,
+        decision: Decision,
+        request: Request,
+        seed: int,
+        prompt: Tokenised,
+        constraint: Constraint | None,
+        began: float,
     ) -> Iterator[events.Event]:
         """Decode, and keep what the passes teach."""
         controllers = decision.controllers
         vocabulary = Vocabulary(self.target.model.is_eog, self._piece(prompt.marks))
         stops = (*request.stop, *prompt.stops)
         context = Context(prompt.tokens, vocabulary, n_ctx=self.n_ctx, max_tokens=request.max_tokens, stops=stops)
-        engine = self._engine(decision, request.sampling, seed, predicted(request, self.target.model))
+        prediction = predicted(request, self.target.model)
+        engine = self._engine(decision, request.sampling, seed, prediction, constraint)
         for event in stream_events(
             engine, context, vocabulary, details=request.details, began=began, marks=prompt.marks
         ):
@@ -277,6 +290,8 @@ class LoadedPair:
                 controllers.measured(event.plain_ms, event.position)
             if isinstance(event, events.Finished):
                 event = replace(event, **controllers.findings())
+                if constraint is not None:
+                    event = replace(event, is_whole=is_whole(constraint, context.tokens, self.grammars.ends))
                 yield from controllers.keep()
             yield event
 
@@ -293,10 +308,23 @@ class LoadedPair:
         shown = {token for text in texts for token in model.tokenize(text, parse_special=True)}
         return lambda token: model.piece(token, special=token in shown)
 
-    def _engine(self, decision: Decision, sampling: Sampling, seed: int, prediction: tuple[int, ...]) -> Engine:
+    def _engine(
+        self,
+        decision: Decision,
+        sampling: Sampling,
+        seed: int,
+        prediction: tuple[int, ...],
+        constraint: Constraint | None,
+    ) -> Engine:
         """Put the parts together for one request; `prediction` is what its answer may be."""
         axes, breakers = decision.axes, self._breakers(sampling)
-        drafting = Sampler(sampling, temperature=draft_temperature(sampling, axes), breakers=breakers)
+        drafting = Sampler(
+            sampling,
+            temperature=draft_temperature(sampling, axes),
+            breakers=breakers,
+            constraint=constraint,
+            drafts=True,
+        )
         parts = DrafterContext(
             draft=None if decision.draft is None else decision.draft.backend,
             sampler=drafting,
@@ -325,7 +353,7 @@ class LoadedPair:
             controller=narrowed(controller, self.widths),
             drafters=drafters,
             verifier=axes.verifier,
-            sampler=Sampler(sampling, breakers=breakers),
+            sampler=Sampler(sampling, breakers=breakers, constraint=constraint),
             rng=SeededRandom(seed),
             clock=self.clock,
             cancel=self.cancel,

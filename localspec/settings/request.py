@@ -14,6 +14,7 @@ from typing import Any
 
 from localspec.errors import UsageError
 from localspec.settings.declaration import Group, check_declared, setting
+from localspec.settings.structure import choices_text, grammar_text, schema_text
 from localspec.settings.values import (
     adapter,
     check_biases,
@@ -34,6 +35,7 @@ MODEL = Group("Model")
 ANSWER = Group("Prompt and answer", form="Answer")
 SPECULATION = Group("Speculation (the four axes; see: localspec methods)", form="Drafting and verification")
 SAMPLING = Group("Sampling", form="Sampling")
+FORMS = ("schema", "regex", "grammar", "choices")  # fields of a request that give the answer a form
 COUNT = 2**31 - 1  # the largest number that llama.cpp takes
 
 
@@ -258,6 +260,22 @@ class Request:
         "auto", "--think", group=ANSWER, choices=("auto", "on", "off"),
         help="Reasoning before the answer, where the chat template can switch it.",
     )  # fmt: skip
+    schema: str | None = setting(
+        None, "--schema", aliases="--json-schema --json-schema-file", group=ANSWER, metavar="FILE|JSON",
+        read=schema_text, default_help="any text",
+        help="The answer is JSON of this schema; short form: 'name, age int, tags[]'.",
+    )  # fmt: skip
+    regex: str | None = setting(
+        None, "--regex", group=ANSWER, metavar="TEXT", default_help="any text", help="The answer matches this regex."
+    )
+    grammar: str | None = setting(
+        None, "--grammar", aliases="--grammar-file", group=ANSWER, metavar="FILE|GRAMMAR",
+        read=grammar_text, default_help="any text", help="The answer is a text of this grammar, GBNF or Lark.",
+    )  # fmt: skip
+    choices: str | None = setting(
+        None, "--choices", group=ANSWER, metavar="FILE|A,B,C", read=choices_text, default_help="any text",
+        help="The answer is one of these; a file has one a line.",
+    )  # fmt: skip
     sampling: Sampling = field(default_factory=Sampling)
     speculation: Speculation = field(default_factory=Speculation)
     details: bool = False  # Committed events carry the draft tokens and their probabilities
@@ -272,6 +290,11 @@ class Request:
         self.sampling.check()
         self.speculation.check()
         check_declared(self)
+        given = [f"--{name}" for name in FORMS if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise UsageError(f"{given[0]} and {given[1]} exclude each other", hint="leave one of them out")
+        if given and self.suffix is not None:
+            raise UsageError(f"{given[0]} and --suffix exclude each other", hint="leave one of them out")
         if self.prompt_tokens is not None and not 1 <= self.prompt_tokens <= COUNT:
             reason = f"--prompt-tokens {self.prompt_tokens} is out of range: it must be at least 1"
             raise UsageError(reason, hint="localspec bench --help")

@@ -8,7 +8,7 @@ from typing import Any
 
 from localspec.errors import UsageError
 from localspec.settings.declaration import Declaration, declared
-from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from localspec.settings.request import FORMS, LoadSettings, Request, Sampling, Speculation
 from localspec.speculation import axis_names
 
 _PARTS: dict[str, type[Any]] = {"speculation": Speculation, "sampling": Sampling, "": Request}  # by field of a request
@@ -74,6 +74,17 @@ def template_text(text: str) -> str:
     from localspec.prompt.chat_template import load_template  # late: few commands need it
 
     return load_template(text.removeprefix("@"))
+
+
+def check_form(request: Request) -> None:
+    """Raise UsageError where the answer's form cannot be kept."""
+    if all(getattr(request, name) is None for name in FORMS):
+        return
+    from localspec.prompt.grammar import compiled, form_of  # late: few commands need it
+
+    form = form_of(request)
+    assert form is not None
+    compiled(form)
 
 
 def known_values(name: str) -> tuple[str, ...]:

@@ -54,6 +54,9 @@ SAMPLES = {  # texts of settings that are neither numbers nor switches nor choic
     "lora": ("/a:b/c.gguf:0.5", (("/a:b/c.gguf", 0.5),)),
     "dry_sequence_breaker": (r"\n", ("\n",)),
     "template": ("chatml", "chatml"),
+    "schema": ('{"type": "string"}', '{"type": "string"}'),
+    "grammar": ('root ::= "a"', 'root ::= "a"'),
+    "choices": ("a,b", "a\nb\n"),
     "template_args": ('tools=["a b",{"n":1}]', (("tools", ("a b", {"n": 1})),)),
 }
 NO_SETTINGS = {  # fields that no option sets: what the program itself fills in

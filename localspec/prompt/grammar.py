@@ -1,0 +1,201 @@
+"""The form of an answer, kept by llguidance: its masks are the law, whatever other engines would allow.
+
+Tokens are judged by the mask and nothing else: llguidance's matcher also takes tokens that its mask does not hold, and
+a refused one breaks it for good. End tokens are never given to it, since it does not count them in a rollback.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from localspec.backends.model import Model
+from localspec.engine.constraint import NOTHING, Constraint, Matched
+from localspec.engine.distribution import Ids
+from localspec.errors import UsageError
+from localspec.prompt.after_reasoning import AfterReasoning
+from localspec.prompt.prompt import Tokenised
+from localspec.settings.request import FORMS, Request
+
+if TYPE_CHECKING:
+    import llguidance
+
+KNOWN = 64  # masks that are kept by their bits: inside a string they are few
+
+
+def form_of(request: Request) -> tuple[str, str] | None:
+    """Return the name of the setting that gives the answer a form, and its text; None where nothing does."""
+    return next(((name, text) for name in FORMS if (text := getattr(request, name)) is not None), None)
+
+
+def compiled(form: tuple[str, str]) -> str:
+    """Return llguidance's grammar of a form; raises UsageError for one that cannot be kept."""
+    from llguidance import LLMatcher, gbnf_to_lark, grammar_from  # late: few requests need them
+
+    name, text = form
+    try:
+        if name == "schema":
+            # Free white space is where small models loop.
+            grammar = LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_flexible": False})
+        elif name == "regex":
+            grammar = LLMatcher.grammar_from_regex(text)
+        elif name == "choices":
+            lines = text.splitlines()
+            grammar = grammar_from("lark", "start: CHOICE\nCHOICE: " + " | ".join(map(json.dumps, lines)))
+        else:
+            grammar = grammar_from("lark", gbnf_to_lark.any_to_lark(text))
+    except Exception as error:  # the reader of GBNF raises no narrower one
+        raise _refused(name, str(error), text) from None
+    is_wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=_limits())
+    if is_wrong:
+        raise _refused(name, messages[0], text)
+    return grammar
+
+
+def _limits() -> llguidance.LLParserLimits:
+    """Return the limits of a grammar: those of llguidance, without its grammar in each error."""
+    from llguidance import LLParserLimits
+
+    return LLParserLimits(verbose_errors=False)
+
+
+def _refused(name: str, message: str, text: str) -> UsageError:
+    """Return the error of a form, as one line; that of an unsupported keyword names its path in the schema."""
+    line = " ".join(message.replace("<non-verbose/>", "").split())[:200]
+    if name == "schema" and line.startswith("Unimplemented keys: "):
+        keys = json.loads(line.removeprefix("Unimplemented keys: "))
+        where = _path(json.loads(text), keys[0]) or keys[0]
+        return UsageError(f"--schema: {where} is a keyword that cannot be kept", hint="a schema without it")
+    return UsageError(f"--{name} cannot be kept: {line}", hint=f"localspec run --help, --{name}")
+
+
+def _path(schema: Any, key: str, path: str = "") -> str:
+    """Return the path of the first `key` in a schema, "" without one."""
+    if isinstance(schema, dict):
+        if key in schema and not path.endswith(("/properties", "/$defs", "/definitions")):
+            return f"{path}/{key}"
+        return next(filter(None, (_path(below, key, f"{path}/{name}") for name, below in schema.items())), "")
+    if isinstance(schema, list):
+        return next(filter(None, (_path(below, key, f"{path}/{n}") for n, below in enumerate(schema))), "")
+    return ""
+
+
+class _Vocabulary:
+    """The tokens of a model as llguidance reads them; those that stand for structure are never text."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        special = {token for token in range(model.n_vocab) if model.is_parsed(token)}
+        ends = [token for token in range(model.n_vocab) if model.is_eog(token)]
+        self.special_token_ids = sorted(special | set(ends))
+        self.tokens = [
+            b"\xff" + model.piece(token, special=True) if token in special else model.piece(token)
+            for token in range(model.n_vocab)
+        ]
+        self.ends = ends
+        self.eos_token_id = ends[0] if ends else None
+        self.bos_token_id = model.special.bos
+
+    def __call__(self, text: bytes) -> list[int]:
+        return self._model.tokenize(text)
+
+
+class Grammars:
+    """The constraints of one model; its vocabulary is read for the first of them. The last grammar is kept.
+
+    `ends` are the tokens that end a text.
+    """
+
+    def __init__(self) -> None:
+        self.ends: Ids = NOTHING
+        self._tokenizer: llguidance.LLTokenizer | None = None
+        self._last: tuple[tuple[str, str], Matched] | None = None
+
+    def constraint(self, request: Request, model: Model, prompt: Tokenised) -> Constraint | None:
+        """Return what keeps the answer's form, None where it has none; raises UsageError for one that cannot be kept.
+
+        Where the model reasons, the answer is what comes after that.
+        """
+        form = form_of(request)
+        if form is None:
+            return None
+        inner, begin = self._matched(form, model), len(prompt.tokens)
+        if prompt.marks is None:
+            inner.begin = begin
+            return inner
+        free = np.setdiff1d(np.arange(model.n_vocab, dtype=np.int32), self.ends)
+        return AfterReasoning(
+            inner,
+            begin,
+            prompt.marks,
+            partial(model.tokenize, parse_special=True),
+            partial(model.piece, special=True),
+            free,
+        )
+
+    def _matched(self, form: tuple[str, str], model: Model) -> Matched:
+        """Return a constraint of the form."""
+        if self._last is None or self._last[0] != form:
+            grammar = compiled(form)
+            if self._tokenizer is None:
+                self._tokenizer = self._read(model)
+            self._last = form, Matched(GuidanceMatcher(self._tokenizer, grammar, model.n_vocab, form), model.is_eog)
+        return self._last[1]
+
+    def _read(self, model: Model) -> llguidance.LLTokenizer:
+        """Return the model's vocabulary as llguidance has it, which takes a second where it is large."""
+        from llguidance import LLTokenizer, TokenizerWrapper
+
+        words = _Vocabulary(model)
+        if not words.ends:
+            raise UsageError("this model has no token that ends a text, so no answer has a form", hint="another model")
+        self.ends = np.array(words.ends, np.int32)
+        slices = LLTokenizer.json_slices()
+        return LLTokenizer(TokenizerWrapper(words), n_vocab=model.n_vocab, eos_token=words.ends, slices=slices)
+
+
+class GuidanceMatcher:
+    """One text on its way through a grammar (`engine.constraint.Matcher`)."""
+
+    def __init__(self, tokenizer: llguidance.LLTokenizer, grammar: str, n_vocab: int, form: tuple[str, str]) -> None:
+        from llguidance import LLMatcher
+
+        self._form = form
+        self._n_vocab = n_vocab
+        self._bits = np.zeros((n_vocab + 31) // 32, np.int32)
+        self._known: dict[bytes, Ids] = {}
+        self._matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=_limits())
+        self._check()
+
+    def mask(self) -> Ids:
+        """Return the tokens that may follow; raises UsageError where the grammar is too complex, or nothing may."""
+        self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
+        self._check()
+        bits = self._bits.tobytes()
+        ids = self._known.get(bits)
+        if ids is None:
+            if len(self._known) >= KNOWN:
+                self._known.clear()
+            held = np.unpackbits(self._bits.view(np.uint8), count=self._n_vocab, bitorder="little")
+            ids = self._known[bits] = held.view(np.bool_).nonzero()[0].astype(np.int32)
+        if not ids.size:
+            raise _refused(self._form[0], "nothing may follow here", self._form[1])
+        return ids
+
+    def consume(self, token: int) -> None:
+        """Step over a token of the mask."""
+        self._matcher.consume_token(token)
+        self._check()
+
+    def rollback(self, n: int) -> None:
+        """Step back over the last `n` tokens."""
+        self._matcher.rollback(n)
+        self._check()
+
+    def _check(self) -> None:
+        """Raise UsageError where the matcher has come to its limits."""
+        if self._matcher.is_error():
+            raise _refused(self._form[0], self._matcher.get_error(), self._form[1])

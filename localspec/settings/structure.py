@@ -1,0 +1,125 @@
+"""What people type for the form of an answer: a JSON schema or its short form, a regex, a grammar, choices.
+
+Each text is read to the form that travels: JSON, or the text of the file it names. Whether the form can be kept is
+judged where it is compiled (`prompt.grammar`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from localspec.errors import NotFoundError, UsageError
+
+LONGEST = 1_000_000  # bytes of a schema, a grammar or choices
+DEEPEST = 200  # levels of a schema
+_TYPES = {
+    "str": "string", "string": "string", "int": "integer", "integer": "integer",
+    "float": "number", "number": "number", "bool": "boolean", "boolean": "boolean",
+}  # fmt: skip
+_FIELD = re.compile(r"(?P<name>[^\s:\[\]]+)(?:\s+(?P<kind>\w+))?(?P<many>\[\])?(?:\s*:\s*(?P<about>.+))?")
+
+
+def schema_text(text: str) -> str | None:
+    """Return a JSON schema as JSON, from a file, JSON or the short form `name, age int, tags[]`."""
+    if text == "none":
+        return None
+    text = _read("--schema", text)
+    if text.lstrip()[:1] in ("{", "[") or text.strip() in ("true", "false"):
+        return _json(text)
+    if "," not in text and re.search(r"[/\\]|\.\w+$", text.strip()):
+        raise NotFoundError(f"--schema: there is no file {text}", hint="--schema FILE, JSON, or: name, age int, tags[]")
+    return json.dumps(_short(text), ensure_ascii=False)
+
+
+def grammar_text(text: str) -> str | None:
+    """Return a grammar, GBNF or Lark, from a file or as it is."""
+    if text == "none":
+        return None
+    text = _read("--grammar", text)
+    if "\n" not in text and ":" not in text:
+        raise NotFoundError(f"--grammar: there is no file {text}", hint='--grammar FILE, or: root ::= "yes" | "no"')
+    return text
+
+
+def choices_text(text: str) -> str | None:
+    """Return choices, one a line, from a file that has them so or from `a,b,c`."""
+    if text == "none":
+        return None
+    text = _read("--choices", text)
+    lines = text.splitlines() if "\n" in text else text.split(",")
+    found = tuple(dict.fromkeys(filter(None, (line.strip() for line in lines))))
+    if len(found) < 2:
+        raise UsageError(f"--choices {text.strip()!r} leaves nothing to choose", hint="--choices a,b,c, or a file")
+    return "\n".join(found) + "\n"
+
+
+def _read(flag: str, text: str) -> str:
+    """Return the text of the file that `text` names, or `text` itself."""
+    try:
+        path = Path(text.removeprefix("@")).expanduser()
+        is_file = len(text) < 4096 and path.is_file()
+    except (OSError, ValueError, RuntimeError):
+        is_file = False
+    if not is_file:
+        if text.startswith("@"):
+            raise NotFoundError(f"{flag}: there is no file {text[1:]}", hint=f"{flag} FILE")
+        raw = text.encode("utf-8", "replace")
+    else:
+        try:
+            with path.open("rb") as file:
+                raw = file.read(LONGEST + 1)
+        except OSError as error:
+            raise NotFoundError(f"{flag} {text} cannot be read: {error.strerror}", hint=f"{flag} FILE") from None
+    if len(raw) > LONGEST:
+        raise UsageError(f"{flag} is longer than {LONGEST} bytes", hint="a smaller one")
+    try:
+        found = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{flag} {text} is not UTF-8 text", hint=f"{flag} FILE") from None
+    if not found.strip():
+        raise UsageError(f"{flag} is empty", hint=f"{flag} FILE")
+    return found
+
+
+def _json(text: str) -> str:
+    try:
+        schema = json.loads(text)
+        levels = _levels(schema)
+    except RecursionError:
+        levels = DEEPEST + 1
+    except ValueError as error:
+        raise UsageError(f"--schema is not JSON: {error}", hint="--schema FILE, JSON, or: name, age int") from None
+    if levels > DEEPEST:
+        raise UsageError(f"--schema has more than {DEEPEST} levels", hint="a flatter schema")
+    if not isinstance(schema, dict | bool):
+        raise UsageError("--schema is JSON, but no schema: that is an object", hint='--schema \'{"type": "object"}\'')
+    return json.dumps(schema, ensure_ascii=False)
+
+
+def _levels(value: Any) -> int:
+    """Return how deeply JSON is nested."""
+    below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_levels, below), default=0)
+
+
+def _short(text: str) -> dict[str, Any]:
+    """Return the schema of an object with the fields that the short form names, all of them required."""
+    properties: dict[str, Any] = {}
+    for part in re.split(r"\n" if "\n" in text.strip() else ",", text):
+        if not part.strip():
+            continue
+        found = _FIELD.fullmatch(part.strip())
+        kind = _TYPES.get(found["kind"] or "str") if found else None
+        if found is None or kind is None:
+            kinds = "str, int, float or bool"
+            raise UsageError(f"--schema: {part.strip()!r} is not a name and {kinds}", hint="name, age int, tags[]")
+        field: dict[str, Any] = {"type": kind}
+        if found["many"]:
+            field = {"type": "array", "items": field}
+        if found["about"]:
+            field["description"] = found["about"]
+        properties[found["name"]] = field
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}

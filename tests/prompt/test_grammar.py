@@ -1,0 +1,283 @@
+"""Masks of llguidance on the storyteller's vocabulary, and what is said of forms that cannot be kept."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from localspec.backends.model import Model
+from localspec.engine.constraint import NOTHING, Constraint, Matched, is_whole
+from localspec.engine.distribution import Ids
+from localspec.engine.reasoning import Marks
+from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.prompt.after_reasoning import AfterReasoning
+from localspec.prompt.grammar import Grammars, compiled
+from localspec.prompt.prompt import Tokenised
+from localspec.settings.request import Request
+from localspec.settings.structure import choices_text, grammar_text, schema_text
+from tests.integration import pair
+
+SCHEMA = schema_text("name, age int, tags[], ok bool")
+FORMS = {
+    "schema": Request(schema=SCHEMA),
+    "string": Request(schema='{"type": "string", "maxLength": 9}'),
+    "regex": Request(regex=r"[a-f]{2,5}(-[0-9]+)?"),
+    "choices": Request(choices=choices_text("yes,no,yesterday")),
+    "gbnf": Request(grammar='root ::= "a" [bc]* | "forced text"'),
+    "lark": Request(grammar='start: /[xy]{1,4}/ ("," /[0-9]/)*'),
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Model]:
+    with Model(pair.TARGET) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def constraints(model: Model) -> dict[str, tuple[Constraint, Constraint]]:
+    """Return, for each form, a constraint, and a second one of another owner."""
+    made = {}
+    prompt = Tokenised([1, 2, 3])
+    for name, request in FORMS.items():
+        one, two = (Grammars().constraint(request, model, prompt) for _ in range(2))
+        assert one is not None
+        assert two is not None
+        made[name] = one, two
+    return made
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_masks_after_rollbacks_are_those_of_a_fresh_walk(
+    constraints: dict[str, tuple[Constraint, Constraint]], data: st.DataObject
+) -> None:
+    """A walk along allowed and other tokens, back and forth; the second constraint starts anew at every place."""
+    one, fresh = constraints[data.draw(st.sampled_from(sorted(FORMS)))]
+    text = [1, 2, 3]
+    for _ in range(data.draw(st.integers(1, 12))):
+        allowed = one.allowed(text)
+        fresh.allowed([1, 2, 3])
+        assert np.array_equal(allowed, fresh.allowed(text))
+        if not allowed.size or data.draw(st.integers(0, 4)) == 0:
+            del text[3 + data.draw(st.integers(0, max(0, len(text) - 3))) :]
+        elif data.draw(st.integers(0, 5)) == 0:
+            one.allowed([*text, data.draw(st.integers(0, 1999))])  # perhaps not allowed; it leaves no trace
+        else:
+            text.append(int(allowed[data.draw(st.integers(0, allowed.size - 1))]))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_draft_past_the_end_leaves_no_trace(
+    name: str, constraints: dict[str, tuple[Constraint, Constraint]], model: Model
+) -> None:
+    """llguidance does not count an end token in a rollback, so it is never given one."""
+    constraint, fresh = constraints[name]
+    text = [1, 2, 3]
+    ends = [token for token in range(model.n_vocab) if model.is_eog(token)]
+    for _ in range(200):
+        allowed = constraint.allowed(text)
+        held = [token for token in ends if token in allowed]
+        if held:
+            break
+        text.append(int(allowed[-1] if len(text) < 40 else allowed[0]))
+    else:
+        pytest.skip("no end was met")
+    for token in (*held, held[0]):
+        assert constraint.allowed([*text, token]).size == 0
+        assert constraint.allowed([*text, token, 7]).size == 0
+    for n in range(len(text), 2, -1):
+        fresh.allowed([1, 2, 3])
+        assert np.array_equal(constraint.allowed(text[:n]), fresh.allowed(text[:n]))
+
+
+def test_the_vocabulary_lets_no_control_token_into_a_string(model: Model) -> None:
+    constraint = Grammars().constraint(Request(schema='{"type": "string"}'), model, Tokenised([1]))
+    assert constraint is not None
+    allowed = constraint.allowed([1, *model.tokenize('"a')])
+    assert not [token for token in allowed.tolist() if model.is_parsed(token)]
+
+
+def test_whether_a_text_is_whole(model: Model) -> None:
+    owner = Grammars()
+    constraint = owner.constraint(FORMS["choices"], model, Tokenised([1]))
+    assert constraint is not None
+    whole = [1, *_spelled(constraint, model, b"yes")]
+    assert is_whole(constraint, whole, owner.ends)
+    assert is_whole(constraint, [*whole, int(owner.ends[0])], owner.ends)
+    assert not is_whole(constraint, [1], owner.ends)
+
+
+def _spelled(constraint: Constraint, model: Model, text: bytes) -> list[int]:
+    """Return the tokens by which the constraint writes `text`."""
+    tokens: list[int] = []
+    while text:
+        pieces = {token: model.piece(token) for token in constraint.allowed([1, *tokens]).tolist()}
+        token = max((token for token, piece in pieces.items() if piece and text.startswith(piece)), key=pieces.get)  # type: ignore[arg-type]
+        tokens.append(token)
+        text = text[len(pieces[token]) :]
+    return tokens
+
+
+# Reasoning.
+
+
+class Letters:
+    """A matcher of one "x"."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def mask(self) -> Ids:
+        return np.array([9] if self.n else [5], np.int32)
+
+    def consume(self, token: int) -> None:
+        self.n += 1
+
+    def rollback(self, n: int) -> None:
+        self.n -= n
+
+
+PIECES = {1: b"<t>", 2: b"</t>", 3: b"a", 4: b"</", 5: b"x", 6: b"t>", 7: b"<s>", 9: b""}
+FREE = np.arange(9, dtype=np.int32)
+
+
+def after(marks: Marks) -> AfterReasoning:
+    tokens = {"<t>": [1], "</t>": [2], "<s>": [7]}
+    inner = Matched(Letters(), lambda token: token == 9)
+    return AfterReasoning(inner, 1, marks, tokens.__getitem__, PIECES.__getitem__, FREE)
+
+
+def test_the_form_begins_after_the_reasoning() -> None:
+    one = after(Marks("<t>", "</t>"))
+    assert one.allowed([0]).tolist() == [1, 5]  # reasoning may begin, or the answer
+    assert one.allowed([0, 5]).tolist() == [9]
+    for thought in ([1, 3], [1, 3, 5, 4], [1]):
+        assert one.allowed([0, *thought]) is FREE
+    assert one.allowed([0, 1, 3, 2]).tolist() == [5]
+    assert one.allowed([0, 1, 3, 4, 6]).tolist() == [5]  # the mark in two tokens
+    assert one.allowed([0, 1, 3, 4, 6, 5]).tolist() == [9]
+    assert one.allowed([0, 1, 3, 3]) is FREE  # back in the reasoning
+    assert one.allowed([0, 1, 3, 2, 3]) is NOTHING
+
+
+def test_a_prompt_that_opens_the_reasoning() -> None:
+    one = after(Marks("<t>", "</t>", is_open=True))
+    assert one.allowed([0]) is FREE
+    assert one.allowed([0, 5, 2]).tolist() == [5]
+
+
+def test_a_mark_that_stands_for_no_reasoning() -> None:
+    one = after(Marks("<t>", "</t>", skip="<s>"))
+    assert one.allowed([0]).tolist() == [1, 7]
+    assert one.allowed([0, 7]).tolist() == [5]
+
+
+# Forms that cannot be kept.
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ('{"properties": {"a": {"items": {"uniqueItems": true}}}}', "/properties/a/items/uniqueItems is a keyword"),
+        ('{"properties": {"not": {"not": {}}}}', "/properties/not/not is a keyword"),
+        ('{"type": "foo"}', "Invalid type"),
+        ('{"type": "integer", "minimum": 5, "maximum": 2}', "Unsatisfiable"),
+        ('{"type": "string", "pattern": "(?=a)b"}', "look-around"),
+        ('{"$ref": "http://x.y/z"}', "Resource"),
+    ],
+)
+def test_a_schema_that_cannot_be_kept_is_refused_in_a_line(schema: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compiled(("schema", schema_text(schema) or ""))
+    assert said in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("form", [("regex", "[a-"), ("grammar", "root ::= foo"), ("grammar", 'start: "a" foo')])
+def test_a_grammar_that_cannot_be_read_is_refused_in_a_line(form: tuple[str, str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        compiled(form)
+    assert caught.value.message.startswith(f"--{form[0]} cannot be kept")
+    assert "\n" not in caught.value.message
+
+
+HOSTILE = {
+    "deep": '{"items":' * 5000 + "{}" + "}" * 5000,
+    "levels": '{"items":' * 150 + "{}" + "}" * 150,
+    "enum": json.dumps({"enum": [f"value number {i}" for i in range(40000)]}),
+    "wide": json.dumps({"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(20000)}}),
+    "long": '{"type": "string", "maxLength": 1000000}',
+    "many": '{"type": "array", "items": {"type": "string"}, "minItems": 100000}',
+    "recursive": '{"$ref": "#/$defs/n", "$defs": {"n": {"$ref": "#/$defs/n"}}}',
+    "pattern": '{"type": "string", "pattern": "^(([a-z])+.)+[A-Z]([a-z])+$"}',
+    "nested": '{"type": "string", "pattern": "^((a{0,100}){0,100}){0,100}$"}',
+    "longer": json.dumps({"enum": ["x" * 2_000_000]}),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_schema_comes_to_an_end(name: str, model: Model) -> None:
+    """It is refused, or kept within limits: of memory, which is counted, and of work, which llguidance counts."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with contextlib.suppress(LocalspecError):
+        request = Request(schema=schema_text(HOSTILE[name]))
+        constraint = Grammars().constraint(request, model, Tokenised([1]))
+        assert constraint is not None
+        constraint.allowed([1])
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 200
+
+
+# What people type.
+
+
+def test_the_short_form() -> None:
+    assert json.loads(schema_text("name, age int, tags[], score float[]: in percent") or "") == {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "age": {"type": "integer"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "score": {"type": "array", "items": {"type": "number"}, "description": "in percent"},
+        },
+        "required": ["name", "age", "tags", "score"],
+        "additionalProperties": False,
+    }
+
+
+def test_texts_come_from_files(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text('{"type": "string"}')
+    (tmp_path / "c.txt").write_text("one, two\nthree\n")
+    (tmp_path / "g.gbnf").write_text('root ::= "a"')
+    assert schema_text(str(tmp_path / "s.json")) == '{"type": "string"}'
+    assert choices_text(str(tmp_path / "c.txt")) == "one, two\nthree\n"
+    assert grammar_text(f"@{tmp_path / 'g.gbnf'}") == 'root ::= "a"'
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "kind", "said"),
+    [
+        (schema_text, "missing.json", NotFoundError, "no file missing.json"),
+        (schema_text, '{"a', UsageError, "not JSON"),
+        (schema_text, "[1]", UsageError, "no schema"),
+        (schema_text, "a b c", UsageError, "is not a name and"),
+        (choices_text, "one", UsageError, "nothing to choose"),
+        (grammar_text, "x.gbnf", NotFoundError, "no file x.gbnf"),
+    ],
+)
+def test_a_text_that_is_wrong(read, text: str, kind: type[LocalspecError], said: str) -> None:
+    with pytest.raises(kind, match=said):
+        read(text)
+
+
+def test_two_forms_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="--schema and --regex exclude each other"):
+        Request(schema="{}", regex="a").check()
