@@ -22,11 +22,20 @@ def full_context(stats: Stats, option: str = "--ctx") -> str:
     return f"the context is full: {n} tokens with the prompt; {option} {2 * n} for more"
 
 
+def unfinished_form(stats: Stats) -> str:
+    """Return that an answer was cut before it had the form that was asked for, "" where it was not."""
+    if stats.finished is None or stats.finished.is_whole:
+        return ""
+    return "the answer was cut before its form was complete: a greater -n or --ctx lets it end"
+
+
 def remark(stats: Stats) -> str:
     """Return what a person should know of how an answer in a chat ended, "" for nothing."""
     full = full_context(stats, "/ctx")
     if full:
         return f"{full}, or /new"
+    if unfinished_form(stats):
+        return unfinished_form(stats)
     is_empty = stats.finished is not None and stats.finished.reason == "stop" and not stats.text
     return "the answer is empty; /regen tries again" if is_empty else ""
 

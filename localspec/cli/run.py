@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from localspec.chat.answer_writer import AnswerWriter, full_context
+from localspec.chat.answer_writer import AnswerWriter, full_context, unfinished_form
 from localspec.chat.state import ChatState
 from localspec.cli.answer import ended_by_itself, follow, loader, tell
 from localspec.cli.console import Console, is_terminal
@@ -64,7 +64,6 @@ from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 
 UNFINISHED = 12  # exit code of an answer that was cut before it had the form that was asked for
-INCOMPLETE = "the answer was cut before its form was complete: a greater -n, or --ctx"
 
 
 @dataclass(frozen=True)
@@ -145,8 +144,8 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
         if has_stats and options.stats is None and ended_by_itself(stats):
             for sentence in introduction(job.settings, job.request.speculation):
                 console.note(sentence, "dim")
-        if stats.finished is not None and not stats.finished.is_whole:
-            console.warn(INCOMPLETE)
+        if unfinished_form(stats):
+            console.warn(unfinished_form(stats))
             return stop.exit_code or UNFINISHED
         return stop.exit_code
 

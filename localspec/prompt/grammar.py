@@ -88,9 +88,9 @@ class _Vocabulary:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        special = {token for token in range(model.n_vocab) if model.is_parsed(token)}
         ends = [token for token in range(model.n_vocab) if model.is_eog(token)]
-        self.special_token_ids = sorted(special | set(ends))
+        special = {*ends, *filter(model.is_parsed, range(model.n_vocab))}
+        self.special_token_ids = sorted(special)
         self.tokens = [
             b"\xff" + model.piece(token, special=True) if token in special else model.piece(token)
             for token in range(model.n_vocab)
