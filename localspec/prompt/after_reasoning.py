@@ -42,7 +42,7 @@ class AfterReasoning:
         """Return the tokens that may follow `text`."""
         answer = list(text[self._begin :])
         n_open = len(self._start)
-        if self._marks.is_open or answer[:n_open] == self._start:
+        if self._marks.is_open or (n_open and answer[:n_open] == self._start):
             end = self._end(answer, 0 if self._marks.is_open else n_open)
             return self._free if end is None else self._after(text, end)
         n_skip = len(self._skip)
