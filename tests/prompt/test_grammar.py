@@ -88,9 +88,9 @@ def test_a_draft_past_the_end_leaves_no_trace(
         held = [token for token in ends if token in allowed]
         if held:
             break
-        text.append(int(allowed[-1] if len(text) < 40 else allowed[0]))
+        text.append(max(allowed.tolist(), key=lambda token: model.piece(token).count(b'"')))
     else:
-        pytest.skip("no end was met")
+        raise AssertionError("no end was met")
     for token in (*held, held[0]):
         assert constraint.allowed([*text, token]).size == 0
         assert constraint.allowed([*text, token, 7]).size == 0
