@@ -67,7 +67,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "textual": ("localspec.tui",),
     "rich": ("localspec.cli", "localspec.tui"),
     "jinja2": ("localspec.prompt.template_sandbox",),
-    "llguidance": ("localspec.prompt.grammar",),
+    "llguidance": ("localspec.prompt.form", "localspec.prompt.grammar"),
     "huggingface_hub": ("localspec.models.hub",),
     "filelock": ("localspec.models.hub",),
     "tomlkit": ("localspec.models.user_catalog", "localspec.settings.config_file"),

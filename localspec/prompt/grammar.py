@@ -6,9 +6,8 @@ a refused one breaks it for good. End tokens are never given to it, since it doe
 
 from __future__ import annotations
 
-import json
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,70 +16,14 @@ from localspec.engine.constraint import NOTHING, Constraint, Matched
 from localspec.engine.distribution import Ids
 from localspec.errors import UsageError
 from localspec.prompt.after_reasoning import AfterReasoning
+from localspec.prompt.form import compiled, form_of, limits, refused
 from localspec.prompt.prompt import Tokenised
-from localspec.settings.request import FORMS, Request
+from localspec.settings.request import Request
 
 if TYPE_CHECKING:
     import llguidance
 
 KNOWN = 64  # masks that are kept by their bits: inside a string they are few
-
-
-def form_of(request: Request) -> tuple[str, str] | None:
-    """Return the name of the setting that gives the answer a form, and its text; None where nothing does."""
-    return next(((name, text) for name in FORMS if (text := getattr(request, name)) is not None), None)
-
-
-def compiled(form: tuple[str, str]) -> str:
-    """Return llguidance's grammar of a form; raises UsageError for one that cannot be kept."""
-    from llguidance import LLMatcher, gbnf_to_lark, grammar_from  # late: few requests need them
-
-    name, text = form
-    try:
-        if name == "schema":
-            # Free white space is where small models loop.
-            grammar = LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_flexible": False})
-        elif name == "regex":
-            grammar = LLMatcher.grammar_from_regex(text)
-        elif name == "choices":
-            lines = text.splitlines()
-            grammar = grammar_from("lark", "start: CHOICE\nCHOICE: " + " | ".join(map(json.dumps, lines)))
-        else:
-            grammar = grammar_from("lark", gbnf_to_lark.any_to_lark(text))
-    except Exception as error:  # the reader of GBNF raises no narrower one
-        raise _refused(name, str(error), text) from None
-    is_wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=_limits())
-    if is_wrong:
-        raise _refused(name, messages[0], text)
-    return grammar
-
-
-def _limits() -> llguidance.LLParserLimits:
-    """Return the limits of a grammar: those of llguidance, without its grammar in each error."""
-    from llguidance import LLParserLimits
-
-    return LLParserLimits(verbose_errors=False)
-
-
-def _refused(name: str, message: str, text: str) -> UsageError:
-    """Return the error of a form, as one line; that of an unsupported keyword names its path in the schema."""
-    line = " ".join(message.replace("<non-verbose/>", "").split())[:200]
-    if name == "schema" and line.startswith("Unimplemented keys: "):
-        keys = json.loads(line.removeprefix("Unimplemented keys: "))
-        where = _path(json.loads(text), keys[0]) or keys[0]
-        return UsageError(f"--schema: {where} is a keyword that cannot be kept", hint="a schema without it")
-    return UsageError(f"--{name} cannot be kept: {line}", hint=f"localspec run --help, --{name}")
-
-
-def _path(schema: Any, key: str, path: str = "") -> str:
-    """Return the path of the first `key` in a schema, "" without one."""
-    if isinstance(schema, dict):
-        if key in schema and not path.endswith(("/properties", "/$defs", "/definitions")):
-            return f"{path}/{key}"
-        return next(filter(None, (_path(below, key, f"{path}/{name}") for name, below in schema.items())), "")
-    if isinstance(schema, list):
-        return next(filter(None, (_path(below, key, f"{path}/{n}") for n, below in enumerate(schema))), "")
-    return ""
 
 
 class _Vocabulary:
@@ -167,7 +110,7 @@ class GuidanceMatcher:
         self._n_vocab = n_vocab
         self._bits = np.zeros((n_vocab + 31) // 32, np.int32)
         self._known: dict[bytes, Ids] = {}
-        self._matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=_limits())
+        self._matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=limits())
         self._check()
 
     def mask(self) -> Ids:
@@ -182,7 +125,7 @@ class GuidanceMatcher:
             held = np.unpackbits(self._bits.view(np.uint8), count=self._n_vocab, bitorder="little")
             ids = self._known[bits] = held.view(np.bool_).nonzero()[0].astype(np.int32)
         if not ids.size:
-            raise _refused(self._form[0], "nothing may follow here", self._form[1])
+            raise refused(self._form[0], "nothing may follow here", self._form[1])
         return ids
 
     def consume(self, token: int) -> None:
@@ -198,4 +141,4 @@ class GuidanceMatcher:
     def _check(self) -> None:
         """Raise UsageError where the matcher has come to its limits."""
         if self._matcher.is_error():
-            raise _refused(self._form[0], self._matcher.get_error(), self._form[1])
+            raise refused(self._form[0], self._matcher.get_error(), self._form[1])

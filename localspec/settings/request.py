@@ -261,20 +261,20 @@ class Request:
         help="Reasoning before the answer, where the chat template can switch it.",
     )  # fmt: skip
     schema: str | None = setting(
-        None, "--schema", aliases="--json-schema --json-schema-file", group=ANSWER, metavar="FILE|JSON",
+        None, "--schema", aliases="--json-schema --json-schema-file", group=ANSWER, metavar="SCHEMA",
         read=schema_text, default_help="any text",
-        help="The answer is JSON of this schema; short form: 'name, age int, tags[]'.",
+        help="The answer is JSON of this schema: a file, JSON, or 'name, age int, tags[]'.",
     )  # fmt: skip
     regex: str | None = setting(
-        None, "--regex", group=ANSWER, metavar="TEXT", default_help="any text", help="The answer matches this regex."
+        None, "--regex", group=ANSWER, metavar="REGEX", default_help="any text", help="The answer matches this regex."
     )
     grammar: str | None = setting(
-        None, "--grammar", aliases="--grammar-file", group=ANSWER, metavar="FILE|GRAMMAR",
-        read=grammar_text, default_help="any text", help="The answer is a text of this grammar, GBNF or Lark.",
+        None, "--grammar", aliases="--grammar-file", group=ANSWER, metavar="GRAMMAR",
+        read=grammar_text, default_help="any text", help="The answer is a text of this grammar: a file or its text, GBNF or Lark.",
     )  # fmt: skip
     choices: str | None = setting(
-        None, "--choices", group=ANSWER, metavar="FILE|A,B,C", read=choices_text, default_help="any text",
-        help="The answer is one of these; a file has one a line.",
+        None, "--choices", group=ANSWER, metavar="A,B,C", read=choices_text, default_help="any text",
+        help="The answer is one of these, or of the lines of a file.",
     )  # fmt: skip
     sampling: Sampling = field(default_factory=Sampling)
     speculation: Speculation = field(default_factory=Speculation)

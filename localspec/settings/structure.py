@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 from localspec.errors import NotFoundError, UsageError
+from localspec.settings.folders import typed_path
 
 LONGEST = 1_000_000  # bytes of a schema, a grammar or choices
 DEEPEST = 200  # levels of a schema
@@ -59,9 +59,9 @@ def choices_text(text: str) -> str | None:
 def _read(flag: str, text: str) -> str:
     """Return the text of the file that `text` names, or `text` itself."""
     try:
-        path = Path(text.removeprefix("@")).expanduser()
+        path = typed_path(text.removeprefix("@"))
         is_file = len(text) < 4096 and path.is_file()
-    except (OSError, ValueError, RuntimeError):
+    except (OSError, ValueError):
         is_file = False
     if not is_file:
         if text.startswith("@"):

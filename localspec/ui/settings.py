@@ -80,7 +80,7 @@ def check_form(request: Request) -> None:
     """Raise UsageError where the answer's form cannot be kept."""
     if all(getattr(request, name) is None for name in FORMS):
         return
-    from localspec.prompt.grammar import compiled, form_of  # late: few commands need it
+    from localspec.prompt.form import compiled, form_of  # late: few commands need it
 
     form = form_of(request)
     assert form is not None

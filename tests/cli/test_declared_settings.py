@@ -55,6 +55,7 @@ SAMPLES = {  # texts of settings that are neither numbers nor switches nor choic
     "dry_sequence_breaker": (r"\n", ("\n",)),
     "template": ("chatml", "chatml"),
     "schema": ('{"type": "string"}', '{"type": "string"}'),
+    "regex": ("a+b", "a+b"),
     "grammar": ('root ::= "a"', 'root ::= "a"'),
     "choices": ("a,b", "a\nb\n"),
     "template_args": ('tools=["a b",{"n":1}]', (("tools", ("a b", {"n": 1})),)),

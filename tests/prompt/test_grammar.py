@@ -19,7 +19,8 @@ from localspec.engine.distribution import Ids
 from localspec.engine.reasoning import Marks
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.prompt.after_reasoning import AfterReasoning
-from localspec.prompt.grammar import Grammars, compiled
+from localspec.prompt.form import compiled
+from localspec.prompt.grammar import Grammars
 from localspec.prompt.prompt import Tokenised
 from localspec.settings.request import Request
 from localspec.settings.structure import choices_text, grammar_text, schema_text
@@ -88,7 +89,12 @@ def test_a_draft_past_the_end_leaves_no_trace(
         held = [token for token in ends if token in allowed]
         if held:
             break
-        text.append(max(allowed.tolist(), key=lambda token: model.piece(token).count(b'"')))
+        text.append(
+            max(
+                allowed.tolist(),
+                key=lambda token: (b"}" in model.piece(token), b"]" in model.piece(token), b'"' in model.piece(token)),
+            )
+        )
     else:
         raise AssertionError("no end was met")
     for token in (*held, held[0]):
