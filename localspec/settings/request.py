@@ -270,7 +270,8 @@ class Request:
     )
     grammar: str | None = setting(
         None, "--grammar", aliases="--grammar-file", group=ANSWER, metavar="GRAMMAR",
-        read=grammar_text, default_help="any text", help="The answer is a text of this grammar: a file or its text, GBNF or Lark.",
+        read=grammar_text, default_help="any text",
+        help="The answer is a text of this grammar: a file or its text, GBNF or Lark.",
     )  # fmt: skip
     choices: str | None = setting(
         None, "--choices", group=ANSWER, metavar="A,B,C", read=choices_text, default_help="any text",
