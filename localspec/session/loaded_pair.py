@@ -20,7 +20,7 @@ from localspec.engine.context import Context, Vocabulary
 from localspec.engine.draft import Draw
 from localspec.engine.event_stream import stream_events
 from localspec.engine.loop import Engine
-from localspec.engine.protocols import Cancel, Cancelled, Clock, Drafter
+from localspec.engine.protocols import Cancel, Cancelled, Clock
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.reasoning import Marks
 from localspec.engine.repetition import Breakers
@@ -37,6 +37,7 @@ from localspec.session.calibration import survey_pair
 from localspec.session.controllers import PairController
 from localspec.session.decision import Decision, decide
 from localspec.session.early_exit import EarlyExitDraft
+from localspec.session.last_drafter import LastDrafter
 from localspec.session.loaded_model import LoadedModel
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.speculation import registered
@@ -44,31 +45,6 @@ from localspec.speculation.capabilities import draft_temperature, require_tokens
 from localspec.speculation.reproducible import narrowed
 
 SHORT_DRAFT = "the draft model reads at most {} tokens: beyond them decoding is plain"
-
-
-@dataclass(slots=True)
-class LastDrafter:
-    """The drafter of the last answer, kept while requests want the same: its lessons of a chat stay of use."""
-
-    _key: object = None
-    _drafter: Drafter | None = None
-
-    def get(self, parts: DrafterContext, decision: Decision, sampling: Sampling) -> Drafter:
-        """Return the last drafter if it was built from the same parts, else a new one."""
-        axes = decision.axes
-        options = tuple(axes.options.items())
-        tempered = replace(sampling, seed=None, draft_temperature=draft_temperature(sampling, axes))
-        # The constraint of an earlier answer is held by its drafter, so that no other one has its id.
-        ids = id(parts.draft), id(parts.sampler.constraint)
-        key = (axes.method, axes.tree, axes.draw, options, tempered, *ids, parts.prediction)
-        if self._drafter is None or self._key != key:
-            drafter: Drafter = registered("method")[axes.method].build(parts)
-            self._key, self._drafter = key, drafter
-        return self._drafter
-
-    def drop(self) -> None:
-        """Forget it."""
-        self._key = self._drafter = None
 
 
 @dataclass(frozen=True, slots=True)
