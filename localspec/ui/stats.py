@@ -324,11 +324,6 @@ def grown(loaded: Loaded | None, started: Started) -> Loaded | None:
     return loaded if loaded is None or started.n_ctx is None else replace(loaded, n_ctx=started.n_ctx)
 
 
-def grown(loaded: Loaded | None, started: Started) -> Loaded | None:
-    """Return the loaded pair with the context that it has when an answer begins."""
-    return loaded if loaded is None or started.n_ctx is None else replace(loaded, n_ctx=started.n_ctx)
-
-
 def _ratio(part: float, whole: float) -> float | None:
     """Return part / whole, None where there is nothing to divide by."""
     return part / whole if whole else None
