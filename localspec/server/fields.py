@@ -6,8 +6,10 @@ A null counts as absent, as in every API here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from json import dumps
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,16 +20,18 @@ from localspec.server.refusal import Refusal
 from localspec.server.reply import Reply
 from localspec.settings.declaration import Declaration, declared
 from localspec.settings.request import Message, Request, Sampling, Speculation
+from localspec.settings.structure import LONGEST, json_schema
+from localspec.ui.settings import check_form
 
 T = TypeVar("T")
 TYPES: dict[str, type[Any]] = {"integer": int, "number": float, "switch": bool, "text": str}
 NO_TOOLS = "this server calls no tools"
 NO_IMAGES = "this server reads text only"
-NO_FORM = "an answer follows no schema or grammar here; ask for JSON in the prompt"
 NO_LOGPROBS = "probabilities of tokens are not told here"
 ONE = "one answer a request; ask again for another"
 MOST_STOPS, LONGEST_STOP = 16, 256
 MOST_MESSAGES = MOST_BIASES = 10_000
+ANY_OBJECT = '{"type": "object"}'
 # Settings of sampling by the names that llama-server gives them; OpenAI's are among them.
 SAMPLED = {
     "temperature": "temperature",
@@ -205,6 +209,36 @@ class Fields:
         if isinstance(found, str):
             return found
         return "".join(_part(part, f"{self._place}content[{i}].") for i, part in enumerate(found))
+
+    def form(self, request: Request, schema: str, grammar: str = "") -> Request:
+        """Return the request with the form that two fields give its answer: a JSON schema, or GBNF or Lark."""
+        wanted = self.take(schema, str | bool | dict[str, Any])
+        rules = self.take(grammar, str) or None
+        if wanted in ("", {}):
+            wanted = None
+        if wanted is not None and rules:
+            raise self.refusal(grammar, f"{schema} gives the answer a form already")
+        return self.formed(request, grammar if rules else schema, wanted, rules)
+
+    def formed(
+        self, request: Request, name: str, schema: str | bool | dict[str, Any] | None, grammar: str | None = None
+    ) -> Request:
+        """Return the request with a form of its answer, which the field `name` gave; "json" is any object.
+
+        Nothing here is taken for the name of a file.
+        """
+        if schema is None and grammar is None:
+            return request
+        if grammar is not None and len(grammar) > LONGEST:
+            raise self.refusal(name, f"at most {LONGEST} characters")
+        wanted = ANY_OBJECT if schema == "json" else schema if isinstance(schema, str | None) else dumps(schema)
+        try:
+            request = replace(request, schema=wanted and json_schema(wanted), grammar=grammar)
+            check_form(request)
+        except UsageError as error:
+            told = re.sub("^--(schema|grammar):? (is )?", "", error.message)
+            raise self.refusal(name, told) from None
+        return request
 
     def messages(self) -> tuple[Message, ...]:
         """Return the messages of a chat; raises Refusal for what is no text."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from localspec.engine.events import Committed, Event, Finished
-from localspec.server.fields import NO_FORM, NO_LOGPROBS, ONE, Asked, Fields, Served
+from localspec.server.fields import NO_LOGPROBS, ONE, Asked, Fields, Served
 from localspec.server.refusal import Wire
 from localspec.server.reply import Reply, is_cut, speculation, timings
 from localspec.settings.request import Request
@@ -19,8 +19,6 @@ HARMLESS = ("cache_prompt", "id_slot", "t_max_prompt_ms")
 ORDER = ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"]
 NO_TIME = "an answer has no limit of time here"
 REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "grammar": (NO_FORM, ("",)),
-    "json_schema": (NO_FORM, ({},)),
     "n_probs": (NO_LOGPROBS, (0,)),
     "n": (ONE, (1,)),
     "n_cmpl": (ONE, (1,)),
@@ -75,6 +73,7 @@ def _asked(fields: Fields, request: Request, served: Served) -> Asked:
         stop=fields.stop() or request.stop,
         max_tokens=fields.max_tokens(request.max_tokens, "n_predict", "max_tokens"),
     )
+    request = fields.form(request, "json_schema", "grammar")
     is_streamed = fields.take("stream", bool, False)
     fields.refuse(REFUSED)
     fields.finish(HARMLESS)

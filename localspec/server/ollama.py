@@ -11,7 +11,7 @@ from typing import Any
 
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished, ModelFacts
-from localspec.server.fields import NO_FORM, NO_IMAGES, NO_LOGPROBS, NO_TOOLS, Asked, Fields, Served
+from localspec.server.fields import NO_IMAGES, NO_LOGPROBS, NO_TOOLS, Asked, Fields, Served
 from localspec.server.refusal import Wire
 from localspec.server.reply import Lines, is_cut, speculation, timings
 from localspec.settings.request import Message, Request
@@ -23,7 +23,6 @@ HARMLESS_OPTIONS = ("num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread"
                     "low_vram", "f16_kv", "mirostat_tau", "mirostat_eta")  # fmt: skip
 NO_SAMPLER = "this sampler is not here"
 REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "format": (NO_FORM, ("",)),
     "tools": (NO_TOOLS, ([],)),
     "images": (NO_IMAGES, ([],)),
     "logprobs": (NO_LOGPROBS, (False,)),
@@ -68,7 +67,7 @@ def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -
     """Read the fields that both share, and refuse what is left."""
     served.require(fields.take("model", str) or served.name)
     is_streamed = fields.take("stream", bool, True)
-    request = _optioned(fields.within("options"), request, served)
+    request = fields.form(_optioned(fields.within("options"), request, served), "format")
     think = fields.take("think", bool | str)
     request = replace(
         request,

@@ -9,7 +9,7 @@ from typing import Any
 
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished
-from localspec.server.fields import NO_FORM, NO_LOGPROBS, NO_TOOLS, ONE, Asked, Fields, Served
+from localspec.server.fields import NO_LOGPROBS, NO_TOOLS, ONE, Asked, Fields, Served
 from localspec.server.refusal import Wire
 from localspec.server.reply import Reply, is_cut, speculation, timings
 from localspec.settings.request import Request
@@ -37,9 +37,6 @@ REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "tool_choice": (NO_TOOLS, ("none", "auto")),
     "functions": (NO_TOOLS, ([],)),
     "function_call": (NO_TOOLS, ("none", "auto")),
-    "response_format": (NO_FORM, ({"type": "text"},)),
-    "json_schema": (NO_FORM, ({},)),
-    "grammar": (NO_FORM, ("",)),
     "logprobs": (NO_LOGPROBS, (False, 0)),
     "top_logprobs": (NO_LOGPROBS, (0,)),
     "n_probs": (NO_LOGPROBS, (0,)),
@@ -82,6 +79,7 @@ def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -
         max_tokens=fields.max_tokens(request.max_tokens, "max_tokens", "max_completion_tokens"),
         prediction=_prediction(fields) or request.prediction,
     )
+    request = fields.form(_formatted(fields, request), "json_schema", "grammar")
     is_streamed = fields.take("stream", bool, False)
     options = fields.within("stream_options")
     has_usage = options.take("include_usage", bool, False)
@@ -99,6 +97,24 @@ def _prediction(fields: Fields) -> str:
     content = own.content()
     own.finish(())
     return content
+
+
+def _formatted(fields: Fields, request: Request) -> Request:
+    """Return the request with the form that `response_format` gives the answer."""
+    own = fields.within("response_format")
+    kind = own.take("type", str, "text")
+    if kind == "json_schema":
+        given = own.within("json_schema")
+        if not given.has_content("schema"):
+            raise given.refusal("schema", "a schema is needed")
+        request = given.form(request, "schema")
+        given.finish(("name", "strict", "description"))
+    elif kind == "json_object":  # llama-server takes a schema beside it
+        request = own.form(request, "schema") if own.has_content("schema") else own.formed(request, "type", "json")
+    elif kind != "text":
+        raise own.refusal("type", "text, json_object or json_schema")
+    own.finish(())
+    return request
 
 
 def _think(fields: Fields, usual: str) -> str:

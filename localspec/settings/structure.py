@@ -28,7 +28,7 @@ def schema_text(text: str) -> str | None:
         return None
     text = _read("--schema", text)
     if text.lstrip()[:1] in ("{", "[") or text.strip() in ("true", "false"):
-        return _json(text)
+        return json_schema(text)
     if "," not in text and re.search(r"[/\\]|\.\w+$", text.strip()):
         raise NotFoundError(f"--schema: there is no file {text}", hint="--schema FILE, JSON, or: name, age int, tags[]")
     return json.dumps(_short(text), ensure_ascii=False)
@@ -84,7 +84,8 @@ def _read(flag: str, text: str) -> str:
     return found
 
 
-def _json(text: str) -> str:
+def json_schema(text: str) -> str:
+    """Return a JSON schema as JSON; raises UsageError for what is none, or is nested too deeply."""
     try:
         schema = json.loads(text)
         levels = _levels(schema)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from contextlib import suppress
 from typing import Any
@@ -27,6 +28,29 @@ def nested(levels: int) -> list[Any]:
 
 def read(**fields: Any) -> Asked:
     return openai.chat({"messages": HELLO, **fields}, SERVED)
+
+
+PERSON = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+def test_the_form_of_an_answer_comes_by_each_apis_field() -> None:
+    wrapped = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": PERSON}}
+    prompt: dict[str, Any] = {"prompt": "x"}
+    found = [
+        read(response_format=wrapped),
+        read(response_format={"type": "json_object", "schema": PERSON}),
+        read(json_schema=PERSON),
+        ollama.chat({"messages": HELLO, "format": PERSON}, SERVED),
+        llama_server.completion({**prompt, "json_schema": PERSON}, SERVED),
+    ]
+    assert [json.loads(asked.request.schema or "") for asked in found if isinstance(asked, Asked)] == [PERSON] * 5
+    free = ollama.chat({"messages": HELLO, "format": "json"}, SERVED)
+    for asked in (read(response_format={"type": "json_object"}), free):
+        assert isinstance(asked, Asked)
+        assert json.loads(asked.request.schema or "") == {"type": "object"}
+    for asked in (read(grammar='root ::= "a"'), llama_server.completion({**prompt, "grammar": 'root ::= "a"'}, SERVED)):
+        assert asked.request.grammar == 'root ::= "a"'
+    assert read(response_format={"type": "text"}, json_schema={}, grammar="").request == read().request
 
 
 def test_a_request_with_everything() -> None:
@@ -105,11 +129,19 @@ def test_parts_roles_and_reasoning() -> None:
         ({"n": 2}, "n"),
         ({"tools": [{"type": "function"}]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "strnig"}}}},
+            "response_format.json_schema.schema",
+        ),
+        ({"json_schema": {"type": "array", "uniqueItems": True}}, "json_schema"),
+        ({"json_schema": {"type": "object"}, "grammar": "root ::= 'a'"}, "grammar"),
         ({"logprobs": True}, "logprobs"),
         ({"prediction": {"type": "tokens", "content": "x"}}, "prediction.type"),
         ({"prediction": {"type": "content", "content": [{"type": "image_url"}]}}, "prediction.content[0].type"),
-        ({"grammar": "root ::= 'a'"}, "grammar"),
+        ({"grammar": 'root ::= "a'}, "grammar"),
+        ({"grammar": "/etc/hostname"}, "grammar"),
         ({"temprature": 1}, "temprature"),
         ({"stream": "yes"}, "stream"),
         ({"stream_options": {"include_usages": True}}, "stream_options.include_usages"),

@@ -42,7 +42,7 @@ def test_a_gap_with_text_of_other_files() -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [({"n_probs": 3}, "n_probs"), ({"mirostat": 2}, "mirostat"), ({"prompt": [1, 2]}, "prompt"),
-     ({"nonsense": 1}, "nonsense"), ({"grammar": "root"}, "grammar"), ({"n_predict": 0}, "n_predict")],
+     ({"nonsense": 1}, "nonsense"), ({"grammar": 'root ::= "a'}, "grammar"), ({"n_predict": 0}, "n_predict")],
     ids=str,
 )  # fmt: skip
 def test_a_refusal_names_the_field(fields: dict[str, Any], param: str) -> None:

@@ -73,7 +73,7 @@ def test_a_request_that_only_loads() -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"format": "json"}, "format"),
+        ({"format": "yaml"}, "format"),
         ({"tools": [{}]}, "tools"),
         ({"options": {"mirostat": 1}}, "options.mirostat"),
         ({"options": {"num_ctx": 2048}}, "options.num_ctx"),
@@ -156,4 +156,4 @@ def test_the_package_is_told_what_is_wrong(client: ollama.Client) -> None:
     with pytest.raises(ollama.ResponseError, match="no model"):
         client.chat(model="llama3", messages=[{"role": "user", "content": "x"}])
     with pytest.raises(ollama.ResponseError, match="format"):
-        client.chat(model="storyteller", messages=[{"role": "user", "content": "x"}], format="json")
+        client.chat(model="storyteller", messages=[{"role": "user", "content": "x"}], format={"type": "none"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -142,10 +143,22 @@ def test_models(client: openai.OpenAI) -> None:
         client.models.retrieve("gpt-7")
 
 
+def test_an_answer_has_the_form_that_was_asked_for(client: openai.OpenAI) -> None:
+    fields = {"hero": {"enum": ["king", "queen"]}, "year": {"type": "integer", "minimum": 1, "maximum": 99}}
+    schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+    form: Any = {"type": "json_schema", "json_schema": {"name": "tale", "schema": schema}}
+    for seed in range(3):
+        told = client.chat.completions.create(model="storyteller", messages=HELLO, response_format=form, seed=seed)
+        found = json.loads(told.choices[0].message.content or "")
+        assert set(found) == set(fields)
+        assert found["hero"] in ("king", "queen")
+        assert 1 <= found["year"] <= 99
+
+
 def test_refusals_are_the_clients_errors(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(model="storyteller", messages=HELLO, response_format={"type": "json_object"})
-    assert caught.value.param == "response_format"
+        client.chat.completions.create(model="storyteller", messages=HELLO, n=2)
+    assert caught.value.param == "n"
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="storyteller", messages=[{"role": "user", "content": "word " * 4000}])
     assert caught.value.code == "context_length_exceeded"
