@@ -88,7 +88,7 @@ def test_a_quick_pair_is_examined_whole() -> None:
     assert not found.is_cut
     assert set(found.tried) == {"greedy", "sampled", "raw", "draft template"}
     assert found.race is not None
-    assert len(found.race.rounds) == 2
+    assert len(found.race.rounds) == 6
 
 
 def test_a_slow_pair_is_asked_a_short_prompt_and_raced_all_the_same() -> None:
