@@ -190,17 +190,21 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
     else:  # what begins a conversation may be continued as it is
         asked = replace(state.request_after(state.messages.path(), text), continues=True)
     asked = options.predicting(replace(asked, details=options.as_events))
-    used, told = _used(settings, request)  # the conversation keeps its whole pair
+    used, told = _used(settings, request, values)  # the conversation keeps its whole pair
     if held is not None and not is_chosen("model") and not is_chosen("draft"):
         told += [Warned("draft", each) for each in held.warnings]
     return Job(used, asked, (*inputs.warnings, *told), state, spoken, tuple(data), left)
 
 
-def _used(settings: LoadSettings, request: Request) -> tuple[LoadSettings, list[Warned]]:
-    """Return the settings without a draft that nothing will use, and a line for each option without effect."""
+def _used(settings: LoadSettings, request: Request, values: Values) -> tuple[LoadSettings, list[Warned]]:
+    """Return the settings without a draft that nothing will use, and a line for each option without effect.
+
+    Of a draft that nobody named, nothing is said.
+    """
     told = [Warned("no-effect", line) for line in effect_remarks(request, is_typed)]
     used, why = used_pair(settings, request)
-    return used, [*told, *([Warned("draft", why)] if why else [])]
+    is_named = is_chosen("draft") or "+" in (values["model"] or "")
+    return used, [*told, *([Warned("draft", why)] if why and is_named else [])]
 
 
 def _model_and_prompt(words: tuple[str, ...], text: str | None) -> tuple[str | None, tuple[str, ...]]:
