@@ -100,7 +100,7 @@ def test_a_newcomer_reads_it_below_the_first_answer() -> None:
     assert terminal.wait() == 0
     text = " ".join(terminal.text.split())
     assert text.startswith("there lived a poor man"), "no blank before the first word"
-    for words in ("demonstration: wins no time", "not an assistant", "localspec explain"):
+    for words in ("a demonstration", "drafting wins no time", "not an assistant", "localspec explain"):
         assert words in text
     assert "× plain" not in text
 
