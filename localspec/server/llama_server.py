@@ -11,7 +11,7 @@ from typing import Any
 from localspec.engine.events import Committed, Event, Finished
 from localspec.server.fields import NO_LOGPROBS, ONE, Asked, Fields, Served
 from localspec.server.refusal import Wire
-from localspec.server.reply import Reply, is_cut, speculation, timings
+from localspec.server.reply import Reply, is_cut, released, speculation, timings
 from localspec.settings.request import Request
 from localspec.ui.stats import Stats
 
@@ -91,7 +91,7 @@ class LlamaServer(Reply):
 
     def pieces(self, event: Event) -> list[Wire]:
         """Return a chunk for what an event released."""
-        text = event.text if isinstance(event, Committed) else event.tail if isinstance(event, Finished) else ""
+        text = released(event) if isinstance(event, Committed | Finished) else ""
         return [{"index": 0, "content": text, "stop": False, "id_slot": 0}] if text else []
 
     def closing(self, stats: Stats) -> list[Wire]:

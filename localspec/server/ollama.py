@@ -13,7 +13,7 @@ from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished, ModelFacts
 from localspec.server.fields import NO_IMAGES, NO_LOGPROBS, NO_TOOLS, Asked, Fields, Served
 from localspec.server.refusal import Wire
-from localspec.server.reply import Lines, is_cut, speculation, timings
+from localspec.server.reply import Lines, is_cut, released, speculation, timings
 from localspec.settings.request import Message, Request
 from localspec.ui.stats import Stats
 
@@ -115,13 +115,9 @@ class Ollama(Lines):
 
     def pieces(self, event: Event) -> list[Wire]:
         """Return a line for what an event released."""
-        match event:
-            case Committed():
-                text = event.text
-            case Finished():
-                text = event.tail
-            case _:
-                return []
+        if not isinstance(event, Committed | Finished):
+            return []
+        text = released(event)
         return [self._line(text, event.reasoning)] if text or event.reasoning else []
 
     def closing(self, stats: Stats) -> list[Wire]:

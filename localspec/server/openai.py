@@ -11,7 +11,7 @@ from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished
 from localspec.server.fields import NO_LOGPROBS, NO_TOOLS, ONE, Asked, Fields, Served
 from localspec.server.refusal import Wire
-from localspec.server.reply import Reply, is_cut, speculation, timings
+from localspec.server.reply import Reply, is_cut, released, speculation, timings
 from localspec.settings.request import Request
 from localspec.settings.values import GIVEN, with_tuples
 from localspec.ui.stats import Stats
@@ -158,13 +158,9 @@ class OpenAI(Reply):
 
     def pieces(self, event: Event) -> list[Wire]:
         """Return a chunk for what an event released."""
-        match event:
-            case Committed():
-                text = event.text
-            case Finished():
-                text = event.tail
-            case _:
-                return []
+        if not isinstance(event, Committed | Finished):
+            return []
+        text = released(event)
         if not self._is_chat:
             return [self._chunk({"text": text})] if text else []
         delta = {name: value for name, value in (("reasoning_content", event.reasoning), ("content", text)) if value}

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from localspec.engine.events import Event
+from localspec.engine.events import Committed, Event, Finished
 from localspec.server.refusal import Refusal, Wire
 from localspec.ui.result import timings as result_timings
 from localspec.ui.stats import Stats
@@ -108,6 +108,11 @@ def speculation(stats: Stats) -> Wire:
         "speedup": stats.speedup,
         "warnings": [warned.message for warned in stats.warnings],
     }
+
+
+def released(event: Committed | Finished) -> str:
+    """Return the text of the answer that an event releases."""
+    return event.text if isinstance(event, Committed) else event.tail
 
 
 def is_cut(stats: Stats) -> bool:
