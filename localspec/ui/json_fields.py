@@ -21,6 +21,7 @@ class ModelFile(TypedDict):
     kv_bytes: Annotated[int, "cache of a context of full length"]
     devices: Annotated[list[str], "devices that hold layers"]
     fingerprint: Annotated[str, "tells the file from another one of its name"]
+    load_ms: Annotated[float, "loading it, opening its context included"]
 
 
 class Pair(TypedDict):
