@@ -294,8 +294,8 @@ class LocalspecApp(App[int]):
             self.exit(0)
 
     async def action_quit(self) -> None:
-        """Quit."""
-        self.exit(0)
+        """Quit, once what was typed before is in the composer."""
+        self.chat.composer.call_later(self.exit, 0)
 
     def action_new(self) -> None:
         """Begin a new conversation."""

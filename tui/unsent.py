@@ -46,8 +46,8 @@ class Unsent:
             self._later(PAUSE, self._keep)
 
     def close(self) -> None:
-        """Keep the last change at once."""
-        if self._is_due:
+        """Keep what is written now, also where no change was told yet."""
+        if self._writer.is_saved:
             self._keep()
 
     def _keep(self) -> None:

@@ -82,8 +82,7 @@ _OPTIONS: tuple[tuple[str, str, str], ...] = (
      "a length rule ends a draft at an unsure token", "--length confidence:P"),
     ("-lcs --lookup-cache-static -lcd --lookup-cache-dynamic",
      "the cache of n-grams is a method", "--method ngram-cache"),
-    ("--grammar --grammar-file -j --json-schema -jf --json-schema-file --format --schema --schema-multi",
-     "an answer follows no grammar or schema here", "ask for JSON in the prompt"),
+    ("-j -jf --format --schema-multi", "a schema gives the answer its form", "--schema 'name, age int, tags[]'"),
     ("--samplers --sampler-seq --sampling-seq --mirostat --mirostat-lr --mirostat-ent --dynatemp-range"
      " --dynatemp-exp --top-nsigma --top-n-sigma --adaptive-target --adaptive-decay",
      "this sampler is not here", "the options below Sampling in --help"),
@@ -172,7 +171,8 @@ def model_first(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
 
 
 def is_model(word: str) -> bool:
-    """Whether a word can only be a model: a name of the catalogue, a GGUF file, one of the hub, or a pair of these.
+    """Whether a word can only be a model: a name of the catalogue or of Ollama, a GGUF file, one of the hub, or a
+    pair of these.
 
     A draft may be named by its kind.
     """
@@ -190,6 +190,8 @@ def is_model(word: str) -> bool:
             case PathName(path) if path.lower().endswith(".gguf"):
                 continue
             case HubName() if word.lower().startswith(HUB):
+                continue
+            case Alias(name) if ":" in name:  # only a model of Ollama's that is here
                 continue
             case Alias(name) if name in _names() or (each is pair.draft and is_kind(each)):
                 continue

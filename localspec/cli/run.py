@@ -58,6 +58,7 @@ from localspec.errors import UsageError
 from localspec.models.store import introduction
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.inputs import Inputs, read_parts
+from localspec.ui.mentions import files_in
 from localspec.ui.result import result
 from localspec.ui.settings import effect_remarks, used_pair
 from localspec.ui.stats import Stats
@@ -193,6 +194,8 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
     used, told = _used(settings, request, values)  # the conversation keeps its whole pair
     if held is not None and not is_chosen("model") and not is_chosen("draft"):
         told += [Warned("draft", each) for each in held.warnings]
+    unread = "@{0} is not read here: -f {0} puts it before the prompt"
+    told += [Warned("mention", unread.format(name)) for name in files_in(spoken)]
     return Job(used, asked, (*inputs.warnings, *told), state, spoken, tuple(data), left)
 
 

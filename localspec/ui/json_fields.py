@@ -73,7 +73,7 @@ class Plain(TypedDict):
 class Spec(TypedDict):
     """What drafting did. The figures are defined in [Figures](figures.md)."""
 
-    asked: Annotated[str, "the method that was asked for; params.method is the one that drafted"]
+    asked: Annotated[str, "the method that was asked for; drafters has what drafted"]
     k: Annotated[int | None, "nodes that a draft may have"]
     reproducible: Annotated[bool, "whether --reproducible held"]
     widths: Annotated[list[int] | None, "rows that a pass may have with --reproducible"]

@@ -56,11 +56,18 @@ def mentioned(message: str) -> Taken:
     Raises NotFoundError, PromptTooLongError, and UsageError for a file that is no text.
     """
     taken = Taken()
-    for quoted, word in _MENTION.findall(message):
-        name = quoted or next((each for each in (word, word.rstrip(_AFTER)) if names_files(each)), "")
-        if name and names_files(name):
-            take(name, taken)
+    for name in files_in(message):
+        take(name, taken)
     return taken
+
+
+def files_in(message: str) -> list[str]:
+    """Return the names after an `@` in a message that files or folders have."""
+    found = [
+        quoted or next((each for each in (word, word.rstrip(_AFTER)) if names_files(each)), "")
+        for quoted, word in _MENTION.findall(message)
+    ]
+    return [name for name in found if names_files(name)]
 
 
 def names_files(name: str) -> bool:

@@ -54,6 +54,14 @@ def test_a_draft_that_may_be_used_is_loaded(words: str) -> None:
     assert "draft" not in warned("-m", pair, *words.split()).values()
 
 
+def test_a_file_that_only_chats_would_read_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("x = 1")
+    done = run("run", "--json", "--no-save", f"What is in @{file}, mail me@home.de or @nobody?")
+    (told,) = [each["message"] for each in json.loads(done.stdout)["warnings"]]
+    assert told == f"@{file} is not read here: -f {file} puts it before the prompt"
+
+
 @needs_pair
 def test_a_prediction_is_read_from_its_file_and_copied_from(tmp_path: Path) -> None:
     def answered(*words: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
+from localspec.cli.habits import model_first
 from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.models.foreign import foreign_models
 from localspec.models.gguf.shards import read_model, size_on_disk
@@ -66,6 +67,13 @@ def test_ollama(home: Path) -> None:
     assert find_model("small") == other
     with pytest.raises(UsageError, match="is not on the Hugging Face hub"):
         parse_pair("story:8b")
+
+
+def test_ollamas_name_begins_a_command(home: Path) -> None:
+    """As `ls` prints it; a word with a colon that is no such name begins a prompt."""
+    ollama(home / ".ollama/models", f"{LIBRARY}/story/7b-q8_0", TARGET)
+    assert model_first(("story:7b-q8_0", "hi")) == ("story:7b-q8_0", ("hi",))
+    assert model_first(("note:this", "is", "it")) == (None, ("note:this", "is", "it"))
 
 
 def test_ollama_elsewhere_and_from_the_hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from textual.events import Key
 
 from localspec.conversations.store import Store
 from localspec.settings.folders import state_folder
@@ -66,6 +67,15 @@ async def test_what_is_typed_just_before_the_end_is_kept(tmp_path: Path) -> None
     async with opened(store=Store.open(tmp_path / "kept.db")) as (pilot, app):
         await pilot.press(*"half")
         await pilot.press("ctrl+q")
+        await until(pilot, lambda: app.return_value == 0)
+    assert (state_folder("unsent") / str(os.getpid())).read_text() == "half\n"
+
+
+async def test_what_one_burst_typed_before_the_end_is_kept(tmp_path: Path) -> None:
+    """Ctrl+Q stands in the same read as the text before it."""
+    async with opened(store=Store.open(tmp_path / "kept.db")) as (pilot, app):
+        for key in (*"half", "ctrl+q"):
+            app.post_message(Key(key, key if len(key) == 1 else None))
         await until(pilot, lambda: app.return_value == 0)
     assert (state_folder("unsent") / str(os.getpid())).read_text() == "half\n"
 
