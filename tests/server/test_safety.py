@@ -89,6 +89,8 @@ def test_a_page_that_was_let_in_can_read(server: Server) -> None:
     allowed = {"Origin": PAGE, "Access-Control-Request-Method": "POST"}
     found, _, headers = server.ask("OPTIONS", CHAT, headers=allowed)
     assert (found, headers["access-control-allow-origin"]) == (204, PAGE)
+    assert "POST" in headers["access-control-allow-methods"]
+    assert "authorization" in headers["access-control-allow-headers"]
     key = {"Authorization": "Bearer s3cret", "Origin": PAGE}
     found, answer, headers = server.ask("POST", CHAT, chat(max_tokens=2), key)
     assert (found, answer["usage"]["completion_tokens"]) == (200, 2)

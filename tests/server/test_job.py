@@ -1,0 +1,41 @@
+"""What a client is told of its answer, in order, also after pauses."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from localspec.engine.events import Event, Finished, Warned
+from localspec.server.engine import LEAVING, Job
+from localspec.server.refusal import Refusal
+from localspec.settings.request import Request
+
+
+def ended(reason: str) -> Finished:
+    return Finished(reason=reason, tail="", wall_ms=1.0, ttft_ms=1.0, peak_memory=1)
+
+
+async def read(*news: Event | Exception) -> list[Event | None]:
+    """Read a job to its end; each of `news` comes once a pause was told."""
+    job = Job(Request(), asyncio.get_running_loop())
+    told: list[Event | None] = []
+    left = list(news)
+    async for event in job.events(patience=0.001):
+        told.append(event)
+        if event is None and left:
+            job.tell(left.pop(0))
+    return told
+
+
+def test_a_pause_is_told_and_the_answer_goes_on() -> None:
+    warned, finished = Warned("request", "slow"), ended("stop")
+    told = asyncio.run(read(warned, finished))
+    assert [event for event in told if event is not None] == [warned, finished]
+    assert told[0] is None
+    assert None in told[2:], "a pause between the two"
+
+
+def test_an_answer_that_was_interrupted_is_refused() -> None:
+    with pytest.raises(Refusal, match=LEAVING):
+        asyncio.run(read(ended("interrupted")))
