@@ -185,7 +185,7 @@ def standing(stats: Stats) -> str:
         return DEMONSTRATION
     found = stats.comparison
     if found is None or found.why_not:
-        return f"no speedup: {stats.why_not}"
+        return f"speedup unknown: {stats.why_not}"
     if stats.speedup is not None:
         return f"{stats.speedup:.2f}× plain"
     if not found.holds_one:

@@ -87,7 +87,7 @@ def test_the_stats_line_follows_the_text() -> None:
     assert terminal.wait() == 0
     assert body(terminal) == by_words("".join(texts), 80)
     (line,) = (line for line in terminal.lines if "tok/s" in line)
-    assert "no speedup" in line
+    assert "speedup unknown" in line
     assert "accepted" in line
     assert terminal.text.count("words: localspec explain") == 1
     assert "(plain 100.0 tok/s" not in terminal.text

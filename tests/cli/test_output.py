@@ -83,7 +83,7 @@ def test_color_always() -> None:
 
 
 def test_no_speedup_is_said_not_invented() -> None:
-    assert "no speedup: too few plain passes, 0 of 8" in run("--stats").stderr.decode()
+    assert "speedup unknown: too few plain passes, 0 of 8" in run("--stats").stderr.decode()
 
 
 def test_marks() -> None:

@@ -53,7 +53,7 @@ def test_the_pane_tells_what_stats_counted() -> None:
 def test_a_speedup_that_was_not_measured_is_not_shown() -> None:
     text = pane(trace(probes=None), None, 36).plain
     assert "×" not in text
-    assert "no speedup: too few plain passes, 0\n of 8" in text
+    assert "speedup unknown: too few plain\n passes, 0 of 8" in text
 
 
 def test_what_drafted_nothing_is_not_said_to_lack_a_measurement() -> None:
@@ -134,7 +134,7 @@ async def test_the_app_shows_what_the_line_below_an_answer_says() -> None:
         assert str(note.render()) == stats_line(stats, note.size.width)
         figures = str(app.chat.query_one("#figures").render())
         assert f"{stats.tok_per_s:.1f} tok/s" in figures
-        assert "no speedup: too few plain passes" in figures
+        assert "speedup unknown: too few plain" in figures
 
 
 @pytest.mark.parametrize("columns", [80, 100, 160])
@@ -144,7 +144,7 @@ async def test_the_figures_below_an_answer_take_one_line(columns: int) -> None:
         answer = await ask(pilot, "go")
         note = answer.query_one(".note")
         await until(pilot, lambda: note.size.height == 1)
-        assert "no speedup" in str(note.render())
+        assert "speedup unknown" in str(note.render())
         assert "tok/s" in str(note.render())
         stats = app.engine.traces[answer.entry.id].stats
         assert stats.finished is not None

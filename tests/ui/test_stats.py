@@ -161,16 +161,16 @@ def test_a_speedup_needs_eight_plain_passes_of_the_answer(plain: tuple[float, ..
     """Two just after the prompt once showed 2.07 where the truth was 0.92."""
     stats = answered(*[timed(4, 2, 5.0)] * 40, plain=plain)
     assert stats.comparison is stats.speedup is None
-    assert standing(stats) == f"no speedup: {why}"
+    assert standing(stats) == f"speedup unknown: {why}"
     assert answered(*[timed(4, 2, 5.0)] * 40, plain=[10.0] * 8).speedup is not None
 
 
 def test_a_speedup_needs_four_places_of_the_answer() -> None:
     """Plain passes of earlier answers are none of its places, nor is a run at its start more than one."""
     stats = answered(*[timed(4, 2, 5.0)] * 40, plain=[10.0] * 9, age_s=9.0)
-    assert standing(stats) == "no speedup: too few plain passes, 0 of 8"
+    assert standing(stats) == "speedup unknown: too few plain passes, 0 of 8"
     stats = answered(*[measured(10.0)] * 8, *[timed(4, 2, 5.0)] * 40)
-    assert standing(stats) == "no speedup: plain passes in too few places"
+    assert standing(stats) == "speedup unknown: plain passes in too few places"
 
 
 @pytest.mark.parametrize("slow", ["plain", "drafting"])
@@ -181,7 +181,7 @@ def test_no_speedup_where_the_machine_changed_its_pace(slow: str) -> None:
     halves = [timed(4, 2, 20.0)] * 20 + [timed(4, 2, 36.0)] * 20
     stats = answered(*halves, plain=[10.0] * 4 + [both * 10.0] * 4)
     assert stats.speedup is None
-    assert standing(stats) == "no speedup: the machine changed its pace"
+    assert standing(stats) == "speedup unknown: the machine changed its pace"
     assert answered(*passes, plain=plain).speedup is not None
 
 
@@ -354,7 +354,7 @@ PLAIN = [9.9, 10.0, 10.1] * 3
          "Drafting made this answer slower: 0.76 times as fast as plain decoding (0.75 to 0.78).", True),
         (30.0, PLAIN, "k 4", "This answer ran at about the speed of plain decoding; k 4.", False),
         (22.0, [7.0, 13.0] * 4, "", "This answer was not clearly faster or slower than plain decoding.", False),
-        (20.0, [], "", "No speedup: too few plain passes, 0 of 8.", False),
+        (20.0, [], "", "Speedup unknown: too few plain passes, 0 of 8.", False),
         (20.0, [], "the draft is dear.", "The draft is dear.", False),
     ],
 )  # fmt: skip
@@ -380,8 +380,8 @@ def test_a_speedup_is_told_with_what_it_is_measured_against() -> None:
     told = speedup_words(answered(*passes, plain=PLAIN))
     assert told == "1.33× plain, 1.31 to 1.36 (plain 100.0 tok/s, 9 passes)"
     told = speedup_words(answered(*passes, plain=PLAIN, age_s=9.0))
-    assert told == "no speedup: too few plain passes, 0 of 8 (plain 100.0 tok/s, 9 passes, 9 s before)"
-    assert speedup_words(answered(*passes)) == "no speedup: too few plain passes, 0 of 8"
+    assert told == "speedup unknown: too few plain passes, 0 of 8 (plain 100.0 tok/s, 9 passes, 9 s before)"
+    assert speedup_words(answered(*passes)) == "speedup unknown: too few plain passes, 0 of 8"
 
 
 def test_the_first_token_is_counted_from_enter() -> None:
