@@ -203,6 +203,16 @@ class Fields:
                 base = limit
         return base
 
+    def drawn(self, request: Request, *limits: str) -> Request:
+        """Return the request with sampling, drafting, stops and the limit of tokens, which has the names `limits`."""
+        return replace(
+            request,
+            sampling=self.biased(self.sampling(request.sampling)),
+            speculation=self.speculation(request.speculation),
+            stop=self.stop() or request.stop,
+            max_tokens=self.max_tokens(request.max_tokens, *limits),
+        )
+
     def content(self) -> str:
         """Return the field `content`: a text, or the parts of one."""
         found: str | list[dict[str, Any]] = self.take("content", str | list[dict[str, Any]], "")

@@ -66,14 +66,7 @@ def infill(body: object, served: Served) -> Asked:
 def _asked(fields: Fields, request: Request, served: Served) -> Asked:
     """Read the fields that both share, and refuse what is left."""
     served.require(fields.take("model", str) or served.name)
-    request = replace(
-        request,
-        sampling=fields.biased(fields.sampling(request.sampling)),
-        speculation=fields.speculation(request.speculation),
-        stop=fields.stop() or request.stop,
-        max_tokens=fields.max_tokens(request.max_tokens, "n_predict", "max_tokens"),
-    )
-    request = fields.form(request, "json_schema", "grammar")
+    request = fields.form(fields.drawn(request, "n_predict", "max_tokens"), "json_schema", "grammar")
     is_streamed = fields.take("stream", bool, False)
     fields.refuse(REFUSED)
     fields.finish(HARMLESS)

@@ -71,14 +71,8 @@ def completion(body: object, served: Served) -> Asked:
 def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -> Asked:
     """Read the fields that both share, and refuse what is left."""
     served.require(fields.take("model", str) or served.name)
-    request = replace(
-        request,
-        sampling=fields.biased(fields.sampling(request.sampling)),
-        speculation=fields.speculation(request.speculation),
-        stop=fields.stop() or request.stop,
-        max_tokens=fields.max_tokens(request.max_tokens, "max_tokens", "max_completion_tokens"),
-        prediction=_prediction(fields) or request.prediction,
-    )
+    request = fields.drawn(request, "max_tokens", "max_completion_tokens")
+    request = replace(request, prediction=_prediction(fields) or request.prediction)
     request = fields.form(_formatted(fields, request), "json_schema", "grammar")
     is_streamed = fields.take("stream", bool, False)
     options = fields.within("stream_options")

@@ -43,6 +43,7 @@ from localspec.session.loaded_model import LoadedModel
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.speculation.capabilities import draft_temperature, require_tokens, writes_text
 from localspec.speculation.reproducible import narrowed
+from localspec.speculation.resolve import Axes
 
 SHORT_DRAFT = "the draft model reads at most {} tokens: beyond them decoding is plain"
 DRAFT_MODEL = DraftModel.info.name
@@ -317,11 +318,7 @@ class LoadedPair:
         )
         drafters = {axes.method: self.last_drafter.get(parts, decision, sampling)}
         temperature = sampling.temperature if sampling.draft_temperature is None else sampling.draft_temperature
-        rule, draw = f"{axes.verify} {axes.draw.value} {sampling.temperature:g} {temperature:g}", axes.draw
-        if sampling.temperature == temperature == 0.0 and draw is not Draw.FIXED:
-            # Nothing is left to chance: any rule keeps the draft's likeliest token where it is the target's, and the
-            # draft's probability tells of that what a lead in the race tells elsewhere.
-            rule, draw = "greedy", Draw.COUPLED
+        rule, draw = _learned_as(axes, sampling, temperature)
         profile = decision.controllers.profile
         trial = profile.trial if axes.method == DRAFT_MODEL else None
         key = f"{axes.method} {dict(axes.options)} {rule}"
@@ -339,3 +336,12 @@ class LoadedPair:
             clock=self.clock,
             cancel=self.cancel,
         )
+
+
+def _learned_as(axes: Axes, sampling: Sampling, drafted_at: float) -> tuple[str, Draw]:
+    """Return the name under which acceptance is learned, and how draws of it are told."""
+    if sampling.temperature == drafted_at == 0.0 and axes.draw is not Draw.FIXED:
+        # Nothing is left to chance: any rule keeps the draft's likeliest token where it is the target's, and the
+        # draft's probability tells of that what a lead in the race tells elsewhere.
+        return "greedy", Draw.COUPLED
+    return f"{axes.verify} {axes.draw.value} {sampling.temperature:g} {drafted_at:g}", axes.draw

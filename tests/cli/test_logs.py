@@ -218,7 +218,7 @@ def test_html_shows_what_is_too_much_for_markdown_as_it_is(store: Store, logs: L
 @pytest.mark.parametrize(
     ("pair", "shown"),
     [
-        ("/home/me/models/qwen.gguf+none", "qwen"),
+        ("/models/qwen.gguf+none", "qwen"),
         ("/m/big-q4.GGUF+/m/small.gguf", "big-q4+small"),
         ("/m/a+b.gguf", "a+b"),
         ("storyteller", "storyteller"),

@@ -53,6 +53,7 @@ def test_a_client_that_leaves_takes_its_place_along(server: Server) -> None:
         opened.close()
     server.wait_until_waiting(0)
     running.close()
+    assert server.post(CHAT, **chat(max_tokens=1))["choices"], "the next client is answered"
 
 
 def test_a_full_queue(server: Server) -> None:
@@ -141,5 +142,6 @@ def _refuses(server: Server) -> bool:
 def test_a_killed_server_takes_its_engine_along() -> None:
     with serving() as server:
         engine = server.engine
-        server.stop(signal.SIGKILL)
+        assert server.stop(signal.SIGKILL) == -signal.SIGKILL
         wait_for(lambda: not is_running(engine))
+        assert not is_running(engine)

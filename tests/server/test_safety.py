@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from localspec.errors import UsageError
 from localspec.server.guard import Rules
+from localspec.server.listening import listener
 from localspec.server.refusal import Refusal
 from tests.cli.harness import TIMEOUT, assert_one_line, localspec, needs_pair, run
 from tests.server.serving import Server, chat, serving
@@ -170,3 +172,10 @@ def test_a_key_from_a_file(tmp_path: Path) -> None:
         assert server.told["needs_key"]
         assert server.ask("GET", "/v1/models")[0] == 401
         assert server.ask("GET", "/v1/models", headers={"Authorization": "Bearer from-a-file"})[0] == 200
+
+
+def test_an_address_of_another_machine_is_refused_with_one_of_this() -> None:
+    """192.0.2.1 is kept for documents (RFC 5737): nobody has it."""
+    with pytest.raises(UsageError, match=r"cannot listen at 192\.0\.2\.1:8080") as caught:
+        listener("192.0.2.1", 8080)
+    assert caught.value.hint == "--host 127.0.0.1"

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from textual import events
-from textual.widgets import Input
+from textual.widgets import Input, Markdown
 
 from localspec.conversations.attachment import Attachment
 from localspec.conversations.store import Store
@@ -169,3 +169,14 @@ async def test_a_line_is_text_whoever_gives_it() -> None:
         await settled(pilot)
         assert line.value == "␛]52;c;QUFB␇\\u{202e}"
         assert not CONTROL.search(rows(app))
+
+
+async def test_a_link_of_an_answer_is_copied_and_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = ScriptedWorker(passes=["**see** ", "[a page](http://example.org)"])
+    async with opened(worker) as (pilot, app):
+        visited: list[str] = []
+        monkeypatch.setattr(app, "open_url", lambda url, **_: visited.append(url))
+        page = (await ask(pilot, "hi")).query(Markdown).first()
+        page.post_message(Markdown.LinkClicked(page, "http://example.org"))
+        await until(pilot, lambda: app.clipboard == "http://example.org")
+        assert visited == []
