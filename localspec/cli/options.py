@@ -95,14 +95,6 @@ class ConversationOptions:
     save: bool
 
 
-@dataclass(frozen=True)
-class FormatOptions:
-    """Values of the options that ask for JSON."""
-
-    as_json: bool
-    as_events: bool
-
-
 def picked(holder: type[T], values: Values) -> T:
     """Return a dataclass of options with what click collected for its fields."""
     kind: Any = holder
@@ -247,19 +239,6 @@ def _conversation() -> list[Any]:
     ]
 
 
-def _format() -> list[Any]:
-    add = partial(option, section="Output")
-    return [
-        add("--json", "as_json", is_flag=True, help="One JSON object at the end."),
-        add(
-            "--events",
-            "as_events",
-            is_flag=True,
-            help="Lines of JSON as it goes: start, load, prefill, step, probe, warn, end or error.",
-        ),
-    ]
-
-
 def _screen() -> list[Any]:
     add = partial(option, section="Output")
     return [
@@ -333,6 +312,5 @@ conversation_options = stacked(_conversation())
 prompt_options = stacked(_prompt())
 speculation_options = stacked([*declared_options(Speculation, SPECULATION), *declared_options(Sampling, SPECULATION)])
 sampling_options = stacked(declared_options(Sampling, SAMPLING))
-format_options = stacked(_format())
 screen_options = stacked(_screen())
 report_options = stacked(_report())  # of commands that measure

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Protocol
 
 from localspec.cli.console import Console, columns_of_stdout, is_accessible, is_terminal, write_out
@@ -18,7 +19,7 @@ from localspec.cli.wrap import SGR, WordWrap
 from localspec.engine.events import Committed, Event, Finished
 from localspec.sanitize import Sanitizer
 from localspec.settings.request import LoadSettings, Request
-from localspec.ui.result import result
+from localspec.ui.result import result, with_logprob
 from localspec.ui.sources import SourceSpans, Span
 from localspec.ui.stats import Stats
 
@@ -163,7 +164,11 @@ class JsonSink:
         if isinstance(event, Committed):
             self._text += event.text
             if self._tokens is not None:
-                self._tokens += [{"id": piece.id, "s": piece.text, "source": piece.source} for piece in event.out]
+                found = zip_longest(event.out, event.logprobs)
+                self._tokens += [
+                    {"id": piece.id, "s": piece.text, "source": piece.source, **with_logprob(logprob)}
+                    for piece, logprob in found
+                ]
 
     def finish(self, stats: Stats) -> None:
         """Write the object."""

@@ -17,16 +17,15 @@ from localspec.chat.state import ChatState
 from localspec.cli.answer import ended_by_itself, follow, loader, tell
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.fetch import present_settings
+from localspec.cli.formats import FormatOptions, format_options
 from localspec.cli.habits import is_model, model_first
 from localspec.cli.live import Live
 from localspec.cli.options import (
     ConversationOptions,
-    FormatOptions,
     PromptOptions,
     ScreenOptions,
     Values,
     conversation_options,
-    format_options,
     model_options,
     picked,
     preset_option,
@@ -70,6 +69,11 @@ UNFINISHED = 12  # exit code of an answer that was cut before it had the form th
 @dataclass(frozen=True)
 class RunOptions(PromptOptions, ConversationOptions, FormatOptions, ScreenOptions):
     """Values of the options that are no settings."""
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether --json lists the tokens."""
+        return self.tokens or self.logprobs is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +172,7 @@ def _warn_of_trouble(state: ChatState, console: Console) -> None:
 
 def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: Console, store: Store) -> Job:
     """Return the job that words and options ask for; raises before anything is loaded, and reads stdin last."""
-    if options.as_json and options.as_events:
-        raise UsageError("--json and --events exclude each other", hint="leave one of them out")
+    options.check_format()
     found = wanted(store, options)
     pair = PairOptions.of(values)
     held = None if found is None else answered(store, found)
@@ -190,7 +193,7 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
         asked = options.without_template(request, text)
     else:  # what begins a conversation may be continued as it is
         asked = replace(state.request_after(state.messages.path(), text), continues=True)
-    asked = options.predicting(replace(asked, details=options.as_events))
+    asked = options.telling(options.predicting(asked))
     used, told = _used(settings, request, values)  # the conversation keeps its whole pair
     if held is not None and not is_chosen("model") and not is_chosen("draft"):
         told += [Warned("draft", each) for each in held.warnings]
@@ -255,7 +258,7 @@ def _tell_wait(console: Console) -> None:
 def choose_sink(job: Job, console: Console, live: Live, options: RunOptions) -> Sink:
     """Return the form of output that the options ask for."""
     if options.as_json:
-        return JsonSink(live, job.settings, job.request, job.state, has_tokens=options.tokens)
+        return JsonSink(live, job.settings, job.request, job.state, has_tokens=options.has_tokens)
     if options.as_events:
         return EventsSink(live, job.settings, job.request, job.state)
     return TextSink(console, live, control=options.control_chars, has_marks=options.tokens)

@@ -10,17 +10,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from itertools import zip_longest
+from typing import TYPE_CHECKING, cast
 
 from localspec.cli.live import Live
 from localspec.cli.output import Wire, write_json
-from localspec.engine.events import Committed, Event, Loading, Piece, Prefilled, Probed, Warned
+from localspec.engine.events import Committed, Event, Loading, Logprob, Piece, Prefilled, Probed, Warned
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.json_fields import (
     Asked,
     Expected,
     Load,
     Notice,
+    OutToken,
     Prefill,
     Probe,
     Start,
@@ -29,7 +31,7 @@ from localspec.ui.json_fields import (
     StepToken,
     Sums,
 )
-from localspec.ui.result import params, result
+from localspec.ui.result import params, result, with_logprob
 from localspec.ui.stats import Stats
 
 if TYPE_CHECKING:
@@ -154,7 +156,7 @@ def _step(event: Committed) -> Step:
         "rows": event.rows,
         "n_accepted": event.n_accepted,
         "draft": [_token(piece) for piece in event.drafted],
-        "out": [_token(piece) for piece in event.out],
+        "out": [_stood(piece, logprob) for piece, logprob in zip_longest(event.out, event.logprobs)],
         "text": event.text,
         "reasoning": event.reasoning,
         "ms": {"draft": ms.draft, "verify": ms.verify, "sample": ms.sample, "other": ms.other},
@@ -170,6 +172,11 @@ def _token(piece: Piece) -> StepToken:
     text = _PARTIAL if _PARTIAL in piece.text else piece.text
     token: StepToken = {"id": piece.id, "s": text, "src": piece.source}
     return token if piece.p is None else {**token, "p": piece.p}
+
+
+def _stood(piece: Piece, logprob: Logprob | None) -> OutToken:
+    """Return a token of the answer."""
+    return cast(OutToken, {**_token(piece), **with_logprob(logprob)})
 
 
 def _cumulative(stats: Stats) -> Sums:

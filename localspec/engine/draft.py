@@ -215,6 +215,15 @@ class Times:
         return self.draft + self.verify + self.sample + self.other
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A committed `token` with its log-probability, and the likeliest at its place with theirs, the likeliest first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
 class StepPlan(Protocol):
     """The fields of its plan that a step tells; `protocols.Plan`, which imports this module, describes them."""
 
@@ -241,6 +250,7 @@ class Step:
     `tokens` and `sources` are the committed run; its last token is pending, and `kept` (node ids, 0 first) are the
     nodes whose cells stay in the cache. `text` is what the run made certain: whole characters, no partial stop string.
     `plan` is what the controller asked for. Before the draft the pass evaluated `replayed` committed tokens again.
+    `judged` has the log-probabilities of `tokens` where somebody asked for them.
     """
 
     draft: Draft
@@ -253,6 +263,7 @@ class Step:
     plan: StepPlan
     text: str = ""
     replayed: int = 0
+    judged: tuple[Judged, ...] = ()
 
     @property
     def rows(self) -> int:

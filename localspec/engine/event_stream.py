@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import resource
 import sys
 from collections.abc import Iterator
@@ -11,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from localspec.engine.context import Context, Vocabulary
-from localspec.engine.draft import Step
-from localspec.engine.events import Committed, Event, Finished, Piece, Prefilled, StepMs
+from localspec.engine.draft import Judged, Step
+from localspec.engine.events import Committed, Event, Finished, Logprob, Piece, Prefilled, StepMs
 from localspec.engine.loop import Engine
 from localspec.engine.reasoning import Marks, Parts, ReasoningStream
 
@@ -85,7 +86,16 @@ def _committed(index: int, step: Step, parts: Parts, vocabulary: Vocabulary, *, 
         drafter=step.drafter,
         rows=1 + len(step.draft) if index else 0,
         plain_ms=1e3 * (times.total - times.planning) if plan.is_probe else None,
+        logprobs=tuple(_logprob(judged, vocabulary) for judged in step.judged),
     )
+
+
+def _logprob(judged: Judged, vocabulary: Vocabulary) -> Logprob:
+    def told(token: int, logprob: float, top: tuple[Logprob, ...] = ()) -> Logprob:
+        is_possible = math.isfinite(logprob)  # JSON has no infinities
+        return Logprob(token, tuple(vocabulary.piece(token)), logprob if is_possible else None, top)
+
+    return told(judged.token, judged.logprob, tuple(told(*each) for each in judged.top))
 
 
 def _drafted(step: Step, vocabulary: Vocabulary) -> tuple[Piece, ...]:

@@ -104,6 +104,24 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Logprob:
+    """A token with its log-probability (natural logarithm), None where it had no chance.
+
+    `bytes` are those of its text, none for a control token. `top` are the likeliest at its place, the likeliest first.
+    """
+
+    id: int
+    bytes: tuple[int, ...]
+    logprob: float | None
+    top: tuple[Logprob, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Return the token's own text, U+FFFD for a part of a character."""
+        return bytes(self.bytes).decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
 class StepMs:
     """Milliseconds of one pass by part."""
 
@@ -121,7 +139,8 @@ class Committed:
 
     `k` draft tokens were tested, in a tree of `depth` levels, `n_accepted` of them kept. `drafted` lists the draft
     tokens only when details were asked for. `position` is the absolute position of the first committed token. `rows`
-    are those that were asked for: the pending token, the draft, and what it was padded with.
+    are those that were asked for: the pending token, the draft, and what it was padded with. `logprobs` are of `out`,
+    where they were asked for.
     """
 
     index: int
@@ -141,6 +160,7 @@ class Committed:
     rows: int = 0  # 0: the prompt's own pass
     plain_ms: float | None = None  # milliseconds of plain decoding, where the pass measured it: its planning left out
     reasoning: str = ""
+    logprobs: tuple[Logprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +283,17 @@ def _pieces(wire: list[dict[str, Any]]) -> tuple[Piece, ...]:
     return tuple(Piece(**piece) for piece in wire)
 
 
+def _logprobs(wire: list[dict[str, Any]]) -> tuple[Logprob, ...]:
+    return tuple(Logprob(each["id"], tuple(each["bytes"]), each["logprob"], _logprobs(each["top"])) for each in wire)
+
+
 _NESTED: dict[type[Any], dict[str, Any]] = {
     Loaded: {"target": _facts, "draft": _facts},
     Started: {"derived": _facts, "widths": tuple, "left_out": tuple},
-    Committed: {"out": _pieces, "drafted": _pieces, "ms": lambda wire: StepMs(**wire)},
+    Committed: {
+        "out": _pieces,
+        "drafted": _pieces,
+        "logprobs": _logprobs,
+        "ms": lambda wire: StepMs(**wire),
+    },
 }

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from localspec.engine.constraint import cut
 from localspec.engine.context import Context
 from localspec.engine.draft import Draft, Step, Verdict
+from localspec.engine.logprobs import Judging
 from localspec.engine.protocols import (
     Backend,
     Cancel,
@@ -42,6 +43,11 @@ class Engine:
     rng: RandomSource
     clock: Clock
     cancel: Cancel
+    judging: Judging | None = None  # how log-probabilities are told, None where nobody asked
+
+    def with_logprobs(self, n_top: int, *, is_after: bool) -> Engine:
+        """Return an engine that tells log-probabilities too; `is_after`: of what the sampler leaves of a row."""
+        return replace(self, judging=Judging(n_top, self.sampler if is_after else None))
 
     def start(self, context: Context, watch: Stopwatch) -> Step:
         """Evaluate the prompt and commit the first token straight from its last row.
@@ -53,7 +59,7 @@ class Engine:
         rows = self.target.prefill(context.tokens, self.cancel)
         watch.mark()
         verdict = self._verdict(context, draft, rows)
-        step = context.commit(draft, verdict, watch.prompt_times())
+        step = self._judged(context.commit(draft, verdict, watch.prompt_times()), rows, context)
         for drafter in self.drafters.values():
             drafter.begin(context)
         return step
@@ -75,6 +81,7 @@ class Engine:
         watch.mark()
         verdict = self._verdict(context, draft, rows)
         step = context.commit(draft, verdict, watch.pass_times(), plan, replayed=to_replay)
+        step = self._judged(step, rows, context)
         self.target.keep(step.kept)  # the last token of the run becomes pending; `rows` last until the next decode
         assert self.target.length == len(context.tokens) - 1
         for drafter in self.drafters.values():
@@ -99,6 +106,10 @@ class Engine:
         except Cancelled:
             pass
         context.interrupt()
+
+    def _judged(self, step: Step, rows: Rows, context: Context) -> Step:
+        """Return the pass with the log-probabilities of its tokens, if they were asked for."""
+        return step if self.judging is None else replace(step, judged=self.judging.of(step, rows, context.tokens))
 
     def _verdict(self, context: Context, draft: Draft, rows: Rows) -> Verdict:
         """Judge a draft by the target's distributions at its nodes."""

@@ -19,7 +19,7 @@ from localspec.errors import UsageError
 from localspec.server.refusal import Refusal
 from localspec.server.reply import Reply
 from localspec.settings.declaration import Declaration, declared
-from localspec.settings.request import Message, Request, Sampling, Speculation
+from localspec.settings.request import MOST_LOGPROBS, Message, Request, Sampling, Speculation
 from localspec.settings.structure import LONGEST, json_schema
 from localspec.ui.settings import check_form
 
@@ -27,7 +27,6 @@ T = TypeVar("T")
 TYPES: dict[str, type[Any]] = {"integer": int, "number": float, "switch": bool, "text": str}
 NO_TOOLS = "this server calls no tools"
 NO_IMAGES = "this server reads text only"
-NO_LOGPROBS = "probabilities of tokens are not told here"
 ONE = "one answer a request; ask again for another"
 MOST_STOPS, LONGEST_STOP = 16, 256
 MOST_MESSAGES = MOST_BIASES = 10_000
@@ -212,6 +211,23 @@ class Fields:
             stop=self.stop() or request.stop,
             max_tokens=self.max_tokens(request.max_tokens, *limits),
         )
+
+    def logprobs(self, request: Request, name: str, n: int | None) -> Request:
+        """Return the request with log-probabilities of the `n` likeliest tokens, as field `name` has it; None: none.
+
+        `post_sampling_probs` asks for those after the sampler.
+        """
+        is_after = self.take("post_sampling_probs", bool, False)
+        if n is not None and not 0 <= n <= MOST_LOGPROBS:
+            raise self.refusal(name, f"0 to {MOST_LOGPROBS} of each token")
+        return replace(request, logprobs=n, is_after_sampler=is_after)
+
+    def chat_logprobs(self, request: Request) -> Request:
+        """Return the request with log-probabilities if `logprobs` is true, of `top_logprobs` others too."""
+        is_told, n = self.take("logprobs", bool, False), self.take("top_logprobs", int)
+        if n and not is_told:
+            raise self.refusal("top_logprobs", "it needs logprobs true")
+        return self.logprobs(request, "top_logprobs", (n or 0) if is_told else None)
 
     def content(self) -> str:
         """Return the field `content`: a text, or the parts of one."""

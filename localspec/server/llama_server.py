@@ -5,13 +5,14 @@ Pure: JSON in, a request and the form of its answer out.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 from localspec.engine.events import Committed, Event, Finished
-from localspec.server.fields import NO_LOGPROBS, ONE, Asked, Fields, Served
+from localspec.server.fields import ONE, Asked, Fields, Served
 from localspec.server.refusal import Wire
-from localspec.server.reply import Reply, is_cut, released, speculation, timings
+from localspec.server.reply import Reply, is_cut, released, speculation, timings, told_logprobs
 from localspec.settings.request import Request
 from localspec.ui.stats import Stats
 
@@ -19,7 +20,6 @@ HARMLESS = ("cache_prompt", "id_slot", "t_max_prompt_ms")
 ORDER = ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"]
 NO_TIME = "an answer has no limit of time here"
 REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "n_probs": (NO_LOGPROBS, (0,)),
     "n": (ONE, (1,)),
     "n_cmpl": (ONE, (1,)),
     "timings_per_token": ("timings come at the end", (False,)),
@@ -67,10 +67,11 @@ def _asked(fields: Fields, request: Request, served: Served) -> Asked:
     """Read the fields that both share, and refuse what is left."""
     served.require(fields.take("model", str) or served.name)
     request = fields.form(fields.drawn(request, "n_predict", "max_tokens"), "json_schema", "grammar")
+    request = fields.logprobs(request, "n_probs", fields.take("n_probs", int, 0) or None)
     is_streamed = fields.take("stream", bool, False)
     fields.refuse(REFUSED)
     fields.finish(HARMLESS)
-    return Asked(request, LlamaServer(served.name, request.prompt or ""), is_streamed)
+    return Asked(request, LlamaServer(served.name, request), is_streamed)
 
 
 class LlamaServer(Reply):
@@ -78,14 +79,19 @@ class LlamaServer(Reply):
 
     end = b""
 
-    def __init__(self, model: str, prompt: str) -> None:
+    def __init__(self, model: str, request: Request) -> None:
         self._model = model
-        self._prompt = prompt
+        self._prompt = request.prompt or ""
+        self._is_after = request.is_after_sampler
 
     def pieces(self, event: Event) -> list[Wire]:
         """Return a chunk for what an event released."""
-        text = released(event) if isinstance(event, Committed | Finished) else ""
-        return [{"index": 0, "content": text, "stop": False, "id_slot": 0}] if text else []
+        if not isinstance(event, Committed | Finished):
+            return []
+        text, logprobs = released(event)
+        if not (text or logprobs):
+            return []
+        return [{"index": 0, "content": text, "stop": False, "id_slot": 0, **self._probabilities(logprobs)}]
 
     def closing(self, stats: Stats) -> list[Wire]:
         """Return the chunk with the figures."""
@@ -111,7 +117,20 @@ class LlamaServer(Reply):
             "stop_type": "limit" if is_cut(stats) else "eos",
             "timings": told,
             "speculation": speculation(stats),
+            **(self._probabilities(told_logprobs(stats.logprobs)) if text else {}),
         }
+
+    def _probabilities(self, logprobs: list[Wire]) -> Wire:
+        """Return `completion_probabilities`: after the sampler they are probabilities, not logarithms, as there."""
+        if self._is_after:
+            logprobs = [{**_exponential(each), "top_probs": list(map(_exponential, each["top_logprobs"]))}
+                        for each in logprobs]  # fmt: skip
+        return {"completion_probabilities": logprobs} if logprobs else {}
+
+
+def _exponential(likely: Wire) -> Wire:
+    told = {name: likely[name] for name in ("id", "token", "bytes")}
+    return {**told, "prob": math.exp(likely["logprob"])}
 
 
 def props(served: Served) -> Wire:

@@ -11,9 +11,9 @@ from typing import Any
 
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished, ModelFacts
-from localspec.server.fields import NO_IMAGES, NO_LOGPROBS, NO_TOOLS, Asked, Fields, Served
+from localspec.server.fields import NO_IMAGES, NO_TOOLS, Asked, Fields, Served
 from localspec.server.refusal import Wire
-from localspec.server.reply import Lines, is_cut, released, speculation, timings
+from localspec.server.reply import Lines, is_cut, released, speculation, timings, told_logprobs
 from localspec.settings.request import Message, Request
 from localspec.ui.stats import Stats
 
@@ -25,8 +25,6 @@ NO_SAMPLER = "this sampler is not here"
 REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "tools": (NO_TOOLS, ([],)),
     "images": (NO_IMAGES, ([],)),
-    "logprobs": (NO_LOGPROBS, (False,)),
-    "top_logprobs": (NO_LOGPROBS, (0,)),
     "template": ("the server's own template is used; localspec serve --template", ("",)),
     "context": ("send the messages to /api/chat", ([],)),
 }
@@ -75,6 +73,7 @@ def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -
         shorten=fields.take("truncate", bool, is_chat),
         think=request.think if think is None else "on" if think else "off",
     )
+    request = fields.chat_logprobs(request)
     fields.refuse(REFUSED)
     fields.finish(HARMLESS)
     return Asked(request, Ollama(served.name, is_chat=is_chat), is_streamed)
@@ -117,8 +116,8 @@ class Ollama(Lines):
         """Return a line for what an event released."""
         if not isinstance(event, Committed | Finished):
             return []
-        text = released(event)
-        return [self._line(text, event.reasoning)] if text or event.reasoning else []
+        text, logprobs = released(event)
+        return [self._line(text, event.reasoning, logprobs)] if text or event.reasoning or logprobs else []
 
     def closing(self, stats: Stats) -> list[Wire]:
         """Return the line with the figures."""
@@ -126,11 +125,13 @@ class Ollama(Lines):
 
     def whole(self, stats: Stats) -> Wire:
         """Return the answer."""
-        return {**self._line(stats.text, stats.reasoning), **_figures(stats)}
+        return {**self._line(stats.text, stats.reasoning, told_logprobs(stats.logprobs)), **_figures(stats)}
 
-    def _line(self, text: str, reasoning: str) -> Wire:
+    def _line(self, text: str, reasoning: str, logprobs: list[Wire] | None = None) -> Wire:
         thought = {"thinking": reasoning} if reasoning else {}
-        said = {"message": {**_message(text), **thought}} if self._is_chat else {"response": text, **thought}
+        said: Wire = {"message": {**_message(text), **thought}} if self._is_chat else {"response": text, **thought}
+        if logprobs:
+            said["logprobs"] = logprobs
         return {"model": self._model, "created_at": _now(), **said, "done": False}
 
 

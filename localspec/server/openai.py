@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from dataclasses import replace
 from typing import Any
 
-from localspec import __version__
-from localspec.engine.events import Committed, Event, Finished
-from localspec.server.fields import NO_LOGPROBS, NO_TOOLS, ONE, Asked, Fields, Served
+from localspec.server.fields import NO_TOOLS, ONE, Asked, Fields, Served
+from localspec.server.openai_reply import OpenAI
 from localspec.server.refusal import Wire
-from localspec.server.reply import Reply, is_cut, released, speculation, timings
 from localspec.settings.request import Request
 from localspec.settings.values import GIVEN, with_tuples
-from localspec.ui.stats import Stats
 
 DEEPEST = 20  # levels of a variable of the template
 # Fields that say who asks, or how to serve; no text depends on them.
@@ -37,9 +32,6 @@ REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "tool_choice": (NO_TOOLS, ("none", "auto")),
     "functions": (NO_TOOLS, ([],)),
     "function_call": (NO_TOOLS, ("none", "auto")),
-    "logprobs": (NO_LOGPROBS, (False, 0)),
-    "top_logprobs": (NO_LOGPROBS, (0,)),
-    "n_probs": (NO_LOGPROBS, (0,)),
     "modalities": ("this server writes text only", (["text"],)),
     "audio": ("this server writes text only", ()),
     "web_search_options": (NO_TOOLS, ()),
@@ -74,6 +66,7 @@ def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -
     request = fields.drawn(request, "max_tokens", "max_completion_tokens")
     request = replace(request, prediction=_prediction(fields) or request.prediction)
     request = fields.form(_formatted(fields, request), "json_schema", "grammar")
+    request = fields.chat_logprobs(request) if is_chat else _legacy_logprobs(fields, request)
     is_streamed = fields.take("stream", bool, False)
     options = fields.within("stream_options")
     has_usage = options.take("include_usage", bool, False)
@@ -81,6 +74,12 @@ def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -
     fields.refuse(REFUSED)
     fields.finish(HARMLESS)
     return Asked(request, OpenAI(served.name, is_chat=is_chat, has_usage=has_usage), is_streamed)
+
+
+def _legacy_logprobs(fields: Fields, request: Request) -> Request:
+    """Return the request with the log-probabilities of a completion: a number of tokens; true and false pass, too."""
+    n = fields.take("logprobs", int | bool)
+    return fields.logprobs(request, "logprobs", None if n is None or n is False else int(n) if n is not True else 0)
 
 
 def _prediction(fields: Fields) -> str:
@@ -131,80 +130,6 @@ def _is_shallow(value: Any, levels: int = DEEPEST) -> bool:
     """Whether lists and objects are nested in each other no deeper than this."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels >= 0 and all(_is_shallow(each, levels - 1) for each in inner)
-
-
-class OpenAI(Reply):
-    """An answer as a chat or a completion."""
-
-    def __init__(self, model: str, *, is_chat: bool, has_usage: bool) -> None:
-        self._is_chat = is_chat
-        self._has_usage = has_usage
-        self._head = {
-            "id": ("chatcmpl-" if is_chat else "cmpl-") + secrets.token_hex(12),
-            "created": int(time.time()),
-            "model": model,
-            "system_fingerprint": f"localspec-{__version__}",
-        }
-
-    def opening(self) -> list[Wire]:
-        """Return the chunk that says who speaks."""
-        return [self._chunk({"role": "assistant", "content": ""})] if self._is_chat else []
-
-    def pieces(self, event: Event) -> list[Wire]:
-        """Return a chunk for what an event released."""
-        if not isinstance(event, Committed | Finished):
-            return []
-        text = released(event)
-        if not self._is_chat:
-            return [self._chunk({"text": text})] if text else []
-        delta = {name: value for name, value in (("reasoning_content", event.reasoning), ("content", text)) if value}
-        return [self._chunk(delta)] if delta else []
-
-    def closing(self, stats: Stats) -> list[Wire]:
-        """Return the chunk with the reason, and one with the usage, which has no choice."""
-        figures = {"timings": timings(stats), "speculation": speculation(stats)}
-        last = self._chunk({} if self._is_chat else {"text": ""}, _reason(stats))
-        if not self._has_usage:
-            return [{**last, **figures}]
-        return [last, {**self._chunk({}), "choices": [], "usage": _usage(stats), **figures}]
-
-    def whole(self, stats: Stats) -> Wire:
-        """Return the answer."""
-        message: Wire = {"role": "assistant", "content": stats.text}
-        if stats.reasoning:
-            message["reasoning_content"] = stats.reasoning
-        said = {"message": message} if self._is_chat else {"text": stats.text}
-        return {
-            **self._head,
-            "object": "chat.completion" if self._is_chat else "text_completion",
-            "choices": [{"index": 0, **said, "logprobs": None, "finish_reason": _reason(stats)}],
-            "usage": _usage(stats),
-            "timings": timings(stats),
-            "speculation": speculation(stats),
-        }
-
-    def _chunk(self, said: Wire, reason: str | None = None) -> Wire:
-        content = {"delta": said} if self._is_chat else said
-        return {
-            **self._head,
-            "object": "chat.completion.chunk" if self._is_chat else "text_completion",
-            "choices": [{"index": 0, **content, "logprobs": None, "finish_reason": reason}],
-        }
-
-
-def _reason(stats: Stats) -> str:
-    return "length" if is_cut(stats) else "stop"
-
-
-def _usage(stats: Stats) -> Wire:
-    prefilled = stats.prefilled
-    n = prefilled.prompt_n if prefilled else 0
-    return {
-        "prompt_tokens": n,
-        "completion_tokens": stats.emitted,
-        "total_tokens": n + stats.emitted,
-        "prompt_tokens_details": {"cached_tokens": prefilled.cache_n if prefilled else 0},
-    }
 
 
 def models(served: Served) -> Wire:

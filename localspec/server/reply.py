@@ -5,14 +5,17 @@ Pure: events and figures in, JSON objects and bytes out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import msgspec
 
-from localspec.engine.events import Committed, Event, Finished
+from localspec.engine.events import Committed, Event, Finished, Logprob
 from localspec.server.refusal import Refusal, Wire
 from localspec.ui.result import timings as result_timings
 from localspec.ui.stats import Stats
+
+IMPOSSIBLE = -9999.0  # OpenAI's log-probability of a token that has no chance
 
 
 class Reply:
@@ -110,9 +113,22 @@ def speculation(stats: Stats) -> Wire:
     }
 
 
-def released(event: Committed | Finished) -> str:
-    """Return the text of the answer that an event releases."""
-    return event.text if isinstance(event, Committed) else event.tail
+def told_logprobs(found: Sequence[Logprob]) -> list[Wire]:
+    """Return tokens with their log-probabilities, as OpenAI and llama-server have them.
+
+    Control tokens are no part of the text, and none of the list.
+    """
+    return [{**_likely(each), "top_logprobs": [_likely(one) for one in each.top]} for each in found if each.bytes]
+
+
+def _likely(found: Logprob) -> Wire:
+    logprob = IMPOSSIBLE if found.logprob is None else found.logprob
+    return {"id": found.id, "token": found.text, "bytes": list(found.bytes), "logprob": logprob}
+
+
+def released(event: Committed | Finished) -> tuple[str, list[Wire]]:
+    """Return the text of the answer that an event releases, and the log-probabilities of the tokens of its pass."""
+    return (event.text, told_logprobs(event.logprobs)) if isinstance(event, Committed) else (event.tail, [])
 
 
 def is_cut(stats: Stats) -> bool:

@@ -259,6 +259,8 @@ class LoadedPair:
         context = Context(prompt.tokens, vocabulary, n_ctx=self.n_ctx, max_tokens=request.max_tokens, stops=stops)
         prediction = predicted(request, self.target.model)
         engine = self._engine(decision, request.sampling, seed, prediction, constraint)
+        if request.logprobs is not None:
+            engine = engine.with_logprobs(request.logprobs, is_after=request.is_after_sampler)
         for event in stream_events(
             engine, context, vocabulary, details=request.details, began=began, marks=prompt.marks
         ):

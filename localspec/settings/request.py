@@ -36,6 +36,7 @@ ANSWER = Group("Prompt and answer", form="Answer")
 SPECULATION = Group("Speculation (the four axes; see: localspec methods)", form="Drafting and verification")
 SAMPLING = Group("Sampling", form="Sampling")
 FORMS = ("schema", "regex", "grammar", "choices")  # fields of a request that give the answer a form
+MOST_LOGPROBS = 100  # of one token
 COUNT = 2**31 - 1  # the largest number that llama.cpp takes
 
 
@@ -279,6 +280,8 @@ class Request:
     )  # fmt: skip
     sampling: Sampling = field(default_factory=Sampling)
     speculation: Speculation = field(default_factory=Speculation)
+    logprobs: int | None = None  # log-probabilities of each token, and of so many of the likeliest at its place
+    is_after_sampler: bool = False  # these are of the law that a token was drawn from, not of the model's own row
     details: bool = False  # Committed events carry the draft tokens and their probabilities
     cold: bool = False  # as after loading: nothing of earlier answers is in a cache or in a drafter's memory
     prompt_tokens: int | None = None  # cut the prompt to its first so many tokens
@@ -296,6 +299,9 @@ class Request:
             raise UsageError(f"{given[0]} and {given[1]} exclude each other", hint="leave one of them out")
         if given and self.suffix is not None:
             raise UsageError(f"{given[0]} and --suffix exclude each other", hint="leave one of them out")
+        if self.logprobs is not None and not 0 <= self.logprobs <= MOST_LOGPROBS:
+            reason = f"--logprobs {self.logprobs} is out of range: it must be from 0 to {MOST_LOGPROBS}"
+            raise UsageError(reason, hint="--logprobs 5")
         if self.prompt_tokens is not None and not 1 <= self.prompt_tokens <= COUNT:
             reason = f"--prompt-tokens {self.prompt_tokens} is out of range: it must be at least 1"
             raise UsageError(reason, hint="localspec bench --help")

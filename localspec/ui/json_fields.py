@@ -114,8 +114,25 @@ class Notice(TypedDict):
     message: Annotated[str, "one line for people"]
 
 
-class Token(TypedDict):
-    """A token of `--json --tokens`."""
+class LikelyToken(TypedDict):
+    """One of the likeliest tokens of a place."""
+
+    id: Annotated[int, "its number in the vocabulary"]
+    s: Annotated[str, "its text alone; � for a part of a character"]
+    logprob: Annotated[float | None, "its log-probability; null: it had no chance"]
+
+
+class Logprobs(TypedDict, total=False):
+    """What `--logprobs N` adds to a token."""
+
+    logprob: NotRequired[
+        Annotated[float | None, "its natural log-probability, with --logprobs; null: it had no chance"]
+    ]
+    top_logprobs: NotRequired[Annotated[list[LikelyToken], "the N likeliest tokens at its place, with --logprobs N"]]
+
+
+class Token(Logprobs):
+    """A token of `--json --tokens`, or of `--json --logprobs N`."""
 
     id: Annotated[int, "its number in the vocabulary"]
     s: Annotated[str, "its text alone; � for a part of a character"]
@@ -139,7 +156,7 @@ class Result(TypedDict):
     memory: Annotated[Memory, "memory"]
     warnings: Annotated[list[Notice], "warnings"]
     versions: Annotated[dict[str, str], "of localspec and of what it runs on"]
-    tokens: NotRequired[Annotated[list[Token], "the answer's tokens, with --tokens"]]
+    tokens: NotRequired[Annotated[list[Token], "the answer's tokens, with --tokens or --logprobs"]]
 
 
 class Error(TypedDict):
@@ -208,6 +225,10 @@ class StepToken(TypedDict):
     p: NotRequired[Annotated[float, "of a draft: the probability it was drawn with, where it has one"]]
 
 
+class OutToken(StepToken, Logprobs):
+    """A token that stands."""
+
+
 class Expected(TypedDict):
     """What the planner promised of a pass."""
 
@@ -235,7 +256,7 @@ class Step(TypedDict):
     rows: Annotated[int, "rows of the target's evaluation: the last token, the draft, and filling"]
     n_accepted: Annotated[int, "draft tokens that were kept"]
     draft: Annotated[list[StepToken], "the draft, in the order in which it was made"]
-    out: Annotated[list[StepToken], "the tokens that stand"]
+    out: Annotated[list[OutToken], "the tokens that stand"]
     text: Annotated[str, "the answer's text that became certain"]
     reasoning: Annotated[str, "the same of the reasoning before the answer"]
     ms: Annotated[PassMs, "milliseconds of this pass by part"]

@@ -11,9 +11,9 @@ import math
 from typing import Any, cast
 
 from localspec import __version__
-from localspec.engine.events import ModelFacts
+from localspec.engine.events import Logprob, ModelFacts
 from localspec.settings.request import LoadSettings, Request
-from localspec.ui.json_fields import ModelFile, Plain, Result, Spec, Timings
+from localspec.ui.json_fields import LikelyToken, Logprobs, ModelFile, Plain, Result, Spec, Timings
 from localspec.ui.stats import Baseline, Stats
 from localspec.ui.summary import ttft_ms, verdict
 
@@ -47,6 +47,14 @@ def result(stats: Stats, settings: LoadSettings, request: Request, session: str 
         "versions": {"localspec": __version__, **(loaded.versions if loaded else {})},
     }
     return cast(dict[str, Any], made)
+
+
+def with_logprob(found: Logprob | None) -> Logprobs:
+    """Return what a token's object has beside its text: nothing where no log-probabilities were asked for."""
+    if found is None:
+        return {}
+    top: list[LikelyToken] = [{"id": each.id, "s": each.text, "logprob": each.logprob} for each in found.top]
+    return {"logprob": found.logprob, "top_logprobs": top}
 
 
 def params(settings: LoadSettings, request: Request, stats: Stats | None = None) -> dict[str, Any]:

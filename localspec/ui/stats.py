@@ -32,6 +32,7 @@ from localspec.engine.events import (
     Event,
     Finished,
     Loaded,
+    Logprob,
     Prefilled,
     Probed,
     Started,
@@ -120,6 +121,7 @@ class Stats:
     sample_ms: float = 0.0
     other_ms: float = 0.0
     context_n: int = 0
+    logprobs: list[Logprob] = field(default_factory=list)  # of the tokens so far, where they were asked for
     _first_at: float | None = None  # the clock's time of the first pass
     _text: list[str] = field(default_factory=list)
     _reasoning: list[str] = field(default_factory=list)
@@ -172,6 +174,7 @@ class Stats:
         self.cut += is_cut
         self._text.append(event.text)
         self._reasoning.append(event.reasoning)
+        self.logprobs += event.logprobs
         if event.k:
             counts = self.drafters.setdefault(event.drafter, [0, 0])
             counts[0] += event.k

@@ -16,8 +16,8 @@ import click
 import pytest
 
 from localspec.cli.app import cli
+from localspec.cli.formats import format_options
 from localspec.cli.options import (
-    format_options,
     model_options,
     prompt_options,
     reply_options,
@@ -216,7 +216,8 @@ def check_lines(stream: list[dict[str, Any]]) -> None:
         if line["type"] == "step":
             assert line["i"] == cum["passes"]
             assert set(line["ms"]) == {"draft", "verify", "sample", "other"}
-            assert all(set(token) - {"p"} == {"id", "s", "src"} for token in [*line["draft"], *line["out"]])
+            rest = {"p", "logprob", "top_logprobs"}
+            assert all(set(token) - rest == {"id", "s", "src"} for token in [*line["draft"], *line["out"]])
             cum["emitted"] += len(line["out"])
             cum["drafted"] += line["k"]
             cum["accepted"] += line["n_accepted"]
@@ -447,6 +448,35 @@ def test_the_real_thing_as_json(method: str) -> None:
     assert made["finish_reason"] in ("length", "stop")
     if method == "draft-model":
         assert made["spec"]["accepted_length"] > 0.6
+
+
+@needs_pair
+def test_log_probabilities() -> None:
+    """The same in both forms of JSON, by the token that they belong to."""
+    args = ["run", "-n", "20", "--seed", "1", "--method", "plain", "Once upon a time", "--logprobs", "3"]
+    made = json.loads(run_engine(*args, "--json").stdout)
+    check_result(made)
+    assert len(made["tokens"]) == made["timings"]["predicted_n"] == 20
+    for token in made["tokens"]:
+        logprobs = [likely["logprob"] for likely in token["top_logprobs"]]
+        assert logprobs == sorted(logprobs, reverse=True)
+        assert len(logprobs) == 3
+        assert token["logprob"] <= logprobs[0] <= 0
+    stream = events(run_engine(*args, "--events"))
+    check_lines(stream)
+    told = [token for line in stream if line["type"] == "step" for token in line["out"]]
+    names = ("id", "logprob", "top_logprobs")
+    assert [[token[name] for name in names] for token in told] == [
+        [token[name] for name in names] for token in made["tokens"]
+    ]
+    after = json.loads(run_engine(*args, "--json", "--post-sampling", "--temp", "0").stdout)
+    assert {token["logprob"] for token in after["tokens"]} == {0.0}
+
+
+def test_log_probabilities_need_a_place() -> None:
+    harness.assert_one_line(harness.run("run", "hi", "--logprobs", "3"), 2, "--logprobs", "--json or --events")
+    harness.assert_one_line(harness.run("run", "hi", "--json", "--post-sampling"), 2, "--logprobs 0 --post-sampling")
+    harness.assert_one_line(harness.run("run", "hi", "--json", "--logprobs", "101"), 2, "--logprobs")
 
 
 @needs_pair

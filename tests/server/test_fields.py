@@ -72,6 +72,26 @@ def test_a_request_with_everything() -> None:
     assert asked.is_streamed
 
 
+def test_log_probabilities_by_each_apis_field() -> None:
+    prompt = {"prompt": "x"}
+    found = [
+        read(logprobs=True, top_logprobs=4),
+        openai.completion({**prompt, "logprobs": 4}, SERVED),
+        ollama.chat({"messages": HELLO, "logprobs": True, "top_logprobs": 4}, SERVED),
+        llama_server.completion({**prompt, "n_probs": 4}, SERVED),
+    ]
+    assert [asked.request.logprobs for asked in found if isinstance(asked, Asked)] == [4] * 4
+    assert read(logprobs=True).request.logprobs == 0
+    none = [
+        read(logprobs=False, top_logprobs=0),
+        openai.completion({**prompt, "logprobs": False}, SERVED),
+        llama_server.completion({**prompt, "n_probs": 0}, SERVED),
+    ]
+    assert [asked.request.logprobs for asked in none] == [None] * 3
+    after = llama_server.completion({**prompt, "n_probs": 1, "post_sampling_probs": True}, SERVED)
+    assert (after.request.is_after_sampler, found[3].request.is_after_sampler) == (True, False)
+
+
 @pytest.mark.parametrize("content", ["Hi", [{"type": "text", "text": "H"}, {"type": "text", "text": "i"}]])
 def test_a_predicted_answer(content: object) -> None:
     assert read(prediction={"type": "content", "content": content}).request.prediction == "Hi"
@@ -137,7 +157,9 @@ def test_parts_roles_and_reasoning() -> None:
         ),
         ({"json_schema": {"type": "array", "uniqueItems": True}}, "json_schema"),
         ({"json_schema": {"type": "object"}, "grammar": "root ::= 'a'"}, "grammar"),
-        ({"logprobs": True}, "logprobs"),
+        ({"logprobs": 3}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 101}, "top_logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
         ({"prediction": {"type": "tokens", "content": "x"}}, "prediction.type"),
         ({"prediction": {"type": "content", "content": [{"type": "image_url"}]}}, "prediction.content[0].type"),
         ({"grammar": 'root ::= "a'}, "grammar"),

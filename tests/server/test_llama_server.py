@@ -11,6 +11,7 @@ import pytest
 from localspec.server import llama_server as api
 from localspec.server.metrics import Totals
 from localspec.server.refusal import Refusal
+from localspec.settings.request import Request
 from tests.cli.harness import needs_pair
 from tests.server.serving import Server, serving
 from tests.server.test_fields import SERVED
@@ -41,7 +42,7 @@ def test_a_gap_with_text_of_other_files() -> None:
 
 @pytest.mark.parametrize(
     ("fields", "param"),
-    [({"n_probs": 3}, "n_probs"), ({"mirostat": 2}, "mirostat"), ({"prompt": [1, 2]}, "prompt"),
+    [({"n_probs": 101}, "n_probs"), ({"mirostat": 2}, "mirostat"), ({"prompt": [1, 2]}, "prompt"),
      ({"nonsense": 1}, "nonsense"), ({"grammar": 'root ::= "a'}, "grammar"), ({"n_predict": 0}, "n_predict")],
     ids=str,
 )  # fmt: skip
@@ -52,7 +53,7 @@ def test_a_refusal_names_the_field(fields: dict[str, Any], param: str) -> None:
 
 
 def test_chunks_are_the_whole() -> None:
-    reply = api.LlamaServer("m", "Once")
+    reply = api.LlamaServer("m", Request(prompt="Once"))
     chunks = [wire for event in EVENTS for wire in reply.pieces(event)]
     (last,) = reply.closing(told(EVENTS))
     whole = reply.whole(told(EVENTS))

@@ -128,6 +128,35 @@ def test_a_predicted_answer_is_copied_from(client: openai.OpenAI) -> None:
     assert made.model_extra["timings"]["draft_n_accepted"] > 16
 
 
+def test_log_probabilities(server: Server, client: openai.OpenAI) -> None:
+    """Of every token of the text, the same in a stream and from llama-server's path, and under drafts as without."""
+    asked: Any = {"model": "storyteller", "messages": HELLO, "max_tokens": 16, "logprobs": True, "top_logprobs": 3}
+    found = []
+    for method in ("plain", "draft-model"):
+        choice = client.chat.completions.create(**asked, extra_body={"speculation": {"method": method}}).choices[0]
+        assert choice.logprobs is not None
+        content = choice.logprobs.content or []
+        assert bytes(byte for each in content for byte in each.bytes or []).decode() == choice.message.content
+        assert all(len(each.top_logprobs) == 3 for each in content)
+        assert all(each.logprob == max(one.logprob for one in each.top_logprobs) for each in content), "greedy"
+        found.append([each.logprob for each in content])
+    assert found[0] == pytest.approx(found[1], abs=0.1)
+    chunks = [chunk.choices[0] for chunk in client.chat.completions.create(**asked, stream=True)]
+    streamed = [each.logprob for one in chunks if one.logprobs for each in one.logprobs.content or []]
+    assert streamed == pytest.approx(found[0], abs=0.1)
+    prompt = {"prompt": "Once upon a time", "temperature": 0.5, "seed": 3}
+    old = client.completions.create(model="storyteller", max_tokens=8, logprobs=2, extra_body=prompt, prompt="")
+    legacy = old.choices[0].logprobs
+    assert legacy is not None
+    assert "".join(legacy.tokens or []) == old.choices[0].text
+    assert (legacy.text_offset or [])[1] == len((legacy.tokens or [])[0])
+    told = server.post("/completion", n_predict=8, n_probs=2, **prompt)["completion_probabilities"]
+    assert [each["logprob"] for each in told] == pytest.approx(legacy.token_logprobs, abs=0.1)
+    after = server.post("/completion", n_predict=8, n_probs=2, post_sampling_probs=True, **prompt)
+    for each in after["completion_probabilities"]:
+        assert 0 < each["prob"] <= each["top_probs"][0]["prob"] <= 1
+
+
 def test_completions(client: openai.OpenAI) -> None:
     made = client.completions.create(model="storyteller", prompt="Once upon a time", max_tokens=12)
     chunks = list(client.completions.create(model="storyteller", prompt="Once upon a time", max_tokens=12, stream=True))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from localspec.engine.events import Event, Finished, Prefilled, Started
-from localspec.server.openai import OpenAI
+from localspec.engine.events import Event, Finished, Logprob, Prefilled, Started
+from localspec.server.openai_reply import OpenAI
 from localspec.server.refusal import Refusal
 from localspec.ui.stats import Stats
 from tests.cli.fakes import committed
@@ -102,3 +102,40 @@ def test_an_error_within_a_stream() -> None:
     wire = reply.failure(Refusal(503, "The engine was killed", code="engine_died"))
     assert wire["error"] == {"message": "The engine was killed", "type": "server_error", "param": None,
                              "code": "engine_died"}  # fmt: skip
+
+
+LIKELY = (
+    Logprob(7, tuple(b"Once"), -0.5, (Logprob(7, tuple(b"Once"), -0.5), Logprob(2, (), -1.5))),
+    Logprob(8, tuple(b" upon"), None, ()),
+    Logprob(2, (), -0.1, ()),
+)
+JUDGED: list[Event] = [
+    STARTED,
+    Prefilled(16, 6, 10.0),
+    replace(committed(0, "Once upon", k=0), logprobs=LIKELY[:2]),
+    replace(committed(1, "", k=0), logprobs=LIKELY[2:]),
+    Finished("stop", "", 100.0, 20.0, 1),
+]
+
+
+def test_log_probabilities_of_a_chat() -> None:
+    """Those of a stream join to those of the whole; tokens without text have none; impossible is OpenAI's -9999."""
+    reply = OpenAI("m", is_chat=True, has_usage=False)
+    (choice,) = reply.whole(told(JUDGED))["choices"]
+    found = choice["logprobs"]["content"]
+    assert [(each["token"], each["logprob"]) for each in found] == [("Once", -0.5), (" upon", -9999.0)]
+    assert [each["logprob"] for each in found[0]["top_logprobs"]] == [-0.5, -1.5]
+    assert bytes(found[1]["bytes"]) == b" upon"
+    chunks = [chunk["choices"][0]["logprobs"] for chunk in stream(reply, JUDGED)]
+    assert [each for chunk in chunks if chunk for each in chunk["content"]] == found
+    assert OpenAI("m", is_chat=True, has_usage=False).whole(told(EVENTS))["choices"][0]["logprobs"] is None
+
+
+def test_log_probabilities_of_a_completion() -> None:
+    """In lists, with the place of each token in the text."""
+    reply = OpenAI("m", is_chat=False, has_usage=False)
+    found = reply.whole(told(JUDGED))["choices"][0]["logprobs"]
+    assert found["tokens"] == ["Once", " upon"]
+    assert found["token_logprobs"] == [-0.5, -9999.0]
+    assert found["text_offset"] == [0, 4]
+    assert found["top_logprobs"] == [{"Once": -0.5, "": -1.5}, {}]

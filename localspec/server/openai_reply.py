@@ -1,0 +1,129 @@
+"""An answer in OpenAI's form: chunks, and the object at the end. Pure."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from localspec import __version__
+from localspec.engine.events import Committed, Event, Finished
+from localspec.server.refusal import Wire
+from localspec.server.reply import Reply, is_cut, released, speculation, timings, told_logprobs
+from localspec.ui.stats import Stats
+
+
+class OpenAI(Reply):
+    """A chat or a completion, of one answer or of several, one after the other."""
+
+    def __init__(self, model: str, *, is_chat: bool, has_usage: bool) -> None:
+        self._is_chat = is_chat
+        self._has_usage = has_usage
+        self._index = 0
+        self._told = 0  # characters of the tokens whose log-probabilities were told
+        self._head = {
+            "id": ("chatcmpl-" if is_chat else "cmpl-") + secrets.token_hex(12),
+            "created": int(time.time()),
+            "model": model,
+            "system_fingerprint": f"localspec-{__version__}",
+        }
+
+    def opening(self) -> list[Wire]:
+        """Return the chunk that says who speaks."""
+        return [self._chunk({"role": "assistant", "content": ""})] if self._is_chat else []
+
+    def pieces(self, event: Event) -> list[Wire]:
+        """Return a chunk for what an event released."""
+        if not isinstance(event, Committed | Finished):
+            return []
+        text, logprobs = released(event)
+        if self._is_chat:
+            parts = (("reasoning_content", event.reasoning), ("content", text))
+            said = {name: value for name, value in parts if value}
+        else:
+            said = {"text": text} if text or logprobs else {}
+        return [self._chunk(said, logprobs=logprobs)] if said or logprobs else []
+
+    def following(self, stats: Stats) -> list[Wire]:
+        """End the choice that `stats` is of, and begin the next one."""
+        last = {**self._last(stats), **_figures(stats)}
+        self._index, self._told = self._index + 1, 0
+        return [last, *self.opening()]
+
+    def closing(self, *answers: Stats) -> list[Wire]:
+        """Return the chunk with the reason, and one with the usage, which has no choice."""
+        figures = _figures(answers[-1])
+        last = self._last(answers[-1])
+        if not self._has_usage:
+            return [{**last, **figures}]
+        return [last, {**self._chunk({}), "choices": [], "usage": usage(*answers), **figures}]
+
+    def whole(self, *answers: Stats) -> Wire:
+        """Return the answer. Where there are several, each has its figures."""
+        choices = []
+        for self._index, stats in enumerate(answers):
+            self._told = 0
+            choices.append({**self._choice(stats), **(_figures(stats) if len(answers) > 1 else {})})
+        return {
+            **self._head,
+            "object": "chat.completion" if self._is_chat else "text_completion",
+            "choices": choices,
+            "usage": usage(*answers),
+            **(_figures(answers[0]) if len(answers) == 1 else {}),
+        }
+
+    def _choice(self, stats: Stats) -> Wire:
+        message: Wire = {"role": "assistant", "content": stats.text}
+        if stats.reasoning:
+            message["reasoning_content"] = stats.reasoning
+        said = {"message": message} if self._is_chat else {"text": stats.text}
+        logprobs = self._logprobs(told_logprobs(stats.logprobs))
+        return {"index": self._index, **said, "logprobs": logprobs, "finish_reason": _reason(stats)}
+
+    def _last(self, stats: Stats) -> Wire:
+        return self._chunk({} if self._is_chat else {"text": ""}, _reason(stats))
+
+    def _chunk(self, said: Wire, reason: str | None = None, logprobs: list[Wire] | None = None) -> Wire:
+        content = {"delta": said} if self._is_chat else said
+        told = {"logprobs": self._logprobs(logprobs or []), "finish_reason": reason}
+        return {
+            **self._head,
+            "object": "chat.completion.chunk" if self._is_chat else "text_completion",
+            "choices": [{"index": self._index, **content, **told}],
+        }
+
+    def _logprobs(self, found: list[Wire]) -> Wire | None:
+        """Return log-probabilities as a chat has them, or as a completion does: in lists, with places in its text."""
+        if not found:
+            return None
+        if self._is_chat:
+            return {"content": found, "refusal": None}
+        offsets = []
+        for each in found:
+            offsets.append(self._told)
+            self._told += len(each["token"])
+        return {
+            "tokens": [each["token"] for each in found],
+            "token_logprobs": [each["logprob"] for each in found],
+            "top_logprobs": [{one["token"]: one["logprob"] for one in each["top_logprobs"]} for each in found],
+            "text_offset": offsets,
+        }
+
+
+def _figures(stats: Stats) -> Wire:
+    return {"timings": timings(stats), "speculation": speculation(stats)}
+
+
+def _reason(stats: Stats) -> str:
+    return "length" if is_cut(stats) else "stop"
+
+
+def usage(*answers: Stats) -> Wire:
+    """Return the counts of tokens: the prompt is one, whatever its answers are."""
+    prefilled = answers[0].prefilled
+    n, emitted = prefilled.prompt_n if prefilled else 0, sum(stats.emitted for stats in answers)
+    return {
+        "prompt_tokens": n,
+        "completion_tokens": emitted,
+        "total_tokens": n + emitted,
+        "prompt_tokens_details": {"cached_tokens": prefilled.cache_n if prefilled else 0},
+    }
