@@ -1,57 +1,15 @@
-"""Following one answer: events to the counters, the sink and the live status, in that order."""
+"""The figures below an answer that is over."""
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import sys
-import time
-from collections.abc import Iterable, Iterator
 
-from localspec.chat.pair_loader import PairLoader
 from localspec.cli.console import Console, is_terminal
-from localspec.cli.live import Live
-from localspec.cli.output import Sink
-from localspec.cli.signals import Stop, deferred
-from localspec.engine.events import Committed, Event, Finished, Loading, Reading, Warned
-from localspec.settings.request import LoadSettings
-from localspec.ui.doing import Doing
 from localspec.ui.stats import Stats
-from localspec.ui.summary import is_slower, live_line, plans, stats_line, verdict
-from localspec.worker.client import Worker
+from localspec.ui.summary import is_slower, plans, stats_line, verdict
 
 GLOSSARY = "words: localspec explain"
-
-
-def follow(events: Iterable[Event], stats: Stats, sink: Sink, live: Live, console: Console, stop: Stop) -> None:
-    """Hand every event on until there is none; a stop for time is told as such."""
-    has_numbers, doing = False, Doing()  # in the status
-    for event in events:
-        if isinstance(event, Finished) and stop.is_timeout:
-            event = dataclasses.replace(event, reason="timeout")
-        stats.observe(event)
-        if isinstance(event, Warned):
-            live.erase()
-            console.warn(event.message)
-        is_first = isinstance(event, Committed) and not has_numbers
-        if is_first:
-            live.erase()  # text comes: what the status said of the prompt is over, numbers or not
-        sink.event(event)
-        is_told = doing.observe(time.monotonic(), event)
-        line = live_line(stats) if isinstance(event, Committed) else doing.words if is_told else ""
-        if line and (live.is_due or is_first or not isinstance(event, Committed | Loading | Reading)):
-            live.status(line)
-            has_numbers = isinstance(event, Committed)
-
-
-def load(worker: Worker, settings: LoadSettings, stop: Stop) -> Iterator[Event]:
-    """Yield what happens while the pair loads; ends after Loaded, or Finished if it was stopped."""
-    return loader(worker).ready(settings, lambda: stop.is_asked)
-
-
-def loader(worker: Worker) -> PairLoader:
-    """Return a loader during whose start of a process Ctrl-C waits."""
-    return PairLoader(worker, deferred)
 
 
 def ended_by_itself(stats: Stats) -> bool:

@@ -22,8 +22,9 @@ from localspec.cli.fetch import present_settings
 from localspec.cli.option_sources import typed
 from localspec.cli.options import ReportOptions, declared_option, model_options, picked, report_options
 from localspec.cli.output import lone_error, lone_stop, write_json
+from localspec.cli.pair_engine import open_engine
 from localspec.cli.params import Command, option
-from localspec.cli.settings import PairOptions, open_worker, promised_settings
+from localspec.cli.settings import PairOptions, promised_settings
 from localspec.errors import UsageError
 from localspec.sanitize import sanitize
 from localspec.settings.declaration import Group
@@ -118,8 +119,8 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     outputs.check()
     baseline = None if options.baseline is None else read_result(typed_path(options.baseline))
     settings = present_settings(promised, console)
-    with open_worker(options.log_file) as worker:
-        done = measure(worker, settings, job, console, baseline, is_resumed=options.resume)
+    with open_engine(console, options.log_file) as engine:
+        done = measure(engine, settings, job, baseline, is_resumed=options.resume)
     try:
         publish(done, outputs, console, baseline)
     except BaseException:

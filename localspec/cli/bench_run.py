@@ -17,14 +17,13 @@ from localspec.bench.result import Result, Wire
 from localspec.bench.resume import State, fingerprint
 from localspec.bench.runner import BenchJob, BenchProgress, Runner
 from localspec.bench.table import text
-from localspec.cli.answer import load
 from localspec.cli.bench_outputs import Outputs, wire
 from localspec.cli.console import Console, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
-from localspec.cli.signals import Stop, leave_at_once, stopping
+from localspec.cli.pair_engine import PairEngine
+from localspec.cli.signals import Stop
 from localspec.control.timing import SurveyRequest
-from localspec.engine.events import Loaded, Loading
 from localspec.errors import LocalspecError
 from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.info import model_info
@@ -62,38 +61,28 @@ class _Stopped(Exception):
 
 
 def measure(
-    worker: Worker,
-    settings: LoadSettings,
-    job: BenchJob,
-    console: Console,
-    baseline: Result | None,
-    *,
-    is_resumed: bool,
+    engine: PairEngine, settings: LoadSettings, job: BenchJob, baseline: Result | None, *, is_resumed: bool
 ) -> Done:
     """Load and measure; return what there is, also after an interruption."""
-    live = Live(console, is_long=True)
+    stop = engine.stop
     try:
-        with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
-            try:
-                hashes = _hashes(settings, live, console, stop)
-            except _Stopped:
-                return Done(Result({}, (), is_complete=False), stop.exit_code)
-            result = Result({"pair": _hashed(hashes)}, (), is_complete=False)
-            if baseline is not None:
-                require_same_models(baseline, result)
-            loaded = _load(worker, settings, live, stop)
-            if loaded is None:
-                return Done(result, stop.exit_code)
-            result = dataclasses.replace(
-                result,
-                provenance=provenance(loaded, hashes, _options(job, settings)),
-                created=datetime.now(UTC).isoformat(timespec="seconds"),
-            )
-            state = _state(result)
-            result, error = _measure(worker, job, result, state, live, console, stop, is_resumed=is_resumed)
-            return Done(result, stop.exit_code, state, error)
-    finally:
-        live.erase()
+        hashes = _hashes(settings, engine.live, engine.console, stop)
+    except _Stopped:
+        return Done(Result({}, (), is_complete=False), stop.exit_code)
+    result = Result({"pair": _hashed(hashes)}, (), is_complete=False)
+    if baseline is not None:
+        require_same_models(baseline, result)
+    loaded = engine.load(settings)
+    if loaded is None:
+        return Done(result, stop.exit_code)
+    result = dataclasses.replace(
+        result,
+        provenance=provenance(loaded, hashes, _options(job, settings)),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    state = _state(result)
+    result, error = _measure(engine, job, result, state, is_resumed=is_resumed)
+    return Done(result, stop.exit_code, state, error)
 
 
 def publish(done: Done, outputs: Outputs, console: Console, baseline: Result | None = None) -> None:
@@ -137,27 +126,20 @@ def _state(result: Result) -> State:
 
 
 def _measure(
-    worker: Worker,
-    job: BenchJob,
-    result: Result,
-    state: State,
-    live: Live,
-    console: Console,
-    stop: Stop,
-    *,
-    is_resumed: bool,
+    engine: PairEngine, job: BenchJob, result: Result, state: State, *, is_resumed: bool
 ) -> tuple[Result, LocalspecError | None]:
     """Measure what is not there yet, keeping each answer in the state file; also return what ended it early.
 
     Raises that where no answer was measured.
     """
-    runner, found, ended = Runner(worker, job), _kept(state, console, is_resumed=is_resumed), None
+    live, console = engine.live, engine.console
+    runner, found, ended = Runner(engine.worker, job), _kept(state, console, is_resumed=is_resumed), None
     is_ended = False
     try:
-        for one in runner.run(found.copy(), lambda: stop.is_asked, lambda progress: live.status(_status(progress))):
+        for one in runner.run(found.copy(), engine.is_stopped, lambda progress: live.status(_status(progress))):
             found.append(one)
             _keep(state, one, live, console)
-        is_ended = not stop.is_asked
+        is_ended = not engine.is_stopped()
     except LocalspecError as error:
         if not found:
             raise
@@ -168,7 +150,7 @@ def _measure(
             _tell_kept(state, console)
     for warning in (*runner.warnings, *(f"{name} was left out: {why}" for name, why in runner.refused.items())):
         console.warn(warning)
-    costs = _row_costs(worker, console) if is_ended else ()
+    costs = _row_costs(engine.worker, console) if is_ended else ()
     measured = dataclasses.replace(
         result,
         measurements=tuple(found),
@@ -253,18 +235,6 @@ def _hashed(hashes: tuple[str, str | None]) -> Wire:
     """Return the pair with nothing but its hashes: enough to refuse a baseline of another."""
     target, draft = hashes
     return {"target": {"sha256": target}, "draft": draft and {"sha256": draft}}
-
-
-def _load(worker: Worker, settings: LoadSettings, live: Live, stop: Stop) -> Loaded | None:
-    """Load the pair; None if that was stopped."""
-    live.status("starting the engine")
-    loaded = None
-    for event in load(worker, settings, stop):
-        if isinstance(event, Loading):
-            live.status(f"loading the {event.what} {event.fraction:.0%}")
-        elif isinstance(event, Loaded):
-            loaded = event
-    return None if stop.is_asked else loaded
 
 
 def _options(job: BenchJob, settings: LoadSettings) -> Wire:

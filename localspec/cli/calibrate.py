@@ -9,18 +9,16 @@ from typing import Any
 import click
 
 from localspec.bench.answers import SurveyReport, survey
-from localspec.cli.answer import load
 from localspec.cli.bandwidths import measure_machine
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
-from localspec.cli.live import Live
 from localspec.cli.option_sources import typed
 from localspec.cli.options import ReportOptions, pair_options, picked, report_options
 from localspec.cli.output import lone_stop, write_json
+from localspec.cli.pair_engine import open_engine
 from localspec.cli.params import Command, Positive, option
-from localspec.cli.settings import PairOptions, open_worker, promised_settings, rpc_servers
-from localspec.cli.signals import leave_at_once, stopping
+from localspec.cli.settings import PairOptions, promised_settings, rpc_servers
 from localspec.cli.staircase import staircase
 from localspec.control.timing import SurveyRequest
 from localspec.errors import UsageError
@@ -87,25 +85,18 @@ def _check_machine(ctx: click.Context, words: tuple[str, ...]) -> None:
 
 
 def _pair(console: Console, settings: LoadSettings, options: CalibrateOptions) -> int:
-    asked, live = SurveyRequest(seconds=options.seconds, is_kept=True, has_attention=options.attention), Live(console)
-    with open_worker(options.log_file) as worker:
-        try:
-            with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
-                live.status("starting the engine")
-                for _ in load(worker, settings, stop):
-                    pass
+    asked = SurveyRequest(seconds=options.seconds, is_kept=True, has_attention=options.attention)
+    with open_engine(console, options.log_file) as engine:
 
-                def progress(what: str, share: float) -> None:
-                    live.status(f"timing passes of the {what} {share:.0%}")
+        def progress(what: str, share: float) -> None:
+            engine.live.status(f"timing passes of the {what} {share:.0%}")
 
-                found = None if stop.is_asked else survey(worker, asked, progress)
-        finally:
-            live.erase()
+        found = None if engine.load(settings) is None else survey(engine.worker, asked, progress)
     if found is not None:
         _tell(found, asked, settings, console, as_json=options.as_json)
     elif options.as_json:
-        lone_stop(stop.exit_code)
-    return stop.exit_code
+        lone_stop(engine.stop.exit_code)
+    return engine.stop.exit_code
 
 
 def _tell(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -18,9 +19,9 @@ import click
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
-from localspec.cli.live import Live
-from localspec.cli.options import declared_option
+from localspec.cli.options import ReportOptions, declared_option, picked, report_options
 from localspec.cli.output import write_json
+from localspec.cli.pair_engine import PairEngine, open_engine
 from localspec.cli.params import Command, CommandGroup, option
 from localspec.errors import IncompatibleError, NotFoundError, UsageError
 from localspec.models.early_exit import Exits, Layers, Tuned, require_prunable
@@ -34,7 +35,6 @@ from localspec.settings.request import LoadSettings, Request, Sampling, Speculat
 from localspec.ui.files import read_regular
 from localspec.ui.inputs import MAX_FILE
 from localspec.ui.stats import Stats
-from localspec.worker.client import Worker
 
 OPENINGS = (
     "Once upon a time there was a king",
@@ -52,6 +52,16 @@ PAIRS = 5  # measurements of a choice, at least: fewer prompts are asked again, 
 @click.group(cls=CommandGroup, no_args_is_help=False)  # click's help would come as an error of many lines
 def early_exit() -> None:
     """Drafting with some of a model's own layers: see localspec run --method early-exit."""
+
+
+@dataclass(frozen=True)
+class TuneOptions(ReportOptions):
+    """Values of the options that are no settings."""
+
+    prompts: str | None
+    max_tokens: int
+    skips: int
+    as_json: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,71 +93,72 @@ class Measured:
 @declared_option(LoadSettings, "threads")
 @declared_option(LoadSettings, "gpu")
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@report_options
 @click.pass_obj
-def tune(
-    console: Console,
-    /,
-    model: str,
-    as_json: bool,
-    prompts: str | None,
-    max_tokens: int,
-    temperature: float,
-    skips: int,
-    threads: int | None,
-    gpu: str,
-) -> int:
+def tune(console: Console, /, model: str, temperature: float, threads: int | None, gpu: str, **values: Any) -> int:
     """Measure which layers of MODEL draft fastest, and keep the choice.
 
     MODEL is a pair's name, a GGUF file or hf:ORG/REPO:QUANT. A draft model is not used. The best choice is kept for
     --method early-exit even if plain decoding is faster; the last line says so. If it is faster than plain decoding,
     --method auto drafts with it where MODEL has no draft model.
     """
+    options = picked(TuneOptions, values)
+    options.apply(console)
     path = find_model(model).absolute()
     header = read_model(path)
     model_info(header)
     require_prunable(header)
     sampling = Sampling(temperature=temperature)
-    texts = OPENINGS if prompts is None else read_prompts(prompts)
+    texts = OPENINGS if options.prompts is None else read_prompts(options.prompts)
     exits = Exits(header, cache_folder("early-exit"))
     settings = LoadSettings(str(path), name=path.name, threads=threads, gpu=gpu, draft_gpu=gpu)
-    results = Bench(Worker(), exits, Live(console), texts, max_tokens, sampling).run(settings, skips)
+    made = set[Layers]()
+    with _removing(made, exits), open_engine(console, options.log_file) as engine:
+        engine.load(settings)
+        engine.leave_if_stopped()
+        results = Bench(engine, exits, made, texts, options.max_tokens, sampling).measure_all(options.skips)
     best = max(results, key=lambda one: one.ratio)
     stored = exits.store(Tuned(best.layers, best.ratio))
-    if as_json:
-        write_json(_as_json(exits, results, best, texts, stored, max_tokens))
+    if options.as_json:
+        write_json(_as_json(exits, results, best, texts, stored, options.max_tokens))
     else:
         write_out(_table(exits.n_layers, results, best))
     return 0
 
 
+@contextmanager
+def _removing(made: set[Layers], exits: Exits) -> Iterator[None]:
+    """Remove the files of `made` where the block ends early, once the engine is gone, which might make another."""
+    try:
+        yield
+    except BaseException:
+        for layers in made:
+            exits.discard(layers)
+        raise
+
+
 class Bench:
-    """Measures one choice of layers after another. Of the files made on the way only the best one's stays."""
+    """Measures one choice of layers after another.
+
+    Of the files made on the way, which `made` names, only the best one's stays.
+    """
 
     def __init__(
-        self, worker: Worker, exits: Exits, live: Live, prompts: tuple[str, ...], n: int, sampling: Sampling
+        self,
+        engine: PairEngine,
+        exits: Exits,
+        made: set[Layers],
+        prompts: tuple[str, ...],
+        n: int,
+        sampling: Sampling,
     ) -> None:
-        self._worker = worker
+        self._engine = engine
         self._exits = exits
-        self._live = live
+        self._made = made
         self._prompts = prompts
         self._n = n
         self._sampling = sampling
         self._results: dict[Layers, Measured] = {}
-        self._made: set[Layers] = set()  # files that were not there before
-
-    def run(self, settings: LoadSettings, skips: int) -> list[Measured]:
-        """Load the model and measure it; where that ends early, every file that was made here is removed."""
-        try:
-            with self._worker:
-                self._live.status("loading the model")
-                for _ in self._worker.load(settings):
-                    pass
-                return self.measure_all(skips)
-        except BaseException:
-            self.clear()  # now that the worker is gone, which might have made another
-            raise
-        finally:
-            self._live.erase()
 
     def measure_all(self, skips: int) -> list[Measured]:
         """Measure the first E layers for several E, then sets with up to `skips` layers left out."""
@@ -155,12 +166,6 @@ class Bench:
             self._measure(tuple(range(end)))
         self._leave_out(skips)
         return list(self._results.values())
-
-    def clear(self) -> None:
-        """Remove every file that was made here."""
-        for layers in self._made:
-            self._exits.discard(layers)
-        self._made.clear()
 
     def _leave_out(self, skips: int) -> None:
         """Drop layers greedily from the whole model, as long as the draft gets faster."""
@@ -175,8 +180,10 @@ class Bench:
     def _measure(self, layers: Layers) -> Measured:
         """Return what these layers come to, measured once."""
         if layers not in self._results:
-            self._live.status(f"measuring {_spelt(layers, self._exits.n_layers)} of {self._exits.n_layers} layers")
-            if not os.path.exists(self._exits.path(layers)):
+            self._engine.live.status(
+                f"measuring {_spelt(layers, self._exits.n_layers)} of {self._exits.n_layers} layers"
+            )
+            if not os.path.exists(self._exits.path(layers)):  # else it is not ours to remove
                 self._made.add(layers)
             self._results[layers] = self._against_plain(layers)
             self._tidy()
@@ -206,8 +213,9 @@ class Bench:
         sampling = dataclasses.replace(self._sampling, seed=seed)
         request = Request(prompt=prompt, max_tokens=self._n, sampling=sampling, speculation=speculation)
         stats = Stats()
-        for event in self._worker.generate(request):
+        for event in self._engine.worker.generate(request):
             stats.observe(event)
+        self._engine.leave_if_stopped()
         return stats
 
     def _tidy(self) -> None:

@@ -15,8 +15,9 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.early_exit import read_prompts
 from localspec.cli.live import Live
-from localspec.cli.options import declared_option
+from localspec.cli.options import ReportOptions, declared_option, picked, report_options
 from localspec.cli.output import write_json
+from localspec.cli.pair_engine import PairEngine, open_engine
 from localspec.cli.params import Command, Positive, option
 from localspec.errors import IncompatibleError, InternalError, NotFoundError, UsageError
 from localspec.models.gguf.info import model_info
@@ -29,13 +30,22 @@ from localspec.settings.request import LoadSettings, Message, Request, Sampling,
 from localspec.settings.sizes import duration, size
 from localspec.ui.ask import Unanswered, ask_lines
 from localspec.ui.stats import Stats
-from localspec.worker.client import Worker
 
 TRAINING, MEASURED, OUTPUT = "Training", "Measurement", "Output"
 IMPORTS = "from localspec.heads.make_head import TrainOptions, train"
 KINDS = ("auto", "eagle3", "eagle1", "mtp", "medusa")
 LONGEST = 4  # guesses of a pass
 N_PROMPTS, ANSWER = 8, 64
+
+
+@dataclass(frozen=True)
+class EvalOptions(ReportOptions):
+    """Values of the options that are no settings."""
+
+    prompts: str | None
+    raw: bool
+    max_tokens: int
+    as_json: bool
 
 
 @dataclass(frozen=True)
@@ -124,37 +134,36 @@ def train(console: Console, /, target: str, output: str | None, as_json: bool, *
 @declared_option(LoadSettings, "threads")
 @declared_option(LoadSettings, "gpu")
 @option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
+@report_options
 @click.pass_obj
-def evaluate(
-    console: Console,
-    /,
-    pair: str,
-    prompts: str | None,
-    raw: bool,
-    max_tokens: int,
-    threads: int | None,
-    gpu: str,
-    as_json: bool,
-) -> int:
+def evaluate(console: Console, /, pair: str, threads: int | None, gpu: str, **values: Any) -> int:
     """Count the tokens of a pass with the head of a pair.
 
     PAIR is TARGET+HEAD.gguf. Each prompt is answered at temperature 0, with one to four guesses a pass. Times are not
     measured: see localspec race.
     """
+    options = picked(EvalOptions, values)
+    options.apply(console)
     found = parse_pair(pair)
     if found.draft is None:
         raise UsageError(f"{one_line(pair)} names no head", hint="localspec heads eval TARGET.gguf+HEAD.gguf")
     info = model_info(read_model(found.draft), may_be_head=True)
     if info.head is None:
         raise IncompatibleError(f"{info.label} is a model and no head", hint=f"localspec bench {one_line(pair)}")
-    is_raw = raw or model_info(read_model(found.target)).chat_template is None
+    is_raw = options.raw or model_info(read_model(found.target)).chat_template is None
     bundled = _bundled(is_raw)
-    texts = bundled[:: len(bundled) // N_PROMPTS] if prompts is None else _prompts(prompts)
+    texts = bundled[:: len(bundled) // N_PROMPTS] if options.prompts is None else _prompts(options.prompts)
     settings = LoadSettings(
         str(found.target), str(found.draft), name=found.name, threads=threads, gpu=gpu, draft_gpu=gpu
     )
-    counted = _count_all(settings, texts, is_raw, info.head.kind, max_tokens, Live(console))
-    if as_json:
+    with open_engine(console, options.log_file) as engine:
+        engine.load(settings)
+        engine.leave_if_stopped()
+        counted = []
+        for k in range(1, LONGEST + 1):
+            engine.live.status(f"{k} of {LONGEST} guesses a pass")
+            counted.append(_count(engine, texts, is_raw, info.head.kind, k, options.max_tokens))
+    if options.as_json:
         rows = [{"k": one.k, "tokens": one.tokens, "passes": one.passes, "accepted": one.accepted} for one in counted]
         write_json({"head": str(found.draft), "kind": info.head.kind, "counted": rows})
     else:
@@ -175,25 +184,7 @@ def _events(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
             ) from error
 
 
-def _count_all(
-    settings: LoadSettings, texts: Sequence[str], is_raw: bool, method: str, max_tokens: int, live: Live
-) -> list[Counted]:
-    """Load the pair and answer all prompts with one to `LONGEST` guesses a pass."""
-    counted = []
-    try:
-        with Worker() as worker:
-            live.status("loading the models")
-            for _ in worker.load(settings):
-                pass
-            for k in range(1, LONGEST + 1):
-                live.status(f"{k} of {LONGEST} guesses a pass")
-                counted.append(_count(worker, texts, is_raw, method, k, max_tokens))
-    finally:
-        live.erase()
-    return counted
-
-
-def _count(worker: Worker, texts: Sequence[str], is_raw: bool, method: str, k: int, max_tokens: int) -> Counted:
+def _count(engine: PairEngine, texts: Sequence[str], is_raw: bool, method: str, k: int, max_tokens: int) -> Counted:
     """Answer all prompts with `k` guesses a pass, a chain."""
     tokens = passes = accepted = drafted = 0
     for text in texts:
@@ -205,8 +196,9 @@ def _count(worker: Worker, texts: Sequence[str], is_raw: bool, method: str, k: i
             speculation=Speculation(method, tree="chain", k=k),
         )
         stats = Stats()
-        for event in worker.generate(request):
+        for event in engine.worker.generate(request):
             stats.observe(event)
+        engine.leave_if_stopped()
         tokens, passes = tokens + stats.emitted, passes + stats.passes
         accepted, drafted = accepted + stats.accepted, drafted + stats.drafted
     return Counted(k, tokens, passes, accepted, drafted)

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -14,13 +15,15 @@ from localspec.chat.answer_writer import AnswerWriter, remark
 from localspec.chat.commands import TABLE
 from localspec.chat.listing import ASSISTANT, said
 from localspec.chat.message_tree import Node
+from localspec.chat.pair_loader import PairLoader
 from localspec.chat.state import ChatState
-from localspec.cli.answer import follow, loader, tell
+from localspec.cli.answer import tell
 from localspec.cli.console import Console, is_dumb, is_terminal, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import TextSink
+from localspec.cli.pair_engine import PairEngine, asking
 from localspec.cli.race import figures, shown_race
-from localspec.cli.signals import Stop, stopping
+from localspec.cli.signals import deferred
 from localspec.engine.events import Event, Loaded, Warned
 from localspec.errors import NotFoundError, UsageError
 from localspec.sanitize import sanitize
@@ -56,7 +59,7 @@ class LineChat:
         self.is_script = not is_terminal(sys.stdin)
         self._find = find
         self._worker = worker
-        self._loader = loader(worker)
+        self._pairs = PairLoader(worker, deferred)
 
     def run(self, line: str) -> None:
         """Run the command of a line; raises UsageError for one that does not exist."""
@@ -151,23 +154,17 @@ class LineChat:
         question = self.state.messages.question()
         assert question is not None, "the command has looked"
         request = self.state.request_for(question)
-        live, found = Live(self.console), None
+        request, found = replace(request, max_tokens=request.max_tokens or TOKENS), None
         try:
-            with stopping(self._worker.cancel, _abandon) as stop:
-                self._tell_start(live)
-                for event in self._loader.ready(self.state.to_load(), lambda: stop.is_asked):
-                    if isinstance(event, Warned):
-                        self.console.warn(event.message)
-                if not stop.is_asked:
-                    request = replace(request, max_tokens=request.max_tokens or TOKENS)
-                    found = shown_race(self._worker, request, rounds, live, stop)
+            with self._asking(Live(self.console)) as engine:
+                engine.load(self.state.to_load())
+                if not engine.is_stopped():
+                    found = shown_race(engine, request, rounds)
         except KeyboardInterrupt:
             self._worker.close()
             if self.is_script:
                 raise
-        finally:
-            live.erase()
-        stop.leave_if_told(is_script=self.is_script)
+        engine.stop.leave_if_told(is_script=self.is_script)
         if found is None:
             await self.tell("stopped")
         else:
@@ -199,9 +196,8 @@ class LineChat:
         writer, request, reason = AnswerWriter(self.state), self.state.request_for(asked), "error"
         writer.begin(asked)
         try:
-            with stopping(self._worker.cancel, _abandon) as stop:
-                events = writer.recorded(self._events(request, live, stop))
-                follow(events, stats, sink, live, self.console, stop)
+            with self._asking(live) as engine:
+                engine.follow(writer.recorded(self._events(request, engine)), stats, sink)
             reason = stats.finished.reason if stats.finished is not None else reason
         except KeyboardInterrupt:
             reason = "interrupted"
@@ -218,20 +214,19 @@ class LineChat:
             self.console.warn(remark(stats))
         if self.has_stats:
             tell(stats, self.console)
-        stop.leave_if_told(is_script=self.is_script)
+        engine.stop.leave_if_told(is_script=self.is_script)
 
-    def _events(self, request: Request, live: Live, stop: Stop) -> Iterator[Event]:
-        self._tell_start(live)
+    def _events(self, request: Request, engine: PairEngine) -> Iterator[Event]:
         settings = self.state.to_load()
+        engine.tell_start(settings)
         yield from (Warned("no-effect", line) for line in self.state.take_remarks())
-        for event in self._loader.answer(settings, request, lambda: stop.is_asked):
+        for event in self._pairs.answer(settings, request, engine.is_stopped):
             if isinstance(event, Loaded):
                 self.state.has_loaded(event)
             yield event
 
-    def _tell_start(self, live: Live) -> None:
-        if not self._loader.has(self.state.to_load()):
-            live.status("starting the engine")
+    def _asking(self, live: Live) -> AbstractContextManager[PairEngine]:
+        return asking(self._worker, live, self.console, pairs=self._pairs, again=_abandon)
 
 
 def _finish(command: Coroutine[Any, Any, None]) -> None:

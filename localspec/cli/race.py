@@ -12,11 +12,9 @@ import click
 from localspec.bench.answers import Answer
 from localspec.bench.race import TOKENS, Race, race
 from localspec.bench.table import aligned
-from localspec.cli.answer import load
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.fetch import present_settings
-from localspec.cli.live import Live
 from localspec.cli.options import (
     PromptOptions,
     ReportOptions,
@@ -29,15 +27,15 @@ from localspec.cli.options import (
     speculation_options,
 )
 from localspec.cli.output import lone_stop, write_json
+from localspec.cli.pair_engine import PairEngine, open_engine
 from localspec.cli.params import Command, option
-from localspec.cli.settings import PairOptions, open_worker, promised_settings, request_settings, system_message
-from localspec.cli.signals import Stop, leave_at_once, stopping, timed
+from localspec.cli.settings import PairOptions, promised_settings, request_settings, system_message
+from localspec.cli.signals import timed
 from localspec.errors import UsageError
 from localspec.sanitize import sanitize
 from localspec.settings.request import Message, Request
 from localspec.ui.inputs import Inputs, read_prompt
 from localspec.ui.summary import live_line, percent
-from localspec.worker.client import Worker
 
 OUTPUT = "Output"
 
@@ -81,21 +79,13 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
     read = partial(_request, prompt, options, asked, console, f"localspec race {pair}")
     request, left = timed(options.timeout, "reading the prompt", read)
     settings = present_settings(promised, console)
-    live = Live(console, is_long=True)
-    with open_worker(options.log_file) as worker:
-        try:
-            with stopping(worker.cancel, leave_at_once(live.erase), left) as stop:
-                live.status("starting the engine")
-                for _ in load(worker, settings, stop):
-                    pass
-                found = None if stop.is_asked else shown_race(worker, request, options.repeat, live, stop)
-        finally:
-            live.erase()
+    with open_engine(console, options.log_file, left) as engine:
+        found = None if engine.load(settings) is None else shown_race(engine, request, options.repeat)
     if found is not None:
         _tell(found, as_json=options.as_json)
     elif options.as_json:
-        lone_stop(stop.exit_code)
-    return stop.exit_code
+        lone_stop(engine.stop.exit_code)
+    return engine.stop.exit_code
 
 
 def _request(words: tuple[str, ...], options: RaceOptions, request: Request, console: Console, command: str) -> Request:
@@ -113,14 +103,14 @@ def _request(words: tuple[str, ...], options: RaceOptions, request: Request, con
     return options.without_template(request, text)
 
 
-def shown_race(worker: Worker, request: Request, repeats: int, live: Live, stop: Stop) -> Race | None:
+def shown_race(engine: PairEngine, request: Request, repeats: int) -> Race | None:
     """Race with its progress in the status; None if it was stopped before a round was over."""
 
     def progress(what: str, answer: Answer | None) -> None:
-        if answer is None or live.is_due:
-            live.status(what if answer is None else f"{what} · {live_line(answer.stats)}")
+        if answer is None or engine.live.is_due:
+            engine.live.status(what if answer is None else f"{what} · {live_line(answer.stats)}")
 
-    return race(worker, request, repeats, lambda: stop.is_asked, progress)
+    return race(engine.worker, request, repeats, engine.is_stopped, progress)
 
 
 def _tell(found: Race, *, as_json: bool) -> None:

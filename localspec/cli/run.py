@@ -14,7 +14,7 @@ import click
 
 from localspec.chat.answer_writer import AnswerWriter, full_context, unfinished_form
 from localspec.chat.state import ChatState
-from localspec.cli.answer import ended_by_itself, follow, loader, tell
+from localspec.cli.answer import ended_by_itself, tell
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.fetch import present_settings
 from localspec.cli.formats import FormatOptions, format_options
@@ -36,6 +36,7 @@ from localspec.cli.options import (
     speculation_options,
 )
 from localspec.cli.output import JsonSink, Sink, TextSink
+from localspec.cli.pair_engine import PairEngine, asking
 from localspec.cli.params import TYPED, Command
 from localspec.cli.settings import (
     PairOptions,
@@ -47,7 +48,7 @@ from localspec.cli.settings import (
     request_settings,
     system_message,
 )
-from localspec.cli.signals import Stop, leave_at_once, stopping, timed
+from localspec.cli.signals import Stop, timed
 from localspec.cli.store_options import answered, is_going_on, store_for_talking, wanted
 from localspec.cli.stream import EventsSink
 from localspec.conversations.attachment import Attachment
@@ -268,15 +269,13 @@ def answer(worker: Worker, job: Job, sink: Sink, live: Live, console: Console) -
     """Load, generate, and write what comes; a Ctrl-C or the timeout ends it with the text so far."""
     stats, writer, reason = Stats(asked_at=time.monotonic()), AnswerWriter(job.state), "error"
     try:
-        with stopping(worker.cancel, leave_at_once(live.erase), job.timeout) as stop:
-            live.status("starting the engine")
-            events = writer.recorded(_said(_events(worker, job, stop), job, writer))
-            follow(events, stats, sink, live, console, stop)
+        with asking(worker, live, console, job.timeout) as engine:
+            engine.tell_start(job.settings)
+            engine.follow(writer.recorded(_said(_events(engine, job), job, writer)), stats, sink)
         reason = stats.finished.reason if stats.finished is not None else reason
     finally:
-        live.erase()
         writer.finish(reason, result(stats, job.settings, job.request))
-    return stats, stop
+    return stats, engine.stop
 
 
 def _said(events: Iterator[Event], job: Job, writer: AnswerWriter) -> Iterator[Event]:
@@ -287,7 +286,7 @@ def _said(events: Iterator[Event], job: Job, writer: AnswerWriter) -> Iterator[E
         yield event
 
 
-def _events(worker: Worker, job: Job, stop: Stop) -> Iterator[Event]:
+def _events(engine: PairEngine, job: Job) -> Iterator[Event]:
     """Yield everything from the first warning to Finished; nothing is generated once a load was cancelled."""
     yield from job.warnings
-    yield from loader(worker).answer(job.settings, job.request, lambda: stop.is_asked)
+    yield from engine.pairs.answer(job.settings, job.request, engine.is_stopped)

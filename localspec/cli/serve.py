@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.chat.pair_loader import PairLoader
-from localspec.cli.answer import loader
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
@@ -27,14 +25,13 @@ from localspec.cli.options import (
     speculation_options,
 )
 from localspec.cli.output import write_json
+from localspec.cli.pair_engine import asking
 from localspec.cli.params import Command, option, stacked
 from localspec.cli.settings import PairOptions, open_worker, promised_settings, request_settings
-from localspec.cli.signals import Stop, leave_at_once, stopping
-from localspec.engine.events import Loaded, Warned
+from localspec.engine.events import Loaded
 from localspec.errors import LocalspecError, UsageError
 from localspec.sanitize import one_line
 from localspec.settings.request import ANSWER, LoadSettings, Request
-from localspec.ui.doing import Doing
 from localspec.ui.inputs import text_or_file
 from localspec.ui.stats import Stats
 from localspec.ui.summary import stats_line
@@ -160,20 +157,19 @@ class _Serving:
         from localspec.server.engine import Engine
         from localspec.server.listening import PATIENCE, HttpServer
 
-        live = Live(self.console)
         servers: list[HttpServer] = []
 
         def leave() -> None:
             self.worker.cancel() if not servers else setattr(servers[0], "should_exit", True)
 
-        with stopping(leave, leave_at_once(live.erase)) as stop:
-            pairs = loader(self.worker)
-            loaded = self._load(pairs, live, stop)
-            if loaded is None or stop.is_asked:
-                return stop.exit_code
+        with asking(self.worker, Live(self.console), self.console, cancel=leave) as loading:
+            loaded = loading.load(self.settings)
+            loading.live.erase()
+            if loaded is None:
+                return loading.stop.exit_code
             engine = Engine(
                 self.worker,
-                pairs,
+                loading.pairs,
                 self.settings,
                 most_waiting=self.options.queue,
                 on_end=self._tell_answer,
@@ -182,28 +178,11 @@ class _Serving:
             try:
                 servers.append(HttpServer(self._app(engine, loaded), engine))
                 self._tell(loaded)
-                if not stop.is_asked:  # a signal on the way here
+                if not loading.is_stopped():  # a signal on the way here
                     servers[0].run([self.door])
             finally:
                 engine.end(PATIENCE)
-        return stop.exit_code
-
-    def _load(self, pairs: PairLoader, live: Live, stop: Stop) -> Loaded | None:
-        """Load the pair, and tell what there is to doubt; None if that was stopped."""
-        live.status("starting the engine")
-        loaded, doing = None, Doing()
-        try:
-            for event in pairs.ready(self.settings, lambda: stop.is_asked):
-                if isinstance(event, Loaded):
-                    loaded = event
-                if isinstance(event, Warned):
-                    live.erase()
-                    self.console.warn(event.message)
-                if doing.observe(time.monotonic(), event) and doing.words and live.is_due:
-                    live.status(doing.words)
-        finally:
-            live.erase()
-        return loaded
+        return loading.stop.exit_code
 
     def _app(self, engine: Any, loaded: Loaded) -> Any:
         """Return the application, guarded."""

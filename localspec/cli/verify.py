@@ -10,11 +10,9 @@ import click
 
 from localspec.bench.losslessness import Check, Verification
 from localspec.bench.suites import choose, load_suite
-from localspec.cli.answer import load
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
-from localspec.cli.live import Live
 from localspec.cli.options import (
     ReportOptions,
     collected,
@@ -26,15 +24,15 @@ from localspec.cli.options import (
     speculation_options,
 )
 from localspec.cli.output import write_json
+from localspec.cli.pair_engine import PairEngine, open_engine
 from localspec.cli.params import Command, option
-from localspec.cli.settings import PairOptions, open_worker, promised_settings
-from localspec.cli.signals import Stop, leave_at_once, stopping
+from localspec.cli.settings import PairOptions, promised_settings
+from localspec.cli.signals import Stop
 from localspec.errors import LocalspecError, UsageError
 from localspec.sanitize import one_line
 from localspec.settings.declaration import Group
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.ui.settings import check
-from localspec.worker.client import Worker
 
 MISMATCH = 10
 SCHEMA = "localspec.verify/1"
@@ -134,47 +132,33 @@ def _checked(
 
     Raises that where there is none.
     """
-    live, found = Live(console, is_long=True), list[Check]()
-    with open_worker(options.log_file) as worker:
+    found = list[Check]()
+    with open_engine(console, options.log_file) as engine:
         try:
-            with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
-                for one in _run(worker, settings, request, prompts, options.draws, live, stop):
-                    found.append(one)
-                    live.erase()
-                    if not options.as_json:
-                        write_out(_told(one))
+            for one in _run(engine, settings, request, prompts, options.draws):
+                found.append(one)
+                engine.live.erase()
+                if not options.as_json:
+                    write_out(_told(one))
         except LocalspecError as error:  # what was checked before it counts
             if not found:
                 raise
-            return found, error, stop
-        finally:
-            live.erase()
-    return found, None, stop
+            return found, error, engine.stop
+    return found, None, engine.stop
 
 
-def _run(
-    worker: Worker,
-    settings: LoadSettings,
-    request: Request,
-    prompts: Any,
-    draws: int,
-    live: Live,
-    stop: Stop,
-) -> Iterator[Check]:
+def _run(engine: PairEngine, settings: LoadSettings, request: Request, prompts: Any, draws: int) -> Iterator[Check]:
     """Load and check; yield each check when it is done."""
-    live.status("starting the engine")
-    for _ in load(worker, settings, stop):
-        pass
-    if stop.is_asked:
+    if engine.load(settings) is None:
         return
     verification = Verification(
-        worker,
+        engine.worker,
         request,
         prompts,
         draws=draws,
         is_reproducible=settings.reproducible,
-        is_stopped=lambda: stop.is_asked,
-        on_progress=live.status,
+        is_stopped=engine.is_stopped,
+        on_progress=engine.live.status,
     )
     yield from verification.run()
 

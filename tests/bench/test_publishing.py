@@ -20,6 +20,7 @@ from localspec.cli.bench_run import Done, publish
 from localspec.cli.console import Console
 from localspec.cli.entry import outcome
 from localspec.cli.live import Live
+from localspec.cli.pair_engine import PairEngine
 from localspec.cli.signals import Stop
 from localspec.errors import ResourceError, UsageError, WorkerDiedError
 from tests.bench.test_results import result
@@ -133,11 +134,9 @@ def test_what_ended_a_bench_comes_after_what_was_measured(
     """An engine that dies in the fifth answer: four are published, and kept to go on with."""
     monkeypatch.setattr(Runner, "run", dies_in_the_fifth)
     anything: Any = None
-    state, stop = State(tmp_path, "x"), Stop()
-    made = dataclasses.replace(result(), measurements=())
-    found, error = bench_run._measure(
-        anything, anything, made, state, Live(Console()), Console(), stop, is_resumed=False
-    )
+    engine = PairEngine(anything, anything, Live(Console()), Console(), Stop())
+    state, made = State(tmp_path, "x"), dataclasses.replace(result(), measurements=())
+    found, error = bench_run._measure(engine, anything, made, state, is_resumed=False)
     assert isinstance(error, WorkerDiedError)
     assert (len(found.measurements), found.is_complete, len(state.load())) == (4, False, 4)
     publish(Done(found, 0, state, error), asked(json=str(tmp_path / "r.json")), Console())

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from localspec.bench.hashes import Hashes
-from localspec.cli import bench_run
 from localspec.cli.bench_run import measure
 from localspec.cli.console import Console
+from localspec.cli.live import Live
+from localspec.cli.pair_engine import PairEngine, asking
 from localspec.cli.signals import INTERRUPTED
 from localspec.settings.request import LoadSettings
 from tests.cli.harness import PAIR, needs_pair
@@ -34,11 +35,12 @@ def test_hashing_stops_at_once(is_kept: bool, monkeypatch: pytest.MonkeyPatch) -
         return "0" * 64
 
     monkeypatch.setattr(Hashes, "of_model", of_model)
-    monkeypatch.setattr(bench_run, "_load", lambda *_: pytest.fail("the models are loaded"))
-    monkeypatch.setattr(bench_run, "leave_at_once", lambda _: lambda: None)  # the second Ctrl-C would end the tests
     settings = LoadSettings(target=str(PAIR / "target-q8_0.gguf"), draft=str(next(PAIR.glob("draft*.gguf"))))
     worker: Any = type("Idle", (), {"cancel": lambda _: None})()
-    job: Any = None
-    done = measure(worker, settings, job, Console(quiet=True), None, is_resumed=False)
+    job, console = cast(Any, None), Console(quiet=True)
+    # The second Ctrl-C would end the tests.
+    with asking(worker, Live(console), console, again=lambda: None) as engine:
+        monkeypatch.setattr(PairEngine, "load", lambda *_: pytest.fail("the models are loaded"))
+        done = measure(engine, settings, job, None, is_resumed=False)
     assert (done.exit_code, done.result.measurements, done.state) == (INTERRUPTED, (), None)
     assert read == (2 if is_kept else 1)

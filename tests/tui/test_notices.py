@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from localspec.engine.events import Event, Warned
+from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets import notice
 from localspec.tui.widgets.keys import Keys
@@ -48,6 +52,18 @@ async def test_a_notice_said_again_and_again_stays_one_line() -> None:
         assert app.chat.transcript.region == before, "and moves nothing"
         worker.go.set()
         await until(pilot, lambda: app.chat_state.answering is None)
+
+
+async def test_what_a_load_warns_of_is_told() -> None:
+    """As in every command: see tests/cli/test_pair_commands.py."""
+
+    class Doubting(ScriptedWorker):
+        def load(self, settings: LoadSettings) -> Iterator[Event]:
+            *before, loaded = super().load(settings)
+            yield from (*before, Warned("pair", "there is no memory for the draft model: decoding without it"), loaded)
+
+    async with opened(Doubting()) as (pilot, app):
+        await until(pilot, lambda: "there is no memory for the draft model" in shown(app))
 
 
 async def test_a_notice_goes_after_a_while_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,22 +11,17 @@ from typing import Any
 
 from localspec.bench.diagnosis import TEMPERATURE, Evidence, Examination, Templates
 from localspec.bench.race import Race, agreed
-from localspec.cli.answer import load
 from localspec.cli.console import Console, wrapped, write_out
 from localspec.cli.doctor.case import Case
 from localspec.cli.doctor.causes import MORE_TIME, causes
 from localspec.cli.doctor.finding import Finding
-from localspec.cli.live import Live
 from localspec.cli.output import lone_stop, write_json
-from localspec.cli.settings import open_worker
-from localspec.cli.signals import Stop, leave_at_once, stopping
-from localspec.engine.events import Loaded, Warned
+from localspec.cli.pair_engine import open_engine
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.layer_sizes import anatomy
 from localspec.models.gguf.shards import read_model
 from localspec.sanitize import one_line
 from localspec.settings.request import LoadSettings
-from localspec.worker.client import Worker
 
 SCHEMA = "localspec.doctor/1"
 DECIDES = "localspec bench PAIR --methods plain,auto"  # with several prompts, and an interval
@@ -41,25 +36,22 @@ def examine_pair(
     draft = None if settings.draft is None else read_model(Path(settings.draft))
     drafts_template = None if draft is None else model_info(draft, may_be_head=True).chat_template
     templates = Templates(model_info(target).chat_template, drafts_template)
-    live, began = Live(console, is_long=True), time.monotonic()
-    with open_worker(log_file) as worker:
-        try:
-            with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
-                loaded = _load(worker, settings, live, console, stop)
-                ready = time.monotonic()
-                examination = Examination(
-                    worker,
-                    templates,
-                    has_draft=draft is not None,
-                    n_ctx=2 if loaded is None else loaded.n_ctx,
-                    seconds=seconds,
-                    is_stopped=lambda: stop.is_asked,
-                    on_progress=lambda what: live.status(f"{what} · {_left(ready + seconds)}"),
-                )
-                evidence = Evidence() if loaded is None else examination.run()
-                times = Durations(seconds, ready - began, time.monotonic() - ready)
-        finally:
-            live.erase()
+    began = time.monotonic()
+    with open_engine(console, log_file) as engine:
+        loaded = engine.load(settings)
+        ready = time.monotonic()
+        examination = Examination(
+            engine.worker,
+            templates,
+            has_draft=draft is not None,
+            n_ctx=2 if loaded is None else loaded.n_ctx,
+            seconds=seconds,
+            is_stopped=engine.is_stopped,
+            on_progress=lambda what: engine.live.status(f"{what} · {_left(ready + seconds)}"),
+        )
+        evidence = Evidence() if loaded is None else examination.run()
+        times = Durations(seconds, ready - began, time.monotonic() - ready)
+    stop = engine.stop
     if loaded is None or evidence.first is None:
         if as_json:
             lone_stop(stop.exit_code)
@@ -94,19 +86,6 @@ class Durations:
 
 def _left(end: float) -> str:
     return f"{max(0.0, end - time.monotonic()):.0f} s left"
-
-
-def _load(worker: Worker, settings: LoadSettings, live: Live, console: Console, stop: Stop) -> Loaded | None:
-    """Load the pair, passing on what there is to doubt; None if that was stopped."""
-    live.status("starting the engine")
-    loaded = None
-    for event in load(worker, settings, stop):
-        if isinstance(event, Loaded):
-            loaded = event
-        elif isinstance(event, Warned):
-            live.erase()
-            console.warn(event.message)
-    return None if stop.is_asked else loaded
 
 
 def verdict(raced: Race | None, found: list[Finding], *, is_cut: bool = False) -> str:

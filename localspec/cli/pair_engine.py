@@ -1,0 +1,117 @@
+"""The one way in which a command starts a pair: its process, its warnings, Ctrl-C, and the status beside the output.
+
+    with open_engine(console, options.log_file) as engine:
+        loaded = engine.load(settings)
+
+Every warning of a load reaches the person here. A child that dies raises WorkerDiedError; the first Ctrl-C cancels
+the request at hand, and the second leaves at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from localspec.chat.pair_loader import PairLoader
+from localspec.cli.console import Console
+from localspec.cli.live import Live
+from localspec.cli.output import Sink
+from localspec.cli.settings import open_worker
+from localspec.cli.signals import Stop, deferred, leave_at_once, stopping
+from localspec.engine.events import Committed, Event, Finished, Loaded, Loading, Reading, Warned
+from localspec.settings.request import LoadSettings
+from localspec.ui.doing import Doing
+from localspec.ui.stats import Stats
+from localspec.ui.summary import live_line
+from localspec.worker.client import Worker
+
+
+@dataclass(frozen=True)
+class PairEngine:
+    """A worker as one command uses it, with the streams of the command and the reason why it was stopped."""
+
+    worker: Worker
+    pairs: PairLoader
+    live: Live
+    console: Console
+    stop: Stop
+
+    def is_stopped(self) -> bool:
+        """Whether a signal or a timeout asked for a stop."""
+        return self.stop.is_asked
+
+    def leave_if_stopped(self) -> None:
+        """Raise what ends the program if a stop was asked for: half a measurement is of no use."""
+        self.stop.leave_if_told(is_script=True)
+
+    def tell_start(self, settings: LoadSettings) -> None:
+        """Say that the engine starts, unless the pair is loaded."""
+        if not self.pairs.has(settings):
+            self.live.status("starting the engine")
+
+    def load(self, settings: LoadSettings) -> Loaded | None:
+        """Load the pair, with the progress in the status; None if that was stopped, or was no longer necessary."""
+        self.tell_start(settings)
+        loaded, doing = None, Doing()
+        for event in self.pairs.ready(settings, self.is_stopped):
+            self._warn(event)
+            loaded = event if isinstance(event, Loaded) else loaded
+            if doing.observe(time.monotonic(), event) and self.live.is_due:
+                self.live.status(doing.words)
+        return None if self.is_stopped() else loaded
+
+    def follow(self, events: Iterable[Event], stats: Stats, sink: Sink) -> None:
+        """Hand every event to the counters, the sink and the status, in that order; a stop for time is told as such."""
+        live, has_numbers, doing = self.live, False, Doing()  # numbers in the status
+        for event in events:
+            if isinstance(event, Finished) and self.stop.is_timeout:
+                event = dataclasses.replace(event, reason="timeout")
+            stats.observe(event)
+            self._warn(event)
+            is_first = isinstance(event, Committed) and not has_numbers
+            if is_first:
+                live.erase()  # text comes: what the status said of the prompt is over, numbers or not
+            sink.event(event)
+            is_told = doing.observe(time.monotonic(), event)
+            line = live_line(stats) if isinstance(event, Committed) else doing.words if is_told else ""
+            if line and (live.is_due or is_first or not isinstance(event, Committed | Loading | Reading)):
+                live.status(line)
+                has_numbers = isinstance(event, Committed)
+
+    def _warn(self, event: Event) -> None:
+        if isinstance(event, Warned):
+            self.live.erase()
+            self.console.warn(event.message)
+
+
+@contextmanager
+def open_engine(console: Console, log_file: str | None, timeout: float | None = None) -> Iterator[PairEngine]:
+    """Yield an engine for a command that measures; its process ends with the block."""
+    with open_worker(log_file) as worker, asking(worker, Live(console, is_long=True), console, timeout) as engine:
+        yield engine
+
+
+@contextmanager
+def asking(
+    worker: Worker,
+    live: Live,
+    console: Console,
+    timeout: float | None = None,
+    *,
+    pairs: PairLoader | None = None,
+    cancel: Callable[[], None] | None = None,
+    again: Callable[[], None] | None = None,
+) -> Iterator[PairEngine]:
+    """Yield the engine for one answer or measurement.
+
+    The first signal, or `timeout` seconds, calls `cancel`, which is the worker's own; further ones call `again`, which
+    leaves at once. Ctrl-C waits while a process starts.
+    """
+    try:
+        with stopping(cancel or worker.cancel, again or leave_at_once(live.erase), timeout) as stop:
+            yield PairEngine(worker, pairs or PairLoader(worker, deferred), live, console, stop)
+    finally:
+        live.erase()
