@@ -159,11 +159,15 @@ class Acceptance:
 
 
 class CopyKind(Enum):
-    """Where a copy comes from: near the last source, the only continuation of its passage, or one of several."""
+    """Where a copy comes from: near the last source, the only continuation of its passage, or one of several.
+
+    FILE is the only continuation in files of the corpus.
+    """
 
     NEAR = 0
     ONLY = 1
     DIVIDED = 2
+    FILE = 3
 
 
 LEVELS = 9  # of a passage: 0, 1, 2 to 3, 4 to 7, ..., 128 and more tokens
@@ -171,6 +175,7 @@ COPIED = (  # fitted to 96 answers of a 1.5B model to code edits, summaries, que
     (0.5, 0.6, 0.86, 0.87, 0.885, 0.93, 0.98, 0.995, 0.995),
     (0.5, 0.2, 0.45, 0.6, 0.7, 0.9, 0.985, 0.995, 0.995),
     (0.2, 0.15, 0.24, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3),
+    (0.0, 0.0, 0.3, 0.5, 0.6, 0.8, 0.95, 0.98, 0.98),  # not fitted: below those of the text's own passages
 )
 
 
@@ -224,7 +229,10 @@ class CopyAcceptance:
     def from_wire(wire: dict[str, Any]) -> CopyAcceptance:
         """Rebuild what `to_wire` returned; raises KeyError, TypeError or ValueError for anything else."""
         known = CopyAcceptance()
-        seen, right = np.array(wire["seen"], np.float64), np.array(wire["right"], np.float64)
+        kept = [np.array(wire[name], np.float64) for name in ("seen", "right")]
+        # A profile of before knows nothing of files.
+        missing = np.zeros((int(len(kept[0]) == CopyKind.FILE.value), LEVELS))
+        seen, right = (np.concatenate([one, missing]) for one in kept)
         is_table = seen.shape == right.shape == known._seen.shape and bool(np.isfinite(seen).all())
         if not is_table or not bool(((right >= 0.0) & (right <= seen)).all()):
             raise ValueError("not a table of copies")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from localspec.engine.corpus import Corpus
 from localspec.engine.protocols import Backend, Cancel, TreePolicy
 from localspec.engine.sampling import Sampler
 from localspec.engine.translation import Translation
@@ -45,7 +46,7 @@ class DrafterContext:
     target's vocabulary, `is_eog` which of its tokens end a text, `options` the method's own. `translation` is that of a
     draft model with other tokens than the target's, which drafts the tokens of text that it writes if `writes_text`.
     `masks` are the target's mask tokens. `prediction` is what the answer may turn out to be, in the target's tokens: a
-    text to copy from, before all others.
+    text to copy from, before all others. `corpus` are texts of other files to copy from.
     """
 
     draft: Backend | None
@@ -59,3 +60,4 @@ class DrafterContext:
     writes_text: bool = False
     masks: tuple[int, ...] = ()
     prediction: tuple[int, ...] = ()
+    corpus: Corpus | None = None

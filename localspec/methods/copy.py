@@ -10,7 +10,7 @@ How likely the next token is copied rightly is learned by kind of source and len
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from localspec.engine.acceptance import CopyAcceptance, CopyKind
 from localspec.engine.constraint import Constraint, is_allowed
+from localspec.engine.corpus import BETWEEN
 from localspec.engine.draft import Draft
 from localspec.engine.protocols import History, Plan
 from localspec.methods import DrafterContext, MethodInfo
@@ -31,10 +32,17 @@ EDITED = 8  # tokens of a passage from which on leaving it is taken for an edit
 NEAR = range(-2, 9)  # tokens from where the last copy departed to a source that goes on with it
 
 
+Tokens = Sequence[int] | NDArray[np.int32]
+
+
 @dataclass(slots=True)
 class CopySource:
-    """A place to copy from: the position `at` of the next token, and the passage of `length` tokens that led there."""
+    """A place to copy from: position `at` of `text` has the next token; `length` tokens before it are the passage.
 
+    `text` is the text itself, or a file's of the corpus.
+    """
+
+    text: Tokens
     at: int
     length: int
     kind: CopyKind
@@ -59,26 +67,30 @@ class Copy(LookupDrafter):
         self.constraint = parts.sampler.constraint
         self._places: dict[tuple[int, ...], list[int]] = {}
         self._source: CopySource | None = None
-        self._departed: int | None = None  # position in the last source at which the text departed from it
+        self._corpus = parts.corpus
+        self._departed: tuple[Tokens, int] | None = None  # where in the last source the text departed from it
+
+    def reads(self, parts: DrafterContext) -> bool:
+        """Whether it copies from the texts that `parts` name."""
+        return self.prediction == parts.prediction and self._corpus is parts.corpus
 
     def learn(self, text: Sequence[int], start: int) -> None:
         """Index the new tokens; those of the answer also teach how often copies are right."""
         if start == 0:
-            self._departed = 0 if self.prediction else None  # the answer begins as the prediction, or near that
+            self._departed = (text, 0) if self.prediction else None  # the answer begins as the prediction, or near that
             self._index(text, 1, len(text))
             self._source = self._found(text, len(text))
             return
         for at in range(start, len(text)):
             source = self._source
             if source is not None:
-                is_right = text[source.at] == text[at]
+                is_right = source.text[source.at] == text[at]
                 self.acceptance.observe(source.kind, source.length, is_right)
                 if is_right:
-                    kind = CopyKind.ONLY if source.kind is CopyKind.DIVIDED else source.kind
-                    self._source = CopySource(source.at + 1, source.length + 1, kind)
+                    self._source = self._followed(source)
                 else:
                     if source.kind is CopyKind.NEAR or source.length >= EDITED:
-                        self._departed = source.at
+                        self._departed = source.text, source.at
                     self._source = None
             self._index(text, at, at + 1)
             if self._source is None:
@@ -104,8 +116,7 @@ class Copy(LookupDrafter):
         """Return how many tokens of a copy the constraint allows after `text`, at most `most`."""
         copied: list[int] = []
         for n in range(most):
-            at = source.at + n
-            token = self._text[at] if at < len(self._text) else copied[at - len(self._text)]
+            token = self._copied(source, copied)
             if not is_allowed(constraint.allowed([*text, *copied]), token):
                 return n
             copied.append(token)
@@ -116,13 +127,26 @@ class Copy(LookupDrafter):
         source = self._source
 
         def copied(tokens: Sequence[int]) -> Guess | None:
-            if source is None:
-                return None
-            at = source.at + len(tokens)
-            token = text[at] if at < len(text) else tokens[at - len(text)]
-            return Guess(token, {token: 1})
+            token = BETWEEN if source is None else self._copied(source, tokens)
+            return None if token == BETWEEN else Guess(token, {token: 1})
 
         return chain(text[-1], plan, copied, self.is_eog)
+
+    def _copied(self, source: CopySource, tokens: Sequence[int]) -> int:
+        """Return the token of a source that follows the copied `tokens`; BETWEEN at the end of a file."""
+        at, text = source.at + len(tokens), source.text
+        if text is self._text and at >= len(text):
+            return tokens[at - len(text)]
+        return int(text[at]) if at < len(text) else BETWEEN
+
+    def _followed(self, source: CopySource) -> CopySource | None:
+        """Return a source one token later, after that token was right; None at the end of a file."""
+        at = source.at + 1
+        if source.text is not self._text and source.text[at] == BETWEEN:
+            return None
+        rest = CopyKind.ONLY if source.text is self._text else CopyKind.FILE
+        kind = rest if source.kind is CopyKind.DIVIDED else source.kind
+        return CopySource(source.text, at, source.length + 1, kind)
 
     def _index(self, text: Sequence[int], start: int, end: int) -> None:
         """Note where each passage of up to KEY tokens is followed by the token at `start` to `end` - 1."""
@@ -136,29 +160,45 @@ class Copy(LookupDrafter):
 
     def _found(self, text: Sequence[int], end: int) -> CopySource | None:
         """Return the likeliest source after `text[:end]`."""
-        places = self._places.get(tuple(text[max(0, end - KEY) : end])) or self._places.get((text[end - 1],))
-        if not places:
-            return None
-        found = [(_passage(text, end, at), at) for at in places[-PLACES:]]
-        longest = max(length for length, _ in found)
-        best = [at for length, at in found if length == longest]
-        is_divided = len({text[at] for at in best}) > 1
-        candidates = [CopySource(best[-1], longest, CopyKind.DIVIDED if is_divided else CopyKind.ONLY)]
-        if self._departed is not None:
-            near = [
-                (_passage(text, end, at), -abs(at - self._departed), at)
-                for at in (self._departed + by for by in NEAR)
-                if 0 < at < end and text[at - 1] == text[end - 1]
-            ]
-            if near:
-                length, _, at = max(near)
-                candidates.append(CopySource(at, length, CopyKind.NEAR))
-        return max(candidates, key=lambda one: self.acceptance.chance(one.kind, one.length))
+        found = self._places.get(tuple(text[max(0, end - KEY) : end])) or self._places.get((text[end - 1],), [])
+        sources = [
+            *self._best(text, end, [(text, at) for at in found[-PLACES:]], CopyKind.ONLY),
+            *self._near(text, end),
+        ]
+        if self._corpus is not None:
+            sources += self._best(text, end, list(self._corpus.places(text, end)), CopyKind.FILE)
+        return max(sources, key=lambda one: self.acceptance.chance(one.kind, one.length), default=None)
+
+    def _best(
+        self, text: Sequence[int], end: int, places: Sequence[tuple[Tokens, int]], kind: CopyKind
+    ) -> Iterator[CopySource]:
+        """Yield the last of the places that the longest passage leads to, if there is one."""
+        lengths = [_passage(text, end, *place) for place in places]
+        longest = max(lengths, default=0)
+        best = [place for length, place in zip(lengths, places, strict=True) if length == longest]
+        if best:
+            is_divided = len({int(source[at]) for source, at in best}) > 1
+            yield CopySource(*best[-1], longest, CopyKind.DIVIDED if is_divided else kind)
+
+    def _near(self, text: Sequence[int], end: int) -> Iterator[CopySource]:
+        """Yield the best place near the one at which the text departed from the last source, if there is one."""
+        if self._departed is None:
+            return
+        source, departed = self._departed
+        last = end if source is text else len(source)
+        near = [
+            (_passage(text, end, source, at), -abs(at - departed), at)
+            for at in (departed + by for by in NEAR)
+            if 0 < at < last and source[at - 1] == text[end - 1] and source[at] != BETWEEN
+        ]
+        if near:
+            length, _, at = max(near)
+            yield CopySource(source, at, length, CopyKind.NEAR)
 
 
-def _passage(text: Sequence[int], end: int, at: int) -> int:
-    """Return how many tokens before `at` equal those before `end`, LONGEST at most."""
-    n, most = 0, min(at, LONGEST)
-    while n < most and text[at - 1 - n] == text[end - 1 - n]:
+def _passage(text: Sequence[int], end: int, source: Tokens, at: int) -> int:
+    """Return how many tokens of `source` before `at` equal those of the text before `end`, LONGEST at most."""
+    n, most = 0, min(at, end, LONGEST)
+    while n < most and source[at - 1 - n] == text[end - 1 - n]:
         n += 1
     return n

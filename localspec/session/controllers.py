@@ -17,12 +17,13 @@ from localspec.control.schedule import Baselines, Probing
 from localspec.control.timing import Timed, add_prices, first_prices, misses_widths
 from localspec.engine import events
 from localspec.engine.acceptance import Acceptance
+from localspec.engine.draft import Draw
 from localspec.engine.protocols import Cancel, Clock, Controller, Drafter
 from localspec.methods import DrafterContext
 from localspec.methods.copy import Copy
 from localspec.session.calibration import remembered
 from localspec.session.loaded_model import LoadedModel
-from localspec.settings.request import LoadSettings
+from localspec.settings.request import LoadSettings, Sampling
 from localspec.speculation.resolve import Axes
 
 COPY = Copy.info.name
@@ -143,7 +144,7 @@ class PairController:
             sources = [Rule(axes.method, prices, axes.controller(axes.shape), acceptance, reader)]
         else:
             if self._can_verify and prices.is_known:
-                if self._copier is None or self._copier.prediction != parts.prediction:
+                if self._copier is None or not self._copier.reads(parts):
                     self._copier = Copy(parts)
                 self._copier.constraint = parts.sampler.constraint
                 self._copier.acceptance = self.profile.copied(f"{temperature:g}")
@@ -170,3 +171,12 @@ class PairController:
 def _reader(drafter: Any) -> Reader | None:
     """Return a drafter that has a text to read up on; those without a model have none."""
     return drafter if hasattr(drafter, "behind") else None
+
+
+def learned_as(axes: Axes, sampling: Sampling, drafted_at: float) -> tuple[str, Draw]:
+    """Return the name under which acceptance is learned, and how draws of it are told."""
+    if sampling.temperature == drafted_at == 0.0 and axes.draw is not Draw.FIXED:
+        # Nothing is left to chance: any rule keeps the draft's likeliest token where it is the target's, and the
+        # draft's probability tells of that what a lead in the race tells elsewhere.
+        return "greedy", Draw.COUPLED
+    return f"{axes.verify} {axes.draw.value} {sampling.temperature:g} {drafted_at:g}", axes.draw

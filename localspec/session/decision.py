@@ -17,6 +17,7 @@ from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.errors import LocalspecError
 from localspec.methods._lookup import LookupDrafter
+from localspec.methods.copy import Copy
 from localspec.models.gguf.head import MASKS
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft, LoadedExit
@@ -64,12 +65,18 @@ class Decision:
     controllers: PairController
 
     def unused(self, request: Request, target: LoadedModel) -> tuple[str, ...]:
-        """Return a warning for a prediction that nothing will copy from."""
+        """Return a warning for a prediction or a corpus that nothing will copy from."""
         method, axes = registered("method")[self.axes.method], self.axes
-        copies = axes.is_automatic or (issubclass(method, LookupDrafter) and axes.shape.nodes > 0)
-        if not request.prediction or (copies and target.backend.capabilities.can_rollback):
-            return ()
-        return (f"the prediction has no effect: --method {axes.method} does not copy from a text",)
+        texts = {
+            "prediction": (request.prediction, LookupDrafter, "a text"),
+            "corpus": (request.speculation.corpus, Copy, "other files"),
+        }
+        can_draft = target.backend.capabilities.can_rollback
+        return tuple(
+            f"the {name} has no effect: --method {axes.method} does not copy from {what}"
+            for name, (given, kind, what) in texts.items()
+            if given and not (can_draft and (axes.is_automatic or (issubclass(method, kind) and axes.shape.nodes > 0)))
+        )
 
 
 def decide(request: Request, pair: Pair) -> events.EventsThen[Decision]:

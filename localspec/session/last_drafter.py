@@ -25,7 +25,7 @@ class LastDrafter:
         options = tuple(axes.options.items())
         tempered = replace(sampling, seed=None, draft_temperature=draft_temperature(sampling, axes))
         # The constraint of an earlier answer is held by its drafter, so that no other one has its id.
-        ids = id(parts.draft), id(parts.sampler.constraint)
+        ids = id(parts.draft), id(parts.sampler.constraint), id(parts.corpus)
         key = (axes.method, axes.tree, axes.draw, options, tempered, *ids, parts.prediction)
         if self._drafter is None or self._key != key:
             drafter: Drafter = registered("method")[axes.method].build(parts)

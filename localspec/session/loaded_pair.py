@@ -17,7 +17,6 @@ from localspec.control.timing import SurveyRequest
 from localspec.engine import events
 from localspec.engine.constraint import Constraint, is_whole
 from localspec.engine.context import Context, Vocabulary
-from localspec.engine.draft import Draw
 from localspec.engine.event_stream import stream_events
 from localspec.engine.loop import Engine
 from localspec.engine.protocols import Cancel, Cancelled, Clock
@@ -35,7 +34,8 @@ from localspec.prompt.prompt import Tokenised, predicted, tokenise
 from localspec.prompt.truncate import fitting, shortened, too_long
 from localspec.session.attention import NOTHING, survey_attention
 from localspec.session.calibration import survey_pair
-from localspec.session.controllers import PairController
+from localspec.session.controllers import PairController, learned_as
+from localspec.session.corpus import CorpusReader
 from localspec.session.decision import Decision, decide
 from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.last_drafter import LastDrafter
@@ -43,7 +43,6 @@ from localspec.session.loaded_model import LoadedModel
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.speculation.capabilities import draft_temperature, require_tokens, writes_text
 from localspec.speculation.reproducible import narrowed
-from localspec.speculation.resolve import Axes
 
 SHORT_DRAFT = "the draft model reads at most {} tokens: beyond them decoding is plain"
 DRAFT_MODEL = DraftModel.info.name
@@ -68,6 +67,7 @@ class LoadedPair:
     translation: Translation | None = None
     last_drafter: LastDrafter = field(default_factory=LastDrafter)
     grammars: Grammars = field(default_factory=Grammars)
+    corpora: CorpusReader = field(default_factory=CorpusReader)
 
     @property
     def n_ctx(self) -> int:
@@ -157,6 +157,7 @@ class LoadedPair:
 
     def close(self) -> None:
         """Free all models. Nothing can be asked of the pair afterwards."""
+        self.corpora.close()
         self.last_drafter.drop()
         self.early_exit.close()
         if self.draft is not None:
@@ -257,8 +258,7 @@ class LoadedPair:
         vocabulary = Vocabulary(self.target.model.is_eog, self._piece(prompt.marks))
         stops = (*request.stop, *prompt.stops)
         context = Context(prompt.tokens, vocabulary, n_ctx=self.n_ctx, max_tokens=request.max_tokens, stops=stops)
-        prediction = predicted(request, self.target.model)
-        engine = self._engine(decision, request.sampling, seed, prediction, constraint)
+        engine = self._engine(decision, request, seed, constraint)
         if request.logprobs is not None:
             engine = engine.with_logprobs(request.logprobs, is_after=request.is_after_sampler)
         for event in stream_events(
@@ -273,6 +273,7 @@ class LoadedPair:
                 if constraint is not None:
                     event = replace(event, is_whole=is_whole(constraint, context.tokens, self.grammars.ends))
                 yield from controllers.keep()
+                yield from self.corpora.lacks(request.speculation.corpus)
             yield event
 
     def _breakers(self, sampling: Sampling) -> Breakers:
@@ -291,13 +292,12 @@ class LoadedPair:
     def _engine(
         self,
         decision: Decision,
-        sampling: Sampling,
+        request: Request,
         seed: int,
-        prediction: tuple[int, ...],
         constraint: Constraint | None,
     ) -> Engine:
-        """Put the parts together for one request; `prediction` is what its answer may be."""
-        axes, breakers = decision.axes, self._breakers(sampling)
+        """Put the parts together for one request."""
+        axes, sampling, breakers = decision.axes, request.sampling, self._breakers(request.sampling)
         drafting = Sampler(
             sampling,
             temperature=draft_temperature(sampling, axes),
@@ -316,11 +316,12 @@ class LoadedPair:
             translation=None if decision.is_derived else self.translation,
             writes_text=writes_text(axes, drafting),
             masks=self.target.model.masks,
-            prediction=prediction,
+            prediction=predicted(request, self.target.model),
+            corpus=self.corpora.corpus(request.speculation.corpus, self.target, self.cancel, waits=axes.must_repeat),
         )
         drafters = {axes.method: self.last_drafter.get(parts, decision, sampling)}
         temperature = sampling.temperature if sampling.draft_temperature is None else sampling.draft_temperature
-        rule, draw = _learned_as(axes, sampling, temperature)
+        rule, draw = learned_as(axes, sampling, temperature)
         profile = decision.controllers.profile
         trial = profile.trial if axes.method == DRAFT_MODEL else None
         key = f"{axes.method} {dict(axes.options)} {rule}"
@@ -338,12 +339,3 @@ class LoadedPair:
             clock=self.clock,
             cancel=self.cancel,
         )
-
-
-def _learned_as(axes: Axes, sampling: Sampling, drafted_at: float) -> tuple[str, Draw]:
-    """Return the name under which acceptance is learned, and how draws of it are told."""
-    if sampling.temperature == drafted_at == 0.0 and axes.draw is not Draw.FIXED:
-        # Nothing is left to chance: any rule keeps the draft's likeliest token where it is the target's, and the
-        # draft's probability tells of that what a lead in the race tells elsewhere.
-        return "greedy", Draw.COUPLED
-    return f"{axes.verify} {axes.draw.value} {sampling.temperature:g} {drafted_at:g}", axes.draw

@@ -16,8 +16,10 @@ from localspec.errors import UsageError
 from localspec.settings.declaration import Group, check_declared, setting
 from localspec.settings.structure import choices_text, grammar_text, schema_text
 from localspec.settings.values import (
+    absolute,
     adapter,
     check_biases,
+    check_paths,
     check_texts,
     draft_length,
     key_value,
@@ -202,6 +204,10 @@ class Speculation:
     options: tuple[tuple[str, str], ...] = setting(
         (), "-o --option", group=SPECULATION, metavar="KEY=VALUE", is_repeated=True, read=key_value,
         spell="=".join, help="An option of the method (see: localspec methods).",
+    )  # fmt: skip
+    corpus: tuple[str, ...] = setting(
+        (), "--corpus", group=SPECULATION, metavar="PATH", is_repeated=True, read=absolute,
+        judge=check_paths("--corpus"),        help="Copy drafts from this file or folder too.",
     )  # fmt: skip
     approximate: bool = setting(
         False, "--approximate", group=SPECULATION, help="Allow rules that change the output's distribution."

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from localspec.errors import UsageError
+from localspec.errors import NotFoundError, UsageError
 from localspec.settings.method_options import whole
 
 # What a template is given by the program itself, so that no argument can take its place.
@@ -60,6 +60,24 @@ def token_bias(text: str) -> tuple[int, float]:
     if found is None:
         raise ValueError
     return int(found[1]), float(found[2])
+
+
+def absolute(text: str) -> str:
+    """Return the absolute path of a file or folder that was typed."""
+    if not text:
+        raise ValueError
+    return os.path.abspath(os.path.expanduser(text))
+
+
+def check_paths(option: str) -> Callable[[tuple[str, ...]], None]:
+    """Return the check of paths: it raises NotFoundError for one where nothing is."""
+
+    def check(paths: tuple[str, ...]) -> None:
+        for path in paths:
+            if not os.path.exists(path):
+                raise NotFoundError(f"{option}: there is no file or folder {path}", hint=f"{option} FOLDER")
+
+    return check
 
 
 def adapter(text: str) -> tuple[str, float]:

@@ -18,8 +18,9 @@ from localspec.engine.events import Warned
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.sanitize import decoded
 from localspec.settings.folders import typed_path
+from localspec.settings.text_files import is_binary
 from localspec.ui.files import read_regular
-from localspec.ui.mentions import Taken, is_binary, is_several, take
+from localspec.ui.mentions import Taken, is_several, take
 
 MAX_FILE = 16 << 20  # bytes, where no option says otherwise
 PATIENCE = 1.0  # seconds of a silent standard input before people are told what is waited for

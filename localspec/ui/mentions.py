@@ -8,22 +8,20 @@ from __future__ import annotations
 import glob
 import os
 import re
-import subprocess
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.conversations.attachment import Attachment
-from localspec.errors import LocalspecError, PromptTooLongError, UsageError
+from localspec.errors import PromptTooLongError, UsageError
 from localspec.sanitize import decoded, one_line
 from localspec.settings.folders import typed_path
+from localspec.settings.text_files import files_below, ignored_by_git, is_binary
 from localspec.ui.files import read_regular
 from localspec.ui.paths import path_completions
 
 MOST_FILES = 500
 MOST_BYTES = 16 << 20  # of all files of one message
 BYTES_PER_TOKEN = 4  # of English text and code, roughly: the models' own count follows when the prompt is read
-LOOKED_AT = 8192  # bytes that decide whether a file is a text
 _MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 _AFTER = ".,;:!?)]}'\""  # what may end a sentence behind a name
 _PATTERN = re.compile(r"[*?\[]")
@@ -104,8 +102,8 @@ def take(name: str, taken: Taken) -> None:
             _add(taken, Attachment(name, _text(data)))
         return
     path = typed_path(name)
-    files = list(_below(path, taken)) if path.is_dir() else matches(name)
-    ignored = _ignored(files)
+    files = list(files_below(path, taken.skip)) if path.is_dir() else matches(name)
+    ignored = ignored_by_git(files)
     for file in files:
         if file in ignored:
             taken.skip("ignored by git")
@@ -142,43 +140,6 @@ def _add(taken: Taken, text: Attachment) -> None:
         raise UsageError(f"more than {MOST_FILES} files are too many for one message", hint="name a smaller folder")
     if sum(len(each.text) for each in taken.texts) > MOST_BYTES:
         raise PromptTooLongError(f"these files are longer than {MOST_BYTES >> 20} MiB", hint="name fewer files")
-
-
-def _below(folder: Path, taken: Taken) -> Iterable[Path]:
-    """Yield the files below a folder in order; hidden folders count as one."""
-    for here, folders, names in os.walk(folder):
-        for name in [each for each in folders if each.startswith(".")]:
-            folders.remove(name)
-            taken.skip("hidden")
-        folders.sort()
-        yield from (Path(here) / name for name in sorted(names) if os.path.isfile(os.path.join(here, name)))
-
-
-def _ignored(files: list[Path]) -> set[Path]:
-    """Return the files that git ignores; none where there is no git or no repository."""
-    if not files:
-        return set()
-    by_name = {str(each.absolute()): each for each in files}
-    try:
-        asked = subprocess.run(
-            ["git", "-C", str(files[0].absolute().parent), "check-ignore", "-z", "--stdin"],
-            input="\0".join(by_name).encode("utf-8", "surrogateescape"), capture_output=True, timeout=30, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return set()
-    names = asked.stdout.decode("utf-8", "surrogateescape").split("\0")
-    return {by_name[name] for name in names if name in by_name}
-
-
-def is_binary(data: bytes) -> bool:
-    """Whether bytes are no text: many of the first are no UTF-8, or are NUL."""
-    begin = data[:LOOKED_AT]
-    try:
-        text = decoded(begin, errors="replace")
-    except (LocalspecError, UnicodeError):
-        return True
-    n_wrong = text.count("\ufffd") - begin.count("\ufffd".encode()) + text.count("\0")
-    return n_wrong > 3 and n_wrong > len(text) / 20
 
 
 def mention_completions(text: str) -> list[str]:

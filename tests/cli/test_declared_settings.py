@@ -48,6 +48,7 @@ SAMPLES = {  # texts of settings that are neither numbers nor switches nor choic
     "k": ("3", 3),
     "length": ("fixed", "fixed"),
     "verify": ("coupled", "coupled"),
+    "corpus": ("/", ("/",)),
     "options": ("colour=red", (("colour", "red"),)),
     "stop": (r"\nUser:", ("\nUser:",)),
     "dry_base": ("2.5", 2.5),

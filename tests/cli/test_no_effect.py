@@ -62,6 +62,12 @@ def test_a_file_that_only_chats_would_read_is_named(tmp_path: Path) -> None:
     assert told == f"@{file} is not read here: -f {file} puts it before the prompt"
 
 
+def test_a_corpus_that_is_not_there_is_named() -> None:
+    done = run("run", "--no-save", "--corpus", "/nowhere/at/all", "hi")
+    assert b"--corpus: there is no file or folder /nowhere/at/all" in done.stderr
+    assert done.returncode == 3
+
+
 @needs_pair
 def test_a_prediction_is_read_from_its_file_and_copied_from(tmp_path: Path) -> None:
     def answered(*words: str) -> dict[str, Any]:

@@ -160,13 +160,19 @@ EMPTY = [[0.0] * LEVELS] * len(CopyKind)
 FULL = [[1.0] * LEVELS] * len(CopyKind)
 
 
+def test_a_profile_from_before_there_were_files_is_read() -> None:
+    known = CopyAcceptance.from_wire({"seen": FULL[:3], "right": EMPTY[:3]})
+    assert known.chance(CopyKind.ONLY, 8) < CopyAcceptance().chance(CopyKind.ONLY, 8)
+    assert known.chance(CopyKind.FILE, 8) == CopyAcceptance().chance(CopyKind.FILE, 8)
+
+
 @pytest.mark.parametrize(
     "damaged",
     [
         {"seen": EMPTY},
         {"seen": EMPTY, "right": FULL},
         {"seen": FULL, "right": [[-1.0] * LEVELS] * len(CopyKind)},
-        {"seen": FULL[1:], "right": EMPTY[1:]},
+        {"seen": FULL[2:], "right": EMPTY[2:]},
         {"seen": FULL, "right": [[float("nan")] * LEVELS] * len(CopyKind)},
         {"seen": [[float("inf")] * LEVELS] * len(CopyKind), "right": EMPTY},
         {"seen": [["many"] * LEVELS] * len(CopyKind), "right": EMPTY},

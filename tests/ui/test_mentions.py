@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import PromptTooLongError, UsageError
+from localspec.settings.text_files import is_binary
 from localspec.ui import mentions
-from localspec.ui.mentions import is_binary, mention_completions, mentioned
+from localspec.ui.mentions import mention_completions, mentioned
 
 
 @pytest.fixture

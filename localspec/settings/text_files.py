@@ -1,0 +1,50 @@
+"""The files below a folder that are texts: in order, without what is hidden, binary or ignored by git."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from localspec.errors import LocalspecError
+from localspec.sanitize import decoded
+
+LOOKED_AT = 8192  # bytes that decide whether a file is a text
+
+
+def files_below(folder: Path, skip: Callable[[str], None]) -> Iterator[Path]:
+    """Yield the files below a folder in order. `skip` is told of hidden folders: each counts as one."""
+    for here, folders, names in os.walk(folder):
+        for name in [each for each in folders if each.startswith(".")]:
+            folders.remove(name)
+            skip("hidden")
+        folders.sort()
+        yield from (Path(here) / name for name in sorted(names) if os.path.isfile(os.path.join(here, name)))
+
+
+def ignored_by_git(files: list[Path]) -> set[Path]:
+    """Return the files that git ignores; none where there is no git or no repository."""
+    if not files:
+        return set()
+    by_name = {str(each.absolute()): each for each in files}
+    try:
+        asked = subprocess.run(
+            ["git", "-C", str(files[0].absolute().parent), "check-ignore", "-z", "--stdin"],
+            input="\0".join(by_name).encode("utf-8", "surrogateescape"), capture_output=True, timeout=30, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return set()
+    names = asked.stdout.decode("utf-8", "surrogateescape").split("\0")
+    return {by_name[name] for name in names if name in by_name}
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether bytes are no text: many of the first are no UTF-8, or are NUL."""
+    begin = data[:LOOKED_AT]
+    try:
+        text = decoded(begin, errors="replace")
+    except (LocalspecError, UnicodeError):
+        return True
+    n_wrong = text.count("\ufffd") - begin.count("\ufffd".encode()) + text.count("\0")
+    return n_wrong > 3 and n_wrong > len(text) / 20
