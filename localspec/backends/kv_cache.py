@@ -59,6 +59,10 @@ class KvCache:
     def advance(self, n: int) -> None:
         """Count a pass of `n` tokens."""
 
+    def restored(self, n: int) -> None:
+        """Count the `n` tokens of a saved text that llama.cpp has put into the empty cache."""
+        self.cells.advance(n)
+
     def begin_draft(self) -> None:
         """Prepare for tokens that may be taken back."""
 

@@ -105,6 +105,11 @@ class StateCache(KvCache):
         # The state from before a pass is not among those that it leaves, though llama.cpp would take what lies there.
         self._removable = min(n - 1, self._rollback)
 
+    def restored(self, n: int) -> None:
+        """Count the `n` tokens of a saved text, whose state llama.cpp has put into the empty cache."""
+        super().restored(n)
+        self._held = n
+
     def begin_draft(self) -> None:
         """Take a snapshot, unless there is another way back. The next pass goes on in a copy of the state."""
         if self.replays and self._held and self._snapshot != self._held:

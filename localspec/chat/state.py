@@ -102,7 +102,8 @@ class ChatState:
     def request_after(self, path: Sequence[Node], content: str) -> Request:
         """Return the request that answers `content`, a person's words, after the messages of a path."""
         messages = to_send(path, self.messages.system, content)
-        return replace(self.request, messages=messages, shorten=True, left_out=left_out(path))
+        keeps = self.writer.is_saved
+        return replace(self.request, messages=messages, shorten=True, left_out=left_out(path), keeps=keeps)
 
     def ask_again(self, entry: Node) -> Node:
         """Return the message that `entry` is or answers, for another answer.

@@ -31,6 +31,7 @@ from localspec.speculation import axis_names
 from localspec.ui.inputs import text_or_file
 
 T = TypeVar("T")
+CONVERSATION = "Conversation (see: localspec logs)"  # a section of the help
 Values = Mapping[str, Any]  # what click collected, by parameter
 
 
@@ -231,7 +232,7 @@ def _prompt() -> list[Any]:
 
 
 def _conversation() -> list[Any]:
-    add = partial(option, section="Conversation (see: localspec logs)")
+    add = partial(option, section=CONVERSATION)
     return [
         add("-c", "--continue", "is_continued", is_flag=True, help="Continue the conversation used last."),
         add("--session", metavar="ID", shell_complete=conversation_ids, help="Continue this conversation."),

@@ -21,6 +21,7 @@ from localspec.cli.formats import FormatOptions, format_options
 from localspec.cli.habits import is_model, model_first
 from localspec.cli.live import Live
 from localspec.cli.options import (
+    CONVERSATION,
     ConversationOptions,
     PromptOptions,
     ScreenOptions,
@@ -37,7 +38,7 @@ from localspec.cli.options import (
 )
 from localspec.cli.output import JsonSink, Sink, TextSink
 from localspec.cli.pair_engine import PairEngine, asking
-from localspec.cli.params import TYPED, Command
+from localspec.cli.params import TYPED, Command, option
 from localspec.cli.settings import (
     PairOptions,
     is_chosen,
@@ -71,6 +72,8 @@ UNFINISHED = 12  # exit code of an answer that was cut before it had the form th
 class RunOptions(PromptOptions, ConversationOptions, FormatOptions, ScreenOptions):
     """Values of the options that are no settings."""
 
+    cache: bool
+
     @property
     def has_tokens(self) -> bool:
         """Whether --json lists the tokens."""
@@ -101,6 +104,7 @@ class Job:
 @reply_options
 @prompt_options
 @conversation_options
+@option("--cache", section=CONVERSATION, is_flag=True, help="Keep on disk what was read of a --raw prompt, too.")
 @speculation_options
 @sampling_options
 @format_options
@@ -191,7 +195,7 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
     settings = present_settings(promised, console)
     state = ChatState.opened(store, settings, request, system=system[0].content if system else None, found=found)
     if options.is_raw:
-        asked = options.without_template(request, text)
+        asked = replace(options.without_template(request, text), keeps=options.cache)
     else:  # what begins a conversation may be continued as it is
         asked = replace(state.request_after(state.messages.path(), text), continues=True)
     asked = options.telling(options.predicting(asked))

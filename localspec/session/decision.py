@@ -18,6 +18,7 @@ from localspec.engine.protocols import Cancel, Clock
 from localspec.errors import LocalspecError
 from localspec.methods._lookup import LookupDrafter
 from localspec.methods.copy import Copy
+from localspec.methods.draft_model import DraftModel
 from localspec.models.gguf.head import MASKS
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft, LoadedExit
@@ -27,6 +28,8 @@ from localspec.speculation import registered
 from localspec.speculation.capabilities import Fitted, fit_axes
 from localspec.speculation.reproducible import exact, fit_widths, unbranched
 from localspec.speculation.resolve import Axes, resolve_axes
+
+DRAFT_MODEL = DraftModel.info.name
 
 
 class Pair(Protocol):
@@ -63,6 +66,13 @@ class Decision:
     draft: LoadedModel | None
     is_derived: bool
     controllers: PairController
+
+    @property
+    def own_draft(self) -> LoadedModel | None:
+        """Return the draft model that reads the text too, None where none does."""
+        if self.draft is None or self.draft.kind != "model":
+            return None
+        return self.draft if self.is_derived or self.axes.is_automatic or self.axes.method == DRAFT_MODEL else None
 
     def unused(self, request: Request, target: LoadedModel) -> tuple[str, ...]:
         """Return a warning for a prediction or a corpus that nothing will copy from."""

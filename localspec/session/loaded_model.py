@@ -15,6 +15,7 @@ from localspec.backends.head_backend import HeadBackend, HeadModel, HeadTraits, 
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.marginals import open_head
 from localspec.backends.options import LoadOptions
+from localspec.backends.saved_state import SavingBackend
 from localspec.backends.tap import Tap
 from localspec.engine import events
 from localspec.engine.protocols import Cancel
@@ -135,7 +136,7 @@ def load_model(
         if isinstance(model, HeadModel) and target is not None:
             backend: LlamaBackend = open_head(model, target.backend, options)
         else:
-            backend = LlamaBackend(model, settled(model, options) if what == "target" else options)
+            backend = SavingBackend(model, settled(model, options) if what == "target" else options)
         backend.cancel = cancel
         seconds = time.perf_counter() - began
         return LoadedModel(info, model, backend, special_texts(model), 1e3 * seconds, price_of(backend, options))

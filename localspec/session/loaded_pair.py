@@ -28,7 +28,6 @@ from localspec.engine.translation import Translation
 from localspec.errors import ResourceError
 from localspec.lossless.questions import Question, Subject, answer
 from localspec.methods import DrafterContext
-from localspec.methods.draft_model import DraftModel
 from localspec.prompt.grammar import Grammars
 from localspec.prompt.prompt import Tokenised, predicted, tokenise
 from localspec.prompt.truncate import fitting, shortened, too_long
@@ -36,16 +35,16 @@ from localspec.session.attention import NOTHING, survey_attention
 from localspec.session.calibration import survey_pair
 from localspec.session.controllers import PairController, learned_as
 from localspec.session.corpus import CorpusReader
-from localspec.session.decision import Decision, decide
+from localspec.session.decision import DRAFT_MODEL, Decision, decide
 from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.last_drafter import LastDrafter
 from localspec.session.loaded_model import LoadedModel
+from localspec.session.prompt_states import PromptStates
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.speculation.capabilities import draft_temperature, require_tokens, writes_text
 from localspec.speculation.reproducible import narrowed
 
 SHORT_DRAFT = "the draft model reads at most {} tokens: beyond them decoding is plain"
-DRAFT_MODEL = DraftModel.info.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,7 @@ class LoadedPair:
     controllers: PairController
     cancel: Cancel
     clock: Clock
+    states: PromptStates
     widths: tuple[int, ...] = ()
     translation: Translation | None = None
     last_drafter: LastDrafter = field(default_factory=LastDrafter)
@@ -155,6 +155,10 @@ class LoadedPair:
         profile = {**self.controllers.profile.told(), "is_kept": is_kept}
         yield events.Inspected({**found.to_wire(), "attention": attention.to_wire(), "profile": profile})
 
+    def idle(self, is_asked: Cancel) -> None:
+        """Do what can wait until nobody is waiting: `is_asked` tells whether somebody is again."""
+        self.states.idle(is_asked)
+
     def close(self) -> None:
         """Free all models. Nothing can be asked of the pair afterwards."""
         self.corpora.close()
@@ -221,6 +225,7 @@ class LoadedPair:
         controllers = decision.controllers
         if not controllers.must_measure():
             return
+        self.states.stow(self.target)
         self.forget()  # the cost of a lone token is measured at the start of a text
         draft = self.draft if controllers is self.controllers else decision.draft
         yield from controllers.measure(self.target.backend, None if draft is None else draft.backend, self.cancel)
@@ -255,6 +260,8 @@ class LoadedPair:
     ) -> Iterator[events.Event]:
         """Decode, and keep what the passes teach."""
         controllers = decision.controllers
+        draft = decision.own_draft if self.translation is None or decision.is_derived else None
+        yield from self.states.begin(request, [self.target, *([draft] if draft else [])], prompt.tokens)
         vocabulary = Vocabulary(self.target.model.is_eog, self._piece(prompt.marks))
         stops = (*request.stop, *prompt.stops)
         context = Context(prompt.tokens, vocabulary, n_ctx=self.n_ctx, max_tokens=request.max_tokens, stops=stops)
@@ -266,6 +273,7 @@ class LoadedPair:
         ):
             if isinstance(event, events.Prefilled):
                 controllers.prefilled(event)
+                self.states.prefilled(event)
             if isinstance(event, events.Committed) and event.plain_ms is not None:
                 controllers.measured(event.plain_ms, event.position)
             if isinstance(event, events.Finished):

@@ -33,6 +33,7 @@ from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.loaded_model import LoadedModel, inspect_model, load_model, own_head
 from localspec.session.loaded_pair import SHORT_DRAFT, LoadedPair
 from localspec.session.placement import InspectedModel, first_step
+from localspec.session.prompt_states import PromptStates
 from localspec.session.trial import learn_draft
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
@@ -174,7 +175,8 @@ def _prepared(
         translation = Intersection(target.lexicon(), draft.lexicon())
     if draft is not None:
         yield from learn_draft(controllers.profile, target, draft, translation, clock, cancel)
-    return LoadedPair(settings, target, draft, early_exit, controllers, cancel, clock, widths, translation)
+    states = PromptStates(settings)
+    return LoadedPair(settings, target, draft, early_exit, controllers, cancel, clock, states, widths, translation)
 
 
 def _another_target(target: ModelInfo, draft: ModelInfo) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from localspec.settings.values import (
     draft_length,
     key_value,
     layers,
+    memory_size,
     servers,
     spelled_adapter,
     spelled_argument,
@@ -88,6 +89,14 @@ class LoadSettings:
     )  # fmt: skip
     mmap: bool = setting(True, "--mmap", group=MODEL, help="Map the files or read them into memory.")
     mlock: bool = setting(False, "--mlock", group=MODEL, help="Keep the weights in RAM.")
+    cache_disk: str = setting(
+        "2GB", "--cache-disk", group=MODEL, metavar="SIZE", read=memory_size,
+        help="Most that prompts which were read may take on disk; 0: none.",
+    )  # fmt: skip
+    cache_ram: str | None = setting(
+        None, "--cache-ram", group=MODEL, metavar="SIZE", read=memory_size, nothing="auto",
+        default_help="a quarter of what is free", help="Most that other prompts which were read may take in memory.",
+    )  # fmt: skip
 
     def check(self) -> None:
         """Raise UsageError for the first setting that is out of its range."""
@@ -289,6 +298,7 @@ class Request:
     logprobs: int | None = None  # log-probabilities of each token, and of so many of the likeliest at its place
     is_after_sampler: bool = False  # these are of the law that a token was drawn from, not of the model's own row
     details: bool = False  # Committed events carry the draft tokens and their probabilities
+    keeps: bool = False  # what was read of it may be kept on disk
     cold: bool = False  # as after loading: nothing of earlier answers is in a cache or in a drafter's memory
     prompt_tokens: int | None = None  # cut the prompt to its first so many tokens
     continues: bool = False  # a model without a chat template continues the text of a lone message

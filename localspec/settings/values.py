@@ -11,6 +11,7 @@ from typing import Any
 
 from localspec.errors import NotFoundError, UsageError
 from localspec.settings.method_options import whole
+from localspec.settings.sizes import read_size
 
 # What a template is given by the program itself, so that no argument can take its place.
 GIVEN = ("messages", "bos_token", "eos_token", "add_generation_prompt")
@@ -23,6 +24,15 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 def draft_length(text: str) -> int | None:
     """Return the number that -k gives, None for auto."""
     return None if text == "auto" else int(text)
+
+
+def memory_size(text: str) -> str:
+    """Return a size as it was typed, such as 2GB."""
+    try:
+        read_size("", text)
+    except UsageError:
+        raise ValueError from None
+    return text
 
 
 def key_value(text: str) -> tuple[str, str]:

@@ -24,9 +24,9 @@ class Doing:
                 self.words = "starting"
             case Started(prompt_n=n):
                 self._prompt_n, self._first = n, None
-                self.words = f"reading {_count(n)} tokens"
+                self.words = f"reading {count(n)} tokens"
             case Reading(n) if self._prompt_n:
-                self.words = f"reading {_count(n)} of {_count(self._prompt_n)} tokens{self._rate(at, n)}"
+                self.words = f"reading {count(n)} of {count(self._prompt_n)} tokens{self._rate(at, n)}"
             case Prefilled():
                 self.words, self._prompt_n = "answering", 0
             case _:
@@ -45,6 +45,6 @@ def _loading(what: str, fraction: float) -> str:
     return f"loading the {what} {fraction:.0%}" if fraction < 1 else f"preparing the {what}"
 
 
-def _count(n: int) -> str:
+def count(n: int) -> str:
     """Return a number with thin gaps between its thousands."""
     return f"{n:,}".replace(",", " ")

@@ -60,7 +60,8 @@ def with_logprob(found: Logprob | None) -> Logprobs:
 def params(settings: LoadSettings, request: Request, stats: Stats | None = None) -> dict[str, Any]:
     """Return what was asked for; with `stats`, every `auto` as it was decided."""
     held = dataclasses.asdict(settings)
-    for name in ("target", "draft", "name", "expected"):  # these are the result's `pair`
+    # The first four are the result's `pair`, and no text depends on the others.
+    for name in ("target", "draft", "name", "expected", "cache_disk", "cache_ram"):
         del held[name]
     asked = dataclasses.asdict(request)
     # JSON has no infinities, and a token is banned by one.

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.ui.doing import count
 from localspec.ui.stats import Baseline, Stats
 
 ABOUT = 1.25  # an interval within this factor of 1 tells that two speeds are about the same
@@ -233,7 +234,8 @@ def table(stats: Stats) -> str:
             rows.append(("seed", str(s.seed)))
     if stats.prefilled is not None:
         p = stats.prefilled
-        rows.append(("prompt", f"{p.prompt_n} tokens, {p.cache_n} of them cached, {p.ms:.0f} ms"))
+        cached = f"{count(p.cache_n)} of {count(p.prompt_n)} prompt tokens from the cache"
+        rows.append(("prompt", f"{cached}, {p.ms:.0f} ms"))
     if stats.started is not None:
         rows.append(("answer", f"{stats.emitted} tokens in {stats.passes} passes"))
     if stats.tok_per_s is not None:

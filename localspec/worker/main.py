@@ -12,6 +12,7 @@ import faulthandler
 import json
 import os
 import resource
+import select
 import signal
 import sys
 import threading
@@ -78,6 +79,15 @@ class Server:
         except Exception as error:
             if not is_over:
                 self.write(sequence, self._last_event(error, 1e3 * (time.monotonic() - started)))
+
+    def idle(self, is_asked: Callable[[], bool]) -> None:
+        """Let the pair do what can wait, until somebody asks for anything; a failure is told in the log alone."""
+        try:
+            if self._pair is not None:
+                self._pair.idle(is_asked)
+        except Exception as error:
+            with contextlib.suppress(OSError):
+                traceback.print_exception(error)
 
     def write(self, sequence: int, event: Event) -> None:
         """Write one event of request `sequence`."""
@@ -163,8 +173,11 @@ def main(arguments: list[str]) -> None:
     with contextlib.suppress(BrokenPipeError):
         server.write_wire({"seq": 0, "type": "ready"})
         with open(commands, "rb") as lines:
+            waiting = select.poll()
+            waiting.register(lines, select.POLLIN)
             for line in lines:
                 server.serve(json.loads(line))
+                server.idle(lambda: any(event & select.POLLIN for _, event in waiting.poll(0)))
     with contextlib.suppress(OSError):
         sys.stderr.flush()
     # The system frees faster than llama.cpp does, and destructors of GPU libraries crash in the wrong order.

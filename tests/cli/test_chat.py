@@ -449,9 +449,9 @@ def test_the_real_engine_may_die_between_two_messages() -> None:
 def test_the_real_pair_keeps_the_prefix() -> None:
     done = run_engine("chat", "-n", "12", "--temp", "0", stdin=b"A king\n/stats\nGo on\n/stats\n")
     assert done.returncode == 0, done.stderr
-    cached = [line for line in done.stdout.decode().splitlines() if "of them cached" in line]
-    assert " 0 of them" in cached[0]
-    assert " 0 of them" not in cached[1]
+    cached = [line for line in done.stdout.decode().splitlines() if "prompt tokens from the cache" in line]
+    assert " 0 of " in cached[0]
+    assert " 0 of " not in cached[1]
 
 
 @needs_pair

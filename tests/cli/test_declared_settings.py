@@ -41,6 +41,8 @@ NAMES = [f"{holder.__name__}.{each.field}" for holder, each in EVERY]
 SAMPLES = {  # texts of settings that are neither numbers nor switches nor choices
     "gpu": ("20", "20"),
     "draft_gpu": ("3", "3"),
+    "cache_disk": ("1.5G", "1.5G"),
+    "cache_ram": ("512MB", "512MB"),
     "rpc": ("a:1, b:2", ("a:1", "b:2")),
     "logit_bias": ("13=-1.5", ((13, -1.5),)),
     "method": ("suffix", "suffix"),
@@ -63,7 +65,7 @@ SAMPLES = {  # texts of settings that are neither numbers nor switches nor choic
 }
 NO_SETTINGS = {  # fields that no option sets: what the program itself fills in
     "target", "draft", "name", "expected", "messages",
-    "prompt", "sampling", "speculation", "details", "cold", "prompt_tokens",
+    "prompt", "sampling", "speculation", "details", "keeps", "cold", "prompt_tokens",
     "shorten", "left_out", "continues", "suffix", "prediction",
 }  # fmt: skip
 every = pytest.mark.parametrize(("holder", "each"), EVERY, ids=NAMES)

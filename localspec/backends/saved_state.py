@@ -1,0 +1,131 @@
+"""What a context holds of a text, taken out of it and put back: after another text, or on another day.
+
+llama.cpp's format has no checksum, and names neither the model nor how its cache is laid out. What goes back must come
+from a backend with the same `facts`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.backends.build import build_info
+from localspec.backends.lib import api
+from localspec.backends.llama_cpp import LlamaBackend
+from localspec.engine.distribution import Ids
+
+WHOLE = 0  # no llama_state_seq_flags: entries of attention, and states where a model has any
+
+
+@dataclass(frozen=True, slots=True)
+class SavedState:
+    """What a cache held of a text: its `tokens` [n], and as llama.cpp writes it, `data`.
+
+    `read` of the tokens came in whole chunks of prompts, from the first one on.
+    """
+
+    tokens: Ids
+    read: int
+    data: NDArray[np.uint8]
+
+    @property
+    def n_bytes(self) -> int:
+        """Return how much memory it takes."""
+        return int(self.data.nbytes + self.tokens.nbytes)
+
+
+class SavingBackend(LlamaBackend):
+    """A backend whose text can be taken out and put back."""
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """What a saved state depends on, but for the files of the model and its adapters.
+
+        llama.cpp refuses a state across some of these. Across others it takes it and is wrong, or the bits of a fresh
+        evaluation would differ.
+        """
+        model, options, build = self.model, self.options, build_info()
+        rotation = os.environ.get("LLAMA_ATTN_ROT_DISABLE")
+        threads = self.threads if options.flash_attn == "on" else None  # each of them attends to a part of a text
+        layout = (options.kv_type, options.flash_attn, rotation, options.rollback, self._n_batch, threads)
+        weights = (model.is_repacked, options.placement, model.n_gpu_layers, model.device_names, options.n_masks)
+        return (*layout, *weights, build.llama_cpp_python, build.llama_cpp, build.system_info, *_libraries())
+
+    @property
+    def can_save(self) -> bool:
+        """Whether what is put back serves as what was taken out.
+
+        Of a sliding window llama.cpp writes the last entries alone. Some models turn their keys by other factors once
+        the context is longer than it was in their first training.
+        """
+        name = f"{self.model.architecture}.rope.scaling"
+        trained = self.model.metadata(f"{name}.original_context_length")
+        is_steady = not trained or self.model.metadata(f"{name}.type") == "yarn" or self._n_ctx <= int(trained)
+        return is_steady and int(api.llama_model_n_swa(self.model.handle)) <= 0
+
+    def usable(self, n: int, read: int, common: int) -> int:
+        """Return how much a saved text of `n` tokens holds of one that shares its first `common` ones.
+
+        `read` of the tokens came in whole chunks of prompts.
+        """
+        if self.options.reproducible:
+            common = min(common, read) // self._n_batch * self._n_batch
+        return common if not self.model.is_stateful or common == n else 0
+
+    @property
+    def n_state_bytes(self) -> int:
+        """Return how many bytes `save` would take."""
+        return int(api.llama_state_seq_get_size_ext(self._growing.context, 0, WHOLE))
+
+    def save(self) -> SavedState:
+        """Return what the cache holds of the committed text. Raises MemoryError."""
+        context = self._growing.context
+        data = np.empty(self.n_state_bytes, np.uint8)
+        n = api.llama_state_seq_get_data_ext(context, _pointer(data), len(data), 0, WHOLE)
+        held = self._cells.length - self._cache.to_replay if n == len(data) else 0
+        return SavedState(np.asarray(self._tokens[:held], np.int32), min(self._read, held), data)
+
+    def restore(self, state: SavedState, length: int) -> bool:
+        """Hold the first `length` tokens of a saved text and nothing else; where llama.cpp refuses it, nothing at all.
+
+        Rows become stale. Raises ResourceError, with nothing held, where memory does not suffice.
+        """
+        self._forget(0)
+        self._rows.serial.number += 1
+        n = len(state.tokens)
+        self._make_room(n)
+        context, data = self._growing.context, state.data
+        if api.llama_state_seq_set_data_ext(context, _pointer(data), len(data), 0, WHOLE) != len(data):
+            self._cache.clear(everything=True)
+            return False
+        self._cache.restored(n)
+        self._tokens += state.tokens.tolist()
+        self._read = state.read
+        self._listener.read(context, 0, 0)  # a head knows the states of another text
+        self._forget(length)
+        return True
+
+
+def common_tokens(some: Ids, others: Sequence[int] | Ids) -> int:
+    """Return how many tokens two texts have in common, from the first on."""
+    n = min(len(some), len(others))
+    differ = np.flatnonzero(np.asarray(some[:n]) != np.asarray(others[:n], np.int32))
+    return int(differ[0]) if len(differ) else n
+
+
+def _libraries() -> list[tuple[str, int, int]]:
+    """Return name, size and time of llama.cpp's libraries: a build may change without its version."""
+    folder = Path(api._lib._name).parent
+    found = [(each.name, each.stat()) for each in folder.iterdir() if ".so" in each.name or each.suffix == ".dylib"]
+    return sorted((name, status.st_size, status.st_mtime_ns) for name, status in found)
+
+
+def _pointer(data: NDArray[np.uint8]) -> Any:
+    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))

@@ -1,0 +1,202 @@
+"""Saved states of texts on disk: a file a text, in a folder of this user's alone.
+
+A file is trusted as little as a download: the checksum at its end is verified before llama.cpp sees a byte. What is
+damaged, cut short or of another kind is no error. It is deleted or left alone, and the text is read anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import stat
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from localspec.backends.saved_state import SavedState
+from localspec.engine.distribution import Ids
+
+MAGIC = b"localspec state\n"
+VERSION = 1
+HEAD = struct.Struct("<16sIIIQd32s")  # magic, version, tokens, of them read in chunks, bytes, seconds a token, key
+DIGEST = hashlib.sha256().digest_size
+SUFFIX, PART = ".state", ".part"
+PIECE = 1 << 22  # bytes that are written or read at a time
+STALE = 60.0  # seconds: a part that is older was left by a process that was killed
+ASSUMED = 150e6  # bytes a second, until a state was read back: a slow disk
+RATE = "read-rate"  # the file with the bytes a second that were measured
+ENOUGH = 1 << 20  # bytes whose reading tells how fast the disk is
+LATEST = 0.5  # weight of the last reading
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """What a file says of itself; only its size was compared with that. `tokens` [n] are those of the text.
+
+    To evaluate one of them took `seconds`.
+    """
+
+    path: Path
+    tokens: Ids
+    read: int
+    n_bytes: int
+    seconds: float
+
+
+class StateFolder:
+    """The states that take at most `limit` bytes together; those that were used least recently go first."""
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self._folder = folder
+        self._limit = limit
+        self._rate: float | None = None
+
+    @property
+    def rate(self) -> float:
+        """Return how many bytes a second are read back, as measured; a slow disk's until then."""
+        if self._rate is None:
+            self._rate = ASSUMED
+            with contextlib.suppress(OSError, ValueError):
+                told = float((self._folder / RATE).read_text(encoding="ascii"))
+                self._rate = told if 1e6 <= told <= 1e12 else ASSUMED
+        return self._rate
+
+    def found(self, key: bytes) -> Iterator[StateFile]:
+        """Yield the states of one kind."""
+        for path in self._paths(f"{_name(key)}-*{SUFFIX}"):
+            with contextlib.suppress(OSError, ValueError), _opened(path) as file:
+                yield _head(path, file, key)
+
+    def load(self, found: StateFile, key: bytes) -> SavedState | None:
+        """Return a state; None, and the file is gone, where it is not what was written."""
+        began = time.perf_counter()
+        try:
+            with _opened(found.path) as file:
+                head = _head(found.path, file, key)
+                data, left = np.empty(head.n_bytes, np.uint8), head.n_bytes
+                file.seek(0)
+                digest = hashlib.sha256(file.read(HEAD.size + head.tokens.nbytes))
+                while left and (n := file.readinto(rest := data.data[head.n_bytes - left :][:PIECE])):
+                    digest.update(rest[:n])
+                    left -= n
+                is_whole = file.read() == digest.digest() and not left
+        except (OSError, ValueError, MemoryError):
+            return None
+        if not is_whole:
+            self.remove(found)
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(found.path)
+        self._measured(head.n_bytes, time.perf_counter() - began)
+        return SavedState(head.tokens, head.read, data)
+
+    def write(self, key: bytes, state: SavedState, seconds: float) -> bool:
+        """Keep a state, whose tokens took `seconds` each to evaluate; tell whether it was written.
+
+        A part of its text that was kept before goes.
+        """
+        tokens = np.asarray(state.tokens, "<i4")
+        head = HEAD.pack(MAGIC, VERSION, len(tokens), state.read, len(state.data), seconds, key) + tokens.tobytes()
+        size = len(head) + len(state.data) + DIGEST
+        named = hashlib.sha256(key + tokens.tobytes()).hexdigest()[:16]
+        path = self._folder / f"{_name(key)}-{named}{SUFFIX}"
+        part = path.with_suffix(f".{os.getpid()}{PART}")
+        if size > self._limit:
+            return False
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.chmod(self._folder, 0o700)
+            covered = [each for each in self.found(key) if each.path != path and _begins(tokens, each.tokens)]
+            self._make_room(size)
+            _write(part, head, state.data)
+            os.replace(part, path)
+        except OSError:  # a full disk, a folder that may not be written: it is read anew next time
+            with contextlib.suppress(OSError):
+                part.unlink()
+            return False
+        for each in covered:
+            self.remove(each)
+        return True
+
+    def remove(self, found: StateFile) -> None:
+        """Delete a state."""
+        with contextlib.suppress(OSError):
+            found.path.unlink()
+
+    def _paths(self, pattern: str) -> list[Path]:
+        with contextlib.suppress(OSError):
+            return list(self._folder.glob(pattern))
+        return []
+
+    def _make_room(self, size: int) -> None:
+        """Delete what was used least recently until `size` bytes fit, and what killed processes left."""
+        now, kept = time.time(), []
+        for path in self._paths(f"*{PART}") + self._paths(f"*{SUFFIX}"):
+            with contextlib.suppress(OSError):
+                status = path.lstat()
+                if path.suffix == PART and now - status.st_mtime > STALE:
+                    path.unlink()
+                elif path.suffix == SUFFIX:
+                    kept.append((status.st_mtime, status.st_size, path))
+        total = size + sum(n for _, n, _ in kept)
+        for _, n, path in sorted(kept):
+            if total <= self._limit:
+                break
+            with contextlib.suppress(OSError):
+                path.unlink()
+            total -= n
+
+    def _measured(self, n: int, seconds: float) -> None:
+        if n < ENOUGH or seconds <= 0:
+            return
+        self._rate = LATEST * n / seconds + (1.0 - LATEST) * self.rate
+        with contextlib.suppress(OSError):
+            part = self._folder / f"{RATE}.{os.getpid()}{PART}"
+            part.write_text(f"{self._rate:.0f}", encoding="ascii")
+            os.replace(part, self._folder / RATE)
+
+
+def _name(key: bytes) -> str:
+    return key.hex()[:16]
+
+
+def _begins(text: Ids, start: Ids) -> bool:
+    return len(start) <= len(text) and bool(np.array_equal(text[: len(start)], start))
+
+
+def _opened(path: Path) -> io.BufferedReader:
+    """Open a plain file to be read; raises OSError for a link and all that is no file."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(f"{path} is no file")
+    return open(fd, "rb")
+
+
+def _head(path: Path, file: io.BufferedReader, key: bytes) -> StateFile:
+    """Return what a file says of itself; raises ValueError for one that is not of this kind, or not of its length."""
+    head = file.read(HEAD.size)
+    if len(head) < HEAD.size:
+        raise ValueError(f"{path} is cut short")
+    magic, version, n, read, n_bytes, seconds, found = HEAD.unpack(head)
+    size = HEAD.size + 4 * n + n_bytes + DIGEST
+    if (magic, version, found, os.fstat(file.fileno()).st_size) != (MAGIC, VERSION, key, size):
+        raise ValueError(f"{path} holds another state")
+    return StateFile(path, np.frombuffer(file.read(4 * n), "<i4"), read, n_bytes, seconds)
+
+
+def _write(path: Path, head: bytes, data: Any) -> None:
+    digest = hashlib.sha256(head)
+    digest.update(data)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb", 0) as file:
+        for part in (head, memoryview(data).cast("B"), digest.digest()):
+            rest = memoryview(part)
+            while rest:
+                rest = rest[file.write(rest[:PIECE]) :]

@@ -1,0 +1,187 @@
+"""Files of saved states: whatever happens to one, what comes back is what was written, or nothing."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from localspec.backends.saved_state import SavedState
+from localspec.session.state_files import StateFolder
+
+KEY, OTHER = b"k" * 32, b"o" * 32
+LIMIT = 1 << 20
+
+
+def state(n: int = 50, seed: int = 0, size: int = 4000) -> SavedState:
+    random = np.random.default_rng(seed)
+    tokens = random.integers(512, size=n).astype(np.int32)
+    return SavedState(tokens, n // 2, random.integers(256, size=size).astype(np.uint8))
+
+
+def loaded(folder: StateFolder, key: bytes = KEY) -> list[SavedState]:
+    return [back for found in folder.found(key) if (back := folder.load(found, key)) is not None]
+
+
+def same(some: SavedState, other: SavedState) -> bool:
+    return (
+        np.array_equal(some.tokens, other.tokens) and np.array_equal(some.data, other.data) and some.read == other.read
+    )
+
+
+def only_file(folder: Path) -> Path:
+    (path,) = folder.glob("*.state")
+    return path
+
+
+def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
+    folder = StateFolder(tmp_path / "states", LIMIT)
+    assert folder.write(KEY, state(), 0.01)
+    (found,) = folder.found(KEY)
+    assert found.seconds == 0.01
+    (back,) = loaded(folder)
+    assert same(back, state())
+    assert not loaded(folder, OTHER)
+    assert (tmp_path / "states").stat().st_mode & 0o777 == 0o700
+    assert found.path.stat().st_mode & 0o777 == 0o600
+
+
+@given(at=st.integers(0, 10**6), flipped=st.integers(1, 255))
+@hypothesis_settings(max_examples=200)
+def test_a_damaged_byte_is_noticed(tmp_path_factory: pytest.TempPathFactory, at: int, flipped: int) -> None:
+    folder = tmp_path_factory.mktemp("states")
+    store = StateFolder(folder, LIMIT)
+    store.write(KEY, state(), 0.01)
+    path = only_file(folder)
+    data = bytearray(path.read_bytes())
+    data[at % len(data)] ^= flipped
+    path.write_bytes(data)
+    assert not loaded(store)
+
+
+@given(length=st.integers(0, 10**6), filler=st.sampled_from([b"", b"\0", b"more"]))
+@hypothesis_settings(max_examples=100)
+def test_a_file_that_is_cut_short_is_noticed(
+    tmp_path_factory: pytest.TempPathFactory, length: int, filler: bytes
+) -> None:
+    folder = tmp_path_factory.mktemp("states")
+    store = StateFolder(folder, LIMIT)
+    store.write(KEY, state(), 0.01)
+    path = only_file(folder)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: length % len(whole)] + filler)
+    assert path.read_bytes() == whole or not loaded(store)
+
+
+def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
+    store = StateFolder(tmp_path, LIMIT)
+    store.write(KEY, state(), 0.01)
+    path = only_file(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+    assert not loaded(store)
+    path.unlink()
+    os.mkfifo(path)
+    assert not loaded(store)
+
+
+def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
+    states = [state(seed=seed) for seed in range(4)]
+    store = StateFolder(tmp_path, 3 * 4500)
+    assert store.write(KEY, states[0], 0.01)
+    os.utime(only_file(tmp_path), (1, 1))
+    for each in states[1:]:
+        assert store.write(KEY, each, 0.01)
+    kept = loaded(store)
+    assert len(kept) == 3
+    assert not any(same(each, states[0]) for each in kept)
+    assert not store.write(KEY, state(size=20_000), 0.01), "one that is larger than all may be is not written"
+    assert len(loaded(store)) == 3
+
+
+def test_a_state_that_is_written_twice_stays(tmp_path: Path) -> None:
+    store = StateFolder(tmp_path, LIMIT)
+    assert store.write(KEY, state(), 0.01)
+    assert store.write(KEY, state(), 0.02)
+    assert [found.seconds for found in store.found(KEY)] == [0.02]
+
+
+def test_a_longer_text_takes_the_place_of_its_start(tmp_path: Path) -> None:
+    store, whole = StateFolder(tmp_path, LIMIT), state(80)
+    store.write(KEY, SavedState(whole.tokens[:40], 0, whole.data), 0.01)
+    store.write(KEY, state(seed=1), 0.01)
+    store.write(KEY, whole, 0.01)
+    assert sorted(len(each.tokens) for each in loaded(store)) == [50, 80]
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    store = StateFolder(tmp_path, LIMIT)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+    try:
+        assert not store.write(KEY, state(), 0.01)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
+    assert store.write(KEY, state(), 0.01)
+
+
+def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "states").write_text("a file")
+    store = StateFolder(tmp_path / "states", LIMIT)
+    assert not store.write(KEY, state(), 0.01)
+    assert not loaded(store)
+
+
+def test_a_part_that_a_killed_process_left_goes(tmp_path: Path) -> None:
+    left, fresh = tmp_path / "a.1.part", tmp_path / "b.2.part"
+    for part in (left, fresh):
+        part.write_bytes(b"some")
+    os.utime(left, (1, 1))
+    StateFolder(tmp_path, LIMIT).write(KEY, state(), 0.01)
+    assert not left.exists()
+    assert fresh.exists()
+
+
+def test_the_rate_that_was_measured_is_known_to_the_next_process(tmp_path: Path) -> None:
+    store = StateFolder(tmp_path, 1 << 30)
+    assumed = store.rate
+    store.write(KEY, state(size=1 << 21), 0.01)
+    assert len(loaded(store)) == 1
+    assert store.rate != assumed
+    assert StateFolder(tmp_path, LIMIT).rate == pytest.approx(store.rate, abs=1)
+    (tmp_path / "read-rate").write_bytes(b"\xff\xfenan")
+    assert StateFolder(tmp_path, LIMIT).rate == assumed
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tests.integration.test_state_files import KEY, state
+from localspec.session.state_files import StateFolder
+store = StateFolder(Path(sys.argv[1]), 3 * 4500)
+for turn in range(100):
+    store.write(KEY, state(seed=turn % 5), 0.01)
+"""
+
+
+def test_two_processes_write_and_one_reads(tmp_path: Path) -> None:
+    states = [state(seed=seed) for seed in range(5)]
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    writers = [subprocess.Popen(command, cwd=Path(__file__).parents[2]) for _ in range(2)]
+    store = StateFolder(tmp_path, 3 * 4500)
+    while any(writer.poll() is None for writer in writers):
+        for back in loaded(store):
+            assert any(same(back, each) for each in states)
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert loaded(store)
+    assert not list(tmp_path.glob("*.part"))
