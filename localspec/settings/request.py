@@ -73,13 +73,9 @@ class LoadSettings:
         spell=spelled_adapter, help="A LoRA adapter of the target.",
     )  # fmt: skip
     kv_type: str = setting(
-        "f16",
-        "--kv",
-        aliases="-ctk -ctv --cache-type-k --cache-type-v",
-        group=MODEL,
-        choices=("f32", "f16", "q8_0", "q4_0"),
-        help="Type of the attention cache.",
-    )
+        "f16", "--kv", aliases="-ctk -ctv --cache-type-k --cache-type-v", group=MODEL,
+        choices=("f32", "f16", "q8_0", "q4_0"), help="Type of the attention cache.",
+    )  # fmt: skip
     flash_attn: str = setting(
         "auto", "--flash-attn", aliases="-fa", group=MODEL, choices=("auto", "on", "off"), help="Flash attention."
     )
@@ -125,15 +121,9 @@ class Sampling:
         help="Drop tokens less likely than this times the likeliest; 0: none.",
     )  # fmt: skip
     typical_p: float = setting(
-        1.0,
-        "--typical-p",
-        aliases="--typical",
-        group=SAMPLING,
-        low=0,
-        high=1,
-        is_above=True,
+        1.0, "--typical-p", aliases="--typical", group=SAMPLING, low=0, high=1, is_above=True,
         help="Locally typical sampling; 1: off.",
-    )
+    )  # fmt: skip
     repeat_penalty: float = setting(
         1.0, "--repeat-penalty", group=SAMPLING, low=0.01, high=100, help="Divide logits of recent tokens; 1: off."
     )
