@@ -182,6 +182,8 @@ def _time(time: Split, width: int) -> list[list[Part]]:
 
 def _tokens(stats: Stats) -> list[list[Part]]:
     counts = [[(f" {f'{name} {stats.by_source.get(name, 0)}':<16}", "") for name in names] for names in SOURCES]
+    if stats.forced:
+        counts.append([(f" forced {stats.forced}", "")])
     return [[("TOKENS ", "bold $primary"), (f"{stats.emitted}", "bold")], *counts]
 
 

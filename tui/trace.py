@@ -84,7 +84,9 @@ class Trace:
         shown, was_rejected = [], False
         for span in self._spans.feed(event):
             source = span.source
-            if source == "accepted":
+            if source == "forced":
+                source = "plain"  # nobody drafted it
+            elif source == "accepted":
                 source = "copied" if event.drafter in COPIERS else "early" if event.drafter in EARLY else "draft"
             elif not was_rejected:
                 was_rejected = True

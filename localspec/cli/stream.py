@@ -155,6 +155,7 @@ def _step(event: Committed) -> Step:
         "depth": event.depth,
         "rows": event.rows,
         "n_accepted": event.n_accepted,
+        "n_forced": event.n_forced,
         "draft": [_token(piece) for piece in event.drafted],
         "out": [_stood(piece, logprob) for piece, logprob in zip_longest(event.out, event.logprobs)],
         "text": event.text,
@@ -185,6 +186,7 @@ def _cumulative(stats: Stats) -> Sums:
         "emitted": stats.emitted,
         "drafted": stats.drafted,
         "accepted": stats.accepted,
+        "forced": stats.forced,
         "passes": stats.passes,
         "tok_per_s": stats.tok_per_s,
     }

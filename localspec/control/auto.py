@@ -2,6 +2,7 @@
 
     plan = the candidate of the greatest value (value.py), if that is above 0 and the account can bear its loss
 
+Forced tokens, each the only one that the answer's form allows, go first: they are certain, so rows are all they cost.
 Candidates are copies of the text, chains of a draft model, or the one plan of a tree or length rule that was asked for.
 Plans depend on past passes and on distributions before the draw, so every verifier stays exact; a coupled token may be
 looked at first. All times are in seconds.
@@ -13,10 +14,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from localspec.control.account import LossAccount
 from localspec.control.candidates import MOST_DRAFTED, CandidateSource
 from localspec.control.prices import MOST, Prices
 from localspec.control.value import Now
+from localspec.engine.constraint import Ahead
 from localspec.engine.draft import Step
 from localspec.engine.protocols import DraftBudget, History, Plan
 from localspec.tuning import CLAMP, DISCOUNT, PLANNING, READING
@@ -50,11 +54,35 @@ class Auto:
         self._read = seconds
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
-        """Return the plan of the next pass."""
+        """Return the plan of the next pass: the forced tokens that pay, and what to draft behind them."""
+        if not budget.forced or not self._prices.is_known:
+            return self._drafted_plan(history, budget)
+        self._prices.at(len(history.tokens))
+        beyond = self._prices.beyond(len(budget.forced))
+        gain = np.arange(1, len(beyond) + 1) - self._value * beyond
+        n = int(np.argmax(gain)) + 1
+        if gain[n - 1] <= 0.0:
+            return self._drafted_plan(history, budget)
+        run = budget.forced[:n]
+        if n < len(beyond):
+            plan = Plan(self._idle, why="more tokens are forced after these")
+        else:
+            plan = self._drafted_plan(Ahead([*history.tokens, *run]), budget.after(run), n)
+        expects = plan.expects or (1.0 + n, self._prices.plain + float(beyond[n - 1]))
+        return replace(plan, forced=run, expects=expects, widths=plan.widths or self._widths(n, n))
+
+    @property
+    def _value(self) -> float:
+        """Tokens a second that time is worth: the rate of late, or that of plain passes."""
+        least = 1.0 / self._prices.plain
+        return max(self._tokens / self._seconds, least) if self._seconds else least
+
+    def _drafted_plan(self, history: History, budget: DraftBudget, forced: int = 0) -> Plan:
+        """Return what to draft behind `forced` tokens, which `history` holds."""
         if self._rest >= 1.0:
             self._rest -= 1.0
             return Plan(self._idle, why=self._why)
-        most = min(budget.depth, budget.nodes)
+        most = min(budget.depth, budget.nodes, MOST_DRAFTED - forced)
         if most <= 0:
             return Plan(self._idle, why="no room for a draft")
         if not self._prices.is_known:
@@ -69,29 +97,31 @@ class Auto:
             may_lose -= self._prices.change  # the way back to plain passes
         if may_lose <= 0.0:
             return self._plain("drafting has used up the time that it may lose")
-        value = max(self._tokens / self._seconds, 1.0 / price) if self._seconds else 1.0 / price
         now = Now(
             history,
             budget,
             self._prices,
-            value,
+            self._value,
             may_lose,
             self.account.caution * price,
-            min(most, MOST_DRAFTED),
+            most,
             budget.depth + 1,
+            forced,
         )
-        found = [one for source in self._sources if (one := source.candidate(now)) is not None]
+        sources = [source for source in self._sources if not forced or source.can_follow]
+        found = [one for source in sources if (one := source.candidate(now)) is not None]
         best = max(found, key=lambda one: one.value, default=None)
         if best is None or best.value <= 0.0:
             lent = replace(now, may_lose=min(may_lose, self.account.stake * price))
-            best = next((one for source in self._sources if (one := source.explored(lent)) is not None), None)
+            best = next((one for source in sources if (one := source.explored(lent)) is not None), None)
         if best is None:
             return self._plain("no draft promises what it costs")
-        return replace(best.plan, widths=best.plan.widths or self._widths(best.plan.max_nodes, budget.nodes))
+        widths = best.plan.widths or self._widths(forced + best.plan.max_nodes, forced + budget.nodes)
+        return replace(best.plan, widths=widths)
 
     def observe(self, step: Step, seconds: float) -> None:
         """Learn from a pass that took `seconds` to the end of telling it, and charge it."""
-        n, rows, times = len(step.draft), min(step.rows, MOST), step.times
+        n, rows, times = step.n_drafted, min(step.rows, MOST), step.times
         target = seconds - times.draft - times.planning  # with its sampling and telling
         known = self._prices.of(rows) if self._prices.is_known else target
         charged = times.sample + min(target - times.sample, CLAMP * known) + times.planning + times.draft
@@ -105,13 +135,13 @@ class Auto:
             self.account.charge_plain(charged, times.planning, price)
         else:
             self.account.charge(charged, len(step.tokens), price)
-        if is_plain:
+        if not step.n_drafted:
             self._look_later(times.planning, price)
         else:
             self._rest = 0.0
         if n:
             counts = self._drafted.setdefault(step.drafter, [0, 0])
-            counts[0] += step.n_drafted
+            counts[0] += n
             counts[1] += step.n_accepted
         if rows > 1 and self._prices.is_known and (is_steady or self._settles == 1):
             self._prices.observe(rows, target)

@@ -40,7 +40,12 @@ class Copier(Protocol):
 
 
 class CandidateSource(ABC):
-    """Where candidates come from. `name` is the drafter that carries their plans out."""
+    """Where candidates come from. `name` is the drafter that carries their plans out.
+
+    `can_follow`: it can draft behind forced tokens, which the target has not evaluated.
+    """
+
+    can_follow = True
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -78,7 +83,7 @@ class Copies(CandidateSource):
         best = now.best(chances, 0.0, caution=now.caution)
         if best is None:
             return None
-        k, expects = best.length, (1.0 + best.tokens, now.seconds(best.length))
+        k, expects = best.length, (1.0 + now.forced + best.tokens, now.seconds(best.length))
         return Candidate(Plan(self.name, k, k, Draw.FIXED, expects=expects, why=f"{self.name} {k}"), best.value)
 
 
@@ -130,11 +135,11 @@ class KeptWidth:
         self._acceptance = acceptance
         self._width, self._kept = 0, 0  # rows of the last chain's pass, and how many passes had as many
 
-    def limits(self, longest: int, value: float) -> ChainLimits:
-        """Return the limits of a chain of at most `longest` tokens; `value` is that of time, in tokens per second."""
-        prices = self._prices
+    def limits(self, longest: int, now: Now) -> ChainLimits:
+        """Return the limits of a chain of at most `longest` tokens."""
+        prices, value = self._prices, now.value
         if longest <= 0 or not prices.change:
-            return ChainLimits(longest, prices.beyond(max(longest, 0)))
+            return ChainLimits(longest, now.beyond(max(longest, 0)))
         width = self._width
         if width != prices.width or self._kept % HORIZON == 0 or width > 1 + longest:
             n = np.arange(1, longest + 1)
@@ -178,7 +183,7 @@ class Chains(CandidateSource):
         if is_poor or now.value * (self._prices.least + draft) >= 1.0:
             return None
         reading, longest = self._prefill.look(now)
-        limits = self._kept_width.limits(min(longest, self._longest), now.value)
+        limits = self._kept_width.limits(min(longest, self._longest), now)
         if limits.longest <= 0:
             return None
         once = reading + limits.change
@@ -188,7 +193,7 @@ class Chains(CandidateSource):
         worth = best.value if self._worth is None else self._worth.value
         passes = min(HORIZON, now.left / (1.0 + best.tokens))
         plan = self._plan(now, limits, self._affordable(now, limits, once))
-        expects = (1.0 + best.tokens, now.seconds(best.length) + draft * best.length + reading)
+        expects = (1.0 + now.forced + best.tokens, now.seconds(best.length) + draft * best.length + reading)
         plan = replace(plan, expects=expects, why=f"{self.name}, about {best.length}")
         return Candidate(plan, worth - now.value * once / passes)
 
@@ -201,7 +206,7 @@ class Chains(CandidateSource):
         n = np.arange(1, min(longest, self._longest) + 1)
         if np.all(n <= now.value * (self._prices.steady(len(n)) + draft * n)):
             return None
-        limits = self._kept_width.limits(len(n), now.value)
+        limits = self._kept_width.limits(len(n), now)
         once = reading + limits.change
         rows = limits.widths[1] if limits.widths else 2
         price = (draft + once) / plain + self._prices.ratio(rows) - 1.0  # of a chain of one token, in plain passes
@@ -284,6 +289,6 @@ class Rule(CandidateSource):
     def observe(self, step: Step) -> None:
         """Learn acceptance and the price of a level."""
         if step.drafter == self.name:
-            self._prefill.observe(step.times.draft, step.draft.depth, self._level)
+            self._prefill.observe(step.times.draft, step.depth, self._level)
         self._acceptance.observe(step)
         self._inner.observe(step, 0.0)

@@ -81,10 +81,10 @@ class Aimd:
 
     def observe(self, step: Step, seconds: float) -> None:
         """Change K by one, or leave it; a pass without a draft says nothing."""
-        drafted = step.draft.depth
+        drafted = step.depth
         if drafted == 0:
             return
-        ratio = len(step.verdict.path) / drafted
+        ratio = step.n_right / drafted
         if ratio >= GOOD:
             self._k = min(self._k + 1, self._highest)
         elif ratio <= BAD:
@@ -190,10 +190,10 @@ class Adaptive(Fixed):
 
     def observe(self, step: Step, seconds: float) -> None:
         """Let the threshold follow the share of the draft that was kept."""
-        drafted = step.draft.depth
+        drafted = step.depth
         if drafted == 0:
             return
-        self._matched = (self._matched + len(step.verdict.path) / drafted) / 2
+        self._matched = (self._matched + step.n_right / drafted) / 2
         change = THETA_STEP if self._matched < GOAL else 0.0 if drafted >= self._shape.depth else -THETA_STEP
         self.threshold = min(1.0, max(0.0, self.threshold + 0.1 * change))  # above 1 nothing would be drafted again
 

@@ -28,6 +28,9 @@ LEAST = 0.01  # tokens that a sibling must promise where its row is free: handli
 class Now:
     """What a candidate may know: the text, the limits, what passes cost, what may be lost.
 
+    A pass has `forced` tokens before its draft, which `history` holds already and `budget` and `most` leave out. What
+    it would cost with these alone is that of a plain pass to all that follow.
+
     `value` is lambda in tokens per second. `may_lose` and `caution` are seconds: what a draft may lose, and what the
     scatter of a copy is weighed against. `most` are the draft tokens that there is room for, `left` the passes to the
     end of the answer at most.
@@ -41,10 +44,22 @@ class Now:
     caution: float
     most: int
     left: int
+    forced: int = 0
 
     def seconds(self, n: int) -> float:
-        """Return the seconds of a pass that verifies `n` tokens."""
-        return self.prices.plain + float(self.prices.beyond(n)[-1])
+        """Return the seconds of a pass that verifies `n` tokens behind the forced ones."""
+        return self.prices.plain + float(self.prices.beyond(self.forced + n)[-1])
+
+    def beyond(self, n: int) -> NDArray[np.float64]:
+        """Return the seconds beyond a pass of the forced tokens of passes that verify 1 to `n` tokens more."""
+        beyond, forced = self.prices.beyond(self.forced + n), self.forced
+        return beyond[forced:] - beyond[forced - 1] if forced else beyond
+
+    def _worst(self, n: int) -> NDArray[np.float64]:
+        """Return the seconds that such passes may cost before they are begun."""
+        forced = self.forced
+        worst = self.prices.worst(forced + n)[forced:]
+        return worst - self.prices.beyond(forced)[-1] if forced else worst
 
     def affordable(self, drafting: NDArray[np.floating[Any]], beyond: NDArray[np.float64] | None = None) -> int:
         """Return how many nodes may all be rejected at most; `drafting` are seconds of drafting 1, 2, ... nodes.
@@ -59,7 +74,7 @@ class Now:
     ) -> NDArray[np.bool_]:
         """Return for each length whether drafting and the pass may cost that much, all tokens being rejected."""
         if beyond is None:
-            worst = self.prices.worst(len(drafting))
+            worst = self._worst(len(drafting))
         else:
             worst = DOUBT * (beyond + self.prices.plain) - self.prices.plain + self.prices.replay
         return worst + DOUBT * drafting <= self.may_lose
@@ -88,7 +103,7 @@ class Now:
         scatter = (
             (np.cumsum((2 * n - 1) * reach) - tokens * tokens) * self.prices.plain / (2.0 * (caution or self.may_lose))
         )
-        spent = (self.prices.beyond(len(reach)) if beyond is None else beyond) + each * n
+        spent = (self.beyond(len(reach)) if beyond is None else beyond) + each * n
         gain = np.where(is_possible, tokens - scatter - self.value * spent, -np.inf)
         k = int(np.argmax(gain))
         return Best(k + 1, float(tokens[k]), float(gain[k]))

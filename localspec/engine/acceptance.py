@@ -126,11 +126,11 @@ class Acceptance:
 
     def observe(self, step: Step) -> None:
         """Learn from the children that the verification of a pass reached: the path's, and those it left."""
-        draft, node = step.draft, 0
-        if len(draft) == 0:
+        draft, node = step.draft, step.draft.forced
+        if len(draft) == node:
             return
         self.n_passes += 1
-        for kept in (*step.verdict.path, None):
+        for kept in (*step.verdict.path[node:], None):
             for rank, child in enumerate(draft.children[node]):
                 self._count(draft.share(child), rank, child == kept)
                 if child == kept:

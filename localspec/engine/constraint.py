@@ -13,6 +13,7 @@ whatever is drawn there is cut off. The law without the constraint stands in for
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +24,7 @@ from localspec.engine.text import common_prefix
 
 MASKS = 64  # that are kept: a mask may be as long as the vocabulary
 NOTHING: Ids = np.empty(0, np.int32)
+LONGEST_RUN = 32  # forced tokens of a pass
 CHOSEN = (Draw.FIXED, Draw.COUPLED)  # draws whose rules take any draft, so that a token may be looked at and dropped
 
 
@@ -91,22 +93,49 @@ def cut(draft: Draft, constraint: Constraint, text: Sequence[int]) -> Draft:
     """Return the draft without what cannot be accepted after `text`: chosen tokens that are not allowed, and all that
     follows such a token or an end.
 
-    A drawn token stays although it is not allowed: to drop it after the draw would change the distribution. Drafts with
-    scratch nodes stay as they are, since their drafters know their nodes by number.
+    A drawn token stays although it is not allowed: to drop it after the draw would change the distribution. Where there
+    are scratch nodes, the drafter knows its nodes by number: what cannot be accepted becomes scratch there.
     """
-    if len(draft) == 0 or draft.scratch.any():
+    if len(draft) == 0:
         return draft
     kept: dict[int, Ids | None] = {0: constraint.allowed(text)}  # nodes, with what may follow them where that is known
     for node in range(1, len(draft.tokens)):
         parent = int(draft.parents[node])
-        if parent not in kept:
+        if parent not in kept or draft.scratch[node]:
             continue
         ids = kept[parent]
         if ids is None:
             ids = kept[parent] = constraint.allowed([*text, *draft.path(parent)])
         if ids.size and (draft.draws[node] not in CHOSEN or is_allowed(ids, int(draft.tokens[node]))):
             kept[node] = None
-    return draft if len(kept) == len(draft.tokens) else draft.only(tuple(kept))
+    if not draft.scratch.any():
+        return draft if len(kept) == len(draft.tokens) else draft.only(tuple(kept))
+    scratch = np.ones(len(draft.tokens), np.bool_)
+    scratch[list(kept)] = False
+    return draft if (scratch == draft.scratch).all() else replace(draft, scratch=scratch)
+
+
+def forced_run(constraint: Constraint, text: Sequence[int], most: int) -> tuple[int, ...]:
+    """Return at most `most` tokens that must follow `text`, each the only one that is allowed.
+
+    The target's law is certain of them at any temperature, so each rule accepts them and no drafter is needed.
+    """
+    run: list[int] = []
+    while len(run) < min(most, LONGEST_RUN) and (ids := constraint.allowed([*text, *run])).size == 1:
+        run.append(int(ids[0]))
+    return tuple(run)
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The text as it will be once the forced tokens stand: a history to draft after."""
+
+    tokens: Sequence[int]
+
+    @property
+    def position(self) -> int:
+        """Absolute position of the token after them."""
+        return len(self.tokens)
 
 
 def is_whole(constraint: Constraint, text: Sequence[int], ends: Ids) -> bool:

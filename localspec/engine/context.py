@@ -83,7 +83,9 @@ class Context:
         """
         position = self.position
         run = [int(draft.tokens[node]) for node in verdict.path] + [verdict.token]
-        sources = [Source.ACCEPTED] * len(verdict.path) + [verdict.source]
+        drafted = len(verdict.path) - draft.forced
+        assert drafted >= 0, "no rule rejects a forced token"
+        sources = [Source.FORCED] * draft.forced + [Source.ACCEPTED] * drafted + [verdict.source]
         text = ""
         for n, token in enumerate(run, start=1):
             text += self._append(token)

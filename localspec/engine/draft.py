@@ -36,6 +36,7 @@ class Source(Enum):
     ACCEPTED = "accepted"  # drafted, and kept
     CORRECTED = "corrected"  # drawn by the target after a draft token was rejected
     BONUS = "bonus"  # drawn by the target after a whole draft path was accepted
+    FORCED = "forced"  # the only token that the answer's form allowed there
     PLAIN = "plain"  # drawn by the target without a draft
 
 
@@ -62,7 +63,8 @@ class Draft:
     `dists[i]` is the distribution node i was *really* drawn from (None: a point mass) and `draws[i]` how. `scratch` [1
     + n] marks nodes that may not be accepted (a Lookahead window, mask tokens, padding); `outputs` [1 + n] the rows
     whose logits are wanted. `shares[i]` is the token's probability in what its elder siblings left of the drafter's
-    distribution (empty: not known, and 1 is told). Invariant: 0 <= parents[i] < i for i > 0.
+    distribution (empty: not known, and 1 is told). The first `forced` nodes are a chain of the only allowed tokens,
+    which nothing can reject. Invariant: 0 <= parents[i] < i for i > 0.
     """
 
     tokens: Ids
@@ -72,6 +74,7 @@ class Draft:
     scratch: Mask
     outputs: Mask
     shares: tuple[float, ...] = ()
+    forced: int = 0
     children: tuple[Nodes, ...] = field(init=False)  # acceptable ones, in draw order
 
     def __post_init__(self) -> None:
@@ -165,6 +168,21 @@ class Draft:
             np.append(self.scratch, np.ones(more, np.bool_)),
             np.append(self.outputs, np.full(more, outputs)),
             self.shares and self.shares + (1.0,) * more,
+            self.forced,
+        )
+
+    def after(self, pending: int, run: Sequence[int]) -> Draft:
+        """Return the draft behind the `run` of forced tokens below `pending`; its own root was the last of these."""
+        n = len(run)
+        return Draft(
+            np.concatenate([np.array([pending, *run], np.int32), self.tokens[1:]]),
+            np.concatenate([np.arange(-1, n, dtype=np.int32), self.parents[1:] + np.int32(n)]),
+            (None,) * n + self.dists,
+            (Draw.FIXED,) * n + self.draws,
+            np.append(np.zeros(n, np.bool_), self.scratch),
+            np.append(np.ones(n, np.bool_), self.outputs),
+            self.shares and (1.0,) * n + self.shares,
+            n,
         )
 
     def only(self, nodes: Sequence[int]) -> Draft:
@@ -178,6 +196,7 @@ class Draft:
             self.scratch[list(nodes)],
             self.outputs[list(nodes)],
             tuple(self.shares[node] for node in nodes) if self.shares else (),
+            self.forced,
         )
 
     def dist(self, node: int) -> Distribution:
@@ -213,6 +232,9 @@ class Times:
     @property
     def total(self) -> float:
         return self.draft + self.verify + self.sample + self.other
+
+
+FORCED = Source.FORCED.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,16 +294,31 @@ class Step:
 
     @property
     def drafter(self) -> str:
-        """Who was asked for a draft, which may be empty; "" where nobody was."""
-        return self.plan.drafter if self.plan.max_nodes > 0 else ""
+        """Who was asked for a draft, which may be empty; "forced" where only the form drafted, "" where nobody did."""
+        return self.plan.drafter if self.plan.max_nodes > 0 else FORCED if self.draft.forced else ""
+
+    @property
+    def depth(self) -> int:
+        """Levels of the draft, forced tokens left out."""
+        return self.draft.depth - self.draft.forced
+
+    @property
+    def n_right(self) -> int:
+        """Draft tokens that the rule accepted, whatever a stop rule cut; forced ones left out."""
+        return len(self.verdict.path) - self.draft.forced
+
+    @property
+    def n_forced(self) -> int:
+        """Forced tokens that were committed."""
+        return min(self.draft.forced, len(self.tokens))
 
     @property
     def n_drafted(self) -> int:
-        """Draft tokens the target tested: scratch nodes do not count."""
+        """Draft tokens the target tested: scratch nodes and forced tokens do not count."""
         n = len(self.draft)
-        return n and n - int(self.draft.scratch.sum())
+        return n and n - int(self.draft.scratch.sum()) - self.draft.forced
 
     @property
     def n_accepted(self) -> int:
-        """Draft tokens that were committed."""
+        """Draft tokens that were committed, forced ones left out."""
         return sum(source is Source.ACCEPTED for source in self.sources)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from localspec.engine.context import Context, Vocabulary
-from localspec.engine.draft import Judged, Step
+from localspec.engine.draft import FORCED, Judged, Step
 from localspec.engine.events import Committed, Event, Finished, Logprob, Piece, Prefilled, StepMs
 from localspec.engine.loop import Engine
 from localspec.engine.reasoning import Marks, Parts, ReasoningStream
@@ -64,8 +64,9 @@ def _committed(index: int, step: Step, parts: Parts, vocabulary: Vocabulary, *, 
         index=index,
         position=step.position,
         k=step.n_drafted,
-        depth=step.draft.depth,
+        depth=step.depth,
         n_accepted=step.n_accepted,
+        n_forced=step.n_forced,
         out=tuple(
             Piece(token, _text(vocabulary, token), source.value)
             for token, source in zip(step.tokens, step.sources, strict=True)
@@ -103,7 +104,7 @@ def _drafted(step: Step, vocabulary: Vocabulary) -> tuple[Piece, ...]:
 
     Those behind the place where a stop rule cut the run were neither accepted nor rejected: they are "cut".
     """
-    draft, path = step.draft, step.verdict.path[: step.n_accepted]
+    draft, path = step.draft, step.verdict.path[: step.n_forced + step.n_accepted]
     cut: set[int] = set()
     is_cut = len(step.tokens) == len(path)
     pieces = []
@@ -111,7 +112,8 @@ def _drafted(step: Step, vocabulary: Vocabulary) -> tuple[Piece, ...]:
         token, dist, parent = int(draft.tokens[node]), draft.dists[node], int(draft.parents[node])
         if is_cut and (parent in cut or parent == path[-1]):
             cut.add(node)
-        fate = "accepted" if node in path else "cut" if node in cut else "rejected"
+        kept = FORCED if node <= draft.forced else "accepted"
+        fate = kept if node in path else "cut" if node in cut else "rejected"
         pieces.append(Piece(token, _text(vocabulary, token), fate, None if dist is None else dist.prob(token)))
     return tuple(pieces)
 

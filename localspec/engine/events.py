@@ -99,7 +99,7 @@ class Piece:
 
     id: int
     text: str
-    source: str  # accepted, corrected, bonus, plain
+    source: str  # accepted, corrected, bonus, plain, forced
     p: float | None = None
 
 
@@ -137,8 +137,9 @@ class Committed:
 
     `reasoning` is what became complete of the reasoning that the model writes before its answer; `text` has none of it.
 
-    `k` draft tokens were tested, in a tree of `depth` levels, `n_accepted` of them kept. `drafted` lists the draft
-    tokens only when details were asked for. `position` is the absolute position of the first committed token. `rows`
+    `k` draft tokens were tested, in a tree of `depth` levels, `n_accepted` of them kept. Neither counts the `n_forced`
+    tokens before them, each the only one that the form allowed. `drafted` lists the draft tokens, those too, only when
+    details were asked for. `position` is the absolute position of the first committed token. `rows`
     are those that were asked for: the pending token, the draft, and what it was padded with. `logprobs` are of `out`,
     where they were asked for.
     """
@@ -159,6 +160,7 @@ class Committed:
     drafter: str = ""  # who drafted, "" where nothing was
     rows: int = 0  # 0: the prompt's own pass
     plain_ms: float | None = None  # milliseconds of plain decoding, where the pass measured it: its planning left out
+    n_forced: int = 0
     reasoning: str = ""
     logprobs: tuple[Logprob, ...] = ()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from localspec.engine.constraint import cut
+from localspec.engine.constraint import Ahead, cut, forced_run
 from localspec.engine.context import Context
 from localspec.engine.draft import Draft, Step, Verdict
 from localspec.engine.logprobs import Judging
@@ -21,6 +21,7 @@ from localspec.engine.protocols import (
     Controller,
     DraftBudget,
     Drafter,
+    Plan,
     RandomSource,
     Rows,
     Verifier,
@@ -68,11 +69,11 @@ class Engine:
         """One pass of the target."""
         watch.mark()
         to_replay = self.target.to_replay
-        plan = self.controller.plan(context, NO_DRAFT if to_replay else context.budget)
+        plan = self.controller.plan(context, NO_DRAFT if to_replay else self._budget(context))
         if to_replay:  # no snapshot can be taken before them: a rejected draft would make the next pass still wider
             plan = replace(plan, max_nodes=0, max_depth=0, is_probe=False, why=f"reads {to_replay} tokens again")
         watch.mark()
-        draft = self.drafters[plan.drafter].propose(context, plan, self.rng)
+        draft = self._proposed(context, plan)
         if self.sampler.constraint is not None:
             draft = cut(draft, self.sampler.constraint, context.tokens)
         draft = draft.padded(plan.width(len(draft)))
@@ -110,6 +111,22 @@ class Engine:
     def _judged(self, step: Step, rows: Rows, context: Context) -> Step:
         """Return the pass with the log-probabilities of its tokens, if they were asked for."""
         return step if self.judging is None else replace(step, judged=self.judging.of(step, rows, context.tokens))
+
+    def _budget(self, context: Context) -> DraftBudget:
+        """Return what is left before the end, with the tokens that must come next."""
+        budget, constraint = context.budget, self.sampler.constraint
+        most = min(budget.depth, budget.nodes)
+        if constraint is None or most <= 0 or not self.target.capabilities.can_rollback:
+            return budget
+        return replace(budget, forced=forced_run(constraint, context.tokens, most))
+
+    def _proposed(self, context: Context, plan: Plan) -> Draft:
+        """Return the draft of the plan; where tokens are forced, what follows them is drafted as if they stood."""
+        drafter, run = self.drafters[plan.drafter], plan.forced
+        if not run:
+            return drafter.propose(context, plan, self.rng)
+        ahead = Ahead([*context.tokens, *run])
+        return drafter.propose(ahead, plan, self.rng).after(context.pending, run)
 
     def _verdict(self, context: Context, draft: Draft, rows: Rows) -> Verdict:
         """Judge a draft by the target's distributions at its nodes."""

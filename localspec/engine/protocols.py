@@ -212,6 +212,7 @@ class Plan:
     expects: tuple[float, float] | None = None  # tokens and seconds of the pass, as predicted
     is_probe: bool = False  # left plain although it could draft, and its time is what plain decoding costs
     why: str = ""
+    forced: tuple[int, ...] = ()  # tokens that go before all others: a draft follows the text with them
     widths: tuple[int, ...] = ()  # rows of the pass by drafted nodes, where more rows cost less: drafts are padded
 
     def width(self, nodes: int) -> int:
@@ -226,10 +227,18 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class DraftBudget:
-    """What is left before the end: levels a draft may have, and nodes the cache can take."""
+    """What is left before the end: levels a draft may have, and nodes the cache can take.
+
+    `forced` are the tokens that come next whatever the models say, each the only one that the answer's form allows.
+    """
 
     depth: int
     nodes: int
+    forced: tuple[int, ...] = ()
+
+    def after(self, run: Sequence[int]) -> DraftBudget:
+        """Return what is left behind a `run` of tokens."""
+        return DraftBudget(self.depth - len(run), self.nodes - len(run))
 
 
 class Controller(Protocol):

@@ -181,7 +181,7 @@ class _ModelSource:
 
     def evaluated(self, step: Step) -> tuple[int, ...]:
         """Return the backend's ids of the kept nodes it holds; node 0 is committed there already."""
-        path = tuple(int(step.draft.tokens[node]) for node in step.kept[1:])
+        path = tuple(int(step.draft.tokens[node]) for node in step.kept[1 + step.draft.forced :])
         prefixes = (path[:n] for n in range(1, len(path) + 1))
         return tuple(self.cells[prefix] for prefix in prefixes if prefix in self.cells)
 

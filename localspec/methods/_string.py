@@ -62,7 +62,8 @@ class StringDraft:
 
     def evaluated(self, step: Step) -> tuple[int, ...]:
         """Return the nodes of the draft model whose text was accepted; it did not read the last token it wrote."""
-        n_accepted = bisect_right(self.ends, self._bounds()[len(step.kept) - 1])
+        n_kept = max(len(step.kept) - 1 - step.draft.forced, 0)
+        n_accepted = bisect_right(self.ends, self._bounds()[n_kept])
         return tuple(range(min(n_accepted, len(self.ends) - 1)))
 
     def _take(self, found: list[int], dist: Distribution, most: int) -> bool:

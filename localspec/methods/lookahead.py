@@ -57,7 +57,7 @@ class Lookahead:
         self._pool = NgramPool(self._n, self._g)
         self._window: Window | None = None
         self._spare: Iterator[int] = iter(())
-        self._draft: Draft | None = None
+        self._plan: Plan | None = None  # of the draft under way
         self._tips: list[int] = []
 
     @classmethod
@@ -82,24 +82,24 @@ class Lookahead:
     def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
         """Put known n-grams and the window into one tree."""
         tree = _PointMassTree(history.tokens[-1])
-        self._tips = []
+        self._tips, self._plan = [], plan
         if plan.max_nodes > 0 and plan.max_depth > 0:
             # The window goes first: without it the pool dries up. Near the end of the context it no longer fits.
             left = plan.max_nodes - Window.size(self._w, self._n - 1)
             tree.add_paths(self._pool.after(history.tokens[-1]), plan.max_depth, left if left >= 0 else plan.max_nodes)
             if left >= 0:
                 self._tips = self._open_window(history).add_to(tree.add_scratch)
-        self._draft = tree.draft()
-        return self._draft
+        return tree.draft()
 
     def observe(self, step: Step, rows: Rows) -> None:
         """Complete an n-gram a column, and move the window on."""
-        if step.draft is not self._draft or not self._tips:
+        if step.plan is not self._plan or not self._tips:
             return
         assert self._window is not None
-        predicted = [int(rows.logits(tip).argmax()) for tip in self._tips]
+        tips = [step.draft.forced + tip for tip in self._tips]
+        predicted = [int(rows.logits(tip).argmax()) for tip in tips]
         pending = int(step.draft.tokens[0])
-        for tip, token in zip(self._tips, predicted, strict=True):
+        for tip, token in zip(tips, predicted, strict=True):
             self._pool.add([pending, *step.draft.path(tip), token][-self._n :])
         # What follows an end token is nothing that the text could go on with: the window goes on without it.
         self._window.advance([next(self._spare) if self._is_eog(token) else token for token in predicted])

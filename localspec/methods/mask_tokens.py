@@ -55,6 +55,7 @@ class MaskTokens:
         self._plan: Plan | None = None  # of the draft under way
         self._n_nodes = self._n_masks = 0  # in it: the tree's, with the root; and of a chain
         self._rows: list[Logits] = []  # of the masks below the last node that was kept
+        self._at = 0  # the position that the first of them guesses
 
     @classmethod
     def build(cls, parts: DrafterContext) -> MaskTokens:
@@ -72,7 +73,7 @@ class MaskTokens:
 
     def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
         """Grow a tree from the last pass's guesses, and put masks below each of its nodes."""
-        rows, self._rows, self._plan = self._rows, [], plan
+        rows, self._rows, self._plan = self._rows[max(history.position - self._at, 0) :], [], plan
         pending = history.tokens[-1]
         self._n_masks = max(0, min(len(self._masks), plan.max_depth, plan.max_nodes))
         n_nodes = min(MOST_NODES, (plan.max_nodes - self._n_masks) // (1 + self._n_masks))
@@ -89,8 +90,10 @@ class MaskTokens:
     def observe(self, step: Step, rows: Rows) -> None:
         """Keep what the masks below the last kept node guess. It holds for the next pass alone."""
         self._rows = []
-        if step.plan is self._plan:
-            first = self._n_nodes + self._n_masks * step.kept[-1]
+        forced, last = step.draft.forced, step.kept[-1]
+        if step.plan is self._plan and last >= forced:
+            first = forced + self._n_nodes + self._n_masks * (last - forced)
+            self._at = step.position + len(step.tokens)
             self._rows = [rows.logits(node).copy() for node in range(first, first + self._n_masks)]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from localspec.control.after_run import AfterRun
 from localspec.control.auto import Auto
 from localspec.control.candidates import CandidateSource, Chains, Copies, Reader, Rule
 from localspec.control.prices import Prices
@@ -132,10 +133,11 @@ class PairController:
         self._auto = None
         if axes.shape.nodes == 0 and not axes.is_automatic:  # plain decoding needs no pass to measure it
             return axes.controller(axes.shape)
+        can_follow = parts.draft is None or not parts.draft.capabilities.is_head
+        named = AfterRun(axes.controller(axes.shape), can_follow=can_follow)
         if axes.must_repeat:  # so nothing that was learned or measured before may decide what is drafted
-            return Probing(axes.controller(axes.shape), Acceptance(axes.draw), settles=self._settles)
+            return Probing(named, Acceptance(axes.draw), settles=self._settles)
         if not axes.is_guarded:
-            named = axes.controller(axes.shape)
             return Probing(named, acceptance, settles=self._settles, is_known=self._is_known, is_spread=not is_seeded)
         sources: list[CandidateSource] = []
         prices = self._prices()
@@ -152,6 +154,8 @@ class PairController:
                 sources.append(Copies(COPY, prices, self._copier, axes.longest_copy))
             if axes.shape.nodes:
                 sources.append(Chains(axes.method, prices, acceptance, axes.shape, axes.draw, reader))
+        for source in sources:
+            source.can_follow = can_follow or source.name == COPY
         self._auto = Auto(prices, sources, axes.method, self._settles)
         return Probing(self._auto, settles=self._settles, is_known=self._is_known)
 

@@ -101,9 +101,10 @@ class Narrow:
     def plan(self, history: History, budget: DraftBudget) -> Plan:
         """Plan as if the cache had room for no wider pass."""
         most = self._widest - 1
-        plan = self._inner.plan(history, DraftBudget(budget.depth, min(budget.nodes, most)))
+        narrow = DraftBudget(budget.depth, min(budget.nodes, most), budget.forced[:most])
+        plan = self._inner.plan(history, narrow)
         widths = plan.widths if max(plan.widths, default=0) <= self._widest else ()
-        return replace(plan, max_nodes=min(plan.max_nodes, most), widths=widths)
+        return replace(plan, max_nodes=min(plan.max_nodes, most - len(plan.forced)), widths=widths)
 
     def observe(self, step: Step, seconds: float) -> None:
         """Let it learn."""

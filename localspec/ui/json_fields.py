@@ -82,7 +82,8 @@ class Spec(TypedDict):
     drafters: Annotated[dict[str, dict[str, int]], "tokens drafted and accepted, by what drafted them"]
     drafted: Annotated[int, "draft tokens that were tested"]
     accepted: Annotated[int, "of them, those that were kept"]
-    emitted: Annotated[int, "tokens of the answer: accepted + passes - cut"]
+    forced: Annotated[int, "tokens before drafts, each the only one that the form allowed; no draft tokens"]
+    emitted: Annotated[int, "tokens of the answer: accepted + forced + passes - cut"]
     cut: Annotated[int, "passes that a stop rule ended inside their accepted tokens"]
     tokens_per_pass: Annotated[float | None, "emitted / passes"]
     acceptance: Annotated[float | None, "accepted / drafted"]
@@ -92,7 +93,7 @@ class Spec(TypedDict):
     tested_per_pos: Annotated[list[int], "drafting passes whose draft reached each position"]
     accepted_per_pos: Annotated[list[int], "of them, those that kept the token there"]
     reached_per_pos: Annotated[list[int], "of them, those that had kept all before it"]
-    tokens_by_source: Annotated[dict[str, int], "tokens of the answer by origin: accepted, corrected, bonus, plain"]
+    tokens_by_source: Annotated[dict[str, int], "tokens of the answer by origin, as `source` names it"]
     ms: Annotated[PassMs, "milliseconds of decoding by part, all passes together"]
     baseline: Annotated[Plain | None, "plain decoding; null with fewer than two plain passes"]
     verdict: Annotated[str | None, "one sentence for people"]
@@ -136,7 +137,7 @@ class Token(Logprobs):
 
     id: Annotated[int, "its number in the vocabulary"]
     s: Annotated[str, "its text alone; � for a part of a character"]
-    source: Annotated[str, "accepted, corrected, bonus or plain"]
+    source: Annotated[str, "accepted, corrected, bonus, plain or forced"]
 
 
 class Result(TypedDict):
@@ -221,7 +222,7 @@ class StepToken(TypedDict):
 
     id: Annotated[int, "its number in the vocabulary"]
     s: Annotated[str, "its text alone; � for a part of a character"]
-    src: Annotated[str, "of the answer: accepted, corrected, bonus, plain; of a draft: accepted, rejected, cut"]
+    src: Annotated[str, "of the answer: as `source` above; of a draft: accepted, rejected, cut, forced"]
     p: NotRequired[Annotated[float, "of a draft: the probability it was drawn with, where it has one"]]
 
 
@@ -242,6 +243,7 @@ class Sums(TypedDict):
     emitted: Annotated[int, "tokens of the answer"]
     drafted: Annotated[int, "draft tokens that were tested"]
     accepted: Annotated[int, "of them, those that were kept"]
+    forced: Annotated[int, "tokens that the form forced"]
     passes: Annotated[int, "passes, the prompt's own included"]
     tok_per_s: Annotated[float | None, "tokens a second of decoding"]
 
@@ -255,12 +257,13 @@ class Step(TypedDict):
     depth: Annotated[int, "levels of the draft's tree"]
     rows: Annotated[int, "rows of the target's evaluation: the last token, the draft, and filling"]
     n_accepted: Annotated[int, "draft tokens that were kept"]
+    n_forced: Annotated[int, "tokens before the draft, each the only one that the form allowed"]
     draft: Annotated[list[StepToken], "the draft, in the order in which it was made"]
     out: Annotated[list[OutToken], "the tokens that stand"]
     text: Annotated[str, "the answer's text that became certain"]
     reasoning: Annotated[str, "the same of the reasoning before the answer"]
     ms: Annotated[PassMs, "milliseconds of this pass by part"]
-    drafter: Annotated[str, "who drafted; empty: nobody"]
+    drafter: Annotated[str, "who drafted; forced: the form alone; empty: nobody"]
     why: Annotated[str, "why the planner chose so"]
     expected: Annotated[Expected | None, "what the planner promised"]
     probe: Annotated[bool, "whether the pass measured plain decoding"]

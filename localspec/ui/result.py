@@ -126,6 +126,7 @@ def _spec(stats: Stats, request: Request) -> Spec:
         "drafters": {name: {"drafted": n, "accepted": kept} for name, (n, kept) in stats.drafters.items()},
         "drafted": stats.drafted,
         "accepted": stats.accepted,
+        "forced": stats.forced,
         "emitted": stats.emitted,
         "cut": stats.cut,
         "tokens_per_pass": stats.tokens_per_pass,

@@ -5,7 +5,8 @@ Definitions (`localspec` prints nothing that is not one of these):
 * A *pass* is one evaluation of the target that commits tokens: a `Committed` event. The prompt's own evaluation is
   the first of them, for it yields the first token.
 * *drafted* counts draft tokens the target tested; *accepted* those it kept. A pass commits its accepted tokens and one
-  token of the target's own, unless a stop rule cut it inside the accepted run: then the pass is *cut*.
+  token of the target's own, unless a stop rule cut it inside the accepted run: then the pass is *cut*. *forced* counts
+  the tokens that a form alone allowed, and that a pass took before its draft: no figure of drafts has them.
 * Position i is a level of the draft below the pending token. `tested[i]` passes had a draft deeper than i,
   `accepted_per_pos[i]` kept more than i tokens, and `reached[i]` are those whose fate at i was decided at all: every
   earlier position was accepted. `accepted_per_pos[i] / reached[i]` is the conditional acceptance at i.
@@ -16,7 +17,7 @@ Definitions (`localspec` prints nothing that is not one of these):
 * *speedup* = plain milliseconds a token / the answer's, both as medians and of decoding alone (neither the prompt nor
   the token it yields). docs/figures.md defines it and says when none is shown; `Stats.comparison` computes it.
 
-Identities: emitted = accepted + passes - cut; sum accepted_per_pos = accepted for chains and trees alike.
+Identities: emitted = accepted + forced + passes - cut; sum accepted_per_pos = accepted for chains and trees alike.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from localspec.engine.events import (
 from localspec.models.store import is_bundled
 from localspec.ui.speedup import FEWEST, Comparison, Passes
 
-SOURCES = ("accepted", "corrected", "bonus", "plain")
+SOURCES = ("accepted", "corrected", "bonus", "plain", "forced")
 
 
 FEW = 0.1  # share of the decoding passes: where fewer drafted, no speedup is shown
@@ -106,6 +107,7 @@ class Stats:
     warnings: list[Warned] = field(default_factory=list)
     passes: int = 0
     drafting_passes: int = 0
+    wide_passes: int = 0  # with a draft or forced tokens
     emitted: int = 0
     drafted: int = 0
     accepted: int = 0
@@ -170,7 +172,8 @@ class Stats:
         self.accepted += event.n_accepted
         for piece in event.out:
             self.by_source[piece.source] = self.by_source.get(piece.source, 0) + 1
-        is_cut = not event.out or event.out[-1].source == "accepted"
+        is_cut = not event.out or event.out[-1].source in ("accepted", "forced")
+        self.wide_passes += event.depth > 0 or event.n_forced > 0
         self.cut += is_cut
         self._text.append(event.text)
         self._reasoning.append(event.reasoning)
@@ -223,6 +226,11 @@ class Stats:
     def reasoning(self) -> str:
         """The reasoning before the answer, so far."""
         return "".join(self._reasoning)
+
+    @property
+    def forced(self) -> int:
+        """Tokens that came before drafts, each the only one that the form allowed."""
+        return self.by_source.get("forced", 0)
 
     @property
     def tokens_per_pass(self) -> float | None:
@@ -286,7 +294,7 @@ class Stats:
     @property
     def comparison(self) -> Comparison | None:
         """This answer against its own plain passes; None without drafts, or where these are too few."""
-        if not self.drafted:
+        if not self.wide_passes:
             return None
         n = self._timed.n
         is_due = n - self._compared[0] > (0 if self.finished is not None else n // LOOK)
@@ -311,7 +319,7 @@ class Stats:
     @property
     def drafted_little(self) -> bool:
         """Whether too few decoding passes drafted for a speedup to be theirs."""
-        return self.drafting_passes < FEW * self._timed.n
+        return self.wide_passes < FEW * self._timed.n
 
     @property
     def speedup(self) -> float | None:

@@ -40,8 +40,8 @@ def stats_line(stats: Stats, width: int | None = None) -> str:
     from localspec.conversations.records import ending  # late: a Python without SQLite runs all but conversations
 
     started = stats.started
-    compared, _, plain = speedup_words(stats).partition(" (") if stats.drafted else ("", "", "")
-    if not stats.drafted and started is not None and (started.k == 0 or stats.passes > 1):
+    compared, _, plain = speedup_words(stats).partition(" (") if stats.wide_passes else ("", "", "")
+    if not stats.wide_passes and started is not None and (started.k == 0 or stats.passes > 1):
         compared = PLAIN
     notes = []
     if started is not None and not started.is_lossless:
@@ -50,7 +50,7 @@ def stats_line(stats: Stats, width: int | None = None) -> str:
         notes.append(f"reproducible, widths 1 to {started.widths[-1]}")
     figures = _Figures(
         None if started is None else stats.emitted, stats.tok_per_s, compared, stats.drafted, stats.accepted,
-        stats.tokens_per_pass, stats.first_token_ms, plain.removesuffix(")"), notes,
+        stats.tokens_per_pass, stats.first_token_ms, plain.removesuffix(")"), notes, stats.forced,
     )  # fmt: skip
     reason = "" if stats.finished is None else stats.finished.reason
     ended = {"interrupted": reason, "timeout": reason, "length": ending(reason)}.get(reason)
@@ -64,14 +64,15 @@ def kept_line(kept: Mapping[str, Any], width: int | None = None) -> str:
     """
     timings, spec = kept.get("timings") or {}, kept.get("spec") or {}
     drafted, speedup = timings.get("draft_n"), spec.get("speedup")
-    compared = PLAIN if drafted == 0 else ""
+    forced = spec.get("forced") or 0
+    compared = PLAIN if drafted == forced == 0 else ""
     if speedup is not None:
         low, high = spec.get("speedup_ci95") or (speedup, speedup)
         compared = f"{speedup:.2f}× plain, {low:.2f} to {high:.2f}"
     first_ms = timings.get("first_token_ms", timings.get("ttft_ms"))
     figures = _Figures(
         timings.get("predicted_n"), timings.get("predicted_per_second"), compared, drafted or 0,
-        timings.get("draft_n_accepted") or 0, spec.get("tokens_per_pass"), first_ms,
+        timings.get("draft_n_accepted") or 0, spec.get("tokens_per_pass"), first_ms, forced=forced,
     )  # fmt: skip
     return figures.line("", width)
 
@@ -89,6 +90,7 @@ class _Figures:
     first_ms: float | None
     plain: str = ""  # what `compared` is measured against
     notes: Sequence[str] = ()
+    forced: int = 0
 
     def line(self, ended: str, width: int | None) -> str:
         """Return the line; where that is wider than `width`, the least wanted parts are left out, one by one."""
@@ -98,14 +100,16 @@ class _Figures:
             "rate": "" if self.rate is None else f"{self.rate:.1f} tok/s",
             "compared": self.compared + (f" ({self.plain})" if self.plain else ""),
             "accepted": f"{self.accepted} of {self.drafted} drafted accepted ({share})" if share else "",
-            "a pass": f"{self.per_pass or 0:.1f} tokens a pass" if share else "",
+            "forced": f"{self.forced} forced" if self.forced else "",
+            "a pass": f"{self.per_pass or 0:.1f} tokens a pass" if share or self.forced else "",
             "notes": " · ".join(self.notes),
             "first": "" if self.first_ms is None else f"first token after {self.first_ms / 1e3:.2f} s",
             "ended": ended,
         }
         shorter = {"a pass": "", "compared": self.compared, "accepted": f"accepted {share}" if share else ""}
         brief = self.compared.partition(":")[0]  # without the reason
-        shorter_still = (("first", ""), ("compared", brief), ("accepted", ""), ("tokens", ""), ("compared", ""))
+        last = (("forced", ""), ("accepted", ""), ("tokens", ""), ("compared", ""))
+        shorter_still = (("first", ""), ("compared", brief), *last)
         for name, text in (*shorter.items(), *shorter_still):
             if width is None or len(_joined(parts)) <= width:
                 break
@@ -122,7 +126,7 @@ def verdict(stats: Stats) -> str:
     if stats.started is None:
         return ""
     found = stats.finished.verdict.rstrip(".") if stats.finished is not None else ""
-    if found and (not stats.drafted or stats.comparison is None):
+    if found and (not stats.wide_passes or stats.comparison is None):
         told = _capital(found)
     else:
         told = _sentence(stats) + (f"; {found}" if found else "")
@@ -180,7 +184,7 @@ def is_slower(stats: Stats) -> bool:
 
 def standing(stats: Stats) -> str:
     """Return the speedup, or in a few words why none is shown."""
-    if not stats.drafted:
+    if not stats.wide_passes:
         return PLAIN if stats.started is not None and stats.started.k == 0 else "nothing was drafted"
     if stats.is_demonstration:
         return DEMONSTRATION
@@ -190,7 +194,7 @@ def standing(stats: Stats) -> str:
     if stats.speedup is not None:
         return f"{stats.speedup:.2f}× plain"
     if not found.holds_one:
-        return f"only {stats.drafting_passes} of {stats.passes - 1} passes drafted"
+        return f"only {stats.wide_passes} of {stats.passes - 1} passes drafted"
     is_alike = stats.drafted_little or (found.low * ABOUT >= 1.0 and found.high <= ABOUT)
     return ALIKE if is_alike else UNCLEAR
 
@@ -203,7 +207,7 @@ def interval(stats: Stats) -> str:
 
 def speedup_words(stats: Stats) -> str:
     """Return the speedup, or why none is shown, with the plain rate that it is measured against."""
-    if stats.baseline is None or not stats.drafted or stats.is_demonstration:
+    if stats.baseline is None or not stats.wide_passes or stats.is_demonstration:
         return standing(stats)
     shown = "" if stats.speedup is None else f", {interval(stats)}"
     return f"{standing(stats)}{shown} ({plain_rate(stats.baseline)})"
@@ -242,6 +246,8 @@ def table(stats: Stats) -> str:
         rows.append(("speed", f"{stats.tok_per_s:.1f} tok/s, {speedup_words(stats)}"))
     if stats.drafted:
         rows += _draft_rows(stats)
+    elif stats.forced:
+        rows.append(_tokens_row(stats))
     if stats.passes > 1:
         n = stats.passes - 1  # the prompt's own pass is timed with the prompt
         parts = (("draft", stats.draft_ms), ("verify", stats.verify_ms), ("sample", stats.sample_ms))
@@ -257,13 +263,16 @@ def table(stats: Stats) -> str:
 
 def _draft_rows(stats: Stats) -> list[tuple[str, str]]:
     by_position = " ".join("-" if rate is None else percent(rate) for rate in stats.conditional)
-    sources = " · ".join(f"{name} {n}" for name, n in stats.by_source.items() if n)
     return [
         ("accepted", f"{stats.accepted} of {stats.drafted} drafted ({percent(stats.acceptance)})"),
         ("by position", f"{by_position} (given that the one before was accepted)"),
-        ("tokens", sources),
+        _tokens_row(stats),
         ("a pass", f"{stats.tokens_per_pass or 0:.2f} tokens, {stats.accepted_length or 0:.2f} of them accepted"),
     ]
+
+
+def _tokens_row(stats: Stats) -> tuple[str, str]:
+    return "tokens", " · ".join(f"{name} {n}" for name, n in stats.by_source.items() if n)
 
 
 def percent(share: float | None) -> str:

@@ -128,9 +128,9 @@ def check_result(made: dict[str, Any]) -> None:
         "k", "passes", "drafting_passes", "drafted", "accepted", "emitted", "cut", "tokens_per_pass", "acceptance",
         "accepted_length", "accepted_length_over_k", "mean_alpha", "tested_per_pos", "accepted_per_pos",
         "reached_per_pos", "tokens_by_source", "ms", "baseline", "verdict", "speedup", "speedup_ci95",
-        "reproducible", "widths", "asked", "drafters",
+        "reproducible", "widths", "asked", "drafters", "forced",
     }  # fmt: skip
-    assert spec["emitted"] == spec["accepted"] + spec["passes"] - spec["cut"] == timings["predicted_n"]
+    assert spec["emitted"] == spec["accepted"] + spec["forced"] + spec["passes"] - spec["cut"] == timings["predicted_n"]
     assert sum(spec["accepted_per_pos"]) == spec["accepted"] == timings["draft_n_accepted"]
     assert sum(one["drafted"] for one in spec["drafters"].values()) == spec["drafted"]
     assert sum(spec["tokens_by_source"].values()) == spec["emitted"]
@@ -190,6 +190,7 @@ FIELDS = {
         "depth",
         "rows",
         "n_accepted",
+        "n_forced",
         "draft",
         "out",
         "text",
@@ -210,7 +211,7 @@ FIELDS = {
 
 def check_lines(stream: list[dict[str, Any]]) -> None:
     """Check the types and the fields of each, and that the counters go on from line to line."""
-    cum = {"emitted": 0, "drafted": 0, "accepted": 0, "passes": 0}
+    cum = {"emitted": 0, "drafted": 0, "accepted": 0, "forced": 0, "passes": 0}
     for line in stream:
         assert set(line) == {"v", "seq", "t", "type", *FIELDS[line["type"]]}
         if line["type"] == "step":
@@ -221,6 +222,7 @@ def check_lines(stream: list[dict[str, Any]]) -> None:
             cum["emitted"] += len(line["out"])
             cum["drafted"] += line["k"]
             cum["accepted"] += line["n_accepted"]
+            cum["forced"] += line["n_forced"]
             cum["passes"] += 1
             assert {name: line["cum"][name] for name in cum} == cum
             assert "tok_per_s" in line["cum"]

@@ -87,25 +87,29 @@ def language(answer: Sequence[int]) -> tuple[int, ...]:
 class Slow:
     """The constraint as its definition says."""
 
+    language = staticmethod(language)
+
     def allowed(self, text: Sequence[int]) -> Ids:
         answer = tuple(text[len(PROMPT) :])
         for n, token in enumerate(answer):
-            if token not in language(answer[:n]):
+            if token not in self.language(answer[:n]):
                 return np.empty(0, np.int32)
-        return np.array(language(answer), np.int32)
+        return np.array(self.language(answer), np.int32)
 
 
 class Steps:
     """A matcher of the language."""
 
+    language = staticmethod(language)
+
     def __init__(self) -> None:
         self.at: list[int] = []
 
     def mask(self) -> Ids:
-        return np.array(language(self.at), np.int32)
+        return np.array(self.language(self.at), np.int32)
 
     def consume(self, token: int) -> None:
-        assert token in language(self.at), "only tokens of the mask are consumed"
+        assert token in self.language(self.at), "only tokens of the mask are consumed"
         assert token != END, "no end token is consumed"
         self.at.append(token)
 

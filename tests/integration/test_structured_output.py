@@ -18,6 +18,8 @@ from localspec.engine import events
 from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.settings.structure import schema_text
+from localspec.ui.stats import Stats
+from localspec.ui.summary import stats_line
 from tests.integration import pair
 
 REAL = Path(os.environ.get("LOCALSPEC_REAL", "/nonexistent"))
@@ -138,6 +140,34 @@ def test_trees_draft_under_a_schema(storyteller: LoadedPair, tree: str) -> None:
             speculation=Speculation(method="draft-model", tree=tree),
         )
         check(storyteller, SCHEMAS[n], request)
+
+
+@pytest.mark.parametrize("method", ["auto", "draft-model", "copy", "lookahead"])
+def test_forced_tokens_are_counted_apart(storyteller: LoadedPair, method: str) -> None:
+    """A key is forced: it takes one pass, no draft token, and figures tell of it."""
+    stats, plain = (
+        told(storyteller, Request(
+            prompt="Once upon a time",
+            max_tokens=200,
+            schema=json.dumps(thing(a_long_name_of_a_field={"type": "boolean"}, another_long_name={"type": "null"})),
+            sampling=Sampling(temperature=0.0),
+            speculation=Speculation(method=one),
+        ))
+        for one in (method, "plain")
+    )  # fmt: skip
+    assert stats.text == plain.text
+    assert stats.forced > 20
+    assert plain.forced == 0
+    assert stats.passes < plain.passes / 2
+    assert stats.emitted == stats.accepted + stats.forced + stats.passes - stats.cut
+    assert f"{stats.forced} forced" in stats_line(stats)
+
+
+def told(session: LoadedPair, request: Request) -> Stats:
+    stats = Stats()
+    for event in session.answer(request):
+        stats.observe(event)
+    return stats
 
 
 def test_an_answer_that_is_cut_is_not_whole(storyteller: LoadedPair) -> None:

@@ -158,7 +158,7 @@ def test_the_widest_tree_has_sequences() -> None:
     """Where the masks become few, the nodes must not become more than there are sequences."""
     assert MOST_NODES + 1 == MAX_LEAVES
     drafter = MaskTokens((7,), Sampler(Sampling(temperature=1.0)), Static((4, 4, 4)))
-    drafter._rows = [np.zeros(8, np.float32)] * 3
+    drafter._rows, drafter._at = [np.zeros(8, np.float32)] * 3, 2
     draft = drafter.propose(ContractLimits().context((0, 1)), Plan("it", MAX_NODES, 3, Draw.COUPLED), SeededRandom(1))
     assert draft.n_leaves == MAX_LEAVES
 
