@@ -15,6 +15,7 @@ from localspec.lossless.distribution_check import TriedRule, try_rule
 from localspec.lossless.fork import explain
 from localspec.lossless.recorded import DEPTH, WIDTH, ModelDistributions, record
 from localspec.settings.request import Request, request_from_wire
+from localspec.settings.text_question import TextQuestion
 from localspec.speculation.resolve import Axes
 
 Wire = dict[str, Any]
@@ -44,8 +45,8 @@ class DistributionQuestion:
     seed: int
 
 
-Question = ForkQuestion | DistributionQuestion
-KINDS: dict[str, type[Any]] = {"fork": ForkQuestion, "distribution": DistributionQuestion}
+Question = ForkQuestion | DistributionQuestion | TextQuestion
+KINDS: dict[str, type[Any]] = {"fork": ForkQuestion, "distribution": DistributionQuestion, "text": TextQuestion}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,14 @@ def from_wire(wire: Mapping[str, Any]) -> Question:
     request = request_from_wire(wire["request"])
     if wire["kind"] == "fork":
         return ForkQuestion(request, tuple(wire["plain"]), tuple(wire["other"]), int(wire["seed"]))
+    if wire["kind"] == "text":
+        return TextQuestion(request, wire["wants"], wire["text"], tuple(wire["tokens"]), wire["adds_special"],
+                            wire["parses_special"])  # fmt: skip
     continuations = tuple(tuple(tokens) for tokens in wire["continuations"])
     return DistributionQuestion(request, continuations, int(wire["draws"]), float(wire["alpha"]), int(wire["seed"]))
 
 
-def answer(question: Question, subject: Subject) -> Wire:
+def answer(question: ForkQuestion | DistributionQuestion, subject: Subject) -> Wire:
     """Return the answer as a JSON object."""
     if isinstance(question, ForkQuestion):
         shape = subject.axes.shape

@@ -3,58 +3,93 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import MutableMapping
+from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from localspec.server.engine import ClientGoneError, Engine
+from localspec.engine.events import Event, Inspected
+from localspec.server.engine import ClientGoneError, Engine, Job, Work
 from localspec.server.fields import Asked
 from localspec.server.guard import Receive, Scope, Send, respond
-from localspec.server.refusal import Refusal
+from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import encoded
+from localspec.settings.request import Request
 
 SILENCE = 10.0  # seconds without news after which a stream begins or goes on with a sign of life
 SLOWEST = 30.0  # seconds that a client may take nothing, before it is cut off
 
 
-class Answer:
-    """The response to one request, which has its place in the queue from here on."""
+class _Waiting:
+    """A response that waits for jobs, which have their place in the queue from here on."""
 
-    def __init__(self, engine: Engine, asked: Asked) -> None:
+    def __init__(self, engine: Engine, work: Sequence[Work]) -> None:
         self._engine = engine
-        self._asked = asked
-        self._reply = asked.reply
-        self._job = engine.submit(asked.request)
+        self._jobs = engine.submit(*work)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it; a client that leaves stops it."""
+        """Send it; a client that leaves stops the jobs."""
         watching = asyncio.create_task(self._watch(receive))
         try:
-            sender = _Sender(scope, send)
-            await (self._stream(sender) if self._asked.is_streamed else self._whole(sender))
+            await self._send(_Sender(scope, send))
         except ClientGoneError:
             pass
         finally:
             watching.cancel()
-            self._engine.stop(self._job)
+            self._stop()
+
+    async def _send(self, sender: _Sender) -> None:
+        raise NotImplementedError
+
+    def _stop(self) -> None:
+        for job in self._jobs:
+            self._engine.stop(job)
 
     async def _watch(self, receive: Receive) -> None:
-        """Wait until the client has left, and stop its answer."""
+        """Wait until the client has left, and stop what it waits for."""
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._engine.stop(self._job)
-        self._job.tell(ClientGoneError())
+        self._stop()
+        for job in self._jobs:
+            job.tell(ClientGoneError())
+
+
+class Finding(_Waiting):
+    """The response to a question of a text, which `told` makes of what was found."""
+
+    def __init__(self, engine: Engine, work: Work, told: Callable[[Wire], Wire]) -> None:
+        super().__init__(engine, [work])
+        self._told = told
+
+    async def _send(self, sender: _Sender) -> None:
+        found: Wire = {}
+        async for event in self._jobs[0].events(SILENCE):
+            if isinstance(event, Inspected):
+                found = event.content
+        await respond(sender.send, 200, encoded(self._told(found)))
+
+
+class Answer(_Waiting):
+    """The response to one request: of one answer, or of several, one after the other."""
+
+    def __init__(self, engine: Engine, asked: Asked) -> None:
+        super().__init__(engine, [_numbered(asked.request, i) for i in range(asked.n)])
+        self._asked = asked
+        self._reply = asked.reply
+
+    async def _send(self, sender: _Sender) -> None:
+        await (self._stream(sender) if self._asked.is_streamed else self._whole(sender))
 
     async def _whole(self, sender: _Sender) -> None:
-        async for _ in self._job.events(SILENCE):
-            pass
-        await respond(sender.send, 200, encoded(self._reply.whole(self._job.stats)))
+        for job in self._jobs:
+            async for _ in job.events(SILENCE):
+                pass
+        await respond(sender.send, 200, encoded(self._reply.whole(*[job.stats for job in self._jobs])))
 
     async def _stream(self, sender: _Sender) -> None:
         """Send pieces as they come; before the first one an error is a status, after it a part of the stream."""
         reply, is_open = self._reply, False
         try:
-            async for event in self._job.events(SILENCE):
-                wires = [] if event is None else reply.pieces(event)
+            async for event, wires in self._wires():
                 if not wires and event is not None:
                     continue
                 body = b"".join(map(reply.frame, wires)) if wires else reply.waiting
@@ -71,8 +106,26 @@ class Answer:
         if not is_open:  # an answer without a token of text
             await sender.begin(reply.media_type)
             await sender.put(b"".join(map(reply.frame, reply.opening())))
-        closing = b"".join(map(reply.frame, reply.closing(self._job.stats)))
+        closing = b"".join(map(reply.frame, reply.closing(*[job.stats for job in self._jobs])))
         await sender.put(closing + reply.end, is_last=True)
+
+    async def _wires(self) -> AsyncIterator[tuple[Event | None, list[Wire]]]:
+        """Yield each event, None for a pause, with what it adds to the stream; an answer begins by what it follows."""
+        before: Job | None = None
+        for job in self._jobs:
+            following = [] if before is None else self._reply.following(before.stats)
+            async for event in job.events(SILENCE):
+                yield event, [*following, *([] if event is None else self._reply.pieces(event))]
+                following = []
+            before = job
+
+
+def _numbered(request: Request, i: int) -> Request:
+    """Return the request of answer number `i`: with a seed that was given, the one so far behind it."""
+    seed = request.sampling.seed
+    if i == 0 or seed is None:
+        return request
+    return replace(request, sampling=replace(request.sampling, seed=(seed + i) % 2**64))
 
 
 class _Sender:

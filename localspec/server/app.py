@@ -14,16 +14,28 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from localspec.server import llama_server, ollama, openai
-from localspec.server.answering import Answer
+from localspec.server.answering import Answer, Finding
 from localspec.server.engine import Engine
-from localspec.server.fields import Asked, Served
+from localspec.server.fields import Asked, Searched, Served
 from localspec.server.guard import respond_refusal
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import encoded
 
 LONGEST_BODY = 4 * 2**20  # bytes
 SLOWEST_BODY = 30.0  # seconds
-Reader = Callable[[object, Served], Asked | Wire]  # a Wire is the whole answer
+Reader = Callable[[object, Served], Asked | Searched | Wire]  # a Wire is the whole answer
+NO_EMBEDDINGS = "this server makes no embeddings: it runs a pair that writes text"
+NO_MEDIA = "this server reads and writes text only"
+NO_MANAGING = "models are managed on the command line: localspec pull NAME, localspec ls"
+NO_FILES = "this server keeps no files and runs no batches"
+ABSENT = {  # paths of these APIs that are not here, and why
+    **dict.fromkeys(("/v1/embeddings", "/embeddings", "/embedding", "/api/embed", "/api/embeddings"), NO_EMBEDDINGS),
+    **dict.fromkeys(("/v1/rerank", "/v1/reranking", "/rerank", "/reranking"), NO_EMBEDDINGS),
+    **dict.fromkeys(("/v1/audio/speech", "/v1/audio/transcriptions", "/v1/audio/translations"), NO_MEDIA),
+    **dict.fromkeys(("/v1/images/generations", "/v1/images/edits", "/v1/images/variations"), NO_MEDIA),
+    **dict.fromkeys(("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete"), NO_MANAGING),
+    **dict.fromkeys(("/v1/files", "/v1/batches", "/v1/fine_tuning/jobs", "/v1/moderations"), NO_FILES),
+}
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -55,12 +67,16 @@ class Server:
             "/api/show": ollama.show,
             "/completion": llama_server.completion,
             "/infill": llama_server.infill,
+            "/tokenize": llama_server.tokenize,
+            "/detokenize": llama_server.detokenize,
+            "/apply-template": llama_server.apply_template,
         }
         return [
             *(Route(path, self._told(tell), methods=["GET"]) for path, tell in get.items()),
             *(Route(path, self._answered(read), methods=["POST"]) for path, read in post.items()),
             Route("/v1/models/{name:path}", self._model, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
+            *(Route(path, _absent, methods=["GET", "POST", "DELETE"]) for path in ABSENT),
         ]
 
     def app(self) -> Starlette:
@@ -80,6 +96,9 @@ class Server:
     def _answered(self, read: Reader) -> Handler:
         async def handle(request: Request) -> Response:
             asked = read(await body_of(request), self.served)
+            if isinstance(asked, Searched):
+                finding: Response = Finding(self.engine, asked.question, asked.told)  # type: ignore[assignment]
+                return finding
             if not isinstance(asked, Asked):
                 return _json(asked)
             answer: Response = Answer(self.engine, asked)  # type: ignore[assignment]
@@ -95,6 +114,10 @@ class Server:
         engine = self.engine
         told = engine.totals.text(waiting=engine.n_waiting, is_busy=engine.is_busy)
         return Response(told, media_type="text/plain; version=0.0.4")
+
+
+async def _absent(request: Request) -> Response:
+    raise Refusal(501, ABSENT[request.url.path], code="not_implemented")
 
 
 def _json(wire: Wire) -> Response:

@@ -14,14 +14,17 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 
-from localspec.chat.pair_loader import ChatWorker, PairLoader
-from localspec.engine.events import Event, Finished, Warned
+from localspec.chat.pair_loader import PairLoader
+from localspec.engine.events import Event, Finished, Inspected, Warned
 from localspec.errors import InternalError, LocalspecError
 from localspec.server.metrics import Totals
 from localspec.server.refusal import Refusal, refused
 from localspec.settings.request import LoadSettings, Request
+from localspec.settings.text_question import TextQuestion
 from localspec.ui.stats import Stats
+from localspec.worker.client import Worker
 
+Work = Request | TextQuestion
 LONGEST_WAIT = 60  # seconds that a client is told to wait, at most
 LEAVING = "the server is shutting down"
 
@@ -33,8 +36,8 @@ class ClientGoneError(Exception):
 class Job:
     """One request on its way. `stats` are of the events that the engine has told so far."""
 
-    def __init__(self, request: Request, loop: asyncio.AbstractEventLoop) -> None:
-        self.request = request
+    def __init__(self, work: Work, loop: asyncio.AbstractEventLoop) -> None:
+        self.work = work
         self.stats = Stats()
         self.is_stopped = False
         self._loop = loop
@@ -46,7 +49,7 @@ class Job:
             self._loop.call_soon_threadsafe(self._news.put_nowait, news)
 
     async def events(self, patience: float) -> AsyncIterator[Event | None]:
-        """Yield the events up to Finished, and None wherever nothing came for `patience` seconds.
+        """Yield the events up to the last, and None wherever nothing came for `patience` seconds.
 
         Raises Refusal where the answer ends without being complete, ClientGoneError if its client has left.
         """
@@ -61,7 +64,7 @@ class Job:
             if isinstance(news, Finished) and news.reason == "interrupted":
                 raise Refusal(503, LEAVING)
             yield news
-            if isinstance(news, Finished):
+            if isinstance(news, Finished | Inspected):
                 return
 
 
@@ -73,7 +76,7 @@ class Engine:
 
     def __init__(
         self,
-        worker: ChatWorker,
+        worker: Worker,
         loader: PairLoader,
         settings: LoadSettings,
         *,
@@ -108,9 +111,12 @@ class Engine:
         """Whether an answer is being made."""
         return self._current is not None
 
-    def submit(self, request: Request) -> Job:
-        """Put a request into the queue; raises Refusal where that is full or closed. For coroutines."""
-        job = Job(request, asyncio.get_running_loop())
+    def submit(self, *work: Work) -> list[Job]:
+        """Put work into the queue, all or nothing; raises Refusal where that is full or closed. For coroutines.
+
+        Work that comes together takes one place of `most_waiting`.
+        """
+        jobs = [Job(each, asyncio.get_running_loop()) for each in work]
         with self._changed:
             if self._is_closed:
                 raise Refusal(503, LEAVING)
@@ -118,9 +124,9 @@ class Engine:
                 told = f"{len(self._waiting)} requests are waiting already; localspec serve --queue N takes more"
                 seconds = min(LONGEST_WAIT, max(1, round(self._seconds)))
                 raise Refusal(429, told, code="queue_full", headers={"Retry-After": str(seconds)})
-            self._waiting.append(job)
+            self._waiting += jobs
             self._changed.notify()
-        return job
+        return jobs
 
     def stop(self, job: Job) -> None:
         """Take a job out of the queue, or stop its answer; harmless for one that has ended."""
@@ -179,9 +185,10 @@ class Engine:
                 bug = InternalError(f"unexpected {type(error).__name__}: {error}", hint="report this")
                 self._on_warning(Warned("bug", bug.message))
                 job.tell(refused(bug))
-            self._seconds = 0.7 * self._seconds + 0.3 * (time.monotonic() - began)
-            self.totals.add(job.stats)
-            self._on_end(job.stats)
+            if isinstance(job.work, Request):
+                self._seconds = 0.7 * self._seconds + 0.3 * (time.monotonic() - began)
+                self.totals.add(job.stats)
+                self._on_end(job.stats)
 
     def _answer(self, job: Job) -> Iterator[Event]:
         """Load the pair if it is not loaded, and answer; the last event is Finished."""
@@ -194,5 +201,7 @@ class Engine:
             if job.is_stopped or self._is_aborted:
                 return
             self._generating = job
-            events = self._worker.generate(job.request)  # a cancel from here on means this request
+            work, worker = job.work, self._worker
+            events = worker.generate(work) if isinstance(work, Request) else worker.inspect(work)
+            # A cancel from here on means this request.
         yield from events

@@ -7,7 +7,7 @@ A null counts as absent, as in every API here.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from json import dumps
 from typing import Any, TypeVar
@@ -16,11 +16,12 @@ import msgspec
 
 from localspec.engine.events import ModelFacts
 from localspec.errors import UsageError
-from localspec.server.refusal import Refusal
+from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import Reply
 from localspec.settings.declaration import Declaration, declared
 from localspec.settings.request import MOST_LOGPROBS, Message, Request, Sampling, Speculation
 from localspec.settings.structure import LONGEST, json_schema
+from localspec.settings.text_question import TextQuestion
 from localspec.ui.settings import check_form
 
 T = TypeVar("T")
@@ -28,6 +29,7 @@ TYPES: dict[str, type[Any]] = {"integer": int, "number": float, "switch": bool, 
 NO_TOOLS = "this server calls no tools"
 NO_IMAGES = "this server reads text only"
 ONE = "one answer a request; ask again for another"
+MOST_ANSWERS = 4  # to one request
 MOST_STOPS, LONGEST_STOP = 16, 256
 MOST_MESSAGES = MOST_BIASES = 10_000
 ANY_OBJECT = '{"type": "object"}'
@@ -81,6 +83,15 @@ class Asked:
     request: Request
     reply: Reply
     is_streamed: bool
+    n: int = 1  # answers
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What a client wants to know of a text: the question, and what its answer looks like."""
+
+    question: TextQuestion
+    told: Callable[[Wire], Wire]
 
 
 class Fields:

@@ -10,10 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from localspec.engine.events import Committed, Event, Finished
-from localspec.server.fields import ONE, Asked, Fields, Served
+from localspec.server import openai
+from localspec.server.fields import ONE, Asked, Fields, Searched, Served
 from localspec.server.refusal import Wire
 from localspec.server.reply import Reply, is_cut, released, speculation, timings, told_logprobs
 from localspec.settings.request import Request
+from localspec.settings.text_question import TextQuestion
 from localspec.ui.stats import Stats
 
 HARMLESS = ("cache_prompt", "id_slot", "t_max_prompt_ms")
@@ -63,6 +65,44 @@ def infill(body: object, served: Served) -> Asked:
     return _asked(fields, replace(served.request, prompt=prompt, suffix=after), served)
 
 
+def tokenize(body: object, served: Served) -> Searched:
+    """Read the body of /tokenize."""
+    fields = Fields(body)
+    text = fields.take("content", str, "")
+    adds, parses = fields.take("add_special", bool, False), fields.take("parse_special", bool, True)
+    has_pieces = fields.take("with_pieces", bool, False)
+    fields.finish(("model",))
+
+    def told(found: Wire) -> Wire:
+        pairs = zip(found["tokens"], map(_piece, found["pieces"]), strict=True)
+        return {"tokens": [{"id": token, "piece": piece} for token, piece in pairs] if has_pieces else found["tokens"]}
+
+    return Searched(TextQuestion(served.request, "tokens", text, (), adds, parses), told)
+
+
+def _piece(raw: list[int]) -> str | list[int]:
+    """Return a token's text, or its bytes where they are no text, as llama-server does."""
+    try:
+        return bytes(raw).decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def detokenize(body: object, served: Served) -> Searched:
+    """Read the body of /detokenize."""
+    fields = Fields(body)
+    tokens = fields.take("tokens", list[int], [])
+    fields.finish(("model",))
+    question = TextQuestion(served.request, "text", tokens=tuple(tokens))
+    return Searched(question, lambda found: {"content": found["text"]})
+
+
+def apply_template(body: object, served: Served) -> Searched:
+    """Read the body of /apply-template, which is that of a chat: its prompt is told, and nothing answered."""
+    request = openai.chat(body, served).request
+    return Searched(TextQuestion(request, "prompt"), lambda found: {"prompt": found["text"]})
+
+
 def _asked(fields: Fields, request: Request, served: Served) -> Asked:
     """Read the fields that both share, and refuse what is left."""
     served.require(fields.take("model", str) or served.name)
@@ -93,13 +133,13 @@ class LlamaServer(Reply):
             return []
         return [{"index": 0, "content": text, "stop": False, "id_slot": 0, **self._probabilities(logprobs)}]
 
-    def closing(self, stats: Stats) -> list[Wire]:
+    def closing(self, *answers: Stats) -> list[Wire]:
         """Return the chunk with the figures."""
-        return [self._last(stats, "")]
+        return [self._last(answers[0], "")]
 
-    def whole(self, stats: Stats) -> Wire:
+    def whole(self, *answers: Stats) -> Wire:
         """Return the answer."""
-        return self._last(stats, stats.text)
+        return self._last(answers[0], answers[0].text)
 
     def _last(self, stats: Stats, text: str) -> Wire:
         told = timings(stats)

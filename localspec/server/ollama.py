@@ -119,12 +119,13 @@ class Ollama(Lines):
         text, logprobs = released(event)
         return [self._line(text, event.reasoning, logprobs)] if text or event.reasoning or logprobs else []
 
-    def closing(self, stats: Stats) -> list[Wire]:
+    def closing(self, *answers: Stats) -> list[Wire]:
         """Return the line with the figures."""
-        return [{**self._line("", ""), **_figures(stats)}]
+        return [{**self._line("", ""), **_figures(answers[0])}]
 
-    def whole(self, stats: Stats) -> Wire:
+    def whole(self, *answers: Stats) -> Wire:
         """Return the answer."""
+        (stats,) = answers
         return {**self._line(stats.text, stats.reasoning, told_logprobs(stats.logprobs)), **_figures(stats)}
 
     def _line(self, text: str, reasoning: str, logprobs: list[Wire] | None = None) -> Wire:

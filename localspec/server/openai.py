@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from localspec.server.fields import NO_TOOLS, ONE, Asked, Fields, Served
+from localspec.server.fields import MOST_ANSWERS, NO_TOOLS, ONE, Asked, Fields, Served
 from localspec.server.openai_reply import OpenAI
 from localspec.server.refusal import Wire
 from localspec.settings.request import Request
@@ -26,7 +26,6 @@ HARMLESS = (
 )
 # What cannot be obeyed, each with the reason and with the values that ask for nothing.
 REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "n": (ONE, (1,)),
     "best_of": (ONE, (1,)),
     "tools": (NO_TOOLS, ([],)),
     "tool_choice": (NO_TOOLS, ("none", "auto")),
@@ -67,13 +66,16 @@ def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -
     request = replace(request, prediction=_prediction(fields) or request.prediction)
     request = fields.form(_formatted(fields, request), "json_schema", "grammar")
     request = fields.chat_logprobs(request) if is_chat else _legacy_logprobs(fields, request)
-    is_streamed = fields.take("stream", bool, False)
+    is_streamed, n = fields.take("stream", bool, False), fields.take("n", int, 1)
+    if not 1 <= n <= MOST_ANSWERS:
+        raise fields.refusal("n", f"1 to {MOST_ANSWERS} answers")
     options = fields.within("stream_options")
     has_usage = options.take("include_usage", bool, False)
     options.finish(("include_obfuscation",))
     fields.refuse(REFUSED)
     fields.finish(HARMLESS)
-    return Asked(request, OpenAI(served.name, is_chat=is_chat, has_usage=has_usage), is_streamed)
+    reply = OpenAI(served.name, is_chat=is_chat, has_usage=has_usage, has_prediction=bool(request.prediction))
+    return Asked(request, reply, is_streamed, n)
 
 
 def _legacy_logprobs(fields: Fields, request: Request) -> Request:

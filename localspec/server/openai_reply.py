@@ -11,13 +11,16 @@ from localspec.server.refusal import Wire
 from localspec.server.reply import Reply, is_cut, released, speculation, timings, told_logprobs
 from localspec.ui.stats import Stats
 
+COPYING = ("copy", "suffix", "prompt-lookup", "ngram-cache")  # the methods that read a prediction
+
 
 class OpenAI(Reply):
     """A chat or a completion, of one answer or of several, one after the other."""
 
-    def __init__(self, model: str, *, is_chat: bool, has_usage: bool) -> None:
+    def __init__(self, model: str, *, is_chat: bool, has_usage: bool, has_prediction: bool = False) -> None:
         self._is_chat = is_chat
         self._has_usage = has_usage
+        self._has_prediction = has_prediction
         self._index = 0
         self._told = 0  # characters of the tokens whose log-probabilities were told
         self._head = {
@@ -55,7 +58,7 @@ class OpenAI(Reply):
         last = self._last(answers[-1])
         if not self._has_usage:
             return [{**last, **figures}]
-        return [last, {**self._chunk({}), "choices": [], "usage": usage(*answers), **figures}]
+        return [last, {**self._chunk({}), "choices": [], "usage": self._usage(*answers), **figures}]
 
     def whole(self, *answers: Stats) -> Wire:
         """Return the answer. Where there are several, each has its figures."""
@@ -67,7 +70,7 @@ class OpenAI(Reply):
             **self._head,
             "object": "chat.completion" if self._is_chat else "text_completion",
             "choices": choices,
-            "usage": usage(*answers),
+            "usage": self._usage(*answers),
             **(_figures(answers[0]) if len(answers) == 1 else {}),
         }
 
@@ -78,6 +81,12 @@ class OpenAI(Reply):
         said = {"message": message} if self._is_chat else {"text": stats.text}
         logprobs = self._logprobs(told_logprobs(stats.logprobs))
         return {"index": self._index, **said, "logprobs": logprobs, "finish_reason": _reason(stats)}
+
+    def _usage(self, *answers: Stats) -> Wire:
+        told = usage(*answers)
+        if self._has_prediction:
+            told["completion_tokens_details"] = predicted(*answers)
+        return told
 
     def _last(self, stats: Stats) -> Wire:
         return self._chunk({} if self._is_chat else {"text": ""}, _reason(stats))
@@ -127,3 +136,13 @@ def usage(*answers: Stats) -> Wire:
         "total_tokens": n + emitted,
         "prompt_tokens_details": {"cached_tokens": prefilled.cache_n if prefilled else 0},
     }
+
+
+def predicted(*answers: Stats) -> Wire:
+    """Return how much of a prediction became text: tokens that were copied and stand, and those that were refused.
+
+    Copies of the prompt are among them: a passage may stand in both.
+    """
+    counts = [counts for stats in answers for name, counts in stats.drafters.items() if name in COPYING]
+    drafted, accepted = sum(n for n, _ in counts), sum(kept for _, kept in counts)
+    return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": drafted - accepted}

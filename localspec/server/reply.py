@@ -21,8 +21,9 @@ IMPOSSIBLE = -9999.0  # OpenAI's log-probability of a token that has no chance
 class Reply:
     """One answer in the form of one API; the base is a stream of server-sent events with OpenAI's errors.
 
-    `opening` begins a stream, `pieces` are what an event adds to it, `closing` and `end` end it. `whole` is the
-    answer as one object. `waiting` keeps the line open where nothing is said for long.
+    `opening` begins a stream, `pieces` are what an event adds to it, `closing` and `end` end it. `following` stands
+    between two answers to one request. `whole` is all as one object. `waiting` keeps the line open where nothing is
+    said for long.
     """
 
     media_type: ClassVar[str] = "text/event-stream"
@@ -41,12 +42,16 @@ class Reply:
         """Return what an event adds, [] for one that adds nothing."""
         raise NotImplementedError
 
-    def closing(self, stats: Stats) -> list[Wire]:
-        """Return what comes after the text."""
+    def following(self, stats: Stats) -> list[Wire]:
+        """Return what ends the answer that `stats` is of, and begins another one."""
         raise NotImplementedError
 
-    def whole(self, stats: Stats) -> Wire:
-        """Return the answer as one object."""
+    def closing(self, *answers: Stats) -> list[Wire]:
+        """Return what comes after the text of the last of `answers`."""
+        raise NotImplementedError
+
+    def whole(self, *answers: Stats) -> Wire:
+        """Return all answers as one object."""
         raise NotImplementedError
 
     def failure(self, refusal: Refusal) -> Wire:

@@ -26,7 +26,7 @@ from localspec.engine.repetition import Breakers
 from localspec.engine.sampling import Sampler
 from localspec.engine.translation import Translation
 from localspec.errors import ResourceError
-from localspec.lossless.questions import Question, Subject, answer
+from localspec.lossless.questions import DistributionQuestion, ForkQuestion, Subject, answer
 from localspec.methods import DrafterContext
 from localspec.prompt.grammar import Grammars
 from localspec.prompt.prompt import Tokenised, predicted, tokenise
@@ -117,7 +117,7 @@ class LoadedPair:
         yield from decision.controllers.recall(len(prompt.tokens))
         yield from self._decode(decision, request, seed, prompt, constraint, began)
 
-    def inspect(self, question: Question) -> Iterator[events.Event]:
+    def inspect(self, question: ForkQuestion | DistributionQuestion) -> Iterator[events.Event]:
         """Answer a question about the pair; the caches are empty afterwards."""
         question.request.check()
         question = replace(question, request=question.request.never(self.target.model.suppressed))

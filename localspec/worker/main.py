@@ -120,8 +120,14 @@ class Server:
     def _inspect(self, command: dict[str, Any]) -> Iterator[Event]:
         pair = self._loaded()
         from localspec.lossless.questions import from_wire
+        from localspec.prompt.text_question import answer
+        from localspec.settings.text_question import TextQuestion
 
-        yield from pair.inspect(from_wire(command["question"]))
+        question = from_wire(command["question"])
+        if isinstance(question, TextQuestion):
+            yield Inspected(answer(question, pair.target.model, pair.tokenised))
+        else:
+            yield from pair.inspect(question)
 
     def _survey(self, command: dict[str, Any]) -> Iterator[Event]:
         pair = self._loaded()

@@ -125,7 +125,69 @@ def test_a_predicted_answer_is_copied_from(client: openai.OpenAI) -> None:
     )  # fmt: skip
     assert made.choices[0].message.content == text
     assert made.model_extra is not None
-    assert made.model_extra["timings"]["draft_n_accepted"] > 16
+    timings = made.model_extra["timings"]
+    assert timings["draft_n_accepted"] > 16
+    assert made.usage is not None
+    details = made.usage.completion_tokens_details
+    assert details is not None
+    assert details.accepted_prediction_tokens == timings["draft_n_accepted"]
+    assert details.rejected_prediction_tokens == timings["draft_n"] - timings["draft_n_accepted"]
+    assert plain.usage is not None
+    assert plain.usage.completion_tokens_details is None, "nothing was predicted"
+
+
+def test_several_answers(client: openai.OpenAI) -> None:
+    """Each is that of its own seed, and the prompt is read once."""
+    asked: Any = {"model": "storyteller", "messages": HELLO, "max_tokens": 12, "temperature": 1, "n": 3, "seed": 5}
+    made = client.chat.completions.create(**asked)
+    texts = [choice.message.content for choice in made.choices]
+    assert [choice.index for choice in made.choices] == [0, 1, 2]
+    assert made.usage is not None
+    assert made.usage.completion_tokens == sum(12 for _ in texts)
+    for i, text in enumerate(texts):
+        lone = client.chat.completions.create(**{**asked, "n": 1, "seed": 5 + i})
+        assert lone.choices[0].message.content == text
+    assert len(set(texts)) == 3
+    assert all(choice.model_extra and choice.model_extra["timings"]["cache_n"] for choice in made.choices[1:])
+    streamed: dict[int, str] = {}
+    reasons: dict[int, list[str]] = {}
+    for chunk in client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
+        for choice in chunk.choices:
+            streamed[choice.index] = streamed.get(choice.index, "") + (choice.delta.content or "")
+            reasons.setdefault(choice.index, []).extend([choice.finish_reason] if choice.finish_reason else [])
+    assert streamed == dict(enumerate(texts))
+    assert reasons == {0: ["length"], 1: ["length"], 2: ["length"]}
+    assert chunk.usage is not None
+    assert chunk.usage.completion_tokens == 36
+
+
+def test_text_and_tokens(server: Server) -> None:
+    text = "Once upon a time, né 🦜"
+    tokens = server.post("/tokenize", content=text)["tokens"]
+    assert server.post("/detokenize", tokens=tokens)["content"].strip() == text
+    assert server.post("/tokenize", content=text, add_special=True)["tokens"][1:] == tokens
+    pieces = server.post("/tokenize", content=text, with_pieces=True)["tokens"]
+    assert [piece["id"] for piece in pieces] == tokens
+    raw = b"".join(p.encode() if isinstance(p := each["piece"], str) else bytes(p) for each in pieces)
+    assert raw.decode().strip() == text
+    usage = server.post("/v1/completions", prompt=text, max_tokens=1)["usage"]
+    assert usage["prompt_tokens"] == len(tokens) + 1, "and the token that begins a text"
+    for wrong in ([10**9], [-1]):
+        status, told, _ = server.ask("POST", "/detokenize", {"tokens": wrong})
+        assert (status, "no token" in told["error"]["message"]) == (400, True)
+    assert "Hello" in server.post("/apply-template", **chat("Hello"))["prompt"]
+    before = server.read("/metrics")
+    server.post("/tokenize", content=text)
+    assert server.read("/metrics") == before, "a question is no answer"
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/api/embed", "/v1/audio/speech", "/api/pull", "/rerank"])
+def test_what_is_not_here_says_so(server: Server, path: str) -> None:
+    for method in ("POST", "GET", "DELETE"):
+        status, told, _ = server.ask(method, path, {"input": "x"})
+        error = told["error"]
+        assert status == 501
+        assert "\n" not in (error if isinstance(error, str) else error["message"])
 
 
 def test_log_probabilities(server: Server, client: openai.OpenAI) -> None:
@@ -186,7 +248,7 @@ def test_an_answer_has_the_form_that_was_asked_for(client: openai.OpenAI) -> Non
 
 def test_refusals_are_the_clients_errors(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(model="storyteller", messages=HELLO, n=2)
+        client.chat.completions.create(model="storyteller", messages=HELLO, n=5)
     assert caught.value.param == "n"
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="storyteller", messages=[{"role": "user", "content": "word " * 4000}])

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from localspec.engine.events import Event, Finished, Logprob, Prefilled, Started
-from localspec.server.openai_reply import OpenAI
+from localspec.methods._lookup import LookupDrafter
+from localspec.server.openai_reply import COPYING, OpenAI
 from localspec.server.refusal import Refusal
+from localspec.speculation import registered
 from localspec.ui.stats import Stats
 from tests.cli.fakes import committed
 
@@ -71,6 +73,11 @@ def test_usage_counts_tokens_and_timings_have_llama_servers_names() -> None:
     assert (timings["cache_n"], timings["prompt_n"], timings["prompt_per_token_ms"]) == (6, 10, 1.0)
     assert (timings["draft_n"], timings["draft_n_accepted"], timings["draft_rounds"]) == (4, 2, 1)
     assert whole["speculation"]["method"] == "draft-model"
+
+
+def test_copying_methods_are_those_that_read_a_prediction() -> None:
+    lookups = {name for name, method in registered("method").items() if issubclass(method, LookupDrafter)}
+    assert lookups == set(COPYING)
 
 
 def test_nothing_drafted_is_told_by_absence() -> None:
