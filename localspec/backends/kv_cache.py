@@ -66,8 +66,8 @@ class KvCache:
     def begin_draft(self) -> None:
         """Prepare for tokens that may be taken back."""
 
-    def keep_prompt(self, row: Logits) -> None:
-        """Keep what another answer to the committed prompt needs, and the `row` [V] that follows it."""
+    def keep_prompt(self, row: Logits | None = None) -> None:
+        """Keep what leads back to the committed text, and the `row` [V] that follows it after a prompt."""
 
     def apply(self, changes: Sequence[CopyCells | RemoveCells]) -> None:
         """Do what the cells say."""

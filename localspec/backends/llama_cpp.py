@@ -268,8 +268,9 @@ class LlamaBackend:
         while (start := self._cells.length) < len(tokens):
             if cancel():
                 raise Cancelled
-            n = min(most, len(tokens) - start)
-            n = self._listener.chunk(self._growing.context, n, len(tokens) - start)
+            if is_long:
+                self._cache.keep_prompt()
+            n = self._listener.chunk(self._growing.context, min(most, len(tokens) - start), len(tokens) - start)
             chunk = np.asarray(tokens[start : start + n], np.int32)
             self._batch.fill_chain(chunk, start, n_outputs=1)
             self._decode(n, cancel=self.progress.telling(cancel, start, n) if is_long else None)
@@ -277,9 +278,8 @@ class LlamaBackend:
             self._tokens += chunk.tolist()
             self._cells.advance(n)
             self._read += n if start == self._read and n == self._n_batch else 0
-        rows = self._rows.of_last(n)
         self._cache.begin_draft()
-        self._cache.keep_prompt(rows.logits(0))
+        self._cache.keep_prompt((rows := self._rows.of_last(n)).logits(0))
         return rows
 
     def _replayed(self, n: int) -> Ids:

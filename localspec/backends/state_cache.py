@@ -7,8 +7,9 @@ Attention keeps an entry a token, and a rejected token is left out. A state is o
 - For nearly all other models sequence 1 keeps the state from before a draft, a snapshot. After a rejection that one is
   restored. The kept tokens are then to be *replayed*: the next pass evaluates them before its own rows.
 
-A checkpoint is a copy of the state after a prompt, in main memory, with the prompt's last row of logits. Another answer
-to the prompt evaluates none of it.
+A checkpoint is a copy of the state in main memory. There is one after a prompt, with the prompt's last row of logits, so
+that another answer evaluates none of it. Others stand where new text begins behind what was there, and after each chunk
+of a long prompt: an edited message, or a stop, leads back to the last one before it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.backends.cells import CopyCells, RemoveCells
+from localspec.backends.devices import available_memory
 from localspec.backends.kv_cache import Decode, KvCache
 from localspec.backends.lib import api
 from localspec.backends.options import LoadOptions
@@ -34,20 +36,25 @@ NO_SNAPSHOT = frozenset({"deepseek4"})  # whose cache llama.cpp copies whole or 
 LOST = sys.maxsize  # positions held by a state that a failed pass has spoiled
 
 
+MOST = 8  # checkpoints
+SHARE = 1 / 4  # of the free memory, which checkpoints may take together
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The state after `length` tokens, as llama.cpp writes it, and the logits [V] that follow them."""
+    """The state after `length` tokens, as llama.cpp writes it, and the logits [V] that follow them, where kept."""
 
     length: int
     data: NDArray[np.uint8]
-    row: Logits
+    row: Logits | None = None
 
 
 class StateCache(KvCache):
     """The state on sequence 0, of the text's first `held` tokens, and attention's entries of these, if it has any.
 
     The context takes `options.rollback` tokens of a pass back in place; where that is 0 there are snapshots, but for
-    `NO_SNAPSHOT`. Snapshot and checkpoint are always of a start of the text: to forget a token of theirs drops them.
+    `NO_SNAPSHOT`. Snapshot and checkpoints are always of a start of the text: to forget a token of theirs drops them.
+    `checkpoints` go from the shortest start to the longest.
     """
 
     def __init__(self, context: Any, options: LoadOptions, architecture: str) -> None:
@@ -59,7 +66,7 @@ class StateCache(KvCache):
         self._held = 0
         self._removable = 0  # tokens at the end that can be taken back in place
         self._snapshot = 0  # tokens in the snapshot, 0 without one
-        self._checkpoint: Checkpoint | None = None
+        self.checkpoints: list[Checkpoint] = []
 
     @property
     def to_replay(self) -> int:
@@ -89,13 +96,13 @@ class StateCache(KvCache):
         """Return how many of the first `length` tokens the state can hold at once."""
         if self._held - self._removable <= length:
             return min(self._held, length)
-        kept = 0 if self._checkpoint is None else self._checkpoint.length
-        return max(point if point <= length else 0 for point in (self._snapshot, kept))
+        points = [self._snapshot, *(each.length for each in self.checkpoints)]
+        return max(point if point <= length else 0 for point in points)
 
     def row_after(self, prompt: Sequence[int], tokens: Sequence[int]) -> Logits | None:
         """Return the row [V] that follows a prompt, where it is kept; `tokens` are the committed ones."""
-        found = self._checkpoint
-        if found is None or found.length != len(prompt) or list(tokens[: found.length]) != list(prompt):
+        found = next((each for each in self.checkpoints if each.length == len(prompt)), None)
+        if found is None or list(tokens[: found.length]) != list(prompt):
             return None
         return found.row
 
@@ -117,13 +124,16 @@ class StateCache(KvCache):
             api.llama_memory_seq_cp(self.memory, 0, SNAPSHOT, 0, 0)
             self._snapshot = self._held
 
-    def keep_prompt(self, row: Logits) -> None:
-        """Keep the state after the prompt, and the `row` [V] that follows it, in main memory."""
-        if not self._keeps_prompt:
+    def keep_prompt(self, row: Logits | None = None) -> None:
+        """Keep the state as it is, and the `row` [V] that follows it after a prompt, in main memory."""
+        is_kept = row is None and any(each.length == self._held for each in self.checkpoints)
+        if is_kept or not self._keeps_prompt or not self._held or self.to_replay:
             return
         data = np.empty(api.llama_state_seq_get_size_ext(self._context, 0, STATE_ONLY), np.uint8)
         if api.llama_state_seq_get_data_ext(self._context, _pointer(data), len(data), 0, STATE_ONLY) == len(data):
-            self._checkpoint = Checkpoint(self._held, data, row.copy())
+            others = [each for each in self.checkpoints if each.length < self._held]
+            made = Checkpoint(self._held, data, None if row is None else row.copy())
+            self.checkpoints = _thinned([*others, made], _most(len(data)))
 
     def apply(self, changes: Sequence[CopyCells | RemoveCells]) -> None:
         """Hold nothing behind the committed text: a draft is a chain on sequence 0."""
@@ -145,15 +155,15 @@ class StateCache(KvCache):
             api.llama_memory_seq_cp(self.memory, SNAPSHOT, 0, 0, 0)
             is_there = self._removed(reached)
         else:
-            is_there = reached > 0 and self._read(self._checkpoint) and self._removed(reached)
+            found = next((each for each in self.checkpoints if each.length == reached), None)
+            is_there = found is not None and self._read(found) and self._removed(reached)
         if is_there:
             self._held = reached
         else:
             self.clear()
         if self._snapshot > length:
             self._snapshot = 0
-        if self._checkpoint is not None and self._checkpoint.length > length:
-            self._checkpoint = None
+        self.checkpoints = [each for each in self.checkpoints if each.length <= length]
 
     def recover(self) -> int:
         """Go back to a state that a failed pass has not spoiled; return how many committed tokens are left."""
@@ -165,7 +175,7 @@ class StateCache(KvCache):
         """Hold nothing; `everything` also overwrites what was there."""
         super().clear(everything=everything)
         self._held = self._removable = self._snapshot = 0
-        self._checkpoint = None
+        self.checkpoints = []
 
     def check(self) -> None:
         """Assert that llama.cpp holds what the bookkeeping says."""
@@ -177,11 +187,24 @@ class StateCache(KvCache):
         self._removable = 0  # another removal has to wait for a pass
         return bool(api.llama_memory_seq_rm(self.memory, 0, length, -1))
 
-    def _read(self, checkpoint: Checkpoint | None) -> bool:
-        assert checkpoint is not None, "it was reached"
+    def _read(self, checkpoint: Checkpoint) -> bool:
         data = checkpoint.data
         n_read = api.llama_state_seq_set_data_ext(self._context, _pointer(data), len(data), 0, STATE_ONLY)
         return bool(n_read == len(data))
+
+
+def _most(n_bytes: int) -> int:
+    """Return how many checkpoints of `n_bytes` there may be."""
+    free = available_memory()
+    return MOST if free is None else max(1, min(MOST, int(SHARE * free) // max(1, n_bytes)))
+
+
+def _thinned(points: list[Checkpoint], most: int) -> list[Checkpoint]:
+    """Return `most` of the checkpoints, the last among them: those that are closest to the one before go first."""
+    while len(points) > most:
+        gaps = [each.length - before for each, before in zip(points, [0, *(one.length for one in points)], strict=False)]
+        del points[min(range(len(points) - 1), key=gaps.__getitem__)]
+    return points
 
 
 def _pointer(data: NDArray[np.uint8]) -> Any:

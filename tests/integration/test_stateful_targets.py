@@ -18,7 +18,7 @@ from localspec.backends.head_backend import HeadBackend
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import LlamaBackend, LoadOptions, Model
 from localspec.backends.memory import context_bytes, rollback_for
-from localspec.backends.state_cache import NO_SNAPSHOT
+from localspec.backends.state_cache import NO_SNAPSHOT, StateCache
 from localspec.backends.tap import Tap
 from localspec.engine.draft import Draw
 from localspec.engine.events import Committed, Prefilled, Warned
@@ -162,8 +162,11 @@ def state_of(backend: LlamaBackend) -> bytes:
     return data.tobytes()
 
 
-def test_a_pass_that_leads_back_further_than_its_own_tokens(backend: LlamaBackend, fresh: LlamaBackend) -> None:
+def test_a_pass_that_leads_back_further_than_its_own_tokens(
+    backend: LlamaBackend, fresh: LlamaBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The checkpoint or the empty context lead there; the next pass reads the rest. Twice before it, too."""
+    monkeypatch.setattr("localspec.backends.state_cache.MOST", 1)
     backend.prefill(PROMPT, never)
     for token in (5, 6, 7):
         draft_pass(backend, [token], 0)
@@ -231,6 +234,51 @@ def test_a_stopped_pass_loses_the_answer_and_not_the_prompt(
     backend.cancel = never
     expected = fresh.prefill([*PROMPT, 8], never).logits(0)
     assert np.abs(backend.prefill([*PROMPT, 8], never).logits(0) - expected).max() <= NOISE
+
+
+def test_an_edited_prompt_reads_a_chunk_again_at_most(backend: LlamaBackend, fresh: LlamaBackend) -> None:
+    """States are kept after each chunk of 64 tokens, and where another message began."""
+    long = [100 + 37 * i % 900 for i in range(300)]
+    backend.prefill(long, never)
+    changed = [*long[:250], *range(20, 30)]
+    before = backend.evaluated
+    row = backend.prefill(changed, never).logits(0)
+    backend.check()
+    assert backend.evaluated - before == 260 - 192
+    assert np.abs(row - fresh.prefill(changed, never).logits(0)).max() <= NOISE
+    answered = [*changed, 5]
+    draft_pass(backend, [5], 0)
+    backend.prefill([*answered, *range(40, 70)], never)
+    edited = [*answered, *range(80, 90)]
+    before = backend.evaluated
+    row = backend.prefill(edited, never).logits(0)
+    backend.check()
+    assert backend.evaluated - before == 10
+    assert np.abs(row - fresh.prefill(edited, never).logits(0)).max() <= NOISE
+
+
+def test_a_prompt_that_is_stopped_keeps_its_whole_chunks(backend: LlamaBackend, fresh: LlamaBackend) -> None:
+    long = [100 + 37 * i % 900 for i in range(300)]
+    asked: list[int] = []
+
+    def stop() -> bool:
+        """Stop in the middle of the third chunk."""
+        asked.extend([1] if backend.length >= 128 else [])
+        return len(asked) > 3
+
+    with pytest.raises(Cancelled):
+        backend.prefill(long, stop)
+    backend.check()
+    assert backend.length == 128
+    assert list(backend.tokens) == long[:128]
+    assert np.abs(backend.prefill(long, never).logits(0) - fresh.prefill(long, never).logits(0)).max() <= NOISE
+
+
+def test_few_copies_are_kept_and_far_apart(backend: LlamaBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localspec.backends.state_cache.MOST", 3)
+    backend.prefill([100 + 37 * i % 900 for i in range(300)], never)
+    assert isinstance(backend._cache, StateCache)
+    assert [each.length for each in backend._cache.checkpoints] == [128, 256, 300]
 
 
 def test_times_leave_the_text(backend: LlamaBackend) -> None:
