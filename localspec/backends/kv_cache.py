@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from localspec.backends.cells import Cells, CopyCells, RemoveCells
 from localspec.backends.lib import api
 from localspec.engine.protocols import Logits
 
 ALL = -1  # sequences
+Points = tuple[tuple[int, NDArray[np.uint8]], ...]  # tokens, and their state as llama.cpp writes it
 Decode = Callable[[int, int], None]  # told the first position and the number of tokens
 
 
@@ -59,8 +63,13 @@ class KvCache:
     def advance(self, n: int) -> None:
         """Count a pass of `n` tokens."""
 
-    def restored(self, n: int) -> None:
-        """Count the `n` tokens of a saved text that llama.cpp has put into the empty cache."""
+    @property
+    def points(self) -> Points:
+        """Return the states of shorter starts of the text that are kept, the shortest first."""
+        return ()
+
+    def restored(self, n: int, points: Points) -> None:
+        """Count the `n` tokens of a saved text, which llama.cpp has put into the empty cache; take its `points`."""
         self.cells.advance(n)
 
     def begin_draft(self) -> None:

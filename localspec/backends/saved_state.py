@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.backends.build import build_info
+from localspec.backends.kv_cache import Points
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.engine.distribution import Ids
@@ -28,17 +29,24 @@ WHOLE = 0  # no llama_state_seq_flags: entries of attention, and states where a 
 class SavedState:
     """What a cache held of a text: its `tokens` [n], and as llama.cpp writes it, `data`.
 
-    `read` of the tokens came in whole chunks of prompts, from the first one on.
+    `read` of the tokens came in whole chunks of prompts, from the first one on. `points` are the states of shorter
+    starts, where a model keeps states.
     """
 
     tokens: Ids
     read: int
     data: NDArray[np.uint8]
+    points: Points = ()
 
     @property
     def n_bytes(self) -> int:
         """Return how much memory it takes."""
-        return int(self.data.nbytes + self.tokens.nbytes)
+        return int(self.data.nbytes + self.tokens.nbytes + sum(data.nbytes for _, data in self.points))
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Return the lengths at which a model that keeps states can go on."""
+        return (*(length for length, _ in self.points), len(self.tokens))
 
 
 class SavingBackend(LlamaBackend):
@@ -70,14 +78,17 @@ class SavingBackend(LlamaBackend):
         is_steady = not trained or self.model.metadata(f"{name}.type") == "yarn" or self._n_ctx <= int(trained)
         return is_steady and int(api.llama_model_n_swa(self.model.handle)) <= 0
 
-    def usable(self, n: int, read: int, common: int) -> int:
-        """Return how much a saved text of `n` tokens holds of one that shares its first `common` ones.
+    def usable(self, ends: Sequence[int], read: int, common: int) -> int:
+        """Return how much a saved text serves one that shares its first `common` tokens.
 
-        `read` of the tokens came in whole chunks of prompts.
+        It has states at `ends`, and `read` of its tokens came in whole chunks of prompts.
         """
         if self.options.reproducible:
             common = min(common, read) // self._n_batch * self._n_batch
-        return common if not self.model.is_stateful or common == n else 0
+        if not self.model.is_stateful:
+            return common
+        reached = max((end for end in ends if end <= common), default=0)
+        return reached if reached == common or not self.options.reproducible else 0
 
     @property
     def n_state_bytes(self) -> int:
@@ -90,7 +101,7 @@ class SavingBackend(LlamaBackend):
         data = np.empty(self.n_state_bytes, np.uint8)
         n = api.llama_state_seq_get_data_ext(context, _pointer(data), len(data), 0, WHOLE)
         held = self._cells.length - self._cache.to_replay if n == len(data) else 0
-        return SavedState(np.asarray(self._tokens[:held], np.int32), min(self._read, held), data)
+        return SavedState(np.asarray(self._tokens[:held], np.int32), min(self._read, held), data, self._cache.points)
 
     def restore(self, state: SavedState, length: int) -> bool:
         """Hold the first `length` tokens of a saved text and nothing else; where llama.cpp refuses it, nothing at all.
@@ -105,7 +116,7 @@ class SavingBackend(LlamaBackend):
         if api.llama_state_seq_set_data_ext(context, _pointer(data), len(data), 0, WHOLE) != len(data):
             self._cache.clear(everything=True)
             return False
-        self._cache.restored(n)
+        self._cache.restored(n, state.points)
         self._tokens += state.tokens.tolist()
         self._read = state.read
         self._listener.read(context, 0, 0)  # a head knows the states of another text

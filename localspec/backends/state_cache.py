@@ -7,9 +7,9 @@ Attention keeps an entry a token, and a rejected token is left out. A state is o
 - For nearly all other models sequence 1 keeps the state from before a draft, a snapshot. After a rejection that one is
   restored. The kept tokens are then to be *replayed*: the next pass evaluates them before its own rows.
 
-A checkpoint is a copy of the state in main memory. There is one after a prompt, with the prompt's last row of logits, so
-that another answer evaluates none of it. Others stand where new text begins behind what was there, and after each chunk
-of a long prompt: an edited message, or a stop, leads back to the last one before it.
+A checkpoint is a copy of the state in main memory. There is one after a prompt, with the prompt's last row of logits:
+another answer evaluates none of it. Others stand where new text begins behind what was there, and after each chunk of a
+long prompt. An edited message, or a stop, leads back to the last one before it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from localspec.backends.cells import CopyCells, RemoveCells
 from localspec.backends.devices import available_memory
-from localspec.backends.kv_cache import Decode, KvCache
+from localspec.backends.kv_cache import Decode, KvCache, Points
 from localspec.backends.lib import api
 from localspec.backends.options import LoadOptions
 from localspec.engine.protocols import Logits
@@ -112,10 +112,16 @@ class StateCache(KvCache):
         # The state from before a pass is not among those that it leaves, though llama.cpp would take what lies there.
         self._removable = min(n - 1, self._rollback)
 
-    def restored(self, n: int) -> None:
-        """Count the `n` tokens of a saved text, whose state llama.cpp has put into the empty cache."""
-        super().restored(n)
+    @property
+    def points(self) -> Points:
+        """Return the checkpoints, the shortest text first."""
+        return tuple((each.length, each.data) for each in self.checkpoints)
+
+    def restored(self, n: int, points: Points) -> None:
+        """Count the `n` tokens of a saved text, whose state llama.cpp has put into the empty cache; take its points."""
+        super().restored(n, points)
         self._held = n
+        self.checkpoints = [Checkpoint(length, data) for length, data in points]
 
     def begin_draft(self) -> None:
         """Take a snapshot, unless there is another way back. The next pass goes on in a copy of the state."""
@@ -202,7 +208,9 @@ def _most(n_bytes: int) -> int:
 def _thinned(points: list[Checkpoint], most: int) -> list[Checkpoint]:
     """Return `most` of the checkpoints, the last among them: those that are closest to the one before go first."""
     while len(points) > most:
-        gaps = [each.length - before for each, before in zip(points, [0, *(one.length for one in points)], strict=False)]
+        gaps = [
+            each.length - before for each, before in zip(points, [0, *(one.length for one in points)], strict=False)
+        ]
         del points[min(range(len(points) - 1), key=gaps.__getitem__)]
     return points
 

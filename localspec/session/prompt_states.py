@@ -161,11 +161,11 @@ def _usable(kept: _Kept, backend: SavingBackend, wanted: Sequence[int]) -> int:
     if kept.backend is not backend or len(kept.state.tokens) > backend.capabilities.n_ctx:
         return 0
     state = kept.state
-    return backend.usable(len(state.tokens), state.read, common_tokens(state.tokens, wanted))
+    return backend.usable(state.ends, state.read, common_tokens(state.tokens, wanted))
 
 
 def _usable_of(found: StateFile, backend: SavingBackend, wanted: Sequence[int]) -> int:
-    return backend.usable(len(found.tokens), found.read, common_tokens(found.tokens, wanted))
+    return backend.usable(found.ends, found.read, common_tokens(found.tokens, wanted))
 
 
 def _holds(kept: _Kept, backend: SavingBackend) -> bool:

@@ -19,13 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from localspec.backends.saved_state import SavedState
 from localspec.engine.distribution import Ids
 
 MAGIC = b"localspec state\n"
 VERSION = 1
-HEAD = struct.Struct("<16sIIIQd32s")  # magic, version, tokens, of them read in chunks, bytes, seconds a token, key
+# Magic, version, tokens, of them read in chunks, points, bytes, seconds a token, key. Tokens and points follow.
+HEAD = struct.Struct("<16sIIIIQd32s")
+POINT = np.dtype([("length", "<u4"), ("bytes", "<u8")])
 DIGEST = hashlib.sha256().digest_size
 SUFFIX, PART = ".state", ".part"
 PIECE = 1 << 22  # bytes that are written or read at a time
@@ -40,14 +43,21 @@ LATEST = 0.5  # weight of the last reading
 class StateFile:
     """What a file says of itself; only its size was compared with that. `tokens` [n] are those of the text.
 
-    To evaluate one of them took `seconds`.
+    To evaluate one of them took `seconds`. `points` [m] are the length and the bytes of each shorter state, which stand
+    behind the whole one.
     """
 
     path: Path
     tokens: Ids
     read: int
+    points: NDArray[Any]
     n_bytes: int
     seconds: float
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Return the lengths at which a model that keeps states can go on."""
+        return (*self.points["length"].tolist(), len(self.tokens))
 
 
 class StateFolder:
@@ -82,7 +92,7 @@ class StateFolder:
                 head = _head(found.path, file, key)
                 data, left = np.empty(head.n_bytes, np.uint8), head.n_bytes
                 file.seek(0)
-                digest = hashlib.sha256(file.read(HEAD.size + head.tokens.nbytes))
+                digest = hashlib.sha256(file.read(HEAD.size + head.tokens.nbytes + head.points.nbytes))
                 while left and (n := file.readinto(rest := data.data[head.n_bytes - left :][:PIECE])):
                     digest.update(rest[:n])
                     left -= n
@@ -95,7 +105,9 @@ class StateFolder:
         with contextlib.suppress(OSError):
             os.utime(found.path)
         self._measured(head.n_bytes, time.perf_counter() - began)
-        return SavedState(head.tokens, head.read, data)
+        starts = (len(data) - np.cumsum(head.points["bytes"][::-1])[::-1]).tolist()
+        states = np.split(data, starts)
+        return SavedState(head.tokens, head.read, states[0], tuple(zip(head.ends[:-1], states[1:], strict=True)))
 
     def write(self, key: bytes, state: SavedState, seconds: float) -> bool:
         """Keep a state, whose tokens took `seconds` each to evaluate; tell whether it was written.
@@ -103,8 +115,12 @@ class StateFolder:
         A part of its text that was kept before goes.
         """
         tokens = np.asarray(state.tokens, "<i4")
-        head = HEAD.pack(MAGIC, VERSION, len(tokens), state.read, len(state.data), seconds, key) + tokens.tobytes()
-        size = len(head) + len(state.data) + DIGEST
+        points = np.array([(length, len(data)) for length, data in state.points], POINT)
+        parts = [state.data, *(data for _, data in state.points)]
+        n_bytes = sum(map(len, parts))
+        head = HEAD.pack(MAGIC, VERSION, len(tokens), state.read, len(points), n_bytes, seconds, key)
+        head += tokens.tobytes() + points.tobytes()
+        size = len(head) + n_bytes + DIGEST
         named = hashlib.sha256(key + tokens.tobytes()).hexdigest()[:16]
         path = self._folder / f"{_name(key)}-{named}{SUFFIX}"
         part = path.with_suffix(f".{os.getpid()}{PART}")
@@ -115,7 +131,7 @@ class StateFolder:
             os.chmod(self._folder, 0o700)
             covered = [each for each in self.found(key) if each.path != path and _begins(tokens, each.tokens)]
             self._make_room(size)
-            _write(part, head, state.data)
+            _write(part, head, *parts)
             os.replace(part, path)
         except OSError:  # a full disk, a folder that may not be written: it is read anew next time
             with contextlib.suppress(OSError):
@@ -185,18 +201,21 @@ def _head(path: Path, file: io.BufferedReader, key: bytes) -> StateFile:
     head = file.read(HEAD.size)
     if len(head) < HEAD.size:
         raise ValueError(f"{path} is cut short")
-    magic, version, n, read, n_bytes, seconds, found = HEAD.unpack(head)
-    size = HEAD.size + 4 * n + n_bytes + DIGEST
+    magic, version, n, read, n_points, n_bytes, seconds, found = HEAD.unpack(head)
+    size = HEAD.size + 4 * n + POINT.itemsize * n_points + n_bytes + DIGEST
     if (magic, version, found, os.fstat(file.fileno()).st_size) != (MAGIC, VERSION, key, size):
         raise ValueError(f"{path} holds another state")
-    return StateFile(path, np.frombuffer(file.read(4 * n), "<i4"), read, n_bytes, seconds)
+    tokens = np.frombuffer(file.read(4 * n), "<i4")
+    points = np.frombuffer(file.read(POINT.itemsize * n_points), POINT)
+    return StateFile(path, tokens, read, points, n_bytes, seconds)
 
 
-def _write(path: Path, head: bytes, data: Any) -> None:
-    digest = hashlib.sha256(head)
-    digest.update(data)
+def _write(path: Path, *parts: Any) -> None:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb", 0) as file:
-        for part in (head, memoryview(data).cast("B"), digest.digest()):
+        for part in (*parts, digest.digest()):
             rest = memoryview(part)
             while rest:
                 rest = rest[file.write(rest[:PIECE]) :]

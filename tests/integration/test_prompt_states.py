@@ -21,7 +21,7 @@ from localspec.settings.request import LoadSettings, Request, Sampling, Speculat
 from localspec.worker.client import Worker
 from tests.integration import pair
 from tests.integration.gguf_models import EXACT, SLIDING, never, random_gguf
-from tests.integration.stateful_models import ARCHS, stateful_gguf
+from tests.integration.stateful_models import ARCHS, ROLLING, stateful_gguf
 
 LONG = "The old woman sat by the fire and told the three brothers of the king who lived in the forest. " * 27
 REQUEST = Request(
@@ -108,18 +108,45 @@ def test_a_window_is_not_saved() -> None:
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_a_restored_state_has_the_bits_of_one_that_stayed(arch: str) -> None:
-    options = replace(EXACT, rollback=4 if arch in ("qwen35", "lfm2", "deepseek4") else 0)
+@pytest.mark.parametrize("length", [90, 64, 40])
+def test_a_restored_state_has_the_bits_of_one_that_stayed(arch: str, length: int) -> None:
+    """At the end, where a state was kept, and between two, where the next pass reads some tokens again."""
+    options = replace(EXACT, keeps_prompt=True, rollback=4 if arch in ROLLING else 0)
     with ExitStack() as stack:
         model = stack.enter_context(Model(stateful_gguf(arch), options))
         source, target = (stack.enter_context(SavingBackend(model, options)) for _ in range(2))
+        source.prefill(TOKENS[:40], never)
         source.prefill(TOKENS, never)
         target.prefill(TOKENS[40:60], never)
-        assert target.usable(90, 90, 89) == 0
-        assert target.restore(source.save(), 90)
-        assert np.array_equal(source.extend([7], [-1]).logits(0), target.extend([7], [-1]).logits(0))
-        target.keep([0])
+        saved = source.save()
+        assert saved.ends == (40, 90, 90)
+        assert [target.usable(saved.ends, 90, n) for n in (39, 64, 90)] == [0, 40, 90]
+        assert target.restore(saved, length)
+        source.truncate(length)
         target.check()
+        rows = [each.extend([7], [-1]).logits(0) for each in (source, target)]
+        assert np.array_equal(*rows)
+        for each in (source, target):
+            each.keep([0])
+        target.check()
+        wanted = [*TOKENS[:length], 7, 8, 9]
+        assert np.array_equal(source.prefill(wanted, never).logits(0), target.prefill(wanted, never).logits(0))
+
+
+@pytest.mark.parametrize("arch", ["qwen35", "granitehybrid", "mamba2"])
+def test_hybrids_read_the_end_of_a_prompt_from_disk(arch: str) -> None:
+    """A restart, then the same beginning with another end: what is read again is a chunk at most."""
+    settings = LoadSettings(str(stateful_gguf(arch)), ctx=2048)
+    begin = "the king and the queen went into the wood " * 60
+    first, second = (replace(REQUEST, prompt=begin + end) for end in ("where they", "and nobody"))
+    expected = cold(second, settings)
+    with opened(settings) as loaded:
+        prompt_n = asked(loaded, first)[1].prompt_n
+        assert prompt_n > 540
+    with opened(settings) as loaded:
+        found, prefilled, warned = asked(loaded, second)
+        assert prefilled.cache_n == prompt_n // 512 * 512
+        assert (found, warned) == (expected, [])
 
 
 def test_a_context_that_grows_takes_a_text_of_another_length() -> None:

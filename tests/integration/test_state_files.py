@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,12 @@ def state(n: int = 50, seed: int = 0, size: int = 4000) -> SavedState:
     return SavedState(tokens, n // 2, random.integers(256, size=size).astype(np.uint8))
 
 
+def with_points() -> SavedState:
+    """Return a state with those of two shorter starts."""
+    whole = state()
+    return replace(whole, points=((10, whole.data[:300]), (20, whole.data[300:500])))
+
+
 def loaded(folder: StateFolder, key: bytes = KEY) -> list[SavedState]:
     return [back for found in folder.found(key) if (back := folder.load(found, key)) is not None]
 
@@ -42,13 +49,15 @@ def only_file(folder: Path) -> Path:
     return path
 
 
-def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", [state(), with_points()], ids=["attention", "states"])
+def test_a_state_comes_back_as_it_was(tmp_path: Path, kept: SavedState) -> None:
     folder = StateFolder(tmp_path / "states", LIMIT)
-    assert folder.write(KEY, state(), 0.01)
+    assert folder.write(KEY, kept, 0.01)
     (found,) = folder.found(KEY)
     assert found.seconds == 0.01
     (back,) = loaded(folder)
-    assert same(back, state())
+    assert same(back, kept)
+    assert found.ends == kept.ends
     assert not loaded(folder, OTHER)
     assert (tmp_path / "states").stat().st_mode & 0o777 == 0o700
     assert found.path.stat().st_mode & 0o777 == 0o600
@@ -59,7 +68,7 @@ def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
 def test_a_damaged_byte_is_noticed(tmp_path_factory: pytest.TempPathFactory, at: int, flipped: int) -> None:
     folder = tmp_path_factory.mktemp("states")
     store = StateFolder(folder, LIMIT)
-    store.write(KEY, state(), 0.01)
+    store.write(KEY, with_points(), 0.01)
     path = only_file(folder)
     data = bytearray(path.read_bytes())
     data[at % len(data)] ^= flipped
