@@ -21,6 +21,10 @@ BIAS = (
     "Measured bias: total variation of the distribution of four tokens, enumerated on the worst of five toy models "
     "(`tests/exact/test_approximate.py`)."
 )
+USE = (
+    "**Everyday** are those with which a gain over plain decoding was measured, on a real model or a named device. The "
+    "others are for the **laboratory**: exact too, unless they are marked, and without such a measurement.\n"
+)
 TITLES = {"method": "Drafting methods", "tree": "Tree policies", "length": "Length rules", "verify": "Verifiers"}
 LEADS = {
     "method": "A drafting method guesses tokens: `--method NAME`, with `-o OPTION=VALUE`.",
@@ -35,7 +39,7 @@ LEADS = {
 
 def page() -> str:
     """Return the whole page."""
-    parts = [f"# Methods\n\n{MADE} The last part has [measurements](#measured).\n"]
+    parts = [f"# Methods\n\n{MADE} The last part has [measurements](#measured).\n", USE]
     for axis in AXES:
         found = pages(axis)
         parts += [f"## {TITLES[axis]}\n", f"{LEADS[axis]}\n", overview([one.facts for one in found])]
@@ -51,11 +55,11 @@ def page() -> str:
 def overview(listed: list[Facts]) -> str:
     """Return the table of one axis."""
     is_method = listed[0].axis == "method"
-    rows = ["| name | what it does | needs | paper | lossless |" + (" default `-k` |" if is_method else "")]
-    rows.append("|---|---|---|---|---|" + ("---|" if is_method else ""))
+    rows = ["| name | what it does | needs | paper | lossless | use |" + (" default `-k` |" if is_method else "")]
+    rows.append("|---|---|---|---|---|---|" + ("---|" if is_method else ""))
     for one in listed:
         exact = "yes" if one.is_lossless else "**no**"
-        cells = [f"`{one.name}`", cell(one.summary), cell(one.needs), papers(one), exact]
+        cells = [f"`{one.name}`", cell(one.summary), cell(one.needs), papers(one), exact, one.mark_of_use]
         rows.append("| " + " | ".join(cells + ([str(one.default_k)] if is_method else [])) + " |")
     return "\n".join(rows) + "\n"
 
@@ -68,6 +72,7 @@ def section(one: Page) -> str:
     if one.formula:
         lines += ["", "```text", one.formula, "```"]
     lines += ["", f"**Helps.** {one.helps}", "", f"**Hurts.** {one.hurts}"]
+    lines += ["", f"**Measured.** {facts.measured}"] if facts.measured else []
     if facts.options or facts.argument:
         lines += ["", "| option and default | values | meaning |", "|---|---|---|"]
     if facts.argument:

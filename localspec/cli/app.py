@@ -8,8 +8,10 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
@@ -17,7 +19,10 @@ from click.shell_completion import CompletionItem
 from localspec.cli import habits
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.habits import BACKGROUND, is_model
-from localspec.errors import UsageError
+from localspec.errors import IncompatibleError, UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 COMMANDS = {
     "run": ("localspec.cli.run:run", "Answer one prompt and print the answer (also: generate)."),
@@ -68,7 +73,7 @@ class LazyGroup(click.Group):
         """Import and return a command, None if there is none of that name."""
         entry = COMMANDS.get(ALIASES.get(name, name))
         if entry is None:
-            return None
+            return None if name.startswith("-") else _plugins().get(name, lambda: None)()
         module, _, attribute = entry[0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
@@ -77,6 +82,9 @@ class LazyGroup(click.Group):
         """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+        if _plugins():
+            with formatter.section("Commands of other packages"):
+                formatter.write_dl([(name, "") for name in _plugins()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return names from the table, without importing what they stand for."""
@@ -116,6 +124,26 @@ class LazyGroup(click.Group):
             ctx.exit()
         is_command = self.get_command(ctx, words[0]) is not None
         return super().resolve_command(ctx, [*words, "--help"] if is_command else ["explain", *words])
+
+
+@cache
+def _plugins() -> dict[str, Callable[[], click.Command]]:
+    """Return the commands of other installed packages (entry-point group `localspec.commands`), loaded when called.
+
+    Calling one raises IncompatibleError where it does not load.
+    """
+    from importlib.metadata import entry_points  # late: most calls name a command of ours
+
+    def load(entry: EntryPoint) -> click.Command:
+        try:
+            command: click.Command = entry.load()
+        except Exception as error:
+            package = entry.dist.name if entry.dist else entry.value
+            reason = f"the command {entry.name!r} of the package {package} cannot be loaded: {error}"
+            raise IncompatibleError(reason, hint=f"pip uninstall {package}") from error
+        return command
+
+    return {entry.name: partial(load, entry) for entry in entry_points(group="localspec.commands")}
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -71,7 +71,7 @@ def lines(page: Page) -> Iterator[str]:
     yield f"{entry.name}: {KINDS[entry.axis]}"
     yield from _wrapped(entry.summary, "  ")
     yield ""
-    rows = [("use", entry.usage), ("needs", entry.needs), ("lossless", lossless(entry))]
+    rows = [("type", entry.usage), ("needs", entry.needs), ("lossless", lossless(entry)), ("use", use(entry))]
     if entry.papers:
         rows.append(("paper", ", ".join(f"https://arxiv.org/abs/{paper}" for paper in entry.papers)))
     if entry.default_k is not None:
@@ -87,6 +87,12 @@ def lines(page: Page) -> Iterator[str]:
             yield from ("", "Formula", *(f"    {line}".rstrip() for line in page.formula.splitlines()))
     yield from _options(entry)
     yield from _bias(page)
+
+
+def use(entry: Facts) -> str:
+    """Return in words what a method or rule is for, and what was measured with it."""
+    told = entry.measured or "no gain over plain decoding was measured on a real model or a named device"
+    return f"{entry.mark_of_use}. {told}"
 
 
 def lossless(entry: Facts) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import click
 
 from localspec.cli.console import Console, write_out
@@ -9,12 +11,16 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.ui.explain import AXES, Facts, facts, spelled
 
+USES = {"everyday": "", "laboratory": ", laboratory: no gain was measured on a real model or a named device"}
+
 
 @click.command(cls=Command)
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def methods(console: Console, /, as_json: bool) -> int:
     """List drafting methods, tree shapes, length rules and verifiers.
+
+    First stand those for every day, with which a gain was measured; the others are for the laboratory.
 
     The four are independent. localspec run refuses a combination that does not work and names one that does. localspec
     explain NAME tells more about each.
@@ -29,10 +35,10 @@ def methods(console: Console, /, as_json: bool) -> int:
 
 def _listing() -> str:
     formatter = click.HelpFormatter(width=100)
-    for axis in AXES:
-        with formatter.section(f"--{axis}"):
+    for axis, use in product(AXES, USES):
+        with formatter.section(f"--{axis}{USES[use]}"):
             rows = []
-            for entry in facts(axis):
+            for entry in (one for one in facts(axis) if one.mark_of_use == use):
                 rows.append((entry.name, about(entry)))
                 mark = "-o " if axis == "method" else ""
                 rows += [(f"  {mark}{spelled(one)}", f"{one.help} ({one.range})") for one in entry.options]

@@ -1,7 +1,7 @@
 """The four axes of speculation, their legal combinations, and what the loaded models allow.
 
 The classes of an axis register themselves: each lies in a module of the axis' package and says its own name, as
-`info.name` or as `name`. Another package adds methods through the entry-point group `localspec.methods`.
+`info.name` or as `name`. Another package adds some through the entry-point groups of `PLUGINS`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,12 @@ PACKAGES = {
     "length": "localspec.control",
     "verify": "localspec.verify",
 }
+PLUGINS = {
+    "method": "localspec.methods",
+    "tree": "localspec.trees",
+    "length": "localspec.lengths",
+    "verify": "localspec.verifiers",
+}
 
 
 @cache
@@ -29,8 +35,7 @@ def registered(axis: str) -> Mapping[str, Any]:
     It imports all of them, and numpy with them.
     """
     found = dict(_named(_classes(PACKAGES[axis])))
-    plugins = _plugins() if axis == "method" else {}
-    return dict(sorted({**plugins, **found}.items()))
+    return dict(sorted({**_plugins(axis), **found}.items()))
 
 
 def axis_names(axis: str) -> tuple[str, ...]:
@@ -56,16 +61,16 @@ def _named(classes: Iterator[type[Any]]) -> Iterator[tuple[str, type[Any]]]:
             yield name, each
 
 
-def _plugins() -> dict[str, type[Any]]:
-    """Return the methods of other installed packages; raises IncompatibleError for one that does not load."""
+def _plugins(axis: str) -> dict[str, type[Any]]:
+    """Return what other installed packages add to an axis; raises IncompatibleError for one that does not load."""
     from importlib.metadata import entry_points  # late: most commands name no method
 
     found = {}
-    for entry in entry_points(group="localspec.methods"):
+    for entry in entry_points(group=PLUGINS[axis]):
         try:
             found[entry.name] = entry.load()
         except Exception as error:
             package = entry.dist.name if entry.dist else entry.value
-            reason = f"the method {entry.name!r} of the package {package} cannot be loaded: {error}"
+            reason = f"the {axis} {entry.name!r} of the package {package} cannot be loaded: {error}"
             raise IncompatibleError(reason, hint=f"pip uninstall {package}") from error
     return found

@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
@@ -37,7 +37,7 @@ _ARXIV = re.compile(r"arXiv (\d{4}\.\d{5})")
 class Facts:
     """Facts from declarations. `argument` follows the colon of a length rule; `draws`: how drafts may be drawn.
 
-    `mark` stands before an option as it is typed.
+    `mark` stands before an option as it is typed. `measured` names a gain that docs/benchmarks.md has, "" for none.
     """
 
     axis: str
@@ -52,6 +52,12 @@ class Facts:
     argument: str = ""
     draws: tuple[str, ...] = ()
     default_k: int | None = None
+    measured: str = ""
+
+    @property
+    def mark_of_use(self) -> str:
+        """Return "everyday" where a gain was measured on a real model or a named device, else "laboratory"."""
+        return "everyday" if self.measured else "laboratory"
 
     def to_wire(self) -> dict[str, Any]:
         """Return the facts as a JSON object."""
@@ -119,7 +125,8 @@ def option_to_wire(option: Option) -> dict[str, Any]:
 def facts(axis: str) -> tuple[Facts, ...]:
     """Return the facts of everything on an axis (method, tree, length, verify), sorted by name."""
     read = _AXES[axis]
-    return tuple(read(name, cls) for name, cls in registered(axis).items())
+    found = (read(name, cls) for name, cls in registered(axis).items())
+    return tuple(replace(one, measured=_prose(one).get("Measured", "")) for one in found)
 
 
 def pages(axis: str) -> tuple[Page, ...]:
@@ -253,16 +260,21 @@ def _formula(cls: Any) -> str:
 def _page(entry: Facts) -> Page:
     """Put facts and prose together; a plug-in without a page is explained by its docstring."""
     cls = registered(entry.axis)[entry.name]
-    path = PAGES / entry.axis / f"{entry.name}.md"
-    sections = _sections(path.read_text(encoding="utf-8")) if path.is_file() else {"Idea": _doc(cls)}
+    sections = _prose(entry)
     return Page(
         facts=entry,
-        idea=sections["Idea"],
+        idea=sections.get("Idea") or _doc(cls),
         formula=sections.get("Formula") or _formula(cls),
         helps=sections.get("Helps", ""),
         hurts=sections.get("Hurts", ""),
         bias=() if entry.is_lossless else _biases(entry.name),
     )
+
+
+def _prose(entry: Facts) -> dict[str, str]:
+    """Return the sections of a page; {} where there is none."""
+    path = PAGES / entry.axis / f"{entry.name}.md"
+    return _sections(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def _sections(text: str) -> dict[str, str]:

@@ -291,10 +291,33 @@ def test_a_plug_in_is_registered_or_refused_by_name(monkeypatch: pytest.MonkeyPa
     good = EntryPoint("theirs", "localspec.methods.suffix:Suffix", "localspec.methods")
     bad = EntryPoint("theirs", "nothing_of_this_name:Suffix", "localspec.methods")
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [good])
-    assert _plugins() == {"theirs": registered("method")["suffix"]}
+    assert _plugins("method") == {"theirs": registered("method")["suffix"]}
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [bad])
     with pytest.raises(IncompatibleError, match="'theirs' of the package nothing_of_this_name:Suffix cannot be loaded"):
-        _plugins()
+        _plugins("method")
+
+
+@pytest.mark.parametrize(
+    ("axis", "group", "builtin"),
+    [
+        ("tree", "localspec.trees", "dyspec"),
+        ("length", "localspec.lengths", "entropy"),
+        ("verify", "localspec.verifiers", "block"),
+    ],
+)
+def test_trees_and_rules_may_come_from_another_package(
+    monkeypatch: pytest.MonkeyPatch, axis: str, group: str, builtin: str
+) -> None:
+    ours = dict(registered(axis))
+    cls = ours[builtin]
+    theirs = EntryPoint("theirs", f"{cls.__module__}:{cls.__name__}", group)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [theirs] if group == theirs.group else [])
+    registered.cache_clear()
+    try:
+        assert registered(axis)["theirs"] is cls
+        assert {name: each for name, each in registered(axis).items() if name != "theirs"} == ours
+    finally:
+        registered.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,17 @@ def test_no_page_is_left_over() -> None:
     """A page without a class is one that nobody can read."""
     there = {(Path(str(path)).parent.name, Path(str(path)).stem) for path in Path(str(PAGES)).glob("*/*.md")}
     assert there == {(page.facts.axis, page.facts.name) for page in EVERY}
+
+
+def test_everyday_is_what_has_a_measurement() -> None:
+    """Each names a gain or what gains are told by; what `auto` takes without a seed is among them."""
+    everyday = {(page.facts.axis, page.facts.name) for page in EVERY if page.facts.mark_of_use == "everyday"}
+    assert {("method", "plain"), ("method", "copy"), ("tree", "chain"), ("verify", "block")} <= everyday
+    assert ("method", "lookahead") not in everyday
+    for page in EVERY:
+        assert (page.facts.measured != "") == ((page.facts.axis, page.facts.name) in everyday)
+        told = page.facts.measured
+        assert not told or re.search(r"\d times plain|\bwith it\b|gains", told), told
 
 
 def test_lossless_is_what_the_classes_say() -> None:
