@@ -25,7 +25,10 @@ REFUSALS = (IncompatibleError, UsageError, NotFoundError, ResourceError)  # of a
 
 @dataclass(frozen=True, slots=True)
 class BenchJob:
-    """The measurements to make. `prompt_tokens` cuts longer prompts; `sampling` holds all but temperature and seed."""
+    """The measurements to make. `prompt_tokens` cuts longer prompts; `sampling` holds all but temperature and seed.
+
+    With a `schema` all answers are JSON of it.
+    """
 
     suite: Suite
     contenders: tuple[Contender, ...]
@@ -35,6 +38,7 @@ class BenchJob:
     prompt_tokens: int | None = None
     seed: int | None = None
     sampling: Sampling = field(default_factory=Sampling)
+    schema: str | None = None
 
     def cells(self) -> tuple[Cell, ...]:
         """Return what there is to measure, in order."""
@@ -60,6 +64,7 @@ class BenchJob:
             speculation=contender.speculation,
             cold=True,
             prompt_tokens=self.prompt_tokens,
+            schema=self.schema,
         )
 
 

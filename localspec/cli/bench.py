@@ -30,6 +30,7 @@ from localspec.sanitize import sanitize
 from localspec.settings.declaration import Group
 from localspec.settings.folders import typed_path
 from localspec.settings.request import Request, Sampling
+from localspec.settings.structure import schema_text
 
 MEASURED, OUTPUT = Group("Measurement"), "Output"
 COMPARES = ("json", "quiet", "color")
@@ -49,6 +50,7 @@ class BenchOptions(ReportOptions):
     temps: str | None
     max_tokens: int | None
     prompt_tokens: int | None
+    schema: str | None
     repeats: int
     draft_temperature: float | None
     seed: int | None
@@ -81,6 +83,7 @@ class BenchOptions(ReportOptions):
 @declared_option(Request, "max_tokens", group=MEASURED, low=2, default_help=str(MAX_TOKENS))
 @option("--prompt-tokens", type=click.IntRange(1, 2**31 - 1), metavar="N", section=MEASURED.title,
         help="Cut prompts to their first N tokens.")  # fmt: skip
+@declared_option(Request, "schema", group=MEASURED)
 @option("-r", "--repeats", type=click.IntRange(1, 1000), default=REPEATS, metavar="N", section=MEASURED.title,
         help=f"Answers of each method to each prompt, in alternating order.  [default: {REPEATS}]")  # fmt: skip
 @declared_option(Sampling, "draft_temperature", group=MEASURED)
@@ -177,6 +180,7 @@ def _job(options: BenchOptions, *, has_draft: bool) -> BenchJob:
         prompt_tokens=options.prompt_tokens or (wanted.prompt_tokens if wanted else None),
         seed=options.seed,
         sampling=Sampling(draft_temperature=draft),
+        schema=None if options.schema is None else schema_text(options.schema),
     )
     try:
         for cell in job.cells():

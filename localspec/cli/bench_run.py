@@ -244,6 +244,7 @@ def _options(job: BenchJob, settings: LoadSettings) -> Wire:
         del held[name]
     layers = _exit_layers(job, settings)
     return {
+        **({} if job.schema is None else {"schema": job.schema}),
         **({} if layers is None else {"early_exit": list(layers)}),  # after another tuning it is another method
         "suite": job.suite.name,
         "suite_sha256": job.suite.sha256,

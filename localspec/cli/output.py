@@ -19,6 +19,7 @@ from localspec.cli.wrap import SGR, WordWrap
 from localspec.engine.events import Committed, Event, Finished
 from localspec.sanitize import Sanitizer
 from localspec.settings.request import LoadSettings, Request
+from localspec.ui.pretty_json import PrettyJson
 from localspec.ui.result import result, with_logprob
 from localspec.ui.sources import SourceSpans, Span
 from localspec.ui.stats import Stats
@@ -44,12 +45,20 @@ class TextSink:
 
     On a terminal it is made safe, wrapped at words, loses a blank at its beginning, and ends in a fresh line. The
     reasoning goes before it there, dim; `-q` and an accessible terminal have the answer alone, as a pipe does. `label`
-    goes before the first text, and is not part of it.
+    goes before the first text, and is not part of it. JSON `is_pretty` with lines and indentation.
     """
 
     def __init__(
-        self, console: Console, live: Live, *, control: str = "auto", has_marks: bool = False, label: str = ""
+        self,
+        console: Console,
+        live: Live,
+        *,
+        control: str = "auto",
+        has_marks: bool = False,
+        label: str = "",
+        is_pretty: bool = False,
     ) -> None:
+        self._pretty = PrettyJson() if is_pretty else None
         self._live = live
         self._is_terminal = is_terminal(sys.stdout)
         is_shown = control == "show" or (control == "auto" and self._is_terminal)
@@ -102,6 +111,7 @@ class TextSink:
         return text if self._sanitizer is None else self._sanitizer.feed(text)
 
     def _write(self, text: str) -> None:
+        text = text if self._pretty is None else self._pretty.feed(text)
         self._put(self._begun(self._safe(text)))
 
     def _write_spans(self, spans: list[Span]) -> None:

@@ -73,6 +73,7 @@ class RunOptions(PromptOptions, ConversationOptions, FormatOptions, ScreenOption
     """Values of the options that are no settings."""
 
     cache: bool
+    pretty: bool
 
     @property
     def has_tokens(self) -> bool:
@@ -107,6 +108,7 @@ class Job:
 @option("--cache", section=CONVERSATION, is_flag=True, help="Keep on disk what was read of a --raw prompt, too.")
 @speculation_options
 @sampling_options
+@option("--pretty", section="Output", is_flag=True, help="Indent the JSON of --schema, on standard output alone.")
 @format_options
 @screen_options
 @click.pass_obj
@@ -199,6 +201,8 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
     else:  # what begins a conversation may be continued as it is
         asked = replace(state.request_after(state.messages.path(), text), continues=True)
     asked = options.telling(options.predicting(asked))
+    if options.pretty and (asked.schema is None or options.as_json or options.as_events or options.tokens):
+        raise UsageError("--pretty indents JSON of --schema, without --json, --events, --tokens", hint="--schema FILE")
     used, told = _used(settings, request, values)  # the conversation keeps its whole pair
     if held is not None and not is_chosen("model") and not is_chosen("draft"):
         told += [Warned("draft", each) for each in held.warnings]
@@ -266,7 +270,7 @@ def choose_sink(job: Job, console: Console, live: Live, options: RunOptions) -> 
         return JsonSink(live, job.settings, job.request, job.state, has_tokens=options.has_tokens)
     if options.as_events:
         return EventsSink(live, job.settings, job.request, job.state)
-    return TextSink(console, live, control=options.control_chars, has_marks=options.tokens)
+    return TextSink(console, live, control=options.control_chars, has_marks=options.tokens, is_pretty=options.pretty)
 
 
 def answer(worker: Worker, job: Job, sink: Sink, live: Live, console: Console) -> tuple[Stats, Stop]:

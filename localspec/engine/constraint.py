@@ -69,6 +69,8 @@ class Matched:
         """Return the tokens that may follow `text`."""
         answer = text[self.begin :]
         same = common_prefix(self._held, answer)
+        if same == len(answer) and same in self._masks:
+            return self._masks[same]  # on the way to where the matcher stands
         if same < len(self._held):
             self._matcher.rollback(len(self._held) - same)
             del self._held[same:]

@@ -436,6 +436,16 @@ def test_the_preset_is_the_papers_protocol(tmp_path: Path) -> None:
     assert {one["prompt_n"] for one in made["measurements"]} == {128}
 
 
+def test_contenders_are_compared_under_a_schema(tmp_path: Path) -> None:
+    done = call(tmp_path, "bench", *SMALL, "--schema", "a_long_name bool", "--methods", "plain,auto", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert json.loads(made["provenance"]["options"]["schema"])["required"] == ["a_long_name"]
+    wrong = call(tmp_path, "bench", *SMALL, "--schema", "missing.json")
+    assert wrong.returncode == 3
+    assert b"no file missing.json" in wrong.stderr
+
+
 def test_a_model_that_has_no_end_is_not_read(tmp_path: Path) -> None:
     """Hashing comes after the header, which is bounded: pipes, devices and folders are told, not waited for."""
     os.mkfifo(tmp_path / "pipe.gguf")
