@@ -12,6 +12,7 @@ from dataclasses import replace
 from localspec.chat.answer_writer import AnswerWriter
 from localspec.chat.message_tree import Node
 from localspec.chat.state import ChatState
+from localspec.conversations.attachment import with_attachments
 from localspec.engine.events import Loaded
 from localspec.errors import LocalspecError
 from localspec.models.store import PairRef
@@ -69,6 +70,14 @@ class ChatEngine:
         )
         self._job = self.worker_thread.answer(state.to_load(), request)
         return entry
+
+    def read_ahead(self, text: str) -> None:
+        """Have the start of the next prompt read, of which `text` is written so far."""
+        state, edited = self.state, self.state.messages.editing
+        path = state.messages.path() if edited is None else state.messages.path_to(state.messages.parent(edited))
+        files = (*(edited.attachments if edited else ()), *state.attached)
+        request = replace(state.request_after(path, with_attachments(text, files)), reads_ahead=True)
+        self.worker_thread.read_ahead(state.to_load(), request)
 
     def load(self) -> None:
         """Load the pair, unless a message that came first does."""

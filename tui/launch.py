@@ -17,11 +17,15 @@ from localspec.tui.worker_thread import WorkerThread
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The screen at the start: theme (auto, dark or light), tokens by origin, figures beside the chat."""
+    """The screen at the start: theme (auto, dark or light), tokens by origin, figures beside the chat.
+
+    `reads_ahead` is as in `ReadingAhead`.
+    """
 
     theme: str = "auto"
     has_tokens: bool = False
     has_figures: bool = True
+    reads_ahead: str = "auto"
 
 
 def open_chat(
@@ -44,6 +48,7 @@ def open_chat(
         settings=form,
         has_tokens=look.has_tokens,
         has_figures=look.has_figures,
+        reads_ahead=look.reads_ahead,
     )
     try:
         with leaving(app.leave):

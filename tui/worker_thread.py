@@ -14,10 +14,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from localspec.chat.pair_loader import ChatWorker, PairLoader
-from localspec.engine.events import Event
+from localspec.engine.events import Event, Prefilled
 from localspec.errors import InternalError, LocalspecError, WorkerDiedError
 from localspec.settings.request import LoadSettings, Request
 
@@ -62,6 +63,9 @@ class WorkerThread:
         self._stopped = 0  # this job was asked to stop, and all before it
         self._stopped_at = 0.0  # when it was asked to stop, or its process to end
         self._loader = PairLoader(worker)
+        self.n_ahead = 0  # tokens of the next prompt that were read before it is sent
+        self._ahead: object = None  # what is read ahead, or waits for it
+        self._is_reading = False  # whether it is being read
         threading.Thread(target=self._run, name="worker", daemon=True).start()
 
     @property
@@ -107,6 +111,15 @@ class WorkerThread:
         """Answer a request; loads first if the process that held the pair is gone."""
         return self._start(lambda: self._loader.answer(settings, request, lambda: self._is_stopped))
 
+    def read_ahead(self, settings: LoadSettings, request: Request) -> None:
+        """Read the start of a prompt, if the pair is loaded and nothing is to be done; what comes next stops it.
+
+        It is no job: nobody waits for it, and its failure is told by the next answer.
+        """
+        if not self.is_busy and self._ahead is None:
+            self._ahead = asked = object()
+            self._jobs.put((0, lambda: self._read(asked, settings, request)))
+
     def run(self, job: Job) -> int:
         """Run anything else that yields events of the worker, which `take` then gives to who names the job."""
         self._apart[self._started + 1] = deque()
@@ -149,6 +162,9 @@ class WorkerThread:
         return self._running <= self._stopped
 
     def _start(self, job: Job, *, is_load: bool = False) -> int:
+        self._ahead, self.n_ahead = None, 0
+        if self._is_reading:
+            self.worker.cancel()
         self._open += 1
         self._started += 1
         self._unended[self._started] = is_load
@@ -159,6 +175,10 @@ class WorkerThread:
     def _run(self) -> None:
         while (item := self._jobs.get()) is not None:
             number, job = item
+            if not number:
+                with suppress(Exception):
+                    deque(job(), maxlen=0)
+                continue
             self._running = number
             arrived = self._apart.get(number, self._arrived)
             error: LocalspecError | None = None
@@ -171,6 +191,21 @@ class WorkerThread:
                 error = InternalError(f"unexpected {type(raised).__name__}: {raised}", hint="please report it")
             del self._unended[number]
             arrived.append(Ended(number, self._clock(), error))
+
+    def _read(self, asked: object, settings: LoadSettings, request: Request) -> Iterator[Event]:
+        self._is_reading = True  # first: who takes `_ahead` away then looks whether to cancel
+        try:
+            if self._ahead is asked and self._loader.has(settings):
+                for event in self.worker.generate(request):
+                    if self._ahead is not asked:
+                        break
+                    if isinstance(event, Prefilled):
+                        self.n_ahead = event.prompt_n
+                    yield event
+        finally:
+            self._is_reading = False
+            if self._ahead is asked:
+                self._ahead = None
 
     def _restart(self, settings: LoadSettings) -> Iterator[Event]:
         self.worker.close()

@@ -57,6 +57,7 @@ class ChatOptions(ConversationOptions, ScreenOptions):
     system: str | None
     plain: bool
     theme: str
+    read_ahead: str
 
 
 @click.command(cls=Command)
@@ -71,6 +72,8 @@ class ChatOptions(ConversationOptions, ScreenOptions):
 @option("--plain", is_flag=True, section="Output", help="Line by line, as for screen readers, scripts and TERM=dumb.")
 @option("--theme", type=click.Choice(["auto", "dark", "light"]), default="auto", section="Output",
         help="Colours of the full screen.  [default: auto, as the terminal's background]")  # fmt: skip
+@option("--read-ahead", type=click.Choice(["auto", "on", "off"]), default="auto", section="Output",
+        help="Read what is being written before it is sent.  [default: auto, except on battery]")  # fmt: skip
 @click.pass_obj
 def chat(console: Console, /, pair: str | None, **values: Any) -> int:
     """Chat with PAIR: full-screen, with live figures; F1 lists the keys.
@@ -108,7 +111,7 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
                 state = ChatState.opened(store, settings, request, system=said, found=found, in_background=True)
                 state.remarks += remarks
                 form = partial(in_force, click.get_current_context())
-                look = Look(options.theme, options.tokens, options.stats is not False)
+                look = Look(options.theme, options.tokens, options.stats is not False, options.read_ahead)
                 return open_chat(worker, state, form=form, look=look)
         from localspec.cli.converse import open_line_chat
 

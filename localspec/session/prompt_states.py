@@ -61,7 +61,7 @@ class PromptStates:
             backend = model.backend
             if isinstance(backend, SavingBackend) and backend.can_save:
                 has_lost |= self._recall(model, backend, tokens, is_on_disk=request.keeps)
-                self._answered += [model] if request.keeps else []
+                self._answered += [model] if request.keeps and not request.reads_ahead else []
         if has_lost:
             yield events.Warned("state", DAMAGED)
 

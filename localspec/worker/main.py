@@ -114,8 +114,13 @@ class Server:
         self._binding.hold(self._pair.threads)
 
     def _generate(self, command: dict[str, Any]) -> Iterator[Event]:
-        pair = self._loaded()
-        yield from pair.answer(request_from_wire(command["request"]))
+        pair, request = self._loaded(), request_from_wire(command["request"])
+        if request.reads_ahead:
+            from localspec.session.reading_ahead import read_ahead
+
+            yield from read_ahead(request, pair)
+        else:
+            yield from pair.answer(request)
 
     def _inspect(self, command: dict[str, Any]) -> Iterator[Event]:
         pair = self._loaded()

@@ -77,6 +77,7 @@ def made(
     is_dark: bool = True,
     has_tokens: bool = False,
     has_figures: bool = True,
+    reads_ahead: str = "off",
     store: Store | None = None,
     **settings: Any,
 ) -> LocalspecApp:
@@ -85,7 +86,9 @@ def made(
     messages = MessageTree(now=lambda: NOON)
     state = ChatState(writer, SETTINGS, Request(**settings), messages)
     engine = ChatEngine(state, WorkerThread(worker, clock=lambda: 1000.0), clock=lambda: 1000.0)
-    return LocalspecApp(engine, is_dark=is_dark, has_tokens=has_tokens, has_figures=has_figures)
+    return LocalspecApp(
+        engine, is_dark=is_dark, has_tokens=has_tokens, has_figures=has_figures, reads_ahead=reads_ahead
+    )
 
 
 @asynccontextmanager

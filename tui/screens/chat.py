@@ -23,6 +23,7 @@ from localspec.tui.figures import Figures
 from localspec.tui.host import Host
 from localspec.tui.in_turn import in_turn
 from localspec.tui.news import News
+from localspec.tui.reading_ahead import ReadingAhead
 from localspec.tui.source_marks import View
 from localspec.tui.turns import Turns
 from localspec.tui.unsent import Unsent
@@ -33,6 +34,7 @@ from localspec.tui.widgets.keys import Keys
 from localspec.tui.widgets.message import Answered, Asked, Spoken
 from localspec.tui.widgets.notice import Notice
 from localspec.tui.widgets.transcript import Transcript
+from localspec.ui.doing import count
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown
@@ -55,8 +57,17 @@ class ChatScreen(Screen[None]):
         Binding("home", "top", "first message", show=False),
     ]
 
-    def __init__(self, host: Host, engine: ChatEngine, *, has_tokens: bool = False, has_figures: bool = True) -> None:
+    def __init__(
+        self,
+        host: Host,
+        engine: ChatEngine,
+        *,
+        has_tokens: bool = False,
+        has_figures: bool = True,
+        reads_ahead: str = "off",
+    ) -> None:
         super().__init__()
+        self._ahead, self._n_ahead = ReadingAhead(engine, reads_ahead), 0
         self.turns = Turns(host, engine, self)
         self._unsent = Unsent(engine.state.writer, lambda: self.turns.unsent, self.set_timer)
         self._host = host
@@ -153,9 +164,11 @@ class ChatScreen(Screen[None]):
         """Tell above the input what waits, and what goes with the next message: attachments, the system message."""
         state = self._engine.state
         names = ", ".join(sanitize(each.name) for each in state.attached)
+        n_ahead = self._engine.worker_thread.n_ahead
         waiting = one_line(self.turns.waiting)
         parts = [f"next, after this answer: {waiting[:60]}{'…' * (len(waiting) > 60)}"] if waiting else []
         parts += [f"+ {names}"] if names else []
+        parts += [f"read ahead: {count(n_ahead)} tokens"] if n_ahead else []
         if state.messages.system:
             parts.append(f"system (^S): {one_line(state.messages.system)}")
         line = self.query_one("#attached", Static)
@@ -192,6 +205,10 @@ class ChatScreen(Screen[None]):
         # While an answer comes, the text draws them: it all costs.
         if self._engine.state.answering is None or self._engine.worker_thread.is_stopping:
             self.show_figures()
+        self._ahead.look(self.composer.message)
+        if self._n_ahead != self._engine.worker_thread.n_ahead:
+            self._n_ahead = self._engine.worker_thread.n_ahead
+            self.show_attached()
 
     def show_figures(self, *, is_due: bool = False) -> None:
         """Draw the figures, and on an empty page what the pair is; with `is_due` only if that is long enough ago."""
