@@ -26,10 +26,11 @@ from localspec.prompt.markers import Markers, Prompt, Segment, controls
 from localspec.prompt.named_templates import CHATML, DIALOGUE, NAMED, stops_of
 from localspec.prompt.reasoning_marks import marks_of, without_reasoning
 from localspec.prompt.renderer import MAX_TEMPLATE, Program, Refused, RefusedByTemplate
+from localspec.prompt.tools import UNKNOWN, Tools, as_plain, check_texts, knows_tools
 from localspec.sanitize import decoded
 from localspec.settings.request import Message
 
-ROLES = ("system", "user", "assistant")
+ROLES = ("system", "user", "assistant", "tool")
 THINKING = ("enable_thinking", "thinking")  # the names under which templates ask whether the model is to reason
 
 
@@ -132,6 +133,7 @@ def render(
     specials: Collection[str],
     add_generation_prompt: bool = True,
     is_explicit: bool = False,
+    tools: Tools = (),
     arguments: Mapping[str, Any] | None = None,
     thinks: bool | None = None,
     now: Callable[[], datetime] = datetime.now,
@@ -139,7 +141,8 @@ def render(
     """Render `messages` with the Jinja `template` of a model, None if it has none.
 
     `specials` are the texts of the tokens that stand for structure, see `Model.is_parsed`.
-    `arguments` are variables of the template, and `thinks` is what it is told of reasoning, None to leave that to it.
+    `tools` are those that the answer may call; a template that knows none gets them as text. `arguments` are variables
+    of the template, and `thinks` is what it is told of reasoning, None to leave that to it.
     A template that cannot be used gives way to a built-in one with a warning; with `is_explicit`, because the user
     chose it, it raises IncompatibleError instead.
     """
@@ -147,19 +150,25 @@ def render(
         if message.role not in ROLES:
             raise UsageError(f"A message has the role {message.role!r}", hint=f"roles are {', '.join(ROLES)}")
     messages = without_reasoning(messages, specials)
+    check_texts(messages, tools, specials)
     around = _Surroundings(bos, eos, frozenset(specials) - {""}, add_generation_prompt, now())
+    plain = as_plain(messages, tools)
     if template is None or not template.strip():
         if is_explicit:
             raise IncompatibleError("The chat template is empty", hint="--raw uses the prompt as it is")
-        return _fall_back(messages, around, "The model has no chat template")
+        return _fall_back(plain, around, "The model has no chat template")
     given, unread = _arguments(template, arguments or {}, thinks)
+    if knows_tools(template):
+        given |= {"tools": list(tools)} if tools else {}
+    else:
+        messages, unread = plain, (*unread, *([UNKNOWN] if tools else ()))
     try:
         rendered = _render(messages, template, replace(around, arguments=given))
     except Refused as refused:
         reason = f"The chat template cannot be used: {refused}"
         if is_explicit:
             raise IncompatibleError(reason, hint="--raw uses the prompt as it is") from None
-        return _fall_back(messages, around, reason)
+        return _fall_back(plain, around, reason)
     marks = marks_of(template, rendered.written)
     return replace(rendered, warnings=(*rendered.warnings, *unread), stops=stops_of(template), marks=marks)
 
@@ -226,7 +235,10 @@ def _in_a_form(messages: Sequence[Message], template: str, program: Program, aro
     markers = Markers(messages, template, around.specials)
     best: tuple[set[int], Form, str] | None = None
     refused: Refused | None = None
-    for form in forms_of(template, {message.role for message in messages}):
+    forms = list(forms_of(template, {message.role for message in messages}))
+    if any(message.calls for message in messages):
+        forms += [replace(form, has_text_arguments=True) for form in forms]
+    for form in forms:
         try:
             marked = around.run(program, markers.messages, form)
         except Refused as reason:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from localspec.prompt.tools import calls_of
 from localspec.settings.request import Message
 
 FIELDS = ("reasoning_content", "reasoning", "thinking")  # the names of a thought beside the content, by use
@@ -22,12 +23,14 @@ _THINKING_PART = re.compile(r"""["']thinking["']\s*(?:\]|\)|%\}|and\b|or\b)""")
 class Form:
     """The `roles` whose contents are typed parts, and the `fields` in which the template looks for a thought.
 
-    With `has_thoughts` a thought is a part of its own, as Magistral has it.
+    With `has_thoughts` a thought is a part of its own, as Magistral has it. With `has_text_arguments` those of a call
+    are JSON text, not an object.
     """
 
     roles: frozenset[str] = frozenset()
     fields: tuple[str, ...] = ()
     has_thoughts: bool = False
+    has_text_arguments: bool = False
 
     def given(self, message: Message) -> dict[str, Any]:
         """Return a message as the template gets it."""
@@ -40,6 +43,10 @@ class Form:
         made: dict[str, Any] = {"role": message.role, "content": content}
         if message.reasoning:
             made |= dict.fromkeys(self.fields, message.reasoning)
+        if message.calls:
+            made["tool_calls"] = calls_of(message, as_text=self.has_text_arguments)
+        if message.role == "tool":
+            made |= {"name": message.name, "tool_call_id": message.call_id}
         return made
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from localspec.backends.model import Model
 from localspec.engine.reasoning import Marks
 from localspec.errors import UsageError
 from localspec.prompt.chat_template import chosen, render
 from localspec.prompt.markers import Prompt, Segment
+from localspec.prompt.tools import SHOWN, tools_of
 from localspec.settings.request import Request
 
 REPEATED = 10  # characters besides blanks of the suffix by which an answer is known to repeat it
@@ -27,7 +28,7 @@ class Tokenised:
     """The prompt's tokens, and what a person should know about how they came to be.
 
     `stops` are texts that end the answer, and `marks` those around the model's reasoning. `left_out` are the turns of
-    the conversation, from 0 on, that found no room.
+    the conversation, from 0 on, that found no room. `shown` are the control tokens that are text of the answer.
     """
 
     tokens: list[int]
@@ -35,6 +36,7 @@ class Tokenised:
     stops: tuple[str, ...] = ()
     marks: Marks | None = None
     left_out: tuple[int, ...] = ()
+    shown: tuple[str, ...] = ()
 
 
 def special_texts(model: Model) -> frozenset[str]:
@@ -56,7 +58,7 @@ def tokenise(request: Request, model: Model, specials: Collection[str]) -> Token
     if request.prompt is not None:
         return _finished(request, model, model.tokenize(request.prompt, parse_special=True))
     template = template_text(request, model)
-    if request.continues and len(request.messages) == 1 and not template:
+    if request.continues and len(request.messages) == 1 and not (template or request.tools):
         return _finished(request, model, _as_text(model, request.messages[0].content), (CONTINUED,))
     rendered = render(
         request.messages,
@@ -65,11 +67,13 @@ def tokenise(request: Request, model: Model, specials: Collection[str]) -> Token
         eos=_special(model, model.special.eos),
         specials=specials,
         is_explicit=request.template is not None,
+        tools=tools_of(request.tools),
         arguments=dict(request.template_args),
         thinks=None if request.think == "auto" else request.think == "on",
     )
     tokens = _tokens(rendered.segments, model, specials)
-    return _finished(request, model, tokens, rendered.warnings, rendered.stops, rendered.marks)
+    found = _finished(request, model, tokens, rendered.warnings, rendered.stops, rendered.marks)
+    return replace(found, shown=SHOWN) if request.tools else found
 
 
 def _tokens(prompt: Prompt, model: Model, specials: Collection[str]) -> list[int]:

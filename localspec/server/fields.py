@@ -6,10 +6,10 @@ A null counts as absent, as in every API here.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from json import dumps
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,8 +25,9 @@ from localspec.settings.text_question import TextQuestion
 from localspec.ui.settings import check_form
 
 T = TypeVar("T")
+Objects = list[dict[str, Any]]
 TYPES: dict[str, type[Any]] = {"integer": int, "number": float, "switch": bool, "text": str}
-NO_TOOLS = "this server calls no tools"
+OLD_TOOLS = "tools have taken its place"
 NO_IMAGES = "this server reads text only"
 ONE = "one answer a request; ask again for another"
 MOST_ANSWERS = 4  # to one request
@@ -268,7 +269,7 @@ class Fields:
             return request
         if grammar is not None and len(grammar) > LONGEST:
             raise self.refusal(name, f"at most {LONGEST} characters")
-        wanted = ANY_OBJECT if schema == "json" else schema if isinstance(schema, str | None) else dumps(schema)
+        wanted = ANY_OBJECT if schema == "json" else schema if isinstance(schema, str | None) else json.dumps(schema)
         try:
             request = replace(request, schema=wanted and json_schema(wanted), grammar=grammar)
             check_form(request)
@@ -282,10 +283,20 @@ class Fields:
         given = self.take("messages", list[dict[str, Any]])
         if not given or len(given) > MOST_MESSAGES:
             raise self.refusal("messages", f"1 to {MOST_MESSAGES} messages are needed")
-        return tuple(_message(each, f"{self._place}messages[{i}].") for i, each in enumerate(given))
+        return named_results([_message(each, f"{self._place}messages[{i}].") for i, each in enumerate(given)])
 
 
-ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+
+
+def named_results(messages: list[Message]) -> tuple[Message, ...]:
+    """Return the messages with the names of the tools that were called in their results, where these lack them."""
+    names: dict[str, str] = {}
+    for i, message in enumerate(messages):
+        names |= {call["id"]: call["function"]["name"] for call in json.loads(message.calls or "[]")}
+        if message.role == "tool" and not message.name:
+            messages[i] = replace(message, name=names.get(message.call_id, ""))
+    return tuple(messages)
 
 
 def _message(given: dict[str, Any], place: str) -> Message:
@@ -293,13 +304,41 @@ def _message(given: dict[str, Any], place: str) -> Message:
     fields = Fields(given, place)
     role = fields.take("role", str, "")
     if role not in ROLES:
-        raise fields.refusal("role", NO_TOOLS if role in ("tool", "function") else f"one of {', '.join(ROLES)}")
+        raise fields.refusal("role", OLD_TOOLS if role == "function" else f"one of {', '.join(ROLES)}")
     content = fields.content()
     reasoning = fields.take("reasoning_content", str, "") or fields.take("thinking", str, "")
-    fields.refuse({"tool_calls": (NO_TOOLS, ([],)), "function_call": (NO_TOOLS, ()), "images": (NO_IMAGES, ([],)),
-                   "audio": (NO_IMAGES, ())})  # fmt: skip
+    fields.refuse({"function_call": (OLD_TOOLS, ()), "images": (NO_IMAGES, ([],)), "audio": (NO_IMAGES, ())})
+    calls = [_call(each, f"{place}tool_calls[{i}].") for i, each in enumerate(fields.take("tool_calls", Objects, []))]
+    if role == "tool":
+        name = fields.take("tool_name", str, "") or fields.take("name", str, "")
+        call_id = fields.take("tool_call_id", str, "")
+        fields.finish(())
+        return Message("tool", content, name=name, call_id=call_id)
     fields.finish(("name", "refusal", "annotations"))
-    return Message(ROLES[role], content, reasoning if ROLES[role] == "assistant" else "")
+    if role != "assistant":
+        return Message(ROLES[role], content)
+    return Message(role, content, reasoning, calls=json.dumps(calls) if calls else "")
+
+
+def _call(given: dict[str, Any], place: str) -> dict[str, Any]:
+    """Return a call of a tool: its arguments are an object, or the JSON of one."""
+    fields = Fields(given, place)
+    call_id, kind, function = (
+        fields.take("id", str, ""),
+        fields.take("type", str, "function"),
+        fields.within("function"),
+    )
+    fields.finish(("index",))
+    name, arguments = function.take("name", str, ""), function.take("arguments", str | dict[str, Any], {})
+    function.finish(("index",))
+    if kind != "function" or not name:
+        raise fields.refusal("function", "a function with a name is needed")
+    try:
+        found = msgspec.json.decode(arguments or "{}") if isinstance(arguments, str) else arguments
+        msgspec.convert(found, dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        raise function.refusal("arguments", "the JSON of an object is needed") from None
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": found}}
 
 
 def _part(given: dict[str, Any], place: str) -> str:

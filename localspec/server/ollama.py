@@ -5,15 +5,18 @@ Pure: JSON in, a request and the form of its answer out. Times are nanoseconds, 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished, ModelFacts
-from localspec.server.fields import NO_IMAGES, NO_TOOLS, Asked, Fields, Served
+from localspec.server.fields import NO_IMAGES, Asked, Fields, Served
 from localspec.server.refusal import Wire
 from localspec.server.reply import Lines, is_cut, released, speculation, timings, told_logprobs
+from localspec.server.tool_calls import Call, CallReader, Read
+from localspec.server.tools import offered
 from localspec.settings.request import Message, Request
 from localspec.ui.stats import Stats
 
@@ -23,7 +26,6 @@ HARMLESS_OPTIONS = ("num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread"
                     "low_vram", "f16_kv", "mirostat_tau", "mirostat_eta")  # fmt: skip
 NO_SAMPLER = "this sampler is not here"
 REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "tools": (NO_TOOLS, ([],)),
     "images": (NO_IMAGES, ([],)),
     "template": ("the server's own template is used; localspec serve --template", ("",)),
     "context": ("send the messages to /api/chat", ([],)),
@@ -73,10 +75,12 @@ def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -
         shorten=fields.take("truncate", bool, is_chat),
         think=request.think if think is None else "on" if think else "off",
     )
-    request = fields.chat_logprobs(request)
+    request, tools = fields.chat_logprobs(request), frozenset[str]()
+    if is_chat:
+        request, tools = offered(fields, request)
     fields.refuse(REFUSED)
     fields.finish(HARMLESS)
-    return Asked(request, Ollama(served.name, is_chat=is_chat), is_streamed)
+    return Asked(request, Ollama(served.name, is_chat=is_chat, tools=tools), is_streamed)
 
 
 def _optioned(options: Fields, request: Request, served: Served) -> Request:
@@ -108,29 +112,36 @@ def _loaded(fields: Fields, served: Served, said: Wire) -> Wire:
 class Ollama(Lines):
     """An answer of /api/chat or /api/generate."""
 
-    def __init__(self, model: str, *, is_chat: bool) -> None:
+    def __init__(self, model: str, *, is_chat: bool, tools: Collection[str] = ()) -> None:
         self._model = model
         self._is_chat = is_chat
+        self._calls = CallReader(tools) if tools else None
 
     def pieces(self, event: Event) -> list[Wire]:
         """Return a line for what an event released."""
         if not isinstance(event, Committed | Finished):
             return []
         text, logprobs = released(event)
+        text = text if self._calls is None else self._calls.feed(text)
         return [self._line(text, event.reasoning, logprobs)] if text or event.reasoning or logprobs else []
 
     def closing(self, *answers: Stats) -> list[Wire]:
         """Return the line with the figures."""
-        return [{**self._line("", ""), **_figures(answers[0])}]
+        read = Read() if self._calls is None else self._calls.finish()
+        return [{**self._line(read.text, "", calls=read.calls), **_figures(answers[0], read.warning)}]
 
     def whole(self, *answers: Stats) -> Wire:
         """Return the answer."""
         (stats,) = answers
-        return {**self._line(stats.text, stats.reasoning, told_logprobs(stats.logprobs)), **_figures(stats)}
+        read = Read(stats.text) if self._calls is None else self._calls.read(stats.text)
+        line = self._line(read.text, stats.reasoning, told_logprobs(stats.logprobs), read.calls)
+        return {**line, **_figures(stats, read.warning)}
 
-    def _line(self, text: str, reasoning: str, logprobs: list[Wire] | None = None) -> Wire:
-        thought = {"thinking": reasoning} if reasoning else {}
-        said: Wire = {"message": {**_message(text), **thought}} if self._is_chat else {"response": text, **thought}
+    def _line(self, text: str, reasoning: str, logprobs: Sequence[Wire] = (), calls: Sequence[Call] = ()) -> Wire:
+        beside: Wire = {"thinking": reasoning} if reasoning else {}
+        if calls:
+            beside["tool_calls"] = [call.to_ollama() for call in calls]
+        said: Wire = {"message": {**_message(text), **beside}} if self._is_chat else {"response": text, **beside}
         if logprobs:
             said["logprobs"] = logprobs
         return {"model": self._model, "created_at": _now(), **said, "done": False}
@@ -144,7 +155,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _figures(stats: Stats) -> Wire:
+def _figures(stats: Stats, warning: str) -> Wire:
     """Return how the answer ended and how long it took, with localspec's own figures beside Ollama's."""
     told = timings(stats)
     return {
@@ -157,7 +168,7 @@ def _figures(stats: Stats) -> Wire:
         "eval_count": told["predicted_n"],
         "eval_duration": _ns(told["predicted_ms"]),
         "timings": told,
-        "speculation": speculation(stats),
+        "speculation": speculation(stats, warning),
     }
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from localspec.server.fields import MOST_ANSWERS, NO_TOOLS, ONE, Asked, Fields, Served
+from localspec.server.fields import MOST_ANSWERS, OLD_TOOLS, ONE, Asked, Fields, Served
 from localspec.server.openai_reply import OpenAI
 from localspec.server.refusal import Wire
+from localspec.server.tools import is_shallow, offered
 from localspec.settings.request import Request
 from localspec.settings.values import GIVEN, with_tuples
 
@@ -27,13 +28,11 @@ HARMLESS = (
 # What cannot be obeyed, each with the reason and with the values that ask for nothing.
 REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "best_of": (ONE, (1,)),
-    "tools": (NO_TOOLS, ([],)),
-    "tool_choice": (NO_TOOLS, ("none", "auto")),
-    "functions": (NO_TOOLS, ([],)),
-    "function_call": (NO_TOOLS, ("none", "auto")),
+    "functions": (OLD_TOOLS, ([],)),
+    "function_call": (OLD_TOOLS, ("none", "auto")),
     "modalities": ("this server writes text only", (["text"],)),
     "audio": ("this server writes text only", ()),
-    "web_search_options": (NO_TOOLS, ()),
+    "web_search_options": ("this server searches nothing", ()),
     "verbosity": ("this model has no such setting", ("medium",)),
     "timings_per_token": ("timings come at the end", (False,)),
     "echo": ("the prompt is not repeated", (False,)),
@@ -65,6 +64,7 @@ def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -
     request = fields.drawn(request, "max_tokens", "max_completion_tokens")
     request = replace(request, prediction=_prediction(fields) or request.prediction)
     request = fields.form(_formatted(fields, request), "json_schema", "grammar")
+    request, tools = offered(fields, request) if is_chat else (request, frozenset[str]())
     request = fields.chat_logprobs(request) if is_chat else _legacy_logprobs(fields, request)
     is_streamed, n = fields.take("stream", bool, False), fields.take("n", int, 1)
     if not 1 <= n <= MOST_ANSWERS:
@@ -74,7 +74,9 @@ def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -
     options.finish(("include_obfuscation",))
     fields.refuse(REFUSED)
     fields.finish(HARMLESS)
-    reply = OpenAI(served.name, is_chat=is_chat, has_usage=has_usage, has_prediction=bool(request.prediction))
+    reply = OpenAI(
+        served.name, is_chat=is_chat, has_usage=has_usage, has_prediction=bool(request.prediction), tools=tools
+    )
     return Asked(request, reply, is_streamed, n)
 
 
@@ -123,15 +125,9 @@ def _template_args(fields: Fields, request: Request) -> tuple[tuple[str, Any], .
     given = fields.take("chat_template_kwargs", dict[str, Any], {})
     if not given.keys().isdisjoint(GIVEN):
         raise fields.refusal("chat_template_kwargs", "a template is given its messages with every prompt")
-    if not _is_shallow(given):
+    if not is_shallow(given, DEEPEST):
         raise fields.refusal("chat_template_kwargs", f"at most {DEEPEST} levels")
     return (*request.template_args, *((name, with_tuples(value)) for name, value in given.items()))
-
-
-def _is_shallow(value: Any, levels: int = DEEPEST) -> bool:
-    """Whether lists and objects are nested in each other no deeper than this."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels >= 0 and all(_is_shallow(each, levels - 1) for each in inner)
 
 
 def models(served: Served) -> Wire:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Collection
 
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished
 from localspec.server.refusal import Wire
 from localspec.server.reply import Reply, is_cut, released, speculation, timings, told_logprobs
+from localspec.server.tool_calls import CallReader, Read
 from localspec.ui.stats import Stats
 
 COPYING = ("copy", "suffix", "prompt-lookup", "ngram-cache")  # the methods that read a prediction
@@ -17,10 +19,19 @@ COPYING = ("copy", "suffix", "prompt-lookup", "ngram-cache")  # the methods that
 class OpenAI(Reply):
     """A chat or a completion, of one answer or of several, one after the other."""
 
-    def __init__(self, model: str, *, is_chat: bool, has_usage: bool, has_prediction: bool = False) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        is_chat: bool,
+        has_usage: bool,
+        has_prediction: bool = False,
+        tools: Collection[str] = (),
+    ) -> None:
         self._is_chat = is_chat
         self._has_usage = has_usage
         self._has_prediction = has_prediction
+        self._calls = CallReader(tools) if tools else None
         self._index = 0
         self._told = 0  # characters of the tokens whose log-probabilities were told
         self._head = {
@@ -39,6 +50,8 @@ class OpenAI(Reply):
         if not isinstance(event, Committed | Finished):
             return []
         text, logprobs = released(event)
+        if self._calls is not None:
+            text = self._calls.feed(text)
         if self._is_chat:
             parts = (("reasoning_content", event.reasoning), ("content", text))
             said = {name: value for name, value in parts if value}
@@ -48,39 +61,44 @@ class OpenAI(Reply):
 
     def following(self, stats: Stats) -> list[Wire]:
         """End the choice that `stats` is of, and begin the next one."""
-        last = {**self._last(stats), **_figures(stats)}
+        *wires, last = self._ending(stats)
         self._index, self._told = self._index + 1, 0
-        return [last, *self.opening()]
+        return [*wires, last, *self.opening()]
 
     def closing(self, *answers: Stats) -> list[Wire]:
         """Return the chunk with the reason, and one with the usage, which has no choice."""
-        figures = _figures(answers[-1])
-        last = self._last(answers[-1])
+        wires = self._ending(answers[-1])
         if not self._has_usage:
-            return [{**last, **figures}]
-        return [last, {**self._chunk({}), "choices": [], "usage": self._usage(*answers), **figures}]
+            return wires
+        figures = {name: wires[-1].pop(name) for name in ("timings", "speculation")}
+        return [*wires, {**self._chunk({}), "choices": [], "usage": self._usage(*answers), **figures}]
 
     def whole(self, *answers: Stats) -> Wire:
         """Return the answer. Where there are several, each has its figures."""
         choices = []
         for self._index, stats in enumerate(answers):
             self._told = 0
-            choices.append({**self._choice(stats), **(_figures(stats) if len(answers) > 1 else {})})
+            choices.append(self._choice(stats))
+        figures = {name: choices[0].pop(name) for name in ("timings", "speculation")} if len(answers) == 1 else {}
         return {
             **self._head,
             "object": "chat.completion" if self._is_chat else "text_completion",
             "choices": choices,
             "usage": self._usage(*answers),
-            **(_figures(answers[0]) if len(answers) == 1 else {}),
+            **figures,
         }
 
     def _choice(self, stats: Stats) -> Wire:
-        message: Wire = {"role": "assistant", "content": stats.text}
+        read = Read(stats.text) if self._calls is None else self._calls.read(stats.text)
+        message: Wire = {"role": "assistant", "content": read.text or (None if read.calls else "")}
         if stats.reasoning:
             message["reasoning_content"] = stats.reasoning
+        if read.calls:
+            message["tool_calls"] = [call.to_openai() for call in read.calls]
         said = {"message": message} if self._is_chat else {"text": stats.text}
         logprobs = self._logprobs(told_logprobs(stats.logprobs))
-        return {"index": self._index, **said, "logprobs": logprobs, "finish_reason": _reason(stats)}
+        told = {"index": self._index, **said, "logprobs": logprobs, "finish_reason": _reason(stats, read)}
+        return {**told, **_figures(stats, read)}
 
     def _usage(self, *answers: Stats) -> Wire:
         told = usage(*answers)
@@ -88,8 +106,14 @@ class OpenAI(Reply):
             told["completion_tokens_details"] = predicted(*answers)
         return told
 
-    def _last(self, stats: Stats) -> Wire:
-        return self._chunk({} if self._is_chat else {"text": ""}, _reason(stats))
+    def _ending(self, stats: Stats) -> list[Wire]:
+        """Return the chunks that end a choice: what was held back, then the reason with the figures."""
+        read = Read() if self._calls is None else self._calls.finish()
+        held: Wire = {"content": read.text} if read.text else {}
+        if read.calls:
+            held["tool_calls"] = [{"index": i, **call.to_openai()} for i, call in enumerate(read.calls)]
+        last = self._chunk({} if self._is_chat else {"text": ""}, _reason(stats, read))
+        return [*([self._chunk(held)] if held else []), {**last, **_figures(stats, read)}]
 
     def _chunk(self, said: Wire, reason: str | None = None, logprobs: list[Wire] | None = None) -> Wire:
         content = {"delta": said} if self._is_chat else said
@@ -118,12 +142,12 @@ class OpenAI(Reply):
         }
 
 
-def _figures(stats: Stats) -> Wire:
-    return {"timings": timings(stats), "speculation": speculation(stats)}
+def _figures(stats: Stats, read: Read) -> Wire:
+    return {"timings": timings(stats), "speculation": speculation(stats, read.warning)}
 
 
-def _reason(stats: Stats) -> str:
-    return "length" if is_cut(stats) else "stop"
+def _reason(stats: Stats, read: Read) -> str:
+    return "tool_calls" if read.calls else "length" if is_cut(stats) else "stop"
 
 
 def usage(*answers: Stats) -> Wire:

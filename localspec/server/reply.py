@@ -103,8 +103,8 @@ def timings(stats: Stats) -> Wire:
     return told
 
 
-def speculation(stats: Stats) -> Wire:
-    """Return localspec's own object: how was drafted, and with which figures."""
+def speculation(stats: Stats, warning: str = "") -> Wire:
+    """Return localspec's own object: how was drafted, and with which figures; `warning` is one of the server's own."""
     started = stats.started
     axes = ("method", "tree", "length", "k", "verify", "seed", "is_lossless")
     told = {name: getattr(started, name) for name in axes} if started is not None else {}
@@ -114,7 +114,7 @@ def speculation(stats: Stats) -> Wire:
         "tokens_per_pass": stats.tokens_per_pass,
         "acceptance": stats.acceptance,
         "speedup": stats.speedup,
-        "warnings": [warned.message for warned in stats.warnings],
+        "warnings": [*(warned.message for warned in stats.warnings), *filter(None, [warning])],
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -262,7 +262,7 @@ class LoadedPair:
         controllers = decision.controllers
         draft = decision.own_draft if self.translation is None or decision.is_derived else None
         yield from self.states.begin(request, [self.target, *([draft] if draft else [])], prompt.tokens)
-        vocabulary = Vocabulary(self.target.model.is_eog, self._piece(prompt.marks))
+        vocabulary = Vocabulary(self.target.model.is_eog, self._piece(prompt.marks, prompt.shown))
         stops = (*request.stop, *prompt.stops)
         context = Context(prompt.tokens, vocabulary, n_ctx=self.n_ctx, max_tokens=request.max_tokens, stops=stops)
         engine = self._engine(decision, request, seed, constraint)
@@ -290,12 +290,12 @@ class LoadedPair:
             return {}
         return sequence_breakers(self.target.model, sampling.dry_sequence_breaker)
 
-    def _piece(self, marks: Marks | None) -> Callable[[int], bytes]:
-        """Return how tokens become text: a control token is none, unless it marks the reasoning."""
+    def _piece(self, marks: Marks | None, shown: Sequence[str]) -> Callable[[int], bytes]:
+        """Return how tokens become text: a control token is none, unless it marks the reasoning or is `shown`."""
         model = self.target.model
-        texts = [] if marks is None else [marks.start, marks.end, marks.skip]
-        shown = {token for text in texts for token in model.tokenize(text, parse_special=True)}
-        return lambda token: model.piece(token, special=token in shown)
+        texts = [*shown, *(() if marks is None else (marks.start, marks.end, marks.skip))]
+        marking = {token for text in texts for token in model.tokenize(text, parse_special=True)}
+        return lambda token: model.piece(token, special=token in marking)
 
     def _engine(
         self,

@@ -219,10 +219,11 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message; `role` is system, user or assistant. `reasoning` is what came before an answer.
+    """One chat message; `role` is system, user, assistant or tool. `reasoning` is what came before an answer.
 
     `files` are the names of the texts that are attached to it, and part of its content. `ids` are the tokens that a
-    model wrote it with, which may be others than those that its text is read as.
+    model wrote it with, which may be others than those that its text is read as. `calls` are the tools that an answer
+    called: JSON, a list as OpenAI has it, with objects for arguments. A tool's message has its `name` and `call_id`.
     """
 
     role: str
@@ -230,6 +231,9 @@ class Message:
     reasoning: str = ""
     files: tuple[str, ...] = ()
     ids: tuple[int, ...] = ()
+    calls: str = ""
+    name: str = ""
+    call_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,13 +241,15 @@ class Request:
     """One answer to be generated: either `messages` through the chat template, or a raw `prompt`.
 
     With a `suffix` the model fills in what stands between `prompt` and it. `prediction` is what the answer may turn out
-    to be: drafts are copied from it, and it is no part of the prompt.
+    to be: drafts are copied from it, and it is no part of the prompt. `tools` are those that the answer may call: JSON,
+    a list as OpenAI has it.
     """
 
     messages: tuple[Message, ...] = ()
     prompt: str | None = None
     suffix: str | None = None
     prediction: str | None = None
+    tools: str | None = None
     max_tokens: int | None = setting(
         None, "--max-tokens -n", aliases="--predict --n-predict --num-predict", group=ANSWER, low=1, high=COUNT,
         default_help="when the model stops", help="Stop after N tokens.",

@@ -74,7 +74,7 @@ def test_a_request_that_only_loads() -> None:
     ("fields", "param"),
     [
         ({"format": "yaml"}, "format"),
-        ({"tools": [{}]}, "tools"),
+        ({"tools": [{}]}, "tools[0].function.name"),
         ({"options": {"mirostat": 1}}, "options.mirostat"),
         ({"options": {"num_ctx": 2048}}, "options.num_ctx"),
         ({"options": {"num_predict": 0}}, "options.num_predict"),

@@ -1,0 +1,91 @@
+"""Tools in a prompt: as the template writes them, or, where it knows none, as text in the form of Hermes.
+
+Invariant: no text of a tool or of a call can become a control token, for one that spells it is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from localspec.errors import UsageError
+from localspec.settings.request import Message
+
+Tools = Sequence[dict[str, Any]]  # as OpenAI has them: {"type": "function", "function": {...}}
+# Control tokens that begin a call, and that are part of an answer where tools were offered.
+SHOWN = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>")
+UNKNOWN = "the chat template knows no tools, so they are described in the system message"
+_OFFER = """You may call functions. Their signatures are:
+<tools>
+{tools}
+</tools>
+For each call write a JSON object with the function's name and arguments, within tags:
+<tool_call>
+{{"name": NAME, "arguments": ARGUMENTS}}
+</tool_call>"""
+
+
+def tools_of(text: str | None) -> Tools:
+    """Return the tools of a request, which holds them as JSON."""
+    found: Tools = json.loads(text) if text else ()
+    return found
+
+
+def knows_tools(template: str | None) -> bool:
+    """Whether a template writes tools."""
+    return template is not None and re.search(r"\btools\b", template) is not None
+
+
+def check_texts(messages: Sequence[Message], tools: Tools, specials: Collection[str]) -> None:
+    """Raise UsageError for a tool or a call that spells a control token: it would become one."""
+    texts = [*_texts(list(tools)), *(text for message in messages for text in _call_texts(message))]
+    for text in texts:
+        found = next((special for special in specials if special and special in text), None)
+        if found is not None:
+            told = f"a tool or a call of one holds {found!r}, which is a control token of this model"
+            raise UsageError(told, hint="other words there")
+
+
+def _call_texts(message: Message) -> Iterator[str]:
+    yield from (message.name, message.call_id)
+    yield from _texts(calls_of(message))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from (text for pair in value.items() for each in pair for text in _texts(each))
+    elif isinstance(value, list):
+        yield from (text for each in value for text in _texts(each))
+
+
+def calls_of(message: Message, *, as_text: bool = False) -> list[dict[str, Any]]:
+    """Return the calls of an answer, as templates read them; `as_text`: with their arguments as JSON text."""
+    calls: list[dict[str, Any]] = json.loads(message.calls) if message.calls else []
+    for call in calls if as_text else ():
+        call["function"]["arguments"] = json.dumps(call["function"]["arguments"], ensure_ascii=False)
+    return calls
+
+
+def as_plain(messages: Sequence[Message], tools: Tools) -> tuple[Message, ...]:
+    """Return the messages of a conversation with tools for a template that knows none."""
+    said = [_plain(message) for message in messages]
+    if not tools:
+        return tuple(said)
+    offer = _OFFER.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
+    if said and said[0].role == "system":
+        return (replace(said[0], content=f"{said[0].content}\n\n{offer}"), *said[1:])
+    return (Message("system", offer), *said)
+
+
+def _plain(message: Message) -> Message:
+    if message.role == "tool":
+        return Message("user", f"<tool_response>\n{message.content}\n</tool_response>")
+    calls = [{name: call["function"][name] for name in ("name", "arguments")} for call in calls_of(message)]
+    written = [f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>" for call in calls]
+    content = "\n".join(filter(None, (message.content, *written)))
+    return replace(message, content=content, calls="") if calls else message

@@ -1,0 +1,258 @@
+"""Tools: what a request offers, calls in an answer's text, and calls and results that go back into the prompt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import ollama
+import openai
+import pytest
+
+from localspec.engine.events import Event, Finished, Prefilled
+from localspec.server import ollama as ollama_api
+from localspec.server import openai as openai_api
+from localspec.server.fields import Asked
+from localspec.server.ollama import Ollama
+from localspec.server.openai_reply import OpenAI
+from localspec.server.refusal import Refusal
+from localspec.server.tool_calls import MARKS, NOT_READ, CallReader
+from localspec.settings.request import Message
+from tests.cli.fakes import committed
+from tests.cli.harness import needs_pair
+from tests.server.serving import LONG, Server, chat, serving
+from tests.server.test_fields import HELLO, SERVED
+from tests.server.test_openai_replies import STARTED, stream, told
+
+CITY = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"]}
+TOOLS: Any = [
+    {"type": "function", "function": {"name": "weather", "description": "Tell the weather.", "parameters": CITY}},
+    {"type": "function", "function": {"name": "time", "parameters": {"type": "object", "properties": {}}}},
+]
+OSLO = ("weather", {"city": "Oslo"})
+FORMS = {
+    "hermes": '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>',
+    "hermes, cut": '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}',
+    "hermes, text": '<tool_call>{"name": "weather", "arguments": "{\\"city\\": \\"Oslo\\"}"}</tool_call>',
+    "llama": '{"name": "weather", "parameters": {"city": "Oslo"}}',
+    "llama, python": '<|python_tag|>{"type": "function", "name": "weather", "parameters": {"city": "Oslo"}}',
+    "mistral": '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Oslo"}}]',
+    "mistral, small": '[TOOL_CALLS]weather[ARGS]{"city": "Oslo"}',
+    "mistral, id": '[TOOL_CALLS]weather[CALL_ID]abc123def[ARGS]{"city": "Oslo"}',
+}
+TEXTS = [
+    "It is <tool",
+    "An array [TOOL",
+    " \n 3 < 4 and [1]",
+    "",
+    "{}",
+    '{"name": "Ann"}',
+    '{"name": "dance", "arguments": {}}',
+    "{ is a brace",
+    '{"name": "weather", "arguments": 3}',
+    "[]",
+]
+BROKEN = [
+    "<tool_call>{weather}</tool_call>",
+    "<tool_call>{}</tool_call> and so on",
+    "[TOOL_CALLS][{]",
+    "Well <|python_tag|>print(1)",
+    '<tool_call>{"name": "dance", "arguments": {}}</tool_call>',
+    "<tool_call>" + "[" * 5000,
+]
+
+
+@pytest.mark.parametrize("before", ["", "Let me see. "])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_call_is_read(form: str, before: str) -> None:
+    """Whole, and wherever the text is cut into pieces; what comes before a mark is text."""
+    if before and not FORMS[form].startswith(MARKS):
+        return  # text before a bare object makes it text
+    text = before + FORMS[form]
+    read = CallReader(["weather"]).read(text)
+    assert [(call.name, call.arguments) for call in read.calls] == [OSLO]
+    assert (read.text, read.warning) == (before.strip(), "")
+    for at in range(len(text)):
+        reader = CallReader(["weather"])
+        shown = reader.feed(text[:at]) + reader.feed(text[at:])
+        assert shown == before
+        assert [(call.name, call.arguments) for call in reader.finish().calls] == [OSLO]
+
+
+def test_several_calls() -> None:
+    one, two = FORMS["hermes"], FORMS["hermes"].replace("Oslo", "Rome")
+    plain = FORMS["llama"]
+    listed = '[TOOL_CALLS][{"name": "weather", "arguments": {}}, {"name": "weather", "arguments": {}}]'
+    small = FORMS["mistral, small"] * 2
+    for text in (f"{one}\n{two}", f"{plain}; {plain}", f"{plain}\n{plain}", listed, small):
+        calls = CallReader(["weather"]).read(text).calls
+        assert [call.name for call in calls] == ["weather"] * 2
+        assert calls[0].id != calls[1].id
+        assert all(len(call.id) == 9 and call.id.isalnum() for call in calls)
+
+
+@pytest.mark.parametrize("text", [*TEXTS, *BROKEN], ids=lambda text: repr(text[:30]))
+def test_what_is_no_call_is_text(text: str) -> None:
+    """Nothing of it is lost, in whatever pieces it comes; a mark without a call is warned of."""
+    read = CallReader(["weather"]).read(text)
+    assert (read.text, read.calls) == (text, ())
+    assert read.warning == (NOT_READ if text in BROKEN else "")
+    reader = CallReader(["weather"])
+    assert "".join(map(reader.feed, text)) + reader.finish().text == text
+
+
+def test_text_comes_at_once_where_no_call_can_begin() -> None:
+    reader = CallReader(["weather"])
+    assert reader.feed("Once upon a ") == "Once upon a "
+    assert reader.feed("time <to") == "time "
+    assert reader.feed("day>") == "<today>"
+
+
+def read(**fields: Any) -> Asked:
+    return openai_api.chat({"messages": HELLO, **fields}, SERVED)
+
+
+def test_what_a_request_offers() -> None:
+    asked = read(tools=TOOLS)
+    names = [tool["function"]["name"] for tool in json.loads(asked.request.tools or "")]
+    assert names == ["weather", "time"]
+    assert asked.request.schema is None
+    assert read(tools=TOOLS, tool_choice="none").request.tools is None
+    assert read(tools=[], tool_choice="auto").request.tools is None
+    named = read(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "weather"}}).request
+    schema = json.loads(named.schema or "")
+    assert schema["properties"]["name"] == {"const": "weather"}
+    assert schema["properties"]["arguments"]["properties"] == CITY["properties"]
+    assert len(json.loads(read(tools=TOOLS, tool_choice="required").request.schema or "")["anyOf"]) == 2
+    other = ollama_api.chat({"messages": HELLO, "tools": TOOLS}, SERVED)
+    assert isinstance(other, Asked)
+    assert other.request.tools == asked.request.tools
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [{"type": "retrieval"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        ({"tools": [TOOLS[0]] * 129}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": "sometimes"}, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "dance"}}}, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": "required", "json_schema": {"type": "object"}}, "tool_choice"),
+        ({"functions": [{}]}, "functions"),
+    ],
+    ids=str,
+)
+def test_a_refusal_names_the_field(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        read(**fields)
+    assert (caught.value.status, caught.value.param) == (400, param)
+
+
+def test_calls_and_results_come_back_as_messages() -> None:
+    """A result has the name of what was called, which templates ask for and OpenAI leaves out."""
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+    said = [*HELLO, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    said.append({"role": "tool", "tool_call_id": "c1", "content": "rain"})
+    _, answer, result = openai_api.chat({"messages": said}, SERVED).request.messages
+    assert json.loads(answer.calls)[0]["function"] == {"name": "weather", "arguments": {"city": "Oslo"}}
+    assert result == Message("tool", "rain", name="weather", call_id="c1")
+    bare = {"function": {"name": "weather", "arguments": {"city": "Oslo"}}}
+    said = [*HELLO, {"role": "assistant", "content": "", "tool_calls": [bare]}]
+    said.append({"role": "tool", "tool_name": "weather", "content": "rain"})
+    asked = ollama_api.chat({"messages": said}, SERVED)
+    assert isinstance(asked, Asked)
+    assert json.loads(asked.request.messages[1].calls)[0]["function"] == json.loads(answer.calls)[0]["function"]
+    assert asked.request.messages[2].name == "weather"
+
+
+def events(*texts: str) -> list[Event]:
+    passes = [committed(i, text, k=0) for i, text in enumerate(texts)]
+    return [STARTED, Prefilled(16, 6, 10.0), *passes, Finished("stop", "", 100.0, 20.0, 1)]
+
+
+def test_a_call_in_each_form_of_reply() -> None:
+    """A stream has the call in one piece at its end, and no piece of its text."""
+    happened = events("I look. ", '<tool_call>{"name": "weather", ', '"arguments": {"city": "Oslo"}}', "</tool_call>")
+    reply = OpenAI("m", is_chat=True, has_usage=True, tools=["weather"])
+    (choice,) = reply.whole(told(happened))["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] == "I look."
+    (call,) = choice["message"]["tool_calls"]
+    assert (call["type"], call["function"]["name"]) == ("function", "weather")
+    assert json.loads(call["function"]["arguments"]) == {"city": "Oslo"}
+    *chunks, last = stream(reply, happened)
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    assert "".join(delta.get("content", "") for delta in deltas) == "I look. "
+    (streamed,) = [delta["tool_calls"] for delta in deltas if "tool_calls" in delta]
+    assert [(one["index"], one["function"]) for one in streamed] == [(0, call["function"])]
+    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    assert last["usage"]["completion_tokens"] == 4
+    other = Ollama("m", is_chat=True, tools=["weather"])
+    message = other.whole(told(happened))["message"]
+    assert message["tool_calls"] == [{"function": {"name": "weather", "arguments": {"city": "Oslo"}}}]
+    lines = [wire for event in happened for wire in other.pieces(event)] + other.closing(told(happened))
+    assert lines[-1]["message"]["tool_calls"] == message["tool_calls"]
+    assert "".join(line["message"]["content"] for line in lines) == "I look. "
+
+
+def test_a_call_that_cannot_be_read_is_warned_of() -> None:
+    happened = events("<tool_call>{weather}</tool_call>")
+    reply = OpenAI("m", is_chat=True, has_usage=False, tools=["weather"])
+    whole = reply.whole(told(happened))
+    assert whole["choices"][0]["message"]["content"] == "<tool_call>{weather}</tool_call>"
+    assert whole["choices"][0]["finish_reason"] == "stop"
+    assert NOT_READ in whole["speculation"]["warnings"]
+    assert NOT_READ in stream(reply, happened)[-1]["speculation"]["warnings"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving("--temp", "0", "-n", "64") as server:
+        yield server
+
+
+@needs_pair
+def test_a_required_call_by_openais_package(server: Server) -> None:
+    """Whatever the model would write: the form holds it to a call of one of the tools."""
+    choice: Any = {"type": "function", "function": {"name": "weather"}}
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client:
+        said: Any = [{"role": "user", "content": LONG}]
+        made = client.chat.completions.create(model="storyteller", messages=said, tools=TOOLS, tool_choice=choice)
+        (call,) = made.choices[0].message.tool_calls or []
+        assert call.type == "function"
+        assert call.function.name == "weather"
+        assert json.loads(call.function.arguments)["city"] in ("Oslo", "Rome")
+        assert made.choices[0].finish_reason == "tool_calls"
+        stream = client.chat.completions.create(
+            model="storyteller", messages=said, tools=TOOLS, tool_choice="required", stream=True
+        )
+        deltas = [delta for chunk in stream for delta in chunk.choices[0].delta.tool_calls or []]
+        assert len(deltas) == 1
+        assert deltas[0].function is not None
+        assert deltas[0].function.name in ("weather", "time")
+        said += [made.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "rain"}]
+        after = client.chat.completions.create(model="storyteller", messages=said, tools=TOOLS, max_tokens=4)
+        assert after.usage is not None
+        assert after.usage.completion_tokens == 4
+
+
+@needs_pair
+def test_a_prompt_has_tools_calls_and_results(server: Server) -> None:
+    """As text where the model has no template for them, with one warning."""
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+    said = [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "RAIN"}]
+    body = chat("Hello", tools=TOOLS)
+    prompt = server.post("/apply-template", messages=[*body["messages"], *said], tools=TOOLS)["prompt"]
+    for text in ("Tell the weather.", '{"name": "weather", "arguments": {"city": "Oslo"}}', "RAIN"):
+        assert prompt.count(text) == 1
+    assert "Tell the weather" not in server.post("/apply-template", **{**body, "tool_choice": "none"})["prompt"]
+
+
+@needs_pair
+def test_tools_by_ollamas_package(server: Server) -> None:
+    client = ollama.Client(host=server.url)
+    made = client.chat("storyteller", messages=[{"role": "user", "content": LONG}], tools=TOOLS)
+    assert made.message.content or made.message.tool_calls
