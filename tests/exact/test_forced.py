@@ -262,7 +262,7 @@ def test_a_matcher_that_is_not_rolled_back_is_caught() -> None:
         def rollback(self, n: int) -> None:
             pass
 
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, IndexError)):  # its replays differ, too, so that branches are missing
         assert bias(matched(Forward())) < 1e-9
 
 
