@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.backends.cgroup import available_memory
 from localspec.backends.cpus import physical_cores
-from localspec.backends.devices import available_memory, devices, offloading
+from localspec.backends.devices import devices, offloading
 from localspec.backends.lib import BINDING_VERSION, api
 from localspec.backends.rpc import add_servers, has_rpc
 

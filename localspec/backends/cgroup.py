@@ -1,12 +1,17 @@
-"""What a Linux control group leaves this process: containers and systemd limit cores and memory this way."""
+"""What a Linux control group leaves this process: containers and systemd limit cores and memory this way.
+
+`available_memory` is that on any system.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
 SELF = Path("/proc/self/cgroup")
+MEMINFO = Path("/proc/meminfo")
 UNLIMITED = 1 << 60  # bytes: version 1 says a number even larger where there is no limit
 
 
@@ -35,6 +40,21 @@ def memory_room(root: Path = ROOT, self: Path = SELF) -> int | None:
         if _is_count(limit) and _is_count(used) and int(limit) < UNLIMITED
     ]
     return max(0, min(rooms)) if rooms else None
+
+
+def available_memory() -> int | None:
+    """Return the bytes of main memory this process could still take; None where the system does not say."""
+    free = next((line.split()[1] for line in read(MEMINFO).splitlines() if line.startswith("MemAvailable:")), None)
+    limits = [int(free) * 1024 if free else _installed(), memory_room()]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _installed() -> int | None:
+    """Return all memory there is: the best that macOS tells without help."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
 
 
 def read(path: Path) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from localspec.backends.cgroup import available_memory
 from localspec.backends.cpus import physical_cores
-from localspec.backends.devices import available_memory, devices
+from localspec.backends.devices import devices
 from localspec.backends.lib import BF16, KV_TYPES, LOG, api
 from localspec.backends.memory import attention_for, check_context, rollback_for
 from localspec.backends.model import Model

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from localspec.backends.cgroup import memory_room, read
 from localspec.backends.lib import function, ggml
 from localspec.errors import NotFoundError
 
@@ -25,7 +22,6 @@ _memory = function(ggml, "ggml_backend_dev_memory", None, ctypes.c_void_p, ctype
 
 METAL = ("MTL", "Metal")
 X86 = ("x86_64", "amd64")  # as platform.machine() says it
-MEMINFO = Path("/proc/meminfo")
 GPU, INTEGRATED = 1, 2  # GGML_BACKEND_DEVICE_TYPE_GPU and _IGPU
 
 
@@ -82,18 +78,3 @@ def handle_of(name: str) -> int:
     if not handle:
         raise NotFoundError(f"llama.cpp has no device {name!r}", hint="localspec doctor lists the devices")
     return handle
-
-
-def available_memory() -> int | None:
-    """Return the bytes of main memory this process could still take; None where the system does not say."""
-    free = next((line.split()[1] for line in read(MEMINFO).splitlines() if line.startswith("MemAvailable:")), None)
-    limits = [int(free) * 1024 if free else _installed(), memory_room()]
-    return min((limit for limit in limits if limit is not None), default=None)
-
-
-def _installed() -> int | None:
-    """Return all memory there is: the best that macOS tells without help."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return None

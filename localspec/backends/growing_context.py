@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from localspec.backends.cgroup import available_memory
 from localspec.backends.context import context_size, kv_bytes, open_context
-from localspec.backends.devices import available_memory
 from localspec.backends.lib import LOG, api
 from localspec.backends.memory import context_bytes
 from localspec.backends.model import Model

@@ -12,7 +12,8 @@ from weakref import WeakSet
 
 from localspec.backends import amx
 from localspec.backends.adapters import Adapters
-from localspec.backends.devices import available_memory, devices, offloading
+from localspec.backends.cgroup import available_memory
+from localspec.backends.devices import devices, offloading
 from localspec.backends.lib import LOG, api
 from localspec.backends.mapped import released
 from localspec.backends.memory import ContextShape, check_weights

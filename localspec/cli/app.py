@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 
 from localspec.cli import habits
 from localspec.cli.console import Console, is_terminal
-from localspec.cli.habits import BACKGROUND, is_model
+from localspec.cli.habits import is_model
 from localspec.errors import IncompatibleError, UsageError
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ COMMANDS = {
     "show": ("localspec.cli.show:show", "Show the facts in a model's file."),
     "plan": ("localspec.cli.plan:plan", "Show where each model would be placed, and the predicted speed."),
     "calibrate": ("localspec.cli.calibrate:calibrate", "Measure a pair's passes, or this machine, and keep the costs."),
+    "ps": ("localspec.cli.ps:ps", "List the models that are in memory (see: run --keep-alive)."),
+    "stop": ("localspec.cli.ps:stop", "Take models out of memory."),
     "serve": ("localspec.cli.serve:serve", "Serve a pair to editors and programs (OpenAI's, Ollama's API)."),
     "rpc-serve": ("localspec.cli.rpc_serve:rpc_serve", "Lend this machine's devices to another one."),
     "doctor": ("localspec.cli.doctor.command:doctor", "Check this installation, or why speculation is slow on a pair."),
@@ -99,8 +101,8 @@ class LazyGroup(click.Group):
         if self.get_command(ctx, name) is None and not (name.startswith("-") or ctx.resilient_parsing):
             if name == "help":
                 return self._helped(ctx, args[1:])
-            if name in ("version", "ps", "stop"):
-                click.echo(BACKGROUND if name != "version" else _versions())
+            if name == "version":
+                click.echo(_versions())
                 ctx.exit()
             if name in habits.COMMANDS:
                 message, hint = habits.COMMANDS[name]

@@ -18,6 +18,7 @@ from localspec.chat.state import ChatState
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, wants_plain
 from localspec.cli.fetch import present_settings
+from localspec.cli.keep_alive import EngineOptions, engine_options
 from localspec.cli.options import (
     ConversationOptions,
     ScreenOptions,
@@ -51,7 +52,7 @@ from localspec.ui.settings import effect_remarks
 
 
 @dataclass(frozen=True)
-class ChatOptions(ConversationOptions, ScreenOptions):
+class ChatOptions(ConversationOptions, EngineOptions, ScreenOptions):
     """Values of the options that are no settings."""
 
     system: str | None
@@ -64,6 +65,7 @@ class ChatOptions(ConversationOptions, ScreenOptions):
 @click.argument("pair", required=False, shell_complete=pair_names)
 @preset_option
 @model_options
+@engine_options
 @reply_options
 @conversation_options
 @speculation_options
@@ -107,7 +109,7 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
             gc.disable()  # until the first picture: nothing that is imported is garbage, and looking for it takes time
             from localspec.tui.launch import Look, open_chat  # late: it brings Textual
 
-            with open_worker(options.log_file) as worker:
+            with open_worker(options.log_file, options.kept_s) as worker:
                 state = ChatState.opened(store, settings, request, system=said, found=found, in_background=True)
                 state.remarks += remarks
                 form = partial(in_force, click.get_current_context())
@@ -115,7 +117,7 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
                 return open_chat(worker, state, form=form, look=look)
         from localspec.cli.converse import open_line_chat
 
-        with open_worker(options.log_file) as worker:
+        with open_worker(options.log_file, options.kept_s) as worker:
             state = ChatState.opened(store, settings, request, system=said, found=found)
             state.remarks += remarks
             open_pair = partial(_open_pair, wished, console)

@@ -29,6 +29,17 @@ def pair_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
     return found or [CompletionItem(incomplete, type="file")]
 
 
+def warm_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the pairs in memory that begin with what was typed."""
+    from localspec.worker.kept import warm_engines
+
+    try:
+        names = {str((facts["settings"] or {}).get("name")) for facts in warm_engines()}
+    except LocalspecError:
+        return []  # a completion cannot show errors
+    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+
+
 def explained_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names on all axes and the terms of the glossary that begin with what was typed."""
     from localspec.speculation import axis_names

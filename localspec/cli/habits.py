@@ -14,7 +14,6 @@ import click
 from localspec.errors import LocalspecError, UsageError
 
 LEAST_CONTEXT = 128  # tokens: a smaller number after -c may begin a prompt
-BACKGROUND = "nothing runs in the background: a model is in memory only while a run or a chat uses it"
 HUB = ("hf:", "hf.co/", "huggingface.co/", "http")  # without it, ORG/REPO may be a word of a prompt: and/or
 CACHE_TYPES = ("-ctk", "--cache-type-k", "-ctv", "--cache-type-v")
 _NUMBER = re.compile(r"-?\d+")
@@ -88,7 +87,6 @@ _OPTIONS: tuple[tuple[str, str, str], ...] = (
      "this sampler is not here", "the options below Sampling in --help"),
     ("--host --port --api-key -np --parallel -cb --cont-batching --slots --metrics --embedding --reranking",
      "the server is a command of its own", "localspec serve PAIR"),
-    ("--keepalive", BACKGROUND, "leave it out"),
     ("--hidethinking -R --hide-reasoning", "-q leaves out the reasoning", "-q"),
     ("--no-stream", "--json prints the answer at its end", "--json"),
     ("-T --tool --functions --tools-debug --td --ta --tools-approve",

@@ -13,9 +13,9 @@ from localspec.chat.listing import when
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import confirmed
-from localspec.cli.habits import BACKGROUND
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
+from localspec.cli.ps import in_memory
 from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.models.available import whole_models
 from localspec.models.foreign import ForeignModel, foreign_models, of_hub
@@ -38,8 +38,7 @@ def list_models(console: Console, /, as_json: bool) -> int:
     """List the models that are here: in the Hugging Face cache, and the pairs that a chat used lately.
 
     Then come those of Ollama, LM Studio, llama.cpp and of folders called models. The cache's models may come from
-    other programs too. A model is in memory only while a `run` or a `chat` uses it: there
-    is nothing in the background that could be stopped.
+    other programs too. The last line says what is in memory.
     """
     cache, receipts = Cache(), Receipts()
     recent, kept = recent_pairs(), foreign_models()
@@ -70,7 +69,7 @@ def list_models(console: Console, /, as_json: bool) -> int:
         lines.append(f"unfinished downloads of other programs: {others}; rm leaves them: {where}/*.incomplete")
     lines = lines or [f"no models in {one_line(str(cache.root))}; names of pairs: localspec pairs list"]
     lines += _other_lines(kept)
-    write_out("".join(f"{line}\n" for line in [*lines, *_recent_lines(recent), "", BACKGROUND]))
+    write_out("".join(f"{line}\n" for line in [*lines, *_recent_lines(recent), "", in_memory()]))
     return 0
 
 

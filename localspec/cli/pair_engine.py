@@ -88,9 +88,12 @@ class PairEngine:
 
 
 @contextmanager
-def open_engine(console: Console, log_file: str | None, timeout: float | None = None) -> Iterator[PairEngine]:
-    """Yield an engine for a command that measures; its process ends with the block."""
-    with open_worker(log_file) as worker, asking(worker, Live(console, is_long=True), console, timeout) as engine:
+def open_engine(
+    console: Console, log_file: str | None, timeout: float | None = None, *, keep_alive: float | None = None
+) -> Iterator[PairEngine]:
+    """Yield an engine for a command that measures; its process ends with the block. `keep_alive` as `Worker` has it."""
+    worker = open_worker(log_file, keep_alive)
+    with worker, asking(worker, Live(console, is_long=True), console, timeout) as engine:
         yield engine
 
 

@@ -79,7 +79,7 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
     read = partial(_request, prompt, options, asked, console, f"localspec race {pair}")
     request, left = timed(options.timeout, "reading the prompt", read)
     settings = present_settings(promised, console)
-    with open_engine(console, options.log_file, left) as engine:
+    with open_engine(console, options.log_file, left, keep_alive=0.0) as engine:
         found = None if engine.load(settings) is None else shown_race(engine, request, options.repeat)
     if found is not None:
         _tell(found, as_json=options.as_json)

@@ -19,6 +19,7 @@ from localspec.cli.console import Console, is_terminal
 from localspec.cli.fetch import present_settings
 from localspec.cli.formats import FormatOptions, format_options
 from localspec.cli.habits import is_model, model_first
+from localspec.cli.keep_alive import EngineOptions, engine_options, tell_of_keep_alive
 from localspec.cli.live import Live
 from localspec.cli.options import (
     CONVERSATION,
@@ -69,7 +70,7 @@ UNFINISHED = 12  # exit code of an answer that was cut before it had the form th
 
 
 @dataclass(frozen=True)
-class RunOptions(PromptOptions, ConversationOptions, FormatOptions, ScreenOptions):
+class RunOptions(PromptOptions, ConversationOptions, EngineOptions, FormatOptions, ScreenOptions):
     """Values of the options that are no settings."""
 
     cache: bool
@@ -102,6 +103,7 @@ class Job:
 @click.option("-p", "--prompt", "text", hidden=True)  # as llama.cpp has it
 @preset_option
 @model_options
+@engine_options
 @reply_options
 @prompt_options
 @conversation_options
@@ -143,7 +145,7 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
         sink = choose_sink(job, console, live, options)
         console.on_error = sink.fail
         _warn_of_trouble(job.state, console)
-        with open_worker(options.log_file) as worker:
+        with open_worker(options.log_file, options.kept_s) as worker:
             stats, stop = answer(worker, job, sink, live, console)
         sink.finish(stats)
         console.on_error = None  # the output has its end: what goes wrong from here on is told to people
@@ -156,6 +158,8 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
         if has_stats and options.stats is None and ended_by_itself(stats):
             for sentence in introduction(job.settings, job.request.speculation):
                 console.note(sentence, "dim")
+        if not options.kept_s and options.log_file is None:
+            tell_of_keep_alive(stats, console)
         if unfinished_form(stats):
             console.warn(unfinished_form(stats))
             return stop.exit_code or UNFINISHED

@@ -132,9 +132,12 @@ def system_message(text: str | None, limit: int = MAX_FILE) -> tuple[Message, ..
     return () if not system else (Message("system", system),)
 
 
-def open_worker(log_file: str | None) -> Worker:
-    """Return a worker that logs where --log-file says; it starts when it is first asked for something."""
-    return Worker(log_file=None if log_file is None else Path(log_file))
+def open_worker(log_file: str | None, keep_alive: float | None = None) -> Worker:
+    """Return a worker that logs where --log-file says; it starts when it is first asked for something.
+
+    `keep_alive` as `Worker` has it.
+    """
+    return Worker(log_file=None if log_file is None else Path(log_file), keep_alive=keep_alive)
 
 
 def rpc_servers(text: str | None) -> tuple[str, ...]:

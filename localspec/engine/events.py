@@ -42,6 +42,13 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """Others are answered first: `before` answers are to end before this one begins."""
+
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
     """Both models are ready."""
 
@@ -221,7 +228,23 @@ class Failed:
         return from_wire(self.error)
 
 
-Event = Loading | Loaded | Started | Reading | Prefilled | Committed | Probed | Warned | Finished | Inspected | Failed
+_EVENTS = (
+    Loading, Waiting, Loaded, Started, Reading, Prefilled, Committed, Probed, Warned, Finished, Inspected, Failed,
+)  # fmt: skip
+Event = (
+    Loading
+    | Waiting
+    | Loaded
+    | Started
+    | Reading
+    | Prefilled
+    | Committed
+    | Probed
+    | Warned
+    | Finished
+    | Inspected
+    | Failed
+)
 Y = TypeVar("Y")
 T = TypeVar("T")
 EventsThen = Generator[Event, None, T]  # a call that yields events while it works, and then returns its result
@@ -240,10 +263,7 @@ class Returning(Generic[Y, T]):
         self.result = yield from self._generator
 
 
-TYPES: dict[str, type[Any]] = {
-    cls.__name__.lower(): cls
-    for cls in (Loading, Loaded, Started, Reading, Prefilled, Committed, Probed, Warned, Finished, Inspected, Failed)
-}
+TYPES: dict[str, type[Any]] = {cls.__name__.lower(): cls for cls in _EVENTS}
 
 
 def to_wire(event: Event) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from localspec.backends.cgroup import available_memory
 from localspec.backends.deep_text import DeepText
-from localspec.backends.devices import available_memory
 from localspec.backends.memory import context_bytes
 from localspec.backends.model import Model
 from localspec.backends.options import UNQUANTISED, LoadOptions

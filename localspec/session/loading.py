@@ -19,12 +19,12 @@ from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.engine.translation import Intersection
 from localspec.errors import ResourceError
+from localspec.models.expected import another_file
 from localspec.models.gguf.adapter import check_adapter
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.head import MASKS
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.pairs import PairReport, require_fit
-from localspec.models.store import target_reference
 from localspec.prompt.alike import template_warnings
 from localspec.prompt.renderer import RENDERER
 from localspec.session.calibration import known_widths, remembered
@@ -208,9 +208,8 @@ def _short_rollback(models: _Models) -> tuple[str, ...]:
 def doubts_of(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
     """Return a warning for each setting that will not bring what it promises."""
     doubts: tuple[str, ...] = ()
-    name, mark = settings.expected or ("", "")
-    if mark and name == target_reference(settings) and mark != file_fingerprint(target.path):
-        doubts += (f"{target.path.name} is another file than the one that answered in this conversation",)
+    if warning := another_file(settings):
+        doubts += (warning,)
     if amx.is_broken():
         doubts += (f"llama.cpp crashes with AMX here, so AMX is off, which is slower; to rebuild it: {amx.REBUILD}",)
     if {settings.gpu, settings.draft_gpu} - {"auto", "off"} and not build_info().gpu_offload:

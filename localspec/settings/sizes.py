@@ -7,6 +7,8 @@ import re
 from localspec.errors import UsageError
 
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(?:([KMGT])(i?B)?|B)?", re.IGNORECASE)
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhd])?", re.IGNORECASE)
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 
 
@@ -30,6 +32,17 @@ def read_size(name: str, text: str) -> int:
     number, unit, tail = match.groups()
     base = 1000 if (tail or "").upper() == "B" else 1024
     return int(float(number) * base ** _POWERS[unit.upper()]) if unit else int(float(number))
+
+
+def read_duration(name: str, text: str) -> float:
+    """Return the seconds that `text` spells: 90s, 10m, 2h, 1d, or a number of seconds.
+
+    Raises UsageError that names the option.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if not match:
+        raise UsageError(f"{name} {text!r} is not a time", hint=f"{name} 10m")
+    return float(match[1]) * _SECONDS[(match[2] or "s").lower()]
 
 
 def duration(seconds: float) -> str:

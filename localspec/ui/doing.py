@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.engine.events import Event, Loaded, Loading, Prefilled, Reading, Started
+from localspec.engine.events import Event, Loaded, Loading, Prefilled, Reading, Started, Waiting
 
 _MODELS = ("target", "draft")
 
@@ -20,6 +20,8 @@ class Doing:
         match event:
             case Loading(what, fraction):
                 self.words = _loading(what, fraction)
+            case Waiting(n):
+                self.words = "waiting for the answer before this one" if n == 1 else f"waiting for {n} answers"
             case Loaded():
                 self.words = "starting"
             case Started(prompt_n=n):

@@ -35,11 +35,12 @@ from localspec.engine.events import (
 )
 from localspec.errors import InternalError, LocalspecError, WorkerDiedError, tells_out_of_memory
 from localspec.settings.request import LoadSettings, Request, to_wire
-from localspec.worker.process import CRASH, Child, ProtocolError, last_lines
+from localspec.worker.process import CRASH, Child, Log, ProtocolError, last_lines
 
 if TYPE_CHECKING:
     from localspec.control.timing import SurveyRequest
     from localspec.lossless.questions import Question
+    from localspec.worker.kept import Keeping
 
 # Until an event says more.
 _DOING = {"load": "loading", "generate": "reading the prompt", "inspect": "checking", "survey": "timing passes"}
@@ -93,15 +94,27 @@ class Timeouts:
 class Worker:
     """One child process that holds the models. One request at a time; `cancel` may come from anywhere.
 
-    `command` replaces the child's command line; the numbers of its three pipes are appended to it.
+    `command` replaces the child's command line; the numbers of its three pipes are appended to it. With `keep_alive`
+    the child is that of a warm engine (`localspec.worker.kept`) where there is one, and is left behind for so many
+    seconds; 0 leaves none behind that was not there. None, or a `log_file`, is a child of its own.
     """
 
     def __init__(
-        self, *, command: Sequence[str] | None = None, log_file: Path | None = None, timeouts: Timeouts | None = None
+        self,
+        *,
+        command: Sequence[str] | None = None,
+        log_file: Path | None = None,
+        timeouts: Timeouts | None = None,
+        keep_alive: float | None = None,
     ) -> None:
         # -P: the current folder is no place to import from; somebody's json.py may lie there.
         self._command = command or [sys.executable, "-P", "-m", "localspec.worker.main"]
         self._log_file = log_file
+        self._keeping: Keeping | None = None
+        if keep_alive is not None and log_file is None:
+            from localspec.worker.kept import Keeping  # late: commands that measure have a child of their own
+
+            self._keeping = Keeping(self._command, keep_alive)
         self._timeouts = timeouts or Timeouts()
         self._child: Child | None = None
         self._sequence = 0  # the number of the latest request
@@ -117,10 +130,14 @@ class Worker:
         A load that is cancelled or left early ends with its child, which has nothing to lose: reading a large file
         cannot be interrupted otherwise. After a cancel the last event is Finished.
         """
+        keeping = self._keeping
+        if keeping is not None:
+            self._child = keeping.engine(settings, self._child)
         if self._child is None:
             self._doing = "starting"
-            self._child = Child.start(self._command, self._log_file)
-        return self._request(self._child, "load", {"settings": to_wire(settings)})
+            self._child = Child.start(self._command, Log(self._log_file))
+        events = self._request(self._child, "load", {"settings": to_wire(settings)})
+        return events if keeping is None else keeping.told(events)
 
     def generate(self, request: Request) -> Iterator[Event]:
         """Answer one request; ends after Finished. The request is on its way when this returns.
@@ -298,6 +315,8 @@ class Worker:
 
     def _died(self, child: Child, reason: str = "", hint: str = "") -> WorkerDiedError:
         """Clear the child away and return the error that says what happened to it; `reason` if that was our doing."""
+        if reason:
+            child.process.kill()
         status = child.end(self._timeouts.close if not reason else 0.0)
         self._last_log = child.log.tail()
         if self._child is child:

@@ -20,7 +20,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from localspec.errors import ResourceError, UsageError
 from localspec.sanitize import sanitize
@@ -40,12 +40,17 @@ class ProtocolError(Exception):
 
 
 class Log:
-    """The file the child's stdout and stderr go to: unnamed and bounded, or one that the user named."""
+    """The file the child's stdout and stderr go to: unnamed and bounded, or one that the user named.
 
-    def __init__(self, path: Path | None) -> None:
-        self._is_ours = path is None
+    `file` is the unnamed file of another process, which bounds it.
+    """
+
+    def __init__(self, path: Path | None, file: BinaryIO | None = None) -> None:
+        self._is_ours = path is None and file is None
         self.file: BinaryIO
-        if path is None:
+        if file is not None:
+            self.file = file
+        elif path is None:
             try:
                 self.file = tempfile.TemporaryFile(prefix="localspec-")  # noqa: SIM115 - it lives as long as the child
                 # Appending, so that writers go on at the start of the file after it was cut.
@@ -58,7 +63,11 @@ class Log:
             except OSError as error:
                 reason = f"--log-file {path} cannot be written: {error.strerror}"
                 raise UsageError(sanitize(reason), hint="--log-file ./localspec.log") from None
-        self._start = os.fstat(self.file.fileno()).st_size
+        self._start = os.fstat(self.file.fileno()).st_size if path is not None else 0
+
+    def again(self) -> Log:
+        """Return another log on the same file, for another child: each closes its own."""
+        return Log(None, os.fdopen(os.dup(self.file.fileno()), "rb", buffering=0))
 
     def trim(self) -> None:
         """Start the log anew when it has grown too long; a file of the user's is left alone."""
@@ -103,16 +112,44 @@ def _environment() -> dict[str, str]:
     return found
 
 
+class Process(Protocol):
+    """The part of `subprocess.Popen` that a client needs."""
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+
+    def poll(self) -> int | None:
+        """Return its exit status, None while it runs."""
+
+    def wait(self, timeout: float) -> int:
+        """Return its exit status; raises TimeoutExpired."""
+
+    def kill(self) -> None:
+        """End it by force."""
+
+
+def pipes() -> tuple[list[int], list[int]]:
+    """Return our ends and the child's ends of its three pipes: commands, control, events."""
+    ours: list[int] = []
+    theirs: list[int] = []
+    for is_read_by_child in (True, True, False):
+        read, write = os.pipe()
+        theirs.append(read if is_read_by_child else write)
+        ours.append(write if is_read_by_child else read)
+    return ours, theirs
+
+
 class Child:
     """A running child. Used by one thread at a time, but for `cancel` and `end`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], commands: int, control: int, events: int, log: Log) -> None:
+    def __init__(self, process: Process, commands: int, control: int, events: int, log: Log) -> None:
         self.process = process
         self.log = log
+        self.events = events
         self.is_ready = False
         self._commands = io.FileIO(commands, "w")
         self._control = io.FileIO(control, "w")
-        self._events = events
         self._received = bytearray()
         self._patience = 1.0  # part of a pause in which the child says less than BURST
         for fd in (commands, control):
@@ -126,15 +163,9 @@ class Child:
         weakref.finalize(self, log.file.close)
 
     @classmethod
-    def start(cls, command: Sequence[str], log_file: Path | None) -> Child:
+    def start(cls, command: Sequence[str], log: Log) -> Child:
         """Start `command` with the numbers of its ends of the three pipes behind it."""
-        log = Log(log_file)
-        ours: list[int] = []
-        theirs: list[int] = []
-        for is_read_by_child in (True, True, False):
-            read, write = os.pipe()
-            theirs.append(read if is_read_by_child else write)
-            ours.append(write if is_read_by_child else read)
+        ours, theirs = pipes()
         # Linux ends the child with the *thread* that started it, so a thread that may end sooner must not ask for it.
         bond = ["--bound"] if threading.current_thread() is threading.main_thread() else []
         try:
@@ -200,7 +231,7 @@ class Child:
                 if self.process.poll() is not None:
                     raise EOFError
                 return None
-            chunk = os.read(self._events, 1 << 16)
+            chunk = os.read(self.events, 1 << 16)
             if not chunk:
                 raise EOFError
             self._received += chunk

@@ -173,7 +173,7 @@ if __name__ == "__main__":
 
     from localspec.cli import main
 
-    def fake(values: object) -> FakeWorker:
+    def fake(*_: object) -> FakeWorker:
         """Open the worker that the environment describes, whatever the command line says."""
         return from_environment()
 

@@ -69,7 +69,7 @@ def run(
     """Run the command line in this process, with the scripted worker for an engine; `stdin` None is /dev/null."""
     with contextlib.ExitStack() as stack:
         for module in ("run", "chat"):
-            opened = patch(f"localspec.cli.{module}.open_worker", lambda values: from_environment())
+            opened = patch(f"localspec.cli.{module}.open_worker", lambda *_: from_environment())
             stack.enter_context(opened)
         return _outcome(args, stdin, env, cwd)
 

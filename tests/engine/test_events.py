@@ -22,6 +22,7 @@ from localspec.engine.events import (
     Reading,
     Started,
     StepMs,
+    Waiting,
     Warned,
     event_from_wire,
     to_wire,
@@ -45,6 +46,7 @@ COMMITTED = Committed(
 )
 EVENTS = [
     Loading("target", 0.5),
+    Waiting(2),
     Loaded("storyteller", FACTS, FACTS, 2048, 2, 12.5, {"llama_cpp": "b1"}),
     Loaded("alone", FACTS, None, 2048, 2, 12.5, {}),
     Started("draft-model", "chain", "fixed", 4, "block", 2**63, True, 9),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.engine.events import Loading, Prefilled, Probed, Reading, Started, event_from_wire, to_wire
+from localspec.engine.events import Loading, Prefilled, Probed, Reading, Started, Waiting, event_from_wire, to_wire
 from localspec.ui.doing import Doing
 
 STARTED = Started("plain", "chain", "fixed", 0, "block", 7, False, 1240)
@@ -17,6 +17,14 @@ def test_a_model_that_is_read_is_not_ready_yet() -> None:
     assert said == ["loading the target 0%", "loading the target 50%", "preparing the target"]
     doing.observe(0.0, Loading("first measurement", 0.0))
     assert doing.words == "first measurement…"
+
+
+def test_a_place_in_the_queue_is_told() -> None:
+    doing, said = Doing(), []
+    for before in (2, 1):
+        assert doing.observe(0.0, Waiting(before))
+        said.append(doing.words)
+    assert said == ["waiting for 2 answers", "waiting for the answer before this one"]
 
 
 def test_a_prompt_is_told_with_its_rate() -> None:

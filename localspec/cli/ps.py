@@ -1,0 +1,124 @@
+"""`localspec ps` and `localspec stop`: the warm engines of this user."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from localspec.bench.table import aligned
+from localspec.cli.complete import warm_names
+from localspec.cli.console import write_out
+from localspec.cli.output import write_json
+from localspec.cli.params import Command, option
+from localspec.errors import LocalspecError, NotFoundError
+from localspec.sanitize import one_line
+from localspec.settings.sizes import duration, size
+from localspec.worker.kept import stop_engine, warm_engines
+
+NOTHING = "no model is in memory; localspec run --keep-alive 10m leaves one there"
+STATUS = "/proc/{}/status"
+
+
+@click.command("ps", cls=Command)
+@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+def ps(as_json: bool) -> int:
+    """List the models that are in memory.
+
+    These are the engines that a `run` or a `chat` with --keep-alive left behind. The next `run`, `chat` or `race` of
+    the same pair with the same settings finds its engine, and loads nothing.
+    """
+    found = [engine_to_wire(facts) for facts in warm_engines()]
+    if as_json:
+        write_json({"engines": found})
+    elif not found:
+        write_out(f"{NOTHING}\n")
+    else:
+        head = ("pair", "since", "state", "memory", "tokens")
+        write_out("".join(f"{line}\n" for line in aligned([head, *map(_row, found)])))
+    return 0
+
+
+@click.command("stop", cls=Command)
+@click.argument("name", required=False, shell_complete=warm_names)
+def stop(name: str | None) -> int:
+    """Take models out of memory: those of NAME, or all.
+
+    NAME is a pair's name as `localspec ps` shows it, or its target alone. An answer that is being written ends.
+    """
+    found = [facts for facts in warm_engines() if name is None or _is_called(facts, name)]
+    if not found and name is not None:
+        raise NotFoundError(f"no model called {name!r} is in memory", hint="localspec ps")
+    for facts in found:
+        stop_engine(facts)
+        write_out(f"stopped {one_line(_pair(facts))}\n")
+    if not found:
+        write_out(f"{NOTHING}\n")
+    return 0
+
+
+def in_memory() -> str:
+    """Return a line that says which models are in memory."""
+    try:
+        names = [one_line(_pair(facts)) for facts in warm_engines()]
+    except LocalspecError:
+        names = []
+    return f"in memory: {', '.join(names)}; localspec stop frees it" if names else NOTHING
+
+
+def engine_to_wire(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return what is known of a warm engine, for programs. `idle_until` is None while it is used."""
+    settings = facts["settings"] or {}
+    return {
+        "pair": _pair(facts),
+        "target": settings.get("target"),
+        "draft": settings.get("draft"),
+        "state": facts["state"],
+        "since": _when(facts["since"]),
+        "idle_until": None if facts["idle_until"] is None else _when(facts["idle_until"]),
+        "keep_alive_s": facts["keep_alive"],
+        "memory": resident(facts["pid"]),
+        "tokens": facts["tokens"],
+        "clients": facts["clients"],
+        "waiting": facts["waiting"],
+        "pid": facts["pid"],
+    }
+
+
+def resident(pid: int) -> int | None:
+    """Return the bytes of memory that a process has, mapped files included; None where the system does not say."""
+    try:
+        lines = Path(STATUS.format(pid)).read_text().splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS:")), None)
+
+
+def _pair(facts: dict[str, Any]) -> str:
+    settings = facts["settings"] or {}
+    return str(settings.get("name") or settings.get("target") or "?")
+
+
+def _is_called(facts: dict[str, Any], name: str) -> bool:
+    pair, target = _pair(facts), str((facts["settings"] or {}).get("target"))
+    return name in (pair, pair.partition("+")[0], target, Path(target).name, Path(target).stem)
+
+
+def _row(found: dict[str, Any]) -> tuple[str, ...]:
+    left = (
+        None if found["idle_until"] is None else datetime.fromisoformat(found["idle_until"]).timestamp() - time.time()
+    )
+    state = found["state"] if left is None else f"idle, {duration(max(0.0, left))} left"
+    if found["waiting"]:
+        state += f", {found['waiting']} waiting"
+    memory = "?" if found["memory"] is None else size(found["memory"])
+    since = datetime.fromisoformat(found["since"]).strftime("%H:%M")
+    return one_line(found["pair"]), since, state, memory, str(found["tokens"])
+
+
+def _when(seconds: float) -> str:
+    """Return a time as ISO 8601, in this place's zone."""
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,150 @@
+"""`run --keep-alive`, `ps` and `stop`, as people use them: with the real engine in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.cli.console import Console
+from localspec.cli.keep_alive import LONG_LOAD, tell_of_keep_alive
+from localspec.engine.events import Loaded, ModelFacts
+from localspec.errors import UsageError
+from localspec.settings.sizes import read_duration
+from localspec.ui.stats import Stats
+from tests.cli.harness import (
+    REAL,
+    Terminal,
+    assert_one_line,
+    environment,
+    is_running,
+    localspec,
+    needs_pair,
+    run,
+    wait_for,
+)
+
+FACTS = ModelFacts("/t.gguf", 1, "llama", "Q8_0", 1, 2, 1, 1, ("CPU",))
+NOTHING = "no model is in memory; localspec run --keep-alive 10m leaves one there\n"
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Give the test a home of its own, and leave nothing of it running."""
+    here = {"LOCALSPEC_HOME": str(tmp_path / "home")}
+    yield here
+    localspec("stop", env=here)
+
+
+def listed(env: dict[str, str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(localspec("ps", "--json", env=env).stdout)["engines"]
+    return found
+
+
+def answer(*args: str, env: dict[str, str]) -> dict[str, Any]:
+    done = localspec("run", "--json", "--temp", "0", "-n", "16", *args, env=env)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@needs_pair
+def test_a_run_finds_what_the_run_before_left(env: dict[str, str]) -> None:
+    prompt = "Once upon a time there was a fox"
+    cold = answer(prompt, env=env)
+    assert localspec("ps", env=env).stdout.decode() == NOTHING
+    first, second = answer("--keep-alive", "10m", prompt, env=env), answer(prompt, env=env)
+    assert cold["text"] == first["text"] == second["text"]
+    (engine,) = listed(env)
+    assert engine["pair"] == "storyteller"
+    assert engine["keep_alive_s"] == 600.0
+    assert engine["idle_until"] > engine["since"]
+    assert engine["tokens"] >= 16
+    assert engine["memory"] is None or engine["memory"] > 1_000_000
+    assert (engine["clients"], engine["waiting"], engine["state"]) == (0, 0, "idle")
+    table = localspec("ps", env=env).stdout.decode().splitlines()
+    assert table[0].split() == ["pair", "since", "state", "memory", "tokens"]
+    assert table[1].startswith("storyteller  ")
+    assert "in memory: storyteller; localspec stop frees it\n" in localspec("ls", env=env).stdout.decode()
+    assert_one_line(localspec("stop", "qwen", env=env), 3, "no model called 'qwen' is in memory", "localspec ps")
+    assert localspec("stop", "storyteller", env=env).stdout == b"stopped storyteller\n"
+    assert not is_running(engine["pid"])
+    assert localspec("stop", env=env).stdout.decode() == NOTHING
+
+
+@needs_pair
+def test_ctrl_c_leaves_the_engine_alive(env: dict[str, str]) -> None:
+    """The answer ends with the text so far, as always."""
+    answer("--keep-alive", "10m", "Once", env=env)
+    (engine,) = listed(env)
+    command = [*REAL, "run", "--raw", "--events", "--logit-bias", "2=-inf", "Once"]
+    client = subprocess.Popen(command, env=environment(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert client.stdout is not None
+    assert client.stderr is not None
+    while json.loads(client.stdout.readline())["type"] != "step":
+        pass
+    client.send_signal(signal.SIGINT)
+    last = json.loads(client.stdout.read().splitlines()[-1])
+    assert client.wait() == 130
+    client.stdout.close()
+    client.stderr.close()
+    assert last["result"]["finish_reason"] == "interrupted"
+    wait_for(lambda: listed(env)[0]["state"] == "idle")
+    assert listed(env)[0]["pid"] == engine["pid"]
+    answer("Once", env=env)
+    assert listed(env)[0]["pid"] == engine["pid"]
+
+
+@needs_pair
+def test_the_chats_and_race_find_it_too(env: dict[str, str]) -> None:
+    answer("--keep-alive", "10m", "Once", env=env)
+    (engine,) = listed(env)
+    done = localspec("chat", "--plain", "storyteller", stdin=b"Once\n", env=env)
+    assert done.returncode == 0, done.stderr
+    done = localspec("race", "storyteller", "-n", "8", "Once", env=env)
+    assert done.returncode == 0, done.stderr
+    chat = Terminal(["chat", "storyteller"], program=REAL, env=env)
+    chat.wait_for(lambda: listed(env)[0]["clients"] == 1)
+    chat.type("\x11")
+    assert chat.wait() == 0
+    wait_for(lambda: listed(env)[0]["clients"] == 0)
+    assert [each["pid"] for each in listed(env)] == [engine["pid"]]
+
+
+def test_times_are_read_as_people_write_them() -> None:
+    given = {"0": 0, "90": 90, "90s": 90, "10m": 600, "1.5h": 5400, "2 H": 7200, "1d": 86400}
+    assert {text: read_duration("--keep-alive", text) for text in given} == given
+    for text in ("", "m", "-1", "10 minutes", "1e3", "inf", "nan"):
+        with pytest.raises(UsageError, match="is not a time"):
+            read_duration("--keep-alive", text)
+
+
+def test_a_time_that_is_none_is_told_with_its_place(env: dict[str, str]) -> None:
+    assert_one_line(run("run", "--keep-alive", "soon", "x", env=env), 2, "--keep-alive 'soon' is not a time", "10m")
+    done = run("run", "x", env={**env, "LOCALSPEC_KEEP_ALIVE": "soon"})
+    assert_one_line(done, 2, "--keep-alive 'soon' is not a time", "LOCALSPEC_KEEP_ALIVE")
+
+
+def test_a_long_load_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    console = Console()
+
+    def told(seconds: float) -> str:
+        stats = Stats()
+        stats.observe(Loaded("x", FACTS, None, 8, 1, 1e3 * seconds, {}))
+        tell_of_keep_alive(stats, console)
+        return capsys.readouterr().err
+
+    assert told(41.0) == ""  # no terminal
+    monkeypatch.setattr("localspec.cli.keep_alive.is_terminal", lambda stream: True)
+    assert told(LONG_LOAD - 0.1) == ""
+    said = "loading took 41 s; localspec config set keep-alive 10m keeps the model in memory"
+    assert said in told(41.0)
+    assert told(41.0) == ""
