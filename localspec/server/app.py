@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from localspec.server import llama_server, ollama, openai
+from localspec.server import llama_server, ollama, openai, responses
 from localspec.server.answering import Answer, Finding
 from localspec.server.engine import Engine
 from localspec.server.fields import Asked, Searched, Served
@@ -62,6 +62,7 @@ class Server:
             "/v1/chat/completions": openai.chat,
             "/chat/completions": openai.chat,
             "/v1/completions": openai.completion,
+            "/v1/responses": responses.responses,
             "/api/chat": ollama.chat,
             "/api/generate": ollama.generate,
             "/api/show": ollama.show,

@@ -283,14 +283,15 @@ class Fields:
         given = self.take("messages", list[dict[str, Any]])
         if not given or len(given) > MOST_MESSAGES:
             raise self.refusal("messages", f"1 to {MOST_MESSAGES} messages are needed")
-        return named_results([_message(each, f"{self._place}messages[{i}].") for i, each in enumerate(given)])
+        return chat_messages(given, f"{self._place}messages")
 
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 
 
-def named_results(messages: list[Message]) -> tuple[Message, ...]:
-    """Return the messages with the names of the tools that were called in their results, where these lack them."""
+def chat_messages(given: list[dict[str, Any]], place: str = "input") -> tuple[Message, ...]:
+    """Return the messages of a chat; results get the names of the tools that were called, where they lack them."""
+    messages = [_message(each, f"{place}[{i}].") for i, each in enumerate(given)]
     names: dict[str, str] = {}
     for i, message in enumerate(messages):
         names |= {call["id"]: call["function"]["name"] for call in json.loads(message.calls or "[]")}

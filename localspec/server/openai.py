@@ -43,7 +43,11 @@ def chat(body: object, served: Served) -> Asked:
     """Read the body of /v1/chat/completions; raises Refusal."""
     fields = Fields(body)
     request = replace(served.request, messages=fields.messages(), continues=True)
-    request = replace(request, think=_think(fields, request.think), template_args=_template_args(fields, request))
+    request = replace(
+        request,
+        think=thinking(fields, "reasoning_effort", request.think),
+        template_args=_template_args(fields, request),
+    )
     return _asked(fields, request, served, is_chat=True)
 
 
@@ -63,7 +67,7 @@ def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -
     served.require(fields.take("model", str) or served.name)
     request = fields.drawn(request, "max_tokens", "max_completion_tokens")
     request = replace(request, prediction=_prediction(fields) or request.prediction)
-    request = fields.form(_formatted(fields, request), "json_schema", "grammar")
+    request = fields.form(formatted(fields.within("response_format"), request), "json_schema", "grammar")
     request, tools = offered(fields, request) if is_chat else (request, frozenset[str]())
     request = fields.chat_logprobs(request) if is_chat else _legacy_logprobs(fields, request)
     is_streamed, n = fields.take("stream", bool, False), fields.take("n", int, 1)
@@ -96,27 +100,29 @@ def _prediction(fields: Fields) -> str:
     return content
 
 
-def _formatted(fields: Fields, request: Request) -> Request:
-    """Return the request with the form that `response_format` gives the answer."""
-    own = fields.within("response_format")
-    kind = own.take("type", str, "text")
+def formatted(own: Fields, request: Request, *, is_flat: bool = False) -> Request:
+    """Return the request with the form that a format gives the answer: the fields of a schema are in an object of it.
+
+    `is_flat`: they stand beside its type, as /v1/responses has them.
+    """
+    kind, beside = own.take("type", str, "text"), ("name", "strict", "description")
     if kind == "json_schema":
-        given = own.within("json_schema")
+        given = own if is_flat else own.within("json_schema")
         if not given.has_content("schema"):
             raise given.refusal("schema", "a schema is needed")
         request = given.form(request, "schema")
-        given.finish(("name", "strict", "description"))
+        given.finish(beside)
     elif kind == "json_object":  # llama-server takes a schema beside it
         request = own.form(request, "schema") if own.has_content("schema") else own.formed(request, "type", "json")
     elif kind != "text":
         raise own.refusal("type", "text, json_object or json_schema")
-    own.finish(())
+    own.finish(beside if is_flat else ())
     return request
 
 
-def _think(fields: Fields, usual: str) -> str:
+def thinking(fields: Fields, name: str, usual: str) -> str:
     """Return whether to reason: an effort of "none" is not to."""
-    effort = fields.take("reasoning_effort", str)
+    effort = fields.take(name, str)
     return usual if effort is None else "off" if effort == "none" else "auto"
 
 

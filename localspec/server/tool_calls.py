@@ -1,7 +1,7 @@
 """Calls of tools in an answer's text: the three commonest forms, and else text.
 
     <tool_call>{"name": ..., "arguments": {...}}</tool_call>     Hermes, Qwen
-    {"name": ..., "parameters": {...}}                           Llama 3, also after <|python_tag|>
+    {"name": ..., "parameters": {...}}                           Llama 3, also after <|python_tag|>, or fenced as code
     [TOOL_CALLS][{"name": ..., "arguments": {...}}]              Mistral, also as name[ARGS]{...}
 
 Text from where a call may begin is held back until the answer's end; what is no call after all is text then.
@@ -20,9 +20,11 @@ from localspec.server.refusal import Wire
 
 HERMES, PYTHON, MISTRAL = "<tool_call>", "<|python_tag|>", "[TOOL_CALLS]"
 MARKS = (HERMES, PYTHON, MISTRAL)
+BARE = ("{", "```json")  # where an answer begins so, it may be a call without a mark
 NOT_READ = "a call of a tool could not be read, and is text of the answer"
 _HERMES = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.S)
 _NAMED = re.compile(r"\s*([\w.-]+)(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?\s*(?={)")
+_FENCED = re.compile(r"```json\s(.*)```", re.S)
 _READER = json.JSONDecoder()
 
 
@@ -69,8 +71,8 @@ class CallReader:
             return ""
         if not self._has_begun:
             stripped = self._held.lstrip()
-            if not stripped or stripped.startswith("{"):
-                self._is_holding = bool(stripped)
+            self._is_holding = stripped.startswith(BARE)
+            if self._is_holding or any(start.startswith(stripped) for start in BARE):
                 return ""
             self._has_begun = True
         at = min((found for mark in MARKS if (found := self._held.find(mark)) >= 0), default=None)
@@ -118,11 +120,15 @@ class CallReader:
                     raise ValueError
                 yield _call({"name": named[1], "arguments": arguments})
         else:
-            yield from _objects(text.removeprefix(PYTHON))
+            fenced = _FENCED.fullmatch(text)
+            yield from _objects(fenced[1] if fenced else text.removeprefix(PYTHON))
 
 
 def _objects(text: str) -> Iterator[Call]:
     """Yield the calls of JSON objects, of lists of them, or of several with a semicolon, comma or space between."""
+    text = text.strip()
+    if text.startswith("{{") and text.endswith("}}"):  # as Qwen 2.5's template has it by mistake
+        text = text[1:-1]
     at = 0
     while (at := _after_space(text, at)) < len(text):
         found, at = _READER.raw_decode(text, at)

@@ -16,12 +16,15 @@ ANYTHING = {"type": "object", "properties": {}}
 CHOICES = "none, auto, required, or a function by its name"
 
 
-def offered(fields: Fields, request: Request) -> tuple[Request, frozenset[str]]:
+def offered(
+    fields: Fields, request: Request, given: list[dict[str, Any]] | None = None
+) -> tuple[Request, frozenset[str]]:
     """Return the request with the tools that it offers, and their names; none where `tool_choice` is none.
 
-    A choice that requires a call gives the answer the form of one.
+    A choice that requires a call gives the answer the form of one. `given` are tools that were taken already.
     """
-    given = fields.take("tools", list[dict[str, Any]], [])
+    if given is None:
+        given = fields.take("tools", list[dict[str, Any]], [])
     if len(given) > MOST_TOOLS:
         raise fields.refusal("tools", f"at most {MOST_TOOLS}")
     tools = [_tool(fields, each, i) for i, each in enumerate(given)]

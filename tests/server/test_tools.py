@@ -37,6 +37,8 @@ FORMS = {
     "hermes, text": '<tool_call>{"name": "weather", "arguments": "{\\"city\\": \\"Oslo\\"}"}</tool_call>',
     "llama": '{"name": "weather", "parameters": {"city": "Oslo"}}',
     "llama, python": '<|python_tag|>{"type": "function", "name": "weather", "parameters": {"city": "Oslo"}}',
+    "doubled": '{{"name": "weather", "arguments": {"city": "Oslo"}}}',
+    "fenced": '```json\n{\n  "name": "weather",\n  "arguments": {"city": "Oslo"}\n}\n```',
     "mistral": '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Oslo"}}]',
     "mistral, small": '[TOOL_CALLS]weather[ARGS]{"city": "Oslo"}',
     "mistral, id": '[TOOL_CALLS]weather[CALL_ID]abc123def[ARGS]{"city": "Oslo"}',
@@ -50,6 +52,9 @@ TEXTS = [
     '{"name": "Ann"}',
     '{"name": "dance", "arguments": {}}',
     "{ is a brace",
+    "```json\n[1]\n```",
+    "``` and more",
+    "`",
     '{"name": "weather", "arguments": 3}',
     "[]",
 ]
