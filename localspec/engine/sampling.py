@@ -27,6 +27,7 @@ from localspec.engine.repetition import Breakers, Dry
 from localspec.errors import BadLogitsError, UsageError
 from localspec.settings.request import Sampling
 
+SPARE = 8  # times as many tokens as top-k keeps are looked at, so that enough of them are allowed as a rule
 GROUPS = 16  # for each of the greatest entries that are looked for: so many that two are seldom in one group
 
 Gaps = NDArray[np.float64]  # [m]: the greatest logit of a row less a token's own
@@ -89,6 +90,7 @@ class Sampler:
         if allowed.size == 0:
             return None
         known = allowed if allowed[-1] < row.size else allowed[allowed < row.size]  # a draft may lack the last tokens
+        known = self._looked_at(row, known)
         if known.size and row[known].max() != -np.inf:
             return known
         if self._drafts:
@@ -97,6 +99,15 @@ class Sampler:
             "the answer's form allows only tokens that the model cannot write here",
             hint="another form, or no --logit-bias against its tokens",
         )
+
+    def _looked_at(self, row: Logits, allowed: Ids) -> Ids:
+        """Return those of the `allowed` tokens that top-k may keep, and some more: inside a text most are allowed."""
+        top_k = 1 if self.is_greedy else self._settings.top_k
+        if not 0 < top_k < allowed.size // SPARE:
+            return allowed
+        head = _top_k(row, SPARE * top_k).astype(np.int32)
+        found = head[allowed.take(allowed.searchsorted(head), mode="clip") == head]
+        return found if found.size >= top_k else allowed
 
     def _law(self, row: Logits, *, with_belief: bool) -> Distribution:
         """Return the distribution that filters and temperature make of an adjusted row."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.engine.acceptance import CopyAcceptance, CopyKind
-from localspec.engine.constraint import Constraint, is_allowed
+from localspec.engine.constraint import is_allowed
 from localspec.engine.corpus import BETWEEN
 from localspec.engine.draft import Draft
 from localspec.engine.protocols import History, Plan
@@ -108,19 +108,11 @@ class Copy(LookupDrafter):
         source = self._source
         if source is None:
             return np.empty(0)
-        if self.constraint is not None:
-            most = self._allowed(self.constraint, history.tokens, source, most)
-        return self.acceptance.chances(source.kind, source.length, most) if most else np.empty(0)
-
-    def _allowed(self, constraint: Constraint, text: Sequence[int], source: CopySource, most: int) -> int:
-        """Return how many tokens of a copy the constraint allows after `text`, at most `most`."""
-        copied: list[int] = []
-        for n in range(most):
-            token = self._copied(source, copied)
-            if not is_allowed(constraint.allowed([*text, *copied]), token):
-                return n
-            copied.append(token)
-        return most
+        if self.constraint is not None and not is_allowed(
+            self.constraint.allowed(history.tokens), self._copied(source, ())
+        ):
+            return np.empty(0)  # what else is not allowed is cut off the draft
+        return self.acceptance.chances(source.kind, source.length, most)
 
     def grow(self, text: Sequence[int], plan: Plan) -> Draft:
         """Copy from the source; a copy may run into itself, so that a loop goes on."""

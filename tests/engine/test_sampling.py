@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -340,3 +340,52 @@ def test_minus_one_looks_at_the_whole_text(last_n: int, is_seen: bool) -> None:
     settings = Sampling(presence_penalty=5.0, penalty_last_n=last_n, top_k=0, top_p=1.0, min_p=0.0, temperature=1.0)
     dist = Sampler(settings).dist(np.zeros(8, np.float32), history)
     assert (dist.prob(3) < dist.prob(0) / 2) is is_seen
+
+
+class Only:
+    """A constraint that allows the same tokens everywhere."""
+
+    def __init__(self, ids: np.ndarray) -> None:
+        self.ids = ids
+
+    def allowed(self, text: Sequence[int]) -> np.ndarray:
+        return self.ids
+
+
+@given(
+    rows(),
+    st.integers(0, 2**32),
+    st.sampled_from([0.02, 0.15, 0.5, 0.98]),
+    st.builds(
+        Sampling,
+        temperature=st.sampled_from([0.0, 0.8]),
+        top_k=st.integers(0, 20),
+        top_p=st.sampled_from([0.5, 0.95, 1.0]),
+        min_p=st.sampled_from([0.0, 0.05]),
+        typical_p=st.sampled_from([0.7, 1.0]),
+    ),
+)
+def test_a_constraint_is_the_row_without_what_is_not_allowed(
+    row: np.ndarray, seed: int, share: float, sampling: Sampling
+) -> None:
+    """Whether nearly all tokens are allowed, so that only the likeliest are looked at, or few."""
+    allowed = np.flatnonzero(np.random.default_rng(seed).random(row.size) < share).astype(np.int32)
+    assume(allowed.size > 0 and row[allowed].max() > -np.inf)
+    without = np.full_like(row, -np.inf)
+    without[allowed] = row[allowed]
+    clear_of_edges(without, sampling)
+    found = Sampler(sampling, constraint=Only(allowed)).dist(row)
+    wanted = Sampler(sampling).dist(without)
+    assert found.ids.tolist() == wanted.ids.tolist()
+    assert found.probs == pytest.approx(wanted.probs, rel=1e-9)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("n_likely", [0, 1, 4, 5, 6])
+def test_allowed_tokens_are_found_however_unlikely(temperature: float, n_likely: int) -> None:
+    """Of the likeliest 60 tokens fewer are allowed than top-k keeps, just as many, or more."""
+    row = -np.arange(400, dtype=np.float32) / 100
+    allowed = np.array([*range(n_likely), *range(60, 400)], np.int32)
+    sampling = Sampling(temperature=temperature, top_k=5, top_p=1.0, min_p=0.0)
+    found = Sampler(sampling, constraint=Only(allowed)).dist(row)
+    assert found.ids.tolist() == allowed[: 1 if temperature == 0.0 else 5].tolist()
