@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from localspec.errors import LocalspecError
 from localspec.sanitize import decoded
 
 LOOKED_AT = 8192  # bytes that decide whether a file is a text
@@ -42,9 +41,6 @@ def ignored_by_git(files: list[Path]) -> set[Path]:
 def is_binary(data: bytes) -> bool:
     """Whether bytes are no text: many of the first are no UTF-8, or are NUL."""
     begin = data[:LOOKED_AT]
-    try:
-        text = decoded(begin, errors="replace")
-    except (LocalspecError, UnicodeError):
-        return True
+    text = decoded(begin, errors="replace")
     n_wrong = text.count("\ufffd") - begin.count("\ufffd".encode()) + text.count("\0")
     return n_wrong > 3 and n_wrong > len(text) / 20

@@ -80,6 +80,19 @@ def test_what_an_answer_missed_of_its_corpus_is_told(
     assert answered(session, "copy", tmp_path / "b.txt")[2] == []
 
 
+def test_a_request_copies_from_its_own_files_alone(session: LoadedPair, tmp_path: Path) -> None:
+    names = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for name in names:
+        name.write_text("some text that is long enough")
+    reader = session_corpus.CorpusReader()
+    first, again, other = (
+        reader.corpus((str(name),), session.target, never, waits=True) for name in (names[0], names[0], names[1])
+    )
+    assert first is again, "what a drafter holds stays of use"
+    assert other is not first
+    assert [one.n_files for one in (first, other) if one is not None] == [1, 1]
+
+
 def test_a_cancel_ends_the_wait_for_a_corpus(session: LoadedPair, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("some text")
     reader = session_corpus.CorpusReader()
