@@ -45,6 +45,7 @@ COMMANDS = {
         "localspec.cli.race:race_command",
         "Answer one prompt plainly and with drafts, and compare.",
     ),
+    "rank": ("localspec.cli.rank:rank", "Find the likeliest of many items as an answer, exactly."),
     "verify": ("localspec.cli.verify:verify", "Check that speculation changes nothing on your pair."),
     "heads": ("localspec.cli.heads:heads", "Draft heads for your models: train, eval, list, show, rm."),
     "early-exit": ("localspec.cli.early_exit:early_exit", "Find the layers of a model that draft best: tune."),

@@ -14,6 +14,7 @@ from localspec.engine.translation import SameTokens, Translation
 from localspec.lossless.distribution_check import TriedRule, try_rule
 from localspec.lossless.fork import explain
 from localspec.lossless.recorded import DEPTH, WIDTH, ModelDistributions, record
+from localspec.ranking.question import RankQuestion
 from localspec.settings.request import Request, request_from_wire
 from localspec.settings.text_question import TextQuestion
 from localspec.speculation.resolve import Axes
@@ -45,8 +46,13 @@ class DistributionQuestion:
     seed: int
 
 
-Question = ForkQuestion | DistributionQuestion | TextQuestion
-KINDS: dict[str, type[Any]] = {"fork": ForkQuestion, "distribution": DistributionQuestion, "text": TextQuestion}
+Question = ForkQuestion | DistributionQuestion | TextQuestion | RankQuestion
+KINDS: dict[str, type[Any]] = {
+    "fork": ForkQuestion,
+    "distribution": DistributionQuestion,
+    "text": TextQuestion,
+    "rank": RankQuestion,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,8 @@ def from_wire(wire: Mapping[str, Any]) -> Question:
     request = request_from_wire(wire["request"])
     if wire["kind"] == "fork":
         return ForkQuestion(request, tuple(wire["plain"]), tuple(wire["other"]), int(wire["seed"]))
+    if wire["kind"] == "rank":
+        return RankQuestion(request, str(wire["items"]), int(wire["top"]), bool(wire["is_whole"]))
     if wire["kind"] == "text":
         return TextQuestion(request, wire["wants"], wire["text"], tuple(wire["tokens"]), wire["adds_special"],
                             wire["parses_special"])  # fmt: skip

@@ -126,11 +126,16 @@ class Server:
         pair = self._loaded()
         from localspec.lossless.questions import from_wire
         from localspec.prompt.text_question import answer
+        from localspec.ranking.question import RankQuestion, ranked
         from localspec.settings.text_question import TextQuestion
 
         question = from_wire(command["question"])
         if isinstance(question, TextQuestion):
             yield Inspected(answer(question, pair.target.model, pair.tokenised))
+        elif isinstance(question, RankQuestion):
+            target, prompt = pair.target, pair.tokenised(question.request).tokens
+            words, backend = target.model, target.backend
+            yield Inspected(ranked(question, words, target.facts().fingerprint, backend, prompt, pair.cancel))
         else:
             yield from pair.inspect(question)
 

@@ -1,0 +1,129 @@
+"""`localspec rank`: the likeliest of the items in a file as an answer to a prompt."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from localspec.bench.answers import inspect
+from localspec.cli.complete import pair_names
+from localspec.cli.console import Console, is_terminal, write_out
+from localspec.cli.fetch import present_settings
+from localspec.cli.options import PromptOptions, ReportOptions, pair_options, picked, prompt_options, report_options
+from localspec.cli.output import lone_error, lone_stop, write_json
+from localspec.cli.pair_engine import open_engine
+from localspec.cli.params import Command, option
+from localspec.cli.settings import PairOptions, promised_settings, system_message
+from localspec.cli.signals import timed
+from localspec.errors import UsageError
+from localspec.ranking.items import read_items
+from localspec.ranking.question import RankQuestion
+from localspec.sanitize import one_line
+from localspec.settings.folders import typed_path
+from localspec.settings.request import Message, Request
+from localspec.ui.inputs import Inputs, read_prompt
+
+SCHEMA = "localspec.rank/1"
+CLEAR = 0.005  # of a share: one that is known as well is told as one number
+
+
+@dataclass(frozen=True)
+class RankOptions(PromptOptions, ReportOptions):
+    """Values of the options that are no settings."""
+
+    system: str | None
+    items: str
+    top: int
+    whole: bool
+    as_json: bool
+
+
+@click.command("rank", cls=Command)
+@click.argument("pair", shell_complete=pair_names)
+@click.argument("prompt", nargs=-1)
+@option("--items", required=True, metavar="FILE", section="Ranking", help="The items, one a line.")
+@option("--top", type=click.IntRange(1, 10_000), default=10, metavar="N", section="Ranking",
+        help="How many are told.  [default: 10]")  # fmt: skip
+@option("--whole", is_flag=True, section="Ranking", help="Count the chance that the answer ends behind an item.")
+@pair_options
+@option("-s", "--system", metavar="TEXT", section="Ranking", help="The system message, or @FILE.")
+@prompt_options
+@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@report_options
+@click.pass_obj
+def rank(console: Console, /, pair: str, prompt: tuple[str, ...], **values: Any) -> int:
+    """Rank the items of a file by their probability as an answer of PAIR to PROMPT.
+
+    The N likeliest are found exactly. Most items are never scored: their first tokens are less likely already than the
+    Nth item. The last column is an item's share of the probability of all items.
+
+    \b
+    localspec rank qwen2.5-1.5b "The capital of Australia?" --items cities.txt --top 3
+    """
+    options = picked(RankOptions, values)
+    options.apply(console)
+    console.on_error = lone_error if options.as_json else None
+    promised = promised_settings(PairOptions.of(values, pair))
+    path = typed_path(options.items)
+    items = read_items(Path(path))
+    read = partial(_request, prompt, options, console, f"localspec rank {pair}")
+    request, left = timed(options.timeout, "reading the prompt", read)
+    settings = replace(present_settings(promised, console), draft=None)  # nothing is drafted
+    question = RankQuestion(request, str(Path(path).resolve()), options.top, options.whole)
+    with open_engine(console, options.log_file, left) as engine:
+        found = {} if engine.load(settings) is None else inspect(engine.worker, question)
+    if not found:
+        if options.as_json:
+            lone_stop(engine.stop.exit_code)
+        return engine.stop.exit_code
+    if items.n_double:
+        console.warn(f"{items.n_double} lines say what a line before them says: they are left out")
+    if options.as_json:
+        write_json({"schema": SCHEMA, "pair": settings.name, **found})
+        console.on_error = None
+    else:
+        write_out("\n".join(_lines(found)) + "\n")
+        console.note(_summary(found), "dim")
+    return 0
+
+
+def _request(words: tuple[str, ...], options: RankOptions, console: Console, command: str) -> Request:
+    """Return the request with its prompt, as `localspec run` reads it; `command` as in `Inputs`."""
+    system = system_message(options.system, options.stdin_limit)
+    inputs = Inputs(options.stdin_limit, command=command)
+    text = read_prompt(words, options.file, inputs, is_raw=options.is_raw)
+    for warned in inputs.warnings:
+        console.warn(warned.message)
+    if not options.is_raw:
+        return Request(messages=(*system, Message("user", text)), max_tokens=1)
+    if system:
+        raise UsageError("--raw takes no --system", hint="put the text at the start of the prompt")
+    return options.without_template(Request(max_tokens=1), text)
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    """Return the table, without markup or control characters on a terminal."""
+    shown = one_line if is_terminal(sys.stdout) else str
+    rows = [("log p", "p", "share", "item")]
+    for one in found["ranking"]:
+        rows.append((f"{one['logprob']:.3f}", f"{one['p']:.3g}", _share(*one["share"]), shown(one["item"])))
+    widths = [max(len(row[at]) for row in rows) for at in range(3)]
+    return ["  ".join([*(f"{cell:>{n}}" for cell, n in zip(row, widths, strict=False)), row[3]]) for row in rows]
+
+
+def _share(low: float, high: float) -> str:
+    """Return a share in percent: one number where both ends are about the same."""
+    if high - low <= CLEAR:
+        return f"{50 * (low + high):.1f} %"
+    return f"{100 * low:.0f} to {100 * high:.0f} %"
+
+
+def _summary(found: dict[str, Any]) -> str:
+    trie = "kept" if found["trie_was_kept"] else f"made in {found['trie_s']:.1f} s"
+    scored = f"{found['scored']} of {found['n_items']} items scored in {found['passes']} passes"
+    return f"{scored}, {found['rows']} rows, {found['search_s']:.2f} s · trie {trie}"

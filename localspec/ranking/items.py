@@ -1,0 +1,160 @@
+"""The items of a file as token paths in a trie, which is built once for a vocabulary and kept.
+
+Node 0 is the root, the place where an item begins. Nodes stand level by level, and the children of a node are
+neighbours, ascending by token. So three arrays are the whole trie.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.errors import NotFoundError, UsageError
+
+LARGEST = 64 << 20  # bytes of a file
+VERSION = b"1"  # of the kept form
+
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """The `texts` of a file, one a line, each once; `n_double` further lines said the same. `key` tells the file."""
+
+    texts: tuple[str, ...]
+    n_double: int
+    key: str
+
+
+def read_items(path: Path) -> Items:
+    """Read a file with an item a line; raises NotFoundError or UsageError. Spaces at the ends of a line count."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(LARGEST + 1)
+    except OSError as error:
+        raise NotFoundError(f"--items {path}: {error.strerror}", hint="--items FILE, with an item a line") from None
+    if len(raw) > LARGEST:
+        raise UsageError(f"--items {path} has more than {LARGEST >> 20} MiB", hint="a smaller file")
+    try:
+        lines = [line.removesuffix("\r") for line in raw.decode("utf-8-sig").split("\n")]
+    except UnicodeDecodeError:
+        raise UsageError(f"--items {path} is not UTF-8 text", hint="--items FILE, with an item a line") from None
+    found = [line for line in lines if line.strip()]
+    if not found:
+        raise UsageError(f"--items {path} has no items", hint="--items FILE, with an item a line")
+    texts = tuple(dict.fromkeys(found))
+    return Items(texts, len(found) - len(texts), hashlib.sha256(raw).hexdigest())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trie:
+    """The paths of items: by node the `tokens` [n] and the `items` [n] that end there (-1: none), both int32.
+
+    The children of node i are `first[i]` to `first[i + 1]` - 1; `first` has n + 1 entries. The root's token is -1.
+    """
+
+    tokens: Ints
+    items: Ints
+    first: Ints
+
+    def __len__(self) -> int:
+        """Return the number of nodes, the root included."""
+        return len(self.tokens)
+
+    def children(self, node: int) -> slice:
+        """Return where the children of a node stand."""
+        return slice(int(self.first[node]), int(self.first[node + 1]))
+
+    def parents(self) -> Ints:
+        """Return the parent [n] of each node, -1 of the root."""
+        counts = np.diff(self.first)
+        return np.concatenate([np.array([-1], np.int32), np.repeat(np.arange(len(self), dtype=np.int32), counts)])
+
+    def depths(self, parents: Ints) -> Ints:
+        """Return the number of tokens [n] of the path to each node."""
+        depths = np.zeros(len(self), np.int32)
+        begin, end, depth = 0, 1, 0
+        while begin < end:  # a level after the other
+            depths[begin:end] = depth
+            begin, end, depth = end, int(self.first[end]), depth + 1
+        return depths
+
+    def nested(self, parents: Ints) -> int:
+        """Return how many items lie on one path at most: more than one where an item begins another."""
+        most = (self.items >= 0).astype(np.int32)
+        begin, end = int(self.first[0]), int(self.first[1])
+        while begin < end:
+            most[begin:end] += most[parents[begin:end]]
+            begin, end = end, int(self.first[end])
+        return int(most.max())
+
+
+def build(paths: Sequence[Sequence[int]]) -> Trie:
+    """Return the trie of the items' tokens; of two items with the same tokens the first counts."""
+    order = sorted(range(len(paths)), key=lambda item: (paths[item], item))
+    tokens, items = [-1], [-1]
+    first: list[int] = []
+    waiting = deque([(0, len(order), 0)])  # a node's items in this order, and how many tokens lead to it
+    while waiting:
+        begin, end, depth = waiting.popleft()
+        node = len(first)
+        first.append(len(tokens))
+        while begin < end and len(paths[order[begin]]) == depth:
+            items[node] = order[begin] if items[node] < 0 else items[node]
+            begin += 1
+        while begin < end:
+            token, last = paths[order[begin]][depth], begin + 1
+            while last < end and paths[order[last]][depth] == token:
+                last += 1
+            tokens.append(token)
+            items.append(-1)
+            waiting.append((begin, last, depth + 1))
+            begin = last
+    first.append(len(tokens))
+    return Trie(np.array(tokens, np.int32), np.array(items, np.int32), np.array(first, np.int32))
+
+
+def kept_trie(items: Items, tokenize: Callable[[str], list[int]], vocabulary: str, folder: Path) -> tuple[Trie, bool]:
+    """Return the trie of the items, and whether it was kept in `folder`; `vocabulary` tells the tokenizer."""
+    name = hashlib.sha256(b"\0".join([VERSION, items.key.encode(), vocabulary.encode()])).hexdigest()[:32]
+    path = folder / f"{name}.npz"
+    found = _load(path, len(items.texts))
+    if found is not None:
+        return found, True
+    trie = build([tokenize(text) for text in items.texts])
+    _save(trie, path)
+    return trie, False
+
+
+def _load(path: Path, n_items: int) -> Trie | None:
+    """Return the trie of a file, None where there is none or it is damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            trie = Trie(held["tokens"], held["items"], held["first"])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+    n = len(trie)
+    is_whole = len(trie.items) == n == len(trie.first) - 1 and trie.first[-1] == n and (np.diff(trie.first) >= 0).all()
+    return trie if is_whole and trie.items.max() < n_items else None
+
+
+def _save(trie: Trie, path: Path) -> None:
+    """Keep the trie where that is possible."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with part.open("wb") as file:
+                np.savez(file, tokens=trie.tokens, items=trie.items, first=trie.first)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)

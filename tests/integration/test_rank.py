@@ -1,0 +1,89 @@
+"""`localspec rank` on the bundled pair: the items that scoring each alone finds, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localspec.backends.llama_cpp import LlamaBackend, Model
+from localspec.ranking.items import build
+from localspec.ranking.search import log_normaliser, rank
+from tests.cli.harness import assert_one_line, needs_pair, run, run_engine
+from tests.integration.pair import EXACT, TARGET
+
+pytestmark = needs_pair
+OPENING = "Once upon a time there was a"
+FIRST = "little", "big", "old", "young", "good", "wise", "happy", "poor", "rich", "king", "queen", "girl", "boy", "dog"
+SECOND = "who", "that", "in", "of", "and", "with", "by", "king", "girl", "boy", "dog", "cat", "bird", "tree", "man"
+THIRD = "", " of", " was", " named"
+
+
+def names(n: int) -> list[str]:
+    texts = [f" {a} {b}{c}" for a in FIRST for b in SECOND for c in THIRD]
+    return random.Random(3).sample(texts, n)
+
+
+def call(items: Path, *more: str) -> Any:
+    return run_engine("rank", "storyteller", "--raw", OPENING, "--items", str(items), *more)
+
+
+def test_it_finds_what_scoring_each_alone_finds() -> None:
+    with Model(TARGET) as model, LlamaBackend(model, EXACT) as backend:
+        prompt = model.tokenize(OPENING, add_bos=True)
+        paths = [model.tokenize(name) for name in names(500)]
+        found = rank(build(paths), backend, prompt, 20, cancel=lambda: False)
+        backend.check()
+        every = []
+        for path in paths:
+            total = 0.0
+            for n, token in enumerate(path):
+                row = backend.prefill([*prompt, *path[:n]], lambda: False).logits(0)
+                total += float(row[token]) - log_normaliser(row)
+            every.append(total)
+    best = sorted(range(len(paths)), key=lambda item: -every[item])[:20]
+    assert np.allclose([one.logprob for one in found.found], [every[item] for item in best], rtol=0, atol=0.01)
+    assert np.allclose([every[one.item] for one in found.found], [every[item] for item in best], rtol=0, atol=0.01)
+    assert found.scored < 500
+
+
+def test_the_table_and_the_object(tmp_path: Path) -> None:
+    items = tmp_path / "items.txt"
+    items.write_text("\n".join([*names(50), *names(3)]))
+    shown = call(items, "--top", "3")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.decode().split()[:5] == ["log", "p", "p", "share", "item"]
+    assert b"3 lines say what a line before them says" in shown.stderr
+    told = json.loads(call(items, "--top", "3", "--json").stdout)
+    assert told["trie_was_kept"]
+    assert (told["n_items"], told["n_double"]) == (50, 3)
+    ranking = told["ranking"]
+    lines = shown.stdout.decode().splitlines()[1:]
+    assert [one["item"] for one in ranking] == [line.split("%")[1][2:] for line in lines]
+    assert all(0.0 <= one["share"][0] <= one["share"][1] <= 1.0 for one in ranking)
+    assert sum(one["share"][0] for one in json.loads(call(items, "--top", "50", "--json").stdout)["ranking"]) > 0.999
+
+
+@pytest.mark.parametrize(
+    ("raw", "code", "said"),
+    [
+        (None, 3, "No such file"),
+        (b"", 2, "has no items"),
+        (b"\xff", 2, "not UTF-8"),
+        (b"a\n" + b"word " * 5000, 2, "item 2 has"),
+    ],
+)
+def test_bad_items_are_refused_in_a_line(tmp_path: Path, raw: bytes | None, code: int, said: str) -> None:
+    items = tmp_path / "items.txt"
+    if raw is not None:
+        items.write_bytes(raw)
+    assert_one_line(call(items), code, said)
+    assert json.loads(call(items, "--json").stdout)["error"]["code"] == code
+
+
+def test_items_must_be_named() -> None:
+    assert_one_line(run("rank", "storyteller", "hi"), 2, "--items")
