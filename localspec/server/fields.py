@@ -19,20 +19,18 @@ from localspec.errors import UsageError
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import Reply
 from localspec.settings.declaration import Declaration, declared
-from localspec.settings.request import MOST_LOGPROBS, Message, Request, Sampling, Speculation
+from localspec.settings.request import MOST_LOGPROBS, Request, Sampling, Speculation
 from localspec.settings.structure import LONGEST, json_schema
 from localspec.settings.text_question import TextQuestion
 from localspec.ui.settings import check_form
 
 T = TypeVar("T")
-Objects = list[dict[str, Any]]
 TYPES: dict[str, type[Any]] = {"integer": int, "number": float, "switch": bool, "text": str}
-OLD_TOOLS = "tools have taken its place"
 NO_IMAGES = "this server reads text only"
 ONE = "one answer a request; ask again for another"
 MOST_ANSWERS = 4  # to one request
 MOST_STOPS, LONGEST_STOP = 16, 256
-MOST_MESSAGES = MOST_BIASES = 10_000
+MOST_BIASES = 10_000
 ANY_OBJECT = '{"type": "object"}'
 # Settings of sampling by the names that llama-server gives them; OpenAI's are among them.
 SAMPLED = {
@@ -277,69 +275,6 @@ class Fields:
             told = re.sub("^--(schema|grammar):? (is )?", "", error.message)
             raise self.refusal(name, told) from None
         return request
-
-    def messages(self) -> tuple[Message, ...]:
-        """Return the messages of a chat; raises Refusal for what is no text."""
-        given = self.take("messages", list[dict[str, Any]])
-        if not given or len(given) > MOST_MESSAGES:
-            raise self.refusal("messages", f"1 to {MOST_MESSAGES} messages are needed")
-        return chat_messages(given, f"{self._place}messages")
-
-
-ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
-
-
-def chat_messages(given: list[dict[str, Any]], place: str = "input") -> tuple[Message, ...]:
-    """Return the messages of a chat; results get the names of the tools that were called, where they lack them."""
-    messages = [_message(each, f"{place}[{i}].") for i, each in enumerate(given)]
-    names: dict[str, str] = {}
-    for i, message in enumerate(messages):
-        names |= {call["id"]: call["function"]["name"] for call in json.loads(message.calls or "[]")}
-        if message.role == "tool" and not message.name:
-            messages[i] = replace(message, name=names.get(message.call_id, ""))
-    return tuple(messages)
-
-
-def _message(given: dict[str, Any], place: str) -> Message:
-    """Return one message: its text, or its parts if all are text."""
-    fields = Fields(given, place)
-    role = fields.take("role", str, "")
-    if role not in ROLES:
-        raise fields.refusal("role", OLD_TOOLS if role == "function" else f"one of {', '.join(ROLES)}")
-    content = fields.content()
-    reasoning = fields.take("reasoning_content", str, "") or fields.take("thinking", str, "")
-    fields.refuse({"function_call": (OLD_TOOLS, ()), "images": (NO_IMAGES, ([],)), "audio": (NO_IMAGES, ())})
-    calls = [_call(each, f"{place}tool_calls[{i}].") for i, each in enumerate(fields.take("tool_calls", Objects, []))]
-    if role == "tool":
-        name = fields.take("tool_name", str, "") or fields.take("name", str, "")
-        call_id = fields.take("tool_call_id", str, "")
-        fields.finish(())
-        return Message("tool", content, name=name, call_id=call_id)
-    fields.finish(("name", "refusal", "annotations"))
-    if role != "assistant":
-        return Message(ROLES[role], content)
-    return Message(role, content, reasoning, calls=json.dumps(calls) if calls else "")
-
-
-def _call(given: dict[str, Any], place: str) -> dict[str, Any]:
-    """Return a call of a tool: its arguments are an object, or the JSON of one."""
-    fields = Fields(given, place)
-    call_id, kind, function = (
-        fields.take("id", str, ""),
-        fields.take("type", str, "function"),
-        fields.within("function"),
-    )
-    fields.finish(("index",))
-    name, arguments = function.take("name", str, ""), function.take("arguments", str | dict[str, Any], {})
-    function.finish(("index",))
-    if kind != "function" or not name:
-        raise fields.refusal("function", "a function with a name is needed")
-    try:
-        found = msgspec.json.decode(arguments or "{}") if isinstance(arguments, str) else arguments
-        msgspec.convert(found, dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError, ValueError):
-        raise function.refusal("arguments", "the JSON of an object is needed") from None
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": found}}
 
 
 def _part(given: dict[str, Any], place: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished, ModelFacts
 from localspec.server.fields import NO_IMAGES, Asked, Fields, Served
+from localspec.server.messages import messages_of
 from localspec.server.refusal import Wire
 from localspec.server.reply import Lines, is_cut, released, speculation, timings, told_logprobs
 from localspec.server.tool_calls import Call, CallReader, Read
@@ -42,7 +43,7 @@ def chat(body: object, served: Served) -> Asked | Wire:
     fields = Fields(body)
     if not fields.has_content("messages"):
         return _loaded(fields, served, {"message": _message("")})
-    request = replace(served.request, messages=fields.messages(), continues=True)
+    request = replace(served.request, messages=messages_of(fields), continues=True)
     return _asked(fields, request, served, is_chat=True)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from localspec.server.fields import MOST_ANSWERS, OLD_TOOLS, ONE, Asked, Fields, Served
+from localspec.server.fields import MOST_ANSWERS, ONE, Asked, Fields, Served
+from localspec.server.messages import OLD_TOOLS, messages_of
 from localspec.server.openai_reply import OpenAI
 from localspec.server.refusal import Wire
 from localspec.server.tools import is_shallow, offered
@@ -42,7 +43,7 @@ REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
 def chat(body: object, served: Served) -> Asked:
     """Read the body of /v1/chat/completions; raises Refusal."""
     fields = Fields(body)
-    request = replace(served.request, messages=fields.messages(), continues=True)
+    request = replace(served.request, messages=messages_of(fields), continues=True)
     request = replace(
         request,
         think=thinking(fields, "reasoning_effort", request.think),

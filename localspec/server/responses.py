@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from localspec.server.fields import Asked, Fields, Served, chat_messages
+from localspec.server.fields import Asked, Fields, Served
+from localspec.server.messages import chat_messages
 from localspec.server.openai import formatted, thinking
 from localspec.server.responses_reply import Responses
 from localspec.server.tools import offered
