@@ -18,10 +18,13 @@ from numpy.typing import NDArray
 
 from localspec.backends.build import build_info
 from localspec.backends.kv_cache import Points
-from localspec.backends.lib import api
+from localspec.backends.lib import LOG, api
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.engine.distribution import Ids
+from localspec.errors import InternalError
 
+SIZE = np.dtype("<u8")
+CHUNKED = frozenset({"llama4"})  # whose window begins anew at fixed positions
 WHOLE = 0  # no llama_state_seq_flags: entries of attention, and states where a model has any
 
 
@@ -70,13 +73,13 @@ class SavingBackend(LlamaBackend):
     def can_save(self) -> bool:
         """Whether what is put back serves as what was taken out.
 
-        Of a sliding window llama.cpp writes the last entries alone. Some models turn their keys by other factors once
-        the context is longer than it was in their first training.
+        Some models turn their keys by other factors once the context is longer than it was in their first training.
         """
         name = f"{self.model.architecture}.rope.scaling"
         trained = self.model.metadata(f"{name}.original_context_length")
         is_steady = not trained or self.model.metadata(f"{name}.type") == "yarn" or self._n_ctx <= int(trained)
-        return is_steady and int(api.llama_model_n_swa(self.model.handle)) <= 0
+        has_room = not self._block or (self._aside > 0 and self.model.architecture not in CHUNKED)
+        return is_steady and has_room
 
     def usable(self, ends: Sequence[int], read: int, common: int) -> int:
         """Return how much a saved text serves one that shares its first `common` tokens.
@@ -92,15 +95,15 @@ class SavingBackend(LlamaBackend):
 
     @property
     def n_state_bytes(self) -> int:
-        """Return how many bytes `save` would take."""
+        """Return about how many bytes `save` would take."""
+        if self._block:
+            return self.kv_bytes * self.length // self._n_ctx
         return int(api.llama_state_seq_get_size_ext(self._growing.context, 0, WHOLE))
 
     def save(self) -> SavedState:
         """Return what the cache holds of the committed text. Raises MemoryError."""
-        context = self._growing.context
-        data = np.empty(self.n_state_bytes, np.uint8)
-        n = api.llama_state_seq_get_data_ext(context, _pointer(data), len(data), 0, WHOLE)
-        held = self._cells.length - self._cache.to_replay if n == len(data) else 0
+        held = self._cells.length - self._cache.to_replay
+        data = self._written(0) if not self._block else self._in_blocks(held)
         return SavedState(np.asarray(self._tokens[:held], np.int32), min(self._read, held), data, self._cache.points)
 
     def restore(self, state: SavedState, length: int) -> bool:
@@ -110,18 +113,73 @@ class SavingBackend(LlamaBackend):
         """
         self._forget(0)
         self._rows.serial.number += 1
-        n = len(state.tokens)
-        self._make_room(n)
-        context, data = self._growing.context, state.data
-        if api.llama_state_seq_set_data_ext(context, _pointer(data), len(data), 0, WHOLE) != len(data):
+        self._make_room(len(state.tokens))
+        is_there = self._put(state.data, 0) if not self._block else self._put_blocks(state.data)
+        if not is_there:
             self._cache.clear(everything=True)
             return False
-        self._cache.restored(n, state.points)
+        self._cache.restored(len(state.tokens), state.points)
         self._tokens += state.tokens.tolist()
         self._read = state.read
-        self._listener.read(context, 0, 0)  # a head knows the states of another text
+        self._listener.read(self._growing.context, 0, 0)  # a head knows the states of another text
         self._forget(length)
         return True
+
+    @property
+    def _block(self) -> int:
+        """Return how many tokens of a sliding window are saved at a time, 0 without a window.
+
+        llama.cpp writes what lies within a window of the last token of a sequence, and into the room of what does not
+        it puts other tokens. So each block goes by itself, through a sequence of its own.
+        """
+        window = int(api.llama_model_n_swa(self.model.handle))
+        return max(1, window // 4) if window > 0 else 0
+
+    @property
+    def _aside(self) -> int:
+        """Return a sequence that may lose the start of the text that it holds."""
+        return self._cells.n_sequences - 1
+
+    def _in_blocks(self, length: int) -> NDArray[np.uint8]:
+        """Return the state of each block behind the number of its bytes."""
+        self._empty_aside()
+        parts = []
+        for start in range(0, length, self._block):
+            api.llama_memory_seq_cp(self._cache.memory, 0, self._aside, start, min(start + self._block, length))
+            part = self._written(self._aside)
+            parts += [np.array([len(part)], SIZE).view(np.uint8), part]
+            self._empty_aside()
+        return np.concatenate(parts)
+
+    def _put_blocks(self, data: NDArray[np.uint8]) -> bool:
+        at = 0
+        while at < len(data):
+            start = at + SIZE.itemsize
+            at = start + int(data[at:start].view(SIZE)[0])
+            if not self._put(data[start:at], self._aside):
+                return False
+            api.llama_memory_seq_cp(self._cache.memory, self._aside, 0, -1, -1)
+            self._empty_aside()
+        return True
+
+    def _empty_aside(self) -> None:
+        api.llama_memory_seq_rm(self._cache.memory, self._aside, -1, -1)
+        self._cells.synced[self._aside] = 0
+
+    def _written(self, sequence: int) -> NDArray[np.uint8]:
+        """Return what llama.cpp writes of a sequence."""
+        context = self._growing.context
+        data = np.empty(api.llama_state_seq_get_size_ext(context, sequence, WHOLE), np.uint8)
+        n = api.llama_state_seq_get_data_ext(context, _pointer(data), len(data), sequence, WHOLE)
+        if n != len(data):
+            raise InternalError(f"llama.cpp did not write what it holds of the text: {LOG.reason()}")
+        return data
+
+    def _put(self, data: NDArray[np.uint8], sequence: int) -> bool:
+        """Set an empty sequence to what was written; tell whether llama.cpp did."""
+        context = self._growing.context
+        n: int = api.llama_state_seq_set_data_ext(context, _pointer(data), len(data), sequence, WHOLE)
+        return n == len(data)
 
 
 def common_tokens(some: Ids, others: Sequence[int] | Ids) -> int:

@@ -94,17 +94,50 @@ def test_rows_after_a_restored_text_have_the_bits_of_one_that_stayed(options: Lo
         assert np.array_equal(source.prefill(wanted, never).logits(0), target.prefill(wanted, never).logits(0))
 
 
-def test_a_window_is_not_saved() -> None:
-    """What lies before it is not written, and would be lacking where the text is taken back."""
+def test_llama_cpp_does_not_write_what_lies_before_a_window() -> None:
+    """It would be lacking where the text is taken back."""
     with ExitStack() as stack:
         model = stack.enter_context(Model(random_gguf(SLIDING), EXACT))
         source, target = (stack.enter_context(SavingBackend(model, EXACT)) for _ in range(2))
         source.prefill(TOKENS, never)
-        assert not source.can_save
-        assert target.restore(source.save(), 64)
-        source.truncate(64)
+        target.prefill(TOKENS, never)
+        target.truncate(0)
+        assert target._put(source._written(0), 0)
+        target._cache.restored(90, ())
+        target._tokens += TOKENS
+        for each in (source, target):
+            each.truncate(64)
         rows = (each.extend([7], [-1]).logits(0) for each in (source, target))
         assert np.abs(np.subtract(*rows)).max() > 0.01
+
+
+@pytest.mark.parametrize("length", [90, 64, 31, 1])
+@pytest.mark.parametrize("n_drafts", [0, 40])
+def test_a_window_is_saved_block_by_block(length: int, n_drafts: int) -> None:
+    """All of it comes back, nothing of it is overwritten by what follows, and trees find free sequences."""
+    options = replace(EXACT, n_batch=64)
+    with ExitStack() as stack:
+        model = stack.enter_context(Model(random_gguf(SLIDING), options))
+        source, target = (stack.enter_context(SavingBackend(model, options)) for _ in range(2))
+        source.prefill(TOKENS, never)
+        source.extend([5, 6, 7], [-1, -1, 0])
+        source.keep([1])
+        source.truncate(90)
+        target.prefill(TOKENS[40:60], never)
+        assert source.can_save
+        assert target.restore(source.save(), 90)
+        source.check()
+        target.check()
+        for turn in range(n_drafts):  # further than a window
+            rows = [each.extend([turn, 6, 7], [-1, -1, 0]).logits(2).copy() for each in (source, target)]
+            assert np.array_equal(*rows)
+            for each in (source, target):
+                each.keep([0, 2])
+        for each in (source, target):
+            each.truncate(length)
+            each.check()
+        rows = [each.extend([7], [-1]).logits(0) for each in (source, target)]
+        assert np.array_equal(*rows)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
