@@ -207,6 +207,7 @@ class Finished:
     verdict: str = ""  # what the automatic controller found, for people; whether drafting paid, the speedup says
     overdrawn_ms: float | None = None  # by which its loss account was overdrawn at worst; at most 0: its bound held
     reasoning: str = ""
+    saves: int = 0  # bytes at most that are written to disk after this
     is_whole: bool = True  # whether it has the form that was asked for; a cut one may have only its beginning
 
 

@@ -277,7 +277,7 @@ class LoadedPair:
             if isinstance(event, events.Committed) and event.plain_ms is not None:
                 controllers.measured(event.plain_ms, event.position)
             if isinstance(event, events.Finished):
-                event = replace(event, **controllers.findings())
+                event = replace(event, **controllers.findings(), saves=self.states.n_bytes)
                 if constraint is not None:
                     event = replace(event, is_whole=is_whole(constraint, context.tokens, self.grammars.ends))
                 yield from controllers.keep()

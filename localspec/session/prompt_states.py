@@ -65,6 +65,12 @@ class PromptStates:
         if has_lost:
             yield events.Warned("state", DAMAGED)
 
+    @property
+    def n_bytes(self) -> int:
+        """Return about how much of the last answer's text would be written."""
+        held = [(model.backend.kv_bytes, model.backend.length, model.backend.capabilities) for model in self._answered]
+        return 0 if self._folder is None else sum(size * n // can.n_ctx for size, n, can in held)
+
     def prefilled(self, event: events.Prefilled) -> None:
         """Learn what it takes to evaluate a token."""
         n = event.prompt_n - event.cache_n

@@ -79,6 +79,7 @@ _MEMORY_FATE = (
 # Seconds between looks at an answer's tokens: what comes faster than an eye can tell is read together. To wake a
 # process for each takes from the passes, whose threads have every processor: 1 to 2 % of a pass of 20 ms.
 FRAME = 1 / 30
+SLOW_DISK = 50e6  # bytes a second
 TALKING = 6  # times the patience with a cancelled answer that is silent: with one that still comes
 
 
@@ -123,6 +124,7 @@ class Worker:
         self._cancelled_at = 0.0
         self._doing = "starting"
         self._last_log = ""
+        self._saves = 0  # bytes that the child may be writing
 
     def load(self, settings: LoadSettings) -> Iterator[Event]:
         """Load models, starting the child if there is none; ends after Loaded.
@@ -167,8 +169,11 @@ class Worker:
             child.cancel(sequence)
 
     def close(self) -> None:
-        """End the child within about a second. An answer being read in another thread just ends."""
-        self._close(self._timeouts.close)
+        """End the child within about a second. An answer being read in another thread just ends.
+
+        What the child writes of the last answer's text has the time that it takes.
+        """
+        self._close(self._timeouts.close + self._saves / SLOW_DISK)
 
     @property
     def pid(self) -> int | None:
@@ -233,6 +238,7 @@ class Worker:
                     continue  # of a request that was left early
                 event = self._rebuild(child, wire)
                 is_over = isinstance(event, Loaded | Finished | Inspected | Failed)
+                self._saves = event.saves if isinstance(event, Finished) else 0
                 if is_over:
                     self._doing, self._running = "idle", 0
                 if isinstance(event, Failed):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 SELDOM = 0.2  # seconds between two reports of how far a prompt is
 GRACE = 1.0  # seconds between the parent's end and ours
+LONGEST = 60.0  # seconds that writing may take then
 # What a pass is told with, while the next one waits: events are trees, in which nobody need look for circles.
 ENCODE = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 PR_SET_PDEATHSIG = 1
@@ -56,6 +57,7 @@ class Server:
         self._pair: LoadedPair | None = None
         self._binding = Binding()
         self._told_at = 0.0
+        self.is_writing = False  # what was left for idle time
 
     def serve(self, command: dict[str, Any]) -> None:
         """Run one command to its end and write its events; the last is Loaded, Finished, Inspected or Failed."""
@@ -82,12 +84,15 @@ class Server:
 
     def idle(self, is_asked: Callable[[], bool]) -> None:
         """Let the pair do what can wait, until somebody asks for anything; a failure is told in the log alone."""
+        self.is_writing = True
         try:
             if self._pair is not None:
                 self._pair.idle(is_asked)
         except Exception as error:
             with contextlib.suppress(OSError):
                 traceback.print_exception(error)
+        finally:
+            self.is_writing = False
 
     def write(self, sequence: int, event: Event) -> None:
         """Write one event of request `sequence`."""
@@ -185,7 +190,7 @@ def main(arguments: list[str]) -> None:
     _settle("--bound" in arguments[3:], (commands, control, events))
     cancel = CancelFlag()
     server = Server(events, cancel)
-    threading.Thread(target=_watch, args=(control, cancel), daemon=True, name="watch").start()
+    threading.Thread(target=_watch, args=(control, cancel, server), daemon=True, name="watch").start()
     with contextlib.suppress(BrokenPipeError):
         server.write_wire({"seq": 0, "type": "ready"})
         with open(commands, "rb") as lines:
@@ -213,13 +218,19 @@ def _settle(is_bound: bool, pipes: tuple[int, ...]) -> None:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _watch(control: int, cancel: CancelFlag) -> None:
-    """Set the cancel flag for each number on `control`; at its end stop everything, and the process soon after."""
+def _watch(control: int, cancel: CancelFlag, server: Server) -> None:
+    """Set the cancel flag for each number on `control`; at its end stop everything, and the process soon after.
+
+    What is being written is written to its end, within what the client waits for.
+    """
     with contextlib.suppress(OSError, ValueError), open(control, "rb") as lines:
         for line in lines:
             cancel.cancelled = max(cancel.cancelled, int(line))
     cancel.cancelled = sys.maxsize
     time.sleep(GRACE)
+    ends = time.monotonic() + LONGEST
+    while server.is_writing and time.monotonic() < ends:
+        time.sleep(GRACE / 20)
     os._exit(0)
 
 

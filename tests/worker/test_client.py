@@ -73,6 +73,15 @@ def test_events_arrive_as_they_were_sent() -> None:
     assert "".join(event.text for event in answer if isinstance(event, Committed)) == "Once upon a time"
 
 
+def test_what_is_being_written_is_written_to_its_end(tmp_path: Path) -> None:
+    """The child says how much that may be; without it, it would be ended after the usual patience."""
+    worker = stub(f"writes:{tmp_path / 'state'}", replace(PATIENT, close=0.1))
+    list(worker.load(SETTINGS))
+    list(worker.generate(REQUEST))
+    worker.close()
+    assert (tmp_path / "state").exists()
+
+
 def test_tokens_are_looked_for_a_frame_apart_and_nothing_else_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only after a token of this answer is there a pause, before what was not received with it."""
     said, pauses = [""], list[tuple[str, float]]()

@@ -33,7 +33,8 @@ def committed(seq: int, index: int, text: str) -> None:
 
 
 def finished(seq: int, reason: str = "stop") -> None:
-    say(seq, "finished", reason=reason, tail="", wall_ms=1.0, ttft_ms=1.0, peak_memory=1)
+    saves = 10**9 if MODE.startswith("writes:") else 0
+    say(seq, "finished", reason=reason, tail="", wall_ms=1.0, ttft_ms=1.0, peak_memory=1, saves=saves)
 
 
 def die(how: str) -> None:
@@ -135,6 +136,10 @@ def main() -> None:
             load(command["seq"])
         else:
             generate(command["seq"], command["request"])
+    if MODE.startswith("writes:"):
+        time.sleep(0.5)
+        with open(MODE.removeprefix("writes:"), "x"):
+            pass
     if MODE == "stubborn":
         time.sleep(60)
 
