@@ -171,7 +171,8 @@ def test_the_last_cancel_counts_in_whatever_order_they_come(lines: str) -> None:
     read, write = os.pipe()
     flag = CancelFlag()
     flag.current = 2
-    threading.Thread(target=worker_main._watch, args=(read, flag, Server(write, flag)), daemon=True).start()  # the pipe is never closed
+    watched = (read, flag, Server(write, flag))
+    threading.Thread(target=worker_main._watch, args=watched, daemon=True).start()  # the pipe is never closed
     os.write(write, lines.encode())
     wait_for(lambda: flag.cancelled == 3)
     assert flag()
