@@ -30,7 +30,7 @@ from localspec.tui.places import OF_THE_CHAT, Places
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.themes import DARK, LIGHT, THEMES
 from localspec.tui.trace import Trace
-from localspec.tui.unsent import recall
+from localspec.tui.turns import recall
 from localspec.tui.widgets.composer import Composer, taken
 from localspec.tui.widgets.message import Spoken
 from localspec.tui.widgets.notice import Notices

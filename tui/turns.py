@@ -9,9 +9,11 @@ from typing import TypeVar
 
 from localspec.chat.commands import TABLE
 from localspec.chat.conversation_commands import begin, fork_from, open_conversation, undelete_conversation
+from localspec.chat.conversation_writer import ConversationWriter, sent_before
 from localspec.chat.listing import named
 from localspec.chat.message_tree import MessageTree, Node
 from localspec.chat.state import ChatState
+from localspec.chat.unsent import recover
 from localspec.conversations.records import USER
 from localspec.errors import LocalspecError
 from localspec.models.store import PairRef
@@ -19,6 +21,7 @@ from localspec.sanitize import sanitize
 from localspec.settings.request import LoadSettings
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.host import ChatView, Host
+from localspec.tui.widgets.composer import Composer
 from localspec.ui import clipboard
 from localspec.ui.mentions import Taken, mentioned
 from localspec.ui.stats import Stats
@@ -302,3 +305,12 @@ class Turns:
                 await self.step(entry, -1)
             case "on":
                 await self.step(entry, 1)
+
+
+async def recall(host: Host, writer: ConversationWriter, composer: Composer) -> None:
+    """Let Up bring back what was sent in earlier conversations, and write what was not sent."""
+    composer.remember(await asyncio.wrap_future(writer.ask(sent_before)))
+    left = await asyncio.wrap_future(writer.ask(lambda _store: recover())) if writer.is_saved else ""
+    if left:
+        composer.put_back(left)
+        host.say("What was not sent the last time is back · Ctrl+C clears it")

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from localspec.chat.commands import TABLE
 from localspec.chat.listing import YOU, came_back
 from localspec.chat.state import ChatState
+from localspec.chat.unsent import Unsent, recover
 from localspec.cli.console import Console, OutputGone, is_terminal, write_out
 from localspec.cli.line_chat import LineChat
-from localspec.cli.lines import Lines, history
+from localspec.cli.lines import Lines, can_put_back, history
 from localspec.cli.options import ScreenOptions
 from localspec.conversations.records import Conversation
 from localspec.errors import LocalspecError
@@ -41,7 +42,19 @@ def open_line_chat(
         chat.tell_trouble()
         if found is not None and is_terminal(sys.stdin) and not console.quiet:
             console.say(came_back(found, state.messages.path()), "dim")
-        return converse(chat, Lines())
+        return converse(chat, _lines(chat))
+
+
+def _lines(chat: LineChat) -> Lines:
+    """Return the keyboard. What is typed and not sent is kept, and what ended chats have left is put back."""
+    lines, writer = Lines(), chat.state.writer
+    if can_put_back():
+        left = recover() if writer.is_saved else ""
+        if left:
+            lines.put_back(left)
+            chat.console.say("what was not sent the last time is back; Ctrl-C clears it", "dim")
+        lines.on_change = Unsent(writer, lambda: lines.unsent).keep
+    return lines
 
 
 def converse(chat: LineChat, lines: Lines) -> int:
@@ -59,10 +72,11 @@ def converse(chat: LineChat, lines: Lines) -> int:
             if chat.is_script:
                 raise
             write_out("\n")
-            if was_interrupted:
+            if was_interrupted and not lines.taken:
                 return 0  # meant, and no failure
             was_interrupted = True
-            chat.console.say("Ctrl-C again or Ctrl-D to leave", "dim")
+            back = "Up brings it back; " if lines.taken else ""
+            chat.console.say(f"{back}Ctrl-C again or Ctrl-D to leave", "dim")
             continue
         if text is None:
             if not chat.is_script:

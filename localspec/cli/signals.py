@@ -113,6 +113,21 @@ def timed(seconds: float | None, what: str, act: Callable[[], T]) -> tuple[T, fl
 
 
 @contextmanager
+def ringing(seconds: float, act: Callable[[], object]) -> Iterator[None]:
+    """Call `act` every so many seconds, in this thread: also while it waits for a key."""
+
+    def on_alarm(_number: int, _frame: FrameType | None) -> None:
+        act()
+
+    with _handling("SIGALRM", on_alarm):
+        signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextmanager
 def deferred() -> Iterator[None]:
     """Let Ctrl-C wait. A child process inherits the wait, so none reaches it before it has its own session."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -383,8 +383,8 @@ def test_control_c_in_an_editor_is_the_editors(tmp_path: Path) -> None:
     assert terminal.wait() == 0
 
 
-def test_termination_at_the_prompt_restores_the_terminal() -> None:
-    terminal = chat_terminal()
+def test_termination_at_the_prompt_restores_the_terminal(tmp_path: Path) -> None:
+    terminal = chat_terminal(LOCALSPEC_HOME=str(tmp_path))
     terminal.type("half a mess")
     terminal.wait_for(lambda: "half a mess" in terminal.text)
     terminal.signal(signal.SIGTERM)

@@ -14,6 +14,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from localspec.chat.message_tree import Node
+from localspec.chat.unsent import Unsent
 from localspec.conversations.records import USER
 from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.models.store import introduction
@@ -26,7 +27,6 @@ from localspec.tui.news import News
 from localspec.tui.reading_ahead import ReadingAhead
 from localspec.tui.source_marks import View
 from localspec.tui.turns import Turns
-from localspec.tui.unsent import Unsent
 from localspec.tui.widgets.bars import TopBar
 from localspec.tui.widgets.card import ErrorCard, Note, Welcome
 from localspec.tui.widgets.composer import Composer
@@ -69,7 +69,7 @@ class ChatScreen(Screen[None]):
         super().__init__()
         self._ahead, self._n_ahead = ReadingAhead(engine, reads_ahead), 0
         self.turns = Turns(host, engine, self)
-        self._unsent = Unsent(engine.state.writer, lambda: self.turns.unsent, self.set_timer)
+        self._unsent = Unsent(engine.state.writer, lambda: self.turns.unsent)
         self._host = host
         self._engine = engine
         self._news = News(host, engine, self, self.call_later)
@@ -106,7 +106,7 @@ class ChatScreen(Screen[None]):
     def on_unmount(self) -> None:
         """Look for news no more, and keep what is not sent."""
         self._news.close()
-        self._unsent.close()
+        self._unsent.keep()
 
     def on_resize(self) -> None:
         """Other figures may have room now, and the composer, which loses the keyboard where it has none."""
@@ -227,7 +227,7 @@ class ChatScreen(Screen[None]):
     def emptied(self) -> None:
         """Keep what is written; give an edit up of which nothing is left."""
         self.turns.emptied()
-        self._unsent.changed()
+        self._unsent.changed(self.set_timer)
 
     @on(Composer.Completed)
     def tell_choices(self, completed: Composer.Completed) -> None:

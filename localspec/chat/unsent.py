@@ -1,60 +1,43 @@
-"""What was written and not sent, kept in a file of this process: a kill loses half a second of it.
+"""What was written and not sent in a chat, kept in a file of this process: a kill loses half a second of it.
 
 The next chat that begins takes over what ended processes have left.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-from localspec.chat.conversation_writer import ConversationWriter, sent_before
+from localspec.chat.conversation_writer import ConversationWriter
 from localspec.settings.folders import replace_file, state_folder
-from localspec.tui.host import Host
-from localspec.tui.widgets.composer import Composer
 
 PAUSE = 0.5  # seconds between a change and its writing
 
-
-async def recall(host: Host, writer: ConversationWriter, composer: Composer) -> None:
-    """Let Up bring back what was sent in earlier conversations, and write what was not sent."""
-    composer.remember(await asyncio.wrap_future(writer.ask(sent_before)))
-    left = await asyncio.wrap_future(writer.ask(lambda _store: recover())) if writer.is_saved else ""
-    if left:
-        composer.put_back(left)
-        host.say("What was not sent the last time is back · Ctrl+C clears it")
+Later = Callable[[float, Callable[[], None]], object]
 
 
 class Unsent:
-    """Keeps what `text` returns after each change; `later` calls something after so many seconds."""
+    """Keeps what `text` returns. Nothing is kept where the conversation is not."""
 
-    def __init__(
-        self, writer: ConversationWriter, text: Callable[[], str], later: Callable[[float, Callable[[], None]], object]
-    ) -> None:
+    def __init__(self, writer: ConversationWriter, text: Callable[[], str]) -> None:
         self._writer = writer
         self._text = text
-        self._later = later
         self._is_due = False
         self._kept: str | None = None  # not known: what was taken over may be there
 
-    def changed(self) -> None:
-        """Keep the text soon, unless nothing is to be kept."""
+    def changed(self, later: Later) -> None:
+        """Keep the text soon; `later` calls something after so many seconds."""
         if self._writer.is_saved and not self._is_due:
             self._is_due = True
-            self._later(PAUSE, self._keep)
+            later(PAUSE, self.keep)
 
-    def close(self) -> None:
-        """Keep what is written now, also where no change was told yet."""
-        if self._writer.is_saved:
-            self._keep()
-
-    def _keep(self) -> None:
+    def keep(self) -> None:
+        """Keep what is written now."""
         self._is_due, text = False, self._text()
-        if text != self._kept:
+        if self._writer.is_saved and text != self._kept:
             self._kept = text
-            self._writer.ask(lambda _store: write(text))  # by its thread: the screen waits for no disk
+            self._writer.ask(lambda _store: write(text))  # a screen waits for no disk: a thread writes
 
 
 def write(text: str) -> None:

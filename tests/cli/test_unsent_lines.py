@@ -1,0 +1,108 @@
+"""The line chat loses nothing that was typed: Ctrl-C, a kill and the end of a terminal leave it for the next chat."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.cli.harness import Terminal, wait_for
+
+BACK = "what was not sent the last time is back"
+
+
+def chat(home: Path, *args: str, shown: str = "You:") -> Terminal:
+    """Open a line chat whose files are in `home`, and wait for a line that is shown."""
+    env = {"LOCALSPEC_HOME": str(home), "LOCALSPEC_SAVE": "1"}
+    terminal = Terminal(["chat", "--plain", "--no-stats", *args], env=env)
+    terminal.wait_for(lambda: terminal.lines[-1:] == [shown])
+    return terminal
+
+
+def kept(home: Path) -> str:
+    return "".join(file.read_text() for file in (home / "state" / "unsent").glob("[0-9]*"))
+
+
+def type_and_keep(terminal: Terminal, home: Path, text: str, whole: str) -> None:
+    """Type a text, and wait until what was typed so far is in the file."""
+    terminal.type(text)
+    terminal.wait_for(lambda: kept(home) == f"{whole}\n")
+
+
+def asks_again(terminal: Terminal, n: int) -> bool:
+    """Whether an empty prompt stands there, the `n`th one."""
+    return terminal.text.count("You:") == n and terminal.lines[-1] == "You:"
+
+
+def test_control_c_takes_what_is_typed_and_only_on_an_empty_line_leaves(tmp_path: Path) -> None:
+    """A second Ctrl-C with words before it took the words and the chat with them."""
+    terminal = chat(tmp_path)
+    for words in ("first words", "other words"):
+        n = terminal.text.count("You:")
+        type_and_keep(terminal, tmp_path, words, words)
+        terminal.type("\x03")
+        terminal.wait_for(partial(asks_again, terminal, n + 1))
+    assert terminal.text.count("Up brings it back") == 2
+    terminal.type("\x1b[A\x1b[A")
+    terminal.wait_for(lambda: terminal.lines[-1] == "You: first words")
+    terminal.type("\r")
+    terminal.wait_for(lambda: "a king." in terminal.text and terminal.lines[-1] == "You:")
+    assert kept(tmp_path) == "", "what was sent is not unsent"
+    type_and_keep(terminal, tmp_path, "last words", "last words")
+    terminal.type("\x03")
+    terminal.wait_for(lambda: terminal.lines[-1] == "You:")
+    terminal.type("\x03")
+    assert terminal.wait() == 0
+    again = chat(tmp_path, shown="You: last words")
+    assert BACK in again.text
+    again.type("\x03")
+    again.wait_for(lambda: again.lines[-1] == "You:")
+    again.type("\x04")
+    assert again.wait() == 0
+    assert kept(tmp_path) == "", "it was cleared as it was found"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+def test_the_end_of_the_process_leaves_a_message_of_several_lines(tmp_path: Path, number: signal.Signals) -> None:
+    terminal = chat(tmp_path)
+    terminal.type("one\\\r")
+    terminal.wait_for(lambda: terminal.lines[-1] == " ...")
+    type_and_keep(terminal, tmp_path, "two", "one\ntwo")
+    terminal.signal(number)
+    terminal.wait()
+    again = chat(tmp_path, shown="two")
+    assert "You: one\ntwo" in again.text
+    again.type("\r")
+    again.wait_for(lambda: "a king." in again.text and again.lines[-1] == "You:")
+    again.type("/history\r")
+    again.wait_for(lambda: again.text.count("You: one\ntwo\nAssistant:") == 2)
+    again.type("\x04")
+    assert again.wait() == 0
+    wait_for(lambda: kept(tmp_path) == "")
+
+
+def test_quotes_that_are_open_come_back_open(tmp_path: Path) -> None:
+    terminal = chat(tmp_path)
+    terminal.type('"""one\r')
+    terminal.wait_for(lambda: terminal.lines[-1] == "...")
+    type_and_keep(terminal, tmp_path, "two", '"""one\ntwo')
+    terminal.signal(signal.SIGKILL)
+    terminal.wait()
+    again = chat(tmp_path, shown="two")
+    again.type('\rthree"""\r')
+    again.wait_for(lambda: "a king." in again.text and again.lines[-1] == "You:")
+    again.type("/history\r")
+    again.wait_for(lambda: "You: one\ntwo\nthree\nAssistant:" in again.text)
+    again.type("\x04")
+    assert again.wait() == 0
+
+
+def test_nothing_is_kept_of_a_chat_that_is_not_kept(tmp_path: Path) -> None:
+    terminal = chat(tmp_path, "--no-save")
+    terminal.type("secret")
+    terminal.wait_for(lambda: terminal.lines[-1] == "You: secret")
+    terminal.signal(signal.SIGTERM)
+    assert terminal.wait() == 143
+    assert kept(tmp_path) == ""
