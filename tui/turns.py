@@ -12,6 +12,7 @@ from localspec.chat.conversation_commands import begin, fork_from, open_conversa
 from localspec.chat.conversation_writer import ConversationWriter, sent_before
 from localspec.chat.listing import named
 from localspec.chat.message_tree import MessageTree, Node
+from localspec.chat.opening import require_whole
 from localspec.chat.state import ChatState
 from localspec.chat.unsent import recover
 from localspec.conversations.records import USER
@@ -67,6 +68,7 @@ class Turns:
             await self.run(text)
             return
         try:
+            await require_whole(self)
             taken = await asyncio.to_thread(mentioned, text) if "@" in text else Taken()
         except LocalspecError as error:
             composer.put_back(text)

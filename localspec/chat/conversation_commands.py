@@ -10,6 +10,7 @@ from localspec.chat.conversation_files import Saved, load, save, turns, write_ex
 from localspec.chat.kept_settings import KeptSettings
 from localspec.chat.listing import about, came_back, count, hits, named, rows
 from localspec.chat.message_tree import MessageTree, Node
+from localspec.chat.opening import remarks
 from localspec.conversations.attachment import Attachment
 from localspec.conversations.identity import LEAST
 from localspec.conversations.records import Conversation
@@ -92,14 +93,21 @@ async def _go_to_copy(chat: Chat, message: int | None, *, attached: Sequence[Att
     made = await chat.wait(chat.state.writer.ask(lambda store: store.fork(message).id))
     await _restore(chat, made)
     chat.state.attached = list(attached)
-    await chat.moved("")
+    await _arrive(chat, "")
     await chat.tell(f"this is now a copy, {made}")
 
 
 async def open_conversation(chat: Chat, key: str) -> None:
     """Go on with a conversation of the store."""
     found = await _restore(chat, key)
-    await chat.moved(came_back(found, chat.state.messages.path()))
+    await _arrive(chat, came_back(found, chat.state.messages.path()))
+
+
+async def _arrive(chat: Chat, text: str) -> None:
+    """Show the conversation that was restored, and what a person should know of it."""
+    await chat.moved(text)
+    for line in remarks(chat.state):
+        await chat.warn(line)
 
 
 @command("/title [TEXT]", "give this conversation a title, or show it", aliases="rename")
@@ -160,7 +168,7 @@ async def undelete_conversation(chat: Chat, key: str | None = None) -> Conversat
     chat.state.deleted = [each for each in chat.state.deleted if each != found.id]
     if not chat.state.messages.entries:
         await _restore(chat, found.id)
-        await chat.moved("")
+        await _arrive(chat, "")
     return found
 
 

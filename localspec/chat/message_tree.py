@@ -5,20 +5,21 @@ Invariant: `path` follows, at each fork, the branch that was chosen last.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from localspec.conversations.attachment import Attachment, with_attachments
-from localspec.conversations.records import INTERRUPTED, SENT, USER, Conversation, StoredMessage
+from localspec.conversations.records import ELSEWHERE, INTERRUPTED, SENT, USER, Conversation, StoredMessage
 
 
 @dataclass(slots=True)
 class Node:
     """One message. `finish` is why it ended, as in the store; None while it is being written.
 
-    `key` is its name in the store, None until it is written there.
+    `key` is its name in the store, None until it is written there. `writer` is another process that writes it now.
     """
 
     id: int
@@ -30,6 +31,13 @@ class Node:
     key: int | None = None
     attachments: tuple[Attachment, ...] = ()
     stats: dict[str, Any] | None = None  # of an answer: the object of --json
+    writer: int | None = None
+
+    def take(self, kept: StoredMessage) -> None:
+        """Take over what the store has of an answer."""
+        self.writer = kept.writer if kept.writer != os.getpid() else None
+        self.text, self.stats = kept.text, kept.stats
+        self.finish = kept.finish or (INTERRUPTED if self.writer is None else ELSEWHERE)
 
     @property
     def reasoning(self) -> str:
@@ -46,12 +54,14 @@ class Node:
 class MessageTree:
     """Messages under an optional system message.
 
-    `key` is the conversation's name in the store, None until it is written there. `editing` is the user's message that
-    the next one takes the place of; going to another branch ends the edit.
+    `key` is the conversation's name in the store, None until it is written there. `pair` is that which answered last,
+    "" before the first message. `editing` is the user's message that the next one takes the place of; going to another
+    branch ends the edit.
     """
 
     system: str | None = None
     key: str | None = None
+    pair: str = ""
     now: Callable[[], float] = time.time
     editing: Node | None = None
     entries: dict[int, Node] = field(default_factory=dict)
@@ -61,11 +71,12 @@ class MessageTree:
     @classmethod
     def restored(cls, conversation: Conversation, messages: Iterable[StoredMessage]) -> MessageTree:
         """Return a conversation from the store, on the path that ends in its leaf."""
-        made, by_key = cls(conversation.system, key=conversation.id), dict[int, Node]()
+        made, by_key = cls(conversation.system, conversation.id, conversation.pair), dict[int, Node]()
         for kept in messages:
             parent = None if kept.parent is None else by_key[kept.parent]
-            entry = made.add(kept.role, kept.text, parent=parent, finish=kept.finish or INTERRUPTED, at=kept.created)
-            entry.key, entry.attachments, entry.stats = kept.id, kept.attachments, kept.stats
+            entry = made.add(kept.role, parent=parent, at=kept.created)
+            entry.key, entry.attachments = kept.id, kept.attachments
+            entry.take(kept)
             by_key[kept.id] = entry
         made.go_to(None if conversation.leaf is None else by_key.get(conversation.leaf))
         return made

@@ -62,8 +62,8 @@ class ChatState:
         messages = MessageTree.restored(found, store.messages(found.id))
         if system is not None:
             messages.system = system
-        if (found.pair, found.system) != (reference(settings), messages.system):
-            writer.change(messages, pair=reference(settings))
+        if found.system != messages.system:
+            writer.change(messages)
         return cls(writer, settings, request, messages)
 
     @property
@@ -87,7 +87,9 @@ class ChatState:
         asked = self.messages.add(USER, text, parent=parent)
         asked.attachments = (*(edited.attachments if edited else ()), *self.attached, *attachments)
         self.attached = []
-        self.writer.say(self.messages, asked, reference(self.settings))
+        pair = reference(self.settings)
+        self.messages.pair = self.messages.pair or pair
+        self.writer.say(self.messages, asked, pair)
         return asked
 
     def edit(self, asked: Node, text: str) -> Node:
@@ -120,7 +122,9 @@ class ChatState:
     def begin_answer(self, asked: Node) -> Node:
         """Add an answer to a message, beside the answers that it has."""
         self.answering = entry = self.messages.add(ASSISTANT, parent=asked, finish=None)
-        self.writer.say(self.messages, entry, reference(self.settings))
+        pair = reference(self.settings)
+        self.writer.say(self.messages, entry, pair)
+        self._pair_is(pair)
         return entry
 
     def end_answer(self, text: str, reason: str, stats: dict[str, Any] | None) -> None:
@@ -204,7 +208,13 @@ class ChatState:
             request = replace(request, speculation=usual)
         check(request, settings)
         self.settings, self.request, self.switched_off, self.loaded = settings, request, off, None
-        self.writer.change(self.messages, pair=reference(settings))
+        self._pair_is(reference(settings))
+
+    def _pair_is(self, pair: str) -> None:
+        """Note which pair answers this conversation from now on."""
+        if self.messages.pair != pair:
+            self.messages.pair = pair
+            self.writer.change(self.messages, pair=pair)
 
     def set_system(self, text: str | None) -> None:
         """Change the system message from the next answer on."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from localspec.chat.commands import TABLE
 from localspec.chat.listing import YOU, came_back
+from localspec.chat.opening import remarks
 from localspec.chat.state import ChatState
 from localspec.chat.unsent import Unsent, recover
 from localspec.cli.console import Console, OutputGone, is_terminal, write_out
@@ -42,6 +43,8 @@ def open_line_chat(
         chat.tell_trouble()
         if found is not None and is_terminal(sys.stdin) and not console.quiet:
             console.say(came_back(found, state.messages.path()), "dim")
+        for line in remarks(state):
+            console.warn(line)
         return converse(chat, _lines(chat))
 
 

@@ -15,6 +15,7 @@ from localspec.chat.answer_writer import AnswerWriter, remark
 from localspec.chat.commands import TABLE
 from localspec.chat.listing import ASSISTANT, said
 from localspec.chat.message_tree import Node
+from localspec.chat.opening import require_whole
 from localspec.chat.pair_loader import PairLoader
 from localspec.chat.state import ChatState
 from localspec.cli.answer import tell
@@ -68,6 +69,7 @@ class LineChat:
 
     def send(self, text: str) -> None:
         """Answer a message, with the attachments of /read."""
+        _finish(require_whole(self))
         taken = mentioned(text)
         if taken.texts:
             _finish(self.tell(taken.summary))

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from localspec.chat.answer_writer import AnswerWriter, full_context, unfinished_form
+from localspec.chat.opening import refuse_unfinished
 from localspec.chat.state import ChatState
 from localspec.cli.answer import ended_by_itself, tell
 from localspec.cli.console import Console, is_terminal
@@ -200,6 +201,7 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
     text = inputs.prompt_of(spoken, data, is_raw=options.is_raw, is_given=bool(words))
     settings = present_settings(promised, console)
     state = ChatState.opened(store, settings, request, system=system[0].content if system else None, found=found)
+    refuse_unfinished(state, hint="wait for its end, or leave out -c")
     if options.is_raw:
         asked = replace(options.without_template(request, text), keeps=options.cache)
     else:  # what begins a conversation may be continued as it is

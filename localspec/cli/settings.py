@@ -33,7 +33,8 @@ _NO_DRAFTS = (DraftChoice.NONE, DraftChoice.UNSET)
 class PairOptions:
     """Which pair is meant, and how it is loaded. `load` names no files yet.
 
-    `takes_draft`: where no draft is named, one that fits and is on this machine is taken, as by the picker.
+    `takes_draft`: where no draft is named, one that fits and is on this machine is taken, as by the picker. `is_held`:
+    the pair is a conversation's, and nobody typed it.
     """
 
     model: str | None
@@ -42,6 +43,7 @@ class PairOptions:
     offline: bool
     load: LoadSettings
     takes_draft: bool = False
+    is_held: bool = False
 
     @staticmethod
     def of(values: Values, pair: str | None = None) -> PairOptions:
@@ -67,7 +69,8 @@ class PairOptions:
                     told = f"{path} does not exist, and this conversation was held with that adapter"
                     raise NotFoundError(told, hint="-m MODEL goes on without it")
             load = found.kept.load(load)
-        return replace(self, model=found.pair, draft=self.draft if is_chosen("draft") else None, load=load)
+        draft = self.draft if is_chosen("draft") else None
+        return replace(self, model=found.pair, draft=draft, load=load, is_held=True)
 
     def settings(self, pair: PairRef) -> LoadSettings:
         """Return how to load a pair whose files were found."""
@@ -101,6 +104,11 @@ def promised_settings(options: PairOptions) -> Promised:
         name = None if wanted in _NO_DRAFTS else str(wanted)
         load = replace(options.load, target=str(missing.pair.target), draft=name, name=str(missing.pair))
         return Promised(options, load, missing)
+    except NotFoundError as error:
+        if not options.is_held:
+            raise
+        told = f"{error.message}, and this conversation was held with it"
+        raise NotFoundError(told, hint="-m MODEL goes on with another") from None
 
 
 def request_settings(values: Values, settings: LoadSettings, kept: KeptSettings | None = None) -> Request:

@@ -11,6 +11,7 @@ from localspec.conversations.attachment import Attachment, with_attachments
 USER, ASSISTANT = "user", "assistant"
 SENT = "sent"  # the finish of what a person wrote, which is complete at once
 INTERRUPTED = "interrupted"
+ELSEWHERE = "elsewhere"  # the finish of an answer that another process is writing, in a tree of this one
 _ENDINGS = {
     SENT: "",
     "stop": "",
@@ -20,6 +21,7 @@ _ENDINGS = {
     "timeout": "stopped by --timeout",
     "error": "failed",
     None: "still being written",
+    ELSEWHERE: "still being written by another localspec",
 }
 
 
@@ -39,7 +41,8 @@ class StoredMessage:
 
     `finish` is otherwise "sent" for what a person wrote, and for an answer the reason it ended: stop, length, context,
     timeout, interrupted, or error. `created` is in seconds since 1970. `stats` is the JSON object of the answer, as
-    `--json` prints it, None without one.
+    `--json` prints it, None without one. `writer` is the process that writes it, None for a whole one and where that
+    process has ended.
     """
 
     id: int
@@ -51,6 +54,7 @@ class StoredMessage:
     finish: str | None
     stats: dict[str, Any] | None = None
     attachments: tuple[Attachment, ...] = ()
+    writer: int | None = None
 
     @property
     def content(self) -> str:

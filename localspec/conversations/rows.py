@@ -6,14 +6,17 @@ import json
 import os
 import re
 import sqlite3
+import time
+from pathlib import Path
 
 from localspec.conversations.attachment import Attachment
 from localspec.conversations.records import INTERRUPTED, Conversation, StoredMessage
 
 _BYTE = re.compile(r"\\u(dc[89a-f][0-9a-f])")  # as Python holds a byte of a file's name that is no UTF-8
+_CLOCK = 60.0  # seconds by which the clock may have been set
 TITLE = 60  # characters of a title that was taken from a message
 
-MESSAGE = "SELECT id, conversation, parent, role, text, created, finish, stats, attachments FROM message"
+MESSAGE = "SELECT id, conversation, parent, role, text, created, finish, stats, attachments, writer FROM message"
 CONVERSATION = """SELECT id, title, pair, system, created, updated, deleted_at, leaf,
     (SELECT count(*) FROM message WHERE message.conversation = conversation.id) AS n_messages
     FROM conversation"""
@@ -40,6 +43,8 @@ def message(row: sqlite3.Row) -> StoredMessage:
     stats, attached = values["stats"], json.loads(values["attachments"])
     values["stats"] = None if stats is None else json.loads(stats)
     values["attachments"] = tuple(Attachment(each["name"], each["text"]) for each in attached)
+    if values["finish"] is not None or not _is_writing(values["writer"], values["created"]):
+        values["writer"] = None
     return StoredMessage(**values)
 
 
@@ -67,11 +72,9 @@ def has_deleted(db: sqlite3.Connection, before: float) -> bool:
 
 def end_abandoned(db: sqlite3.Connection) -> None:
     """Mark the answers as interrupted whose process has ended."""
-    open_rows = db.execute("SELECT DISTINCT writer FROM message WHERE finish IS NULL").fetchall()
-    for (writer,) in open_rows:
-        if writer is None or not _is_alive(writer):
-            sql = "UPDATE message SET finish = ? WHERE finish IS NULL AND writer IS ?"
-            db.execute(sql, (INTERRUPTED, writer))
+    for key, writer, created in db.execute("SELECT id, writer, created FROM message WHERE finish IS NULL").fetchall():
+        if not _is_writing(writer, created):
+            db.execute("UPDATE message SET finish = ? WHERE id = ?", (INTERRUPTED, key))
 
 
 def text(value: str) -> str:
@@ -100,11 +103,30 @@ def title_of(message_text: str) -> str:
     return line if len(line) <= TITLE else line[: TITLE - 1].rstrip() + "…"
 
 
-def _is_alive(process: int) -> bool:
+def _is_writing(process: int | None, created: float) -> bool:
+    """Whether a process may still write a message that it began at `created`, in seconds since 1970.
+
+    Numbers of processes are used again, so one that began later is another one, where the system tells that.
+    """
+    if process is None or process <= 0:
+        return False
+    if process == os.getpid():
+        return True
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:  # of another user
-        return True
-    return process > 0
+        pass
+    began = _began(process)
+    return began is None or began < created + _CLOCK
+
+
+def _began(process: int) -> float | None:
+    """Return when a process began, in seconds since 1970; None where there is no /proc."""
+    try:
+        ticks = int(Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19])
+        running = float(Path("/proc/uptime").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+    return time.time() - running + ticks / os.sysconf("SC_CLK_TCK")

@@ -68,6 +68,17 @@ def test_chat_goes_on_with_what_run_began(home: Home) -> None:
         assert store.conversations()[1].system == "Be brief"
 
 
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_a_target_that_is_gone_can_be_replaced(home: Home, tmp_path: Path, command: str) -> None:
+    with Store.open(home.file) as store:
+        store.create(f"{tmp_path}/gone.gguf+none")
+    done = home.run(command, "-c", stdin=b"go on\n")
+    words = f"{tmp_path}/gone.gguf does not exist, and this conversation was held with it"
+    assert_one_line(done, 3, words, "-m MODEL goes on with another")
+    assert home.run(command, "-c", "-m", "storyteller", stdin=b"go on\n").returncode == 0
+    assert home.paths == [["go on", ANSWER]]
+
+
 def test_what_is_about_data_keeps_it_apart(home: Home) -> None:
     home.run("run", "explain", stdin=b"a\nb\n")
     question = home.last()[0]

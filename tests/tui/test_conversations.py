@@ -13,11 +13,13 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static, TextArea
 
 from localspec.chat.conversation_writer import ConversationWriter
+from localspec.chat.message_tree import MessageTree
 from localspec.conversations.store import Store
 from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.screens.dialog import Ask, AskText
 from localspec.tui.widgets.card import ErrorCard, Note
+from tests.chat.test_opening import answering
 from tests.tui.scripted import PATIENCE, ScriptedWorker, ask, made, opened, say, say_until_held, settled, shown, until
 
 STORY = "Once upon a time there was a king."
@@ -496,3 +498,32 @@ def test_what_is_handed_over_is_written_before_the_end() -> None:
     made = writer.ask(lambda each: each.create("storyteller"))
     writer.close()
     assert store.get(made.result().id).pair == "storyteller"
+
+
+async def test_a_conversation_of_another_pair_says_so_when_it_opens(store: Store) -> None:
+    async with opened(store=store) as (pilot, app):
+        await open_list(pilot, app)
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(app.chat.transcript.query(Note)))
+        told = str(app.chat.transcript.query(Note).first().content)
+        assert "held with storyteller" in told
+        assert "/model storyteller loads the other" in told
+
+
+async def test_what_another_process_answers_is_not_followed_before_its_end(tmp_path: Path) -> None:
+    """The message stays in the composer, and goes out when the other answer is whole."""
+    path = tmp_path / "kept.db"
+    with answering(path) as other, Store.open(path) as store:
+        worker = ScriptedWorker()
+        app = made(worker, store=store)
+        app.chat_state.open(MessageTree.restored(store.get(other.id), store.messages(other.id)))
+        async with opened(worker, app=app) as (pilot, app):
+            assert "is answering here" in " ".join(str(note.content) for note in app.chat.transcript.query(Note))
+            await say(pilot, "And then?")
+            await until(pilot, lambda: bool(app.chat.transcript.query(ErrorCard)))
+            assert app.chat.composer.text == "And then?"
+            other.finish()
+            await pilot.press("enter")
+            await until(pilot, lambda: [role for role, _, _ in kept(store)] == ["user", "assistant"] * 2)
+            assert kept(store)[1] == ("assistant", "Half of it, and all.", "stop")
+            assert shown(app)[1] == "Half of it, and all."

@@ -14,6 +14,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from localspec.chat.message_tree import Node
+from localspec.chat.opening import remarks
 from localspec.chat.unsent import Unsent
 from localspec.conversations.records import USER
 from localspec.errors import LocalspecError, WorkerDiedError
@@ -97,6 +98,8 @@ class ChatScreen(Screen[None]):
     async def on_mount(self) -> None:
         """Begin with what was said, and the keyboard in the composer."""
         await self.renew()
+        for line in remarks(self._engine.state):
+            await self.tell(line)
         self.composer.focus()
         self._news.look()
         # A timer calls back in a task of its own; what changes the screen waits its turn among the messages.

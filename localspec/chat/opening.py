@@ -1,0 +1,61 @@
+"""What a person is told of a conversation that opens, and what must not be done in it now."""
+
+from __future__ import annotations
+
+from localspec.chat.command import Chat
+from localspec.chat.listing import said
+from localspec.chat.message_tree import Node
+from localspec.chat.state import ChatState
+from localspec.conversations.records import ELSEWHERE, model_names
+from localspec.errors import NotFoundError, UsageError
+from localspec.models.store import reference
+from localspec.sanitize import one_line
+
+
+def remarks(state: ChatState) -> list[str]:
+    """Return that another pair has answered here, and that another process answers now; [] where neither is so."""
+    return [line for line in (_other_pair(state), _elsewhere(state)) if line]
+
+
+def _other_pair(state: ChatState) -> str:
+    held, here = state.messages.pair, reference(state.settings)
+    if held in ("", here):
+        return ""
+    names = model_names(held), model_names(here)
+    was, now = (one_line(each) for each in (names if names[0] != names[1] else (held, here)))
+    return f"this conversation was held with {was}; from here on {now} answers — /model {one_line(held)} loads the other"
+
+
+def _elsewhere(state: ChatState) -> str:
+    last = written_elsewhere(state)
+    if last is None:
+        return ""
+    return f"another localspec (process {last.writer}) is answering here; /fork goes on in a copy of what there is"
+
+
+def written_elsewhere(state: ChatState) -> Node | None:
+    """Return the last message of the path if another process was writing it when the conversation opened."""
+    last = state.messages.path()[-1:]
+    return last[0] if last and last[0].finish == ELSEWHERE else None
+
+
+async def require_whole(chat: Chat) -> None:
+    """Take over an answer that another process has ended by now; raises UsageError while it is being written."""
+    last = written_elsewhere(chat.state)
+    if last is None or last.key is None:
+        return
+    key = last.key
+    try:
+        last.take(await chat.wait(chat.state.writer.ask(lambda store: store.message(key))))
+    except NotFoundError:  # deleted meanwhile: what is said next begins another conversation
+        return
+    refuse_unfinished(chat.state, hint="wait for its end, or /fork to go on in a copy")
+    await chat.show(said([last]))
+    await chat.moved("")
+
+
+def refuse_unfinished(state: ChatState, *, hint: str) -> None:
+    """Raise UsageError where the next message would follow half an answer, which another process is writing."""
+    last = written_elsewhere(state)
+    if last is not None:
+        raise UsageError(f"another localspec (process {last.writer}) is still answering here", hint=hint)
