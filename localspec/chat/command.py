@@ -175,9 +175,9 @@ class CommandTable:
         name, _, argument = line.strip()[1:].partition(" ")
         command = self._named.get(name.lower())
         if command is None:
-            near = difflib.get_close_matches(name.lower(), self._named, n=1)
-            hint = f"/{near[0]}" if near else "/help"
-            raise UsageError(f"there is no command /{name}", hint=f"{hint}, or // to send a slash")
+            near = [f"/{each}" for each in difflib.get_close_matches(name.lower(), self._named, n=1)]
+            ways = dict.fromkeys([*near, "/help"])
+            raise UsageError(f"there is no command /{name}", hint=f"{', '.join(ways)}, or // to send a slash")
         return command, argument.strip()
 
     def needs_rest(self, line: str) -> bool:

@@ -194,9 +194,9 @@ async def export(chat: Chat, argument: str) -> None:
 async def save_file(chat: Chat, argument: str) -> None:
     """Write the path to a file of JSON that /load reads."""
     path, messages = _path_of(argument, "/save FILE"), chat.state.messages
-    said = turns(messages.path())
-    save(path, Saved(messages.system, said), chat.state.settings.name)
-    await chat.tell(f"saved {count(len(said))} to {one_line(str(path))}")
+    saved = Saved(messages.system, turns(messages.path()))
+    save(path, saved, chat.state.settings.name)
+    await chat.tell(f"saved {count(saved.n_messages)} to {one_line(str(path))}")
 
 
 @command("/load FILE", "go on with a conversation that /save wrote", needs_rest=True, values=path_completions)
@@ -211,7 +211,7 @@ async def load_file(chat: Chat, argument: str) -> None:
         if turn.assistant is not None:
             state.writer.append(state.begin_answer(asked), turn.assistant)
             state.end_answer(turn.assistant, "stop", None)
-    await chat.moved(f"loaded {count(len(saved.turns))} from {one_line(str(path))}")
+    await chat.moved(f"loaded {count(saved.n_messages)} from {one_line(str(path))}")
 
 
 def _path_of(argument: str, usage: str) -> Path:
@@ -244,6 +244,8 @@ async def _named(chat: Chat, argument: str) -> Conversation:
     Raises UsageError for a number that no list has shown in this chat.
     """
     number, listed, typed = whole(argument), chat.state.listed, argument
+    if len(argument.split()) > 1:
+        raise UsageError(f"{one_line(argument)!r} is not one number or ID", hint=f"{argument.split()[0]}, one at a time")
     if number is not None and len(argument) < LEAST:  # an id may have digits alone
         if not listed:
             raise UsageError(f"{argument} is the number of a list, and none was shown yet", hint="/list, or an ID")

@@ -38,6 +38,11 @@ class Saved:
     system: str | None
     turns: tuple[Turn, ...]
 
+    @property
+    def n_messages(self) -> int:
+        """How many messages the turns have, questions and answers."""
+        return sum(1 + (turn.assistant is not None) for turn in self.turns)
+
 
 def turns(path: Sequence[Node]) -> tuple[Turn, ...]:
     """Return the turns of a path, in which a message may be without an answer."""

@@ -35,11 +35,13 @@ async def edit(chat: Chat, argument: str) -> None:
 async def undo(chat: Chat, _argument: str) -> None:
     """Take back the last message and its answer; /branch brings them back."""
     question = chat.state.undo()
+    restores = "/undelete brings back a deleted conversation"
     if question is None:
-        await chat.tell("there is nothing to undo")
+        await chat.tell(f"there is nothing to undo here; {restores}")
         return
     names = ", ".join(one_line(each.name) for each in question.attachments)
     more = f"; attached {names} to your next message" if names else ""
+    more += f"; {restores}" if chat.state.deleted else ""
     await chat.moved(f"undone: {short(question.text)} (/branch restores it){more}", unsaid=question)
 
 

@@ -125,8 +125,9 @@ def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool,
         found = list({each.id: each for each in map(store.find, conversations)}.values())
         names = " and ".join(each.id for each in found)
         sys.stderr.write("".join(f"to be deleted: {named(each)}\n" for each in found))
-        if is_for_good and not yes and not confirmed(f"Delete {names} for good? [y/N] ", default=False):
-            raise DeclinedError(f"{names} would be deleted for good", hint="-y deletes without asking")
+        how = " for good" if is_for_good else ""
+        if not yes and not confirmed(f"Delete {names}{how}? [y/N] ", default=False):
+            raise DeclinedError(f"{names} would be deleted{how}", hint="-y deletes without asking")
         for each in found:
             store.delete(each.id, now=is_for_good)
     if as_json:

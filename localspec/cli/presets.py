@@ -15,7 +15,8 @@ from localspec.cli.option_sources import Configurable, typed
 from localspec.cli.options import preset_settings
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, option
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, UsageError
+from localspec.models.store import parse_pair
 from localspec.sanitize import one_line
 from localspec.settings.config_file import assign, config_file, remove
 from localspec.settings.presets import TABLE, check_name, find_preset, preset_names, presets
@@ -70,7 +71,21 @@ def save(ctx: click.Context, /, name: str, replace: bool, as_json: bool, **value
         assign((TABLE, name, key), value)
     if as_json:
         write_json({"file": str(config_file()), "preset": name, "settings": kept})
+    else:
+        write_out(f"saved {name}: {one_line(_typed(kept))}\n")
+    if missing := _missing(kept):
+        ctx.obj.warn(f"{missing.message}{missing.advice}")
     return 0
+
+
+def _missing(settings: dict[str, Any]) -> LocalspecError | None:
+    """Return why the pair of a preset cannot be loaded now, None where it can; it may come later."""
+    model, draft = settings.get("model"), settings.get("draft")
+    try:
+        parse_pair(model, draft)
+    except LocalspecError as error:
+        return error
+    return None
 
 
 @preset.command("list", cls=Command)
@@ -81,6 +96,8 @@ def list_presets(as_json: bool) -> int:
     if as_json:
         write_json({"file": str(config_file()), "presets": known})
         return 0
+    if not known:
+        write_out("no presets yet: localspec config preset save NAME -m PAIR --temp 0.2\n")
     width = max(map(len, known), default=0)
     for name, settings in sorted(known.items()):
         write_out(f"{name.ljust(width)}  {one_line(_typed(settings))}\n")

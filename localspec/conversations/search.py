@@ -38,7 +38,7 @@ def by_id(db: sqlite3.Connection, typed: str, *, is_deleted: bool = False) -> Co
     """
     meant = as_typed(typed)
     if 0 < len(meant) < LEAST:
-        hint = f"{LEAST} characters or more of an ID; localspec logs lists them"
+        hint = f"{LEAST} characters or more of the ID that begins its line in localspec logs"
         raise UsageError(f"{one_line(typed)!r} is too short for the ID of a conversation", hint=hint)
     for pattern in (f"{meant}%", f"%{meant}") if meant else ():
         sql = f"{CONVERSATION} WHERE id LIKE ? AND (deleted_at IS NOT NULL) = ? ORDER BY id DESC LIMIT 3"

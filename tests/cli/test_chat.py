@@ -165,9 +165,9 @@ def test_system_message(talk: Talk, tmp_path: Path) -> None:
 
 def test_save_and_load(talk: Talk, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "chat.json"
-    talk.say("/system S", "one", f"/save {path}")
+    assert "saved 2 messages to" in talk.say("/system S", "one", f"/save {path}")
     again = Talk(capsys)
-    again.say(f"/load {path}", "two")
+    assert "loaded 2 messages from" in again.say(f"/load {path}", "two")
     assert again.sent == [("system", "S"), ("user", "one"), ("assistant", ANSWER), ("user", "two")]
     again.say(f"/save {path}")
     assert again.errors == ""

@@ -19,7 +19,7 @@ from localspec.conversations.attachment import Attachment
 from localspec.conversations.store import Store
 from localspec.errors import DeclinedError, LocalspecError, NotFoundError, ResourceError, UsageError
 from localspec.settings.folders import conversations_file
-from tests.cli.harness import assert_one_line, run
+from tests.cli.harness import REAL, Terminal, assert_one_line, run
 
 # What a model may say to the terminal or the browser of whoever reads it later.
 HOSTILE = "\x1b]52;c;aGk=\x07\x1b[2J\x9b31m\u202eevil\u200b</div><script>alert(1)</script>[x](javascript:alert(1))&lt;"
@@ -126,11 +126,11 @@ def test_a_part_of_an_id_that_chance_could_hit_is_refused(
     keep(store, "one", "1")
     with pytest.raises(UsageError, match=f"'{typed}' is too short for the ID") as caught:
         logs(*args, typed)
-    assert "6 characters or more" in caught.value.hint
+    assert caught.value.hint == "6 characters or more of the ID that begins its line in localspec logs"
     assert len(store.conversations()) == 1
 
 
-@pytest.mark.parametrize("args", [[], ["-y"], ["--now", "-y"], ["--json"]])
+@pytest.mark.parametrize("args", [["-y"], ["--now", "-y"], ["--json", "-y"]])
 def test_what_goes_is_named_first(args: list[str], store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = (keep(store, f"tell {i}", "x") for i in range(2))
     assert call(["logs", "rm", *args, one, two], Console()) == 0
@@ -138,9 +138,29 @@ def test_what_goes_is_named_first(args: list[str], store: Store, capsys: pytest.
     assert capsys.readouterr().err == told
 
 
+@pytest.mark.parametrize("args", [[], ["--now"], ["--json"]])
+def test_without_a_terminal_nothing_goes_unasked(args: list[str], store: Store, logs: Logs) -> None:
+    one = keep(store, "one", "1")
+    with pytest.raises(DeclinedError, match=f"{one} would be deleted{' for good' * ('--now' in args)}$") as caught:
+        logs("rm", *args, one)
+    assert caught.value.hint == "-y deletes without asking"
+    assert store.get(one).deleted_at is None
+
+
+@pytest.mark.parametrize("answer", ["", "n", "y"])
+def test_on_a_terminal_it_asks_and_names_what_goes(answer: str, store: Store, home: Path) -> None:
+    one = keep(store, "one", "1")
+    terminal = Terminal(["logs", "rm", one], program=REAL, env={"LOCALSPEC_HOME": str(home / "home")})
+    terminal.wait_for(lambda: f"Delete {one}? [y/N]" in terminal.text)
+    assert f"to be deleted: {one} “one”, 2 messages" in terminal.text
+    terminal.type(f"{answer}\n")
+    assert terminal.wait() == (0 if answer == "y" else 11)
+    assert (store.get(one).deleted_at is not None) == (answer == "y")
+
+
 def test_deleting_and_bringing_back(store: Store, logs: Logs) -> None:
     one, two, three = (keep(store, f"{i}", "x") for i in range(3))
-    assert logs("rm", one, two[-6:], one) == f"deleted {one} and {two}; localspec logs undo ID restores one\n"
+    assert logs("rm", "-y", one, two[-6:], one) == f"deleted {one} and {two}; localspec logs undo ID restores one\n"
     assert [line[:8] for line in logs().splitlines()] == [three]
     assert logs("undo").startswith(two)
     assert json.loads(logs("undo", one[2:], "--json")) == {"restored": one}
@@ -151,8 +171,6 @@ def test_deleting_and_bringing_back(store: Store, logs: Logs) -> None:
     with pytest.raises(NotFoundError):
         logs("rm", three, "zzzzzzzz")
     assert len(logs().splitlines()) == 3, "all of them, or none"
-    with pytest.raises(DeclinedError, match="for good"):
-        logs("rm", "--now", three)
     assert json.loads(logs("rm", "--now", "-y", "--json", three)) == {"deleted": [three], "for_good": True}
     with pytest.raises(NotFoundError):
         logs("undo", three)
@@ -304,7 +322,7 @@ def test_what_cannot_be_changed_is_an_error(store: Store, logs: Logs, monkeypatc
 
     monkeypatch.setattr("localspec.conversations.database._prepare", refuse)
     with pytest.raises(LocalspecError, match="not saved"):
-        logs("rm", kept)
+        logs("rm", "-y", kept)
     assert kept in logs(), "it can still be looked at"
     monkeypatch.undo()
     assert store.get(kept).deleted_at is None

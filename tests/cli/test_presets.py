@@ -69,6 +69,24 @@ def test_listed_shown_and_removed_with_the_way_back() -> None:
     assert presets() == {}
 
 
+def test_saving_says_what_was_saved_and_what_is_missing(tmp_path: Path) -> None:
+    done = run("config", "preset", "save", "a", "-m", "storyteller", "--temp", "0.3")
+    assert done.stdout.decode() == "saved a: --model storyteller --temp 0.3\n"
+    assert done.stderr == b""
+    done = run("config", "preset", "save", "b", "-m", f"{tmp_path}/gone.gguf")
+    assert (done.returncode, done.stdout.decode()) == (0, f"saved b: --model {tmp_path}/gone.gguf\n")
+    assert f"warning: {tmp_path}/gone.gguf does not exist" in done.stderr.decode()
+    done = run("config", "preset", "save", "c", "-m", "hf:org/repo:Q4_K_M", "--json")
+    assert json.loads(done.stdout)["settings"] == {"model": "hf:org/repo:Q4_K_M"}
+    assert "is not on this machine — try: localspec pull hf:org/repo:Q4_K_M" in done.stderr.decode()
+
+
+@pytest.mark.parametrize("words", [(), ("list",)])
+def test_no_presets_are_said(words: tuple[str, ...]) -> None:
+    told = "no presets yet: localspec config preset save NAME -m PAIR --temp 0.2\n"
+    assert run("config", "preset", *words).stdout.decode() == told
+
+
 def test_origin_names_the_line_of_the_preset() -> None:
     save("--temp", "0.3")
     shown = run("config", "show", "--origin", env={"LOCALSPEC_PRESET": "coder", **home_env()}).stdout.decode()

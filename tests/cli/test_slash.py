@@ -207,6 +207,25 @@ def test_a_number_counts_only_after_a_list(talk: Talk, command: str) -> None:
     assert f"{ids[1]} “one”, 2 messages" in talk.say("/list", "/delete 2")
 
 
+@pytest.mark.parametrize("command", ["/delete", "/resume"])
+def test_several_numbers_are_refused_with_what_to_type(talk: Talk, command: str) -> None:
+    talk.say("one", "/list", f"{command} 1 2 3")
+    assert talk.errors == "localspec: '1 2 3' is not one number or ID — try: 1, one at a time\n"
+    assert len(talk.store.conversations()) == 1
+
+
+def test_undo_names_what_brings_a_deleted_conversation_back(talk: Talk) -> None:
+    assert "/undelete brings back a deleted conversation" in talk.say("one", "/delete", "/undo")
+    assert "/branch restores it); /undelete brings back a deleted" in talk.say("two", "/undo")
+
+
+@pytest.mark.parametrize("typed", ["/commands", "/reset", "/clera"])
+def test_an_unknown_command_names_help(talk: Talk, typed: str) -> None:
+    talk.say(typed)
+    assert f"there is no command {typed} — try: " in talk.errors
+    assert "/help, or // to send a slash\n" in talk.errors
+
+
 def test_titles(talk: Talk) -> None:
     talk.say("/title")
     assert "no messages yet" in talk.errors
@@ -322,7 +341,7 @@ def test_copying(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nobody_learns_of_a_chat_that_is_not_saved(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "c.db"
     with Store.open(path) as store:
-        kept = store.create("p", title="before").id
+        kept = store.create("/t.gguf+/d.gguf", title="before").id
     before = path.read_bytes()
     with Store.copied(path) as store:
         talk = Talk(capsys, store)
