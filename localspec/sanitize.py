@@ -114,6 +114,14 @@ def one_line(text: str) -> str:
     return " ".join(sanitize(text).split())
 
 
+def shortened(text: str, width: int) -> str:
+    """Return `text` in at most `width` characters, 3 at least: without its middle, since both ends of a name tell."""
+    if len(text) <= max(3, width):
+        return text
+    left = max(3, width) // 2
+    return f"{text[:left]}…{text[len(text) - (max(3, width) - left - 1) :]}"
+
+
 def decoded(data: bytes, *, errors: str = "strict") -> str:
     """Return the text of a file without a byte order mark, its lines ended by newlines alone.
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.gguf.shards import size_on_disk
 from localspec.models.hub.files import is_model, part_number, quant_of, select
-from localspec.models.names import HubName
+from localspec.models.names import HubName, squeezed
 from localspec.models.ollama import MOST, below, ollama_models, read_object
 from localspec.sanitize import shown
 
@@ -32,6 +32,7 @@ REMOVAL = {
     FOLDER: "rm {path}",
 }
 _LISTED = 12  # models of a folder
+_LEAST = 3  # letters of a part of a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,26 @@ def models_in(folder: Path) -> list[Path]:
         if is_model(path.name) and part_number(path.name) == 1 and path.is_file():
             found.append(path)
     return sorted(found)
+
+
+def by_part(name: str) -> ForeignModel | None:
+    """Return the one model whose name has `name` in it, None without one; signs that programs spell differently count
+    for nothing, and of a file only its own name counts. Raises UsageError, with the list, for several.
+    """
+    part = squeezed(name.lower())
+    if len(part) < _LEAST:
+        return None
+    found = [one for one in foreign_models() if part in squeezed(_own_name(one).lower())]
+    if len(found) < 2:
+        return found[0] if found else None
+    names = ", ".join(shown(_own_name(one)) for one in found[:_LISTED])
+    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    told = f"{len(found)} models here have '{shown(name)}' in their names: {names}{more}"
+    raise UsageError(told, hint=f"-m {shown(found[0].name)}, or more of the name")
+
+
+def _own_name(one: ForeignModel) -> str:
+    return one.path.name if one.name == str(one.path) else one.name
 
 
 def only_model(folder: Path) -> Path:

@@ -154,14 +154,14 @@ def check_file_name(name: str) -> str:
 def nearest(word: str, names: Iterable[str]) -> str | None:
     """Return the name that `word` may stand for: the shortest that it begins, however spelt, or a near one."""
     word, names = word.lower(), list(names)
-    short = _squeezed(word)
-    begins = [name for name in names if _squeezed(name).startswith(short)]
+    short = squeezed(word)
+    begins = [name for name in names if squeezed(name).startswith(short)]
     if begins and len(short) > 2:
         return min(begins, key=len)
     return next(iter(difflib.get_close_matches(word.replace(":", "-"), names, n=1, cutoff=NEAR)), None)
 
 
-def _squeezed(name: str) -> str:
+def squeezed(name: str) -> str:
     """Return a name without the signs that programs spell differently: llama3.2:1b for llama-3.2-1b."""
     return re.sub(r"[-_:]", "", name)
 

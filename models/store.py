@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 
 from localspec.errors import IntegrityError, LocalspecError, NotFoundError, UsageError
-from localspec.models.foreign import of_hub, only_model
+from localspec.models.foreign import by_part, of_hub, only_model
 from localspec.models.gguf.archs import MTP_ARCHS
 from localspec.models.gguf.head import KINDS, MASKS, MTP, has_own_head
 from localspec.models.gguf.header import read_architecture
@@ -174,6 +174,9 @@ def _target(name: ModelName) -> tuple[ModelName, ModelName | DraftChoice]:
         foreign = named(name.name)
         if foreign is not None:
             return PathName(str(foreign.path), foreign.name), DraftChoice.UNSET
+        local = None if os.path.exists(name.name) else by_part(name.name)
+        if local is not None:
+            return PathName(str(local.path), "" if local.name == str(local.path) else local.name), DraftChoice.UNSET
         raise _unknown(name.name, catalog.names())
     if isinstance(pair.target, Alias) and pair.target.name not in BUNDLED:
         raise _unknown(pair.target.name, catalog.names())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 
 from localspec.sanitize import sanitize
-from localspec.settings.sizes import duration, size
+from localspec.settings.sizes import counted, duration, size
 from localspec.tui.downloads import Download
 
 BAR = 20  # cells
@@ -40,8 +40,7 @@ def drawn(download: Download, width: int) -> Content:
 def _asked(download: Download, ref: str) -> Content:
     plan = download.plan
     assert plan is not None
-    n = len(plan.items)
-    what = f"{size(plan.missing)} to download in {n} file{'s' * (n != 1)}, {size(plan.free)} free"
+    what = f"{size(plan.missing)} to download in {counted(len(plan.items), 'file')}, {size(plan.free)} free"
     return Content.assemble((ref, "bold"), f": {what}\n", ("Enter downloads · Esc cancels", "$accent"))
 
 

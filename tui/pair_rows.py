@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from textual.content import Content
 
 from localspec.models.available import AvailablePair
 from localspec.models.candidates import look
 from localspec.models.pairs import check_pair
 from localspec.models.store import PairRef
-from localspec.sanitize import one_line
+from localspec.sanitize import one_line, shortened
 from localspec.tui.pair_fits import Fit, Memory, fit
 
 COLUMNS = {"pair": 26, "size": 9, "draft": 20, "fit": 3, "where": 5, "tested": 6, "licence": 14}
@@ -16,27 +18,38 @@ COLUMNS = {"pair": 26, "size": 9, "draft": 20, "fit": 3, "where": 5, "tested": 6
 LEFT_OUT = ((100, ()), (84, ("licence",)), (76, ("licence", "tested")), (0, ("licence", "draft", "tested")))
 
 
-def columns_of(width: int, longest: int) -> dict[str, int]:
+def longest(names: Iterable[str]) -> int:
+    """Return the cells of the longest of these names."""
+    return max((Content(one_line(name)).cell_length for name in names), default=0)
+
+
+def columns_of(width: int, longest_pair: int, longest_draft: int = 0) -> dict[str, int]:
     """Return the columns that a screen of `width` cells has room for, with their widths.
 
-    Names of pairs have `longest` cells at most: their column takes the room that is left, as far as they need it.
+    Names of pairs have `longest_pair` cells at most, those of drafts `longest_draft`: their columns take what room is
+    left, as far as they need it.
     """
     hidden = next(names for least, names in LEFT_OUT if width >= least)
     columns = {name: cells for name, cells in COLUMNS.items() if name not in hidden}
     left = width - 3 - sum(cells + 2 for cells in columns.values())
-    columns["pair"] += max(0, min(left, longest - columns["pair"]))
+    for name, needed in (("pair", longest_pair), ("draft", longest_draft)):
+        more = max(0, min(left, needed - columns.get(name, needed)))
+        columns |= {name: columns[name] + more} if more else {}
+        left -= more
     return columns
 
 
-def cells(offer: AvailablePair, memory: Memory, *, is_broken: bool = False) -> dict[str, Content]:
-    """Return what stands in each column."""
+def cells(
+    offer: AvailablePair, memory: Memory, columns: Mapping[str, int], *, is_broken: bool = False
+) -> dict[str, Content]:
+    """Return what stands in each column; names that are longer than theirs lose their middle."""
     about = "~" if offer.is_about else ""
     suits = Fit("✗", "") if is_broken else fit(offer.bytes, memory)
     style = {"✓": "$success", "!": "$warning", "✗": "$error"}.get(suits.mark, "")
     return {
-        "pair": Content(one_line(offer.name)),
+        "pair": Content(shortened(one_line(offer.name), columns["pair"])),
         "size": Content(f"{about}{_size(offer.bytes)}"),
-        "draft": Content.styled(one_line(offer.draft), "$muted"),
+        "draft": Content.styled(shortened(one_line(offer.draft), columns.get("draft", 0)), "$muted"),
         "fit": Content.styled(suits.mark, style) if style else Content(""),
         "where": Content.styled("bad", "$error")
         if is_broken

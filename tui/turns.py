@@ -74,7 +74,7 @@ class Turns:
             composer.put_back(text)
             await self._view.fail(error)
             return
-        if taken.texts:
+        if taken.texts or taken.left_out:
             self._host.say(sanitize(taken.summary))
         is_edited = self.state.messages.editing is not None
         asked = self.state.say(TABLE.literal(text), taken.texts)

@@ -10,6 +10,7 @@ from localspec.control.timing import SurveyRequest
 from localspec.engine.events import Committed, Event, Finished, Inspected, Loading
 from localspec.lossless.questions import ForkQuestion, Question
 from localspec.settings.request import Request, Speculation
+from localspec.settings.sizes import counted
 from localspec.ui.stats import Stats
 
 PLAIN = Speculation(method="plain")
@@ -150,7 +151,7 @@ class Same:
     def spelt(self) -> str:
         """Return it in words."""
         if self.is_equal:
-            return f"identical output, {self.n_tokens} tokens"
+            return f"identical output, {counted(self.n_tokens, 'token')}"
         if self.fork is None:
             return "the outputs differ"
         what = f"diverged at token {self.fork['index']}: plain {self.plain!r}, speculative {self.other!r}"

@@ -24,6 +24,7 @@ from localspec.errors import PromptTooLongError, UsageError
 from localspec.lossless.chi_square import POWER, detectable, survival
 from localspec.lossless.questions import DistributionQuestion
 from localspec.settings.request import Request, Speculation
+from localspec.settings.sizes import counted
 from localspec.worker.client import Worker
 
 ERROR = 1e-4  # of the whole distribution check: how often a right rule would fail it
@@ -138,7 +139,7 @@ class Verification:
         if not drafted:
             return _not_run("reproducible", "nothing was drafted, so the texts show nothing", "-n 256", left_out)
         notes = [f"{what}: {same.spelt()}" for what, same in found.items() if not same.is_equal]
-        summary = f"{len(found) - len(notes)} of {len(found)} texts identical; {drafted} tokens drafted"
+        summary = f"{len(found) - len(notes)} of {len(found)} texts identical; {counted(drafted, 'token')} drafted"
         texts = [{"id": what, **same.to_wire()} for what, same in found.items()]
         facts = {"drafted": drafted, "prompts": texts, "left_out": left_out}
         return Check("reproducible", not notes, summary, (*left_out, *notes), facts)

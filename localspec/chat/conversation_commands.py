@@ -245,7 +245,9 @@ async def _named(chat: Chat, argument: str) -> Conversation:
     """
     number, listed, typed = whole(argument), chat.state.listed, argument
     if len(argument.split()) > 1:
-        raise UsageError(f"{one_line(argument)!r} is not one number or ID", hint=f"{argument.split()[0]}, one at a time")
+        raise UsageError(
+            f"{one_line(argument)!r} is not one number or ID", hint=f"{argument.split()[0]}, one at a time"
+        )
     if number is not None and len(argument) < LEAST:  # an id may have digits alone
         if not listed:
             raise UsageError(f"{argument} is the number of a list, and none was shown yet", hint="/list, or an ID")

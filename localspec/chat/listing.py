@@ -8,6 +8,7 @@ from datetime import datetime
 from localspec.chat.message_tree import Node
 from localspec.conversations.records import USER, Conversation, Hit, StoredMessage, ending, model_names, spoken
 from localspec.sanitize import one_line, sanitize
+from localspec.settings.sizes import counted
 
 YOU, ASSISTANT = "You: ", "Assistant: "
 _SHORT = 60  # characters of a message in a list
@@ -57,9 +58,8 @@ def attached(path: Sequence[StoredMessage | Node]) -> str:
     """Return the attachments of messages in one line, "" without any."""
     found = [each for message in path for each in message.attachments]
     names = [
-        f"{one_line(each.name) or 'piped text'} ({n} line{'s' * (n != 1)})"
+        f"{one_line(each.name) or 'piped text'} ({counted(len(each.text.splitlines()), 'line')})"
         for each in found[:_NAMED]
-        for n in (len(each.text.splitlines()),)
     ]
     more = [f"{len(found) - _NAMED} more"] if len(found) > _NAMED else []
     return f"attached: {', '.join([*names, *more])}" if found else ""
@@ -91,7 +91,7 @@ def when(seconds: float) -> str:
 
 def count(n: int) -> str:
     """Return how many messages there are."""
-    return f"{n} message{'s' * (n != 1)}"
+    return counted(n, "message")
 
 
 def short(text: str) -> str:

@@ -11,6 +11,7 @@ from localspec.conversations.records import ASSISTANT
 from localspec.errors import UsageError
 from localspec.sanitize import one_line
 from localspec.settings.method_options import whole
+from localspec.settings.sizes import counted
 from localspec.ui.paths import path_completions
 
 _BLOCK = re.compile(r"^ {0,3}(`{3,}+|~{3,}+)[^\n]*\n(.*?)(?:^ {0,3}\1|\Z)", re.MULTILINE | re.DOTALL)
@@ -104,8 +105,8 @@ async def read(chat: Chat, argument: str) -> None:
         await chat.tell(chat.state.detach())
         return
     attachment, warnings = chat.state.attach(argument)
-    lines, name = len(attachment.text.splitlines()), one_line(attachment.name)
-    await chat.tell(f"read {lines} line{'s' * (lines != 1)} of {name}; they go with your next message")
+    lines, name = counted(len(attachment.text.splitlines()), "line"), one_line(attachment.name)
+    await chat.tell(f"read {lines} of {name}; they go with your next message")
     for warning in warnings:
         await chat.warn(warning)
 

@@ -23,7 +23,9 @@ def _other_pair(state: ChatState) -> str:
         return ""
     names = model_names(held), model_names(here)
     was, now = (one_line(each) for each in (names if names[0] != names[1] else (held, here)))
-    return f"this conversation was held with {was}; from here on {now} answers — /model {one_line(held)} loads the other"
+    return (
+        f"this conversation was held with {was}; from here on {now} answers — /model {one_line(held)} loads the other"
+    )
 
 
 def _elsewhere(state: ChatState) -> str:

@@ -62,8 +62,8 @@ class ChatState:
         messages = MessageTree.restored(found, store.messages(found.id))
         if system is not None:
             messages.system = system
-        if found.system != messages.system:
-            writer.change(messages)
+        if (found.pair, found.system) != (reference(settings), messages.system):
+            writer.change(messages, pair=reference(settings))  # it was asked for; `messages.pair` is what has answered
         return cls(writer, settings, request, messages)
 
     @property

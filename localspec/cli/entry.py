@@ -117,7 +117,9 @@ def _report(console: Console, error: dict[str, object]) -> int | None:
 
 def _usage(error: click.ClickException) -> LocalspecError:
     """Return click's complaint as ours."""
-    message = error.format_message().strip().rstrip(".")
+    from localspec.cli.params import complaint  # late: little goes wrong
+
+    message = complaint(error)
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "localspec"
     hint = f"{command} --help"

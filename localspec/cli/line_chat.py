@@ -71,7 +71,7 @@ class LineChat:
         """Answer a message, with the attachments of /read."""
         _finish(require_whole(self))
         taken = mentioned(text)
-        if taken.texts:
+        if taken.texts or taken.left_out:
             _finish(self.tell(taken.summary))
         _finish(self.answer(self.state.say(TABLE.literal(text), taken.texts)))
 

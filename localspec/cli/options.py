@@ -14,7 +14,7 @@ import click
 
 from localspec.cli.complete import conversation_ids, pair_names
 from localspec.cli.console import Console
-from localspec.cli.params import F, Positive, option, stacked
+from localspec.cli.params import F, Length, Positive, option, stacked
 from localspec.settings.declaration import Declaration, Group, declaration, declared
 from localspec.settings.presets import preset_names
 from localspec.settings.request import (
@@ -130,7 +130,11 @@ def _option(each: Declaration) -> Any:
     if each.kind == "switch" and each.default:
         flags = [f"{flags[0]}/--no-{each.key}"]
     is_choice = bool(each.choices) and each.read is None
-    types = {"integer": int, "number": float, "text": click.Choice(each.choices) if is_choice else str}
+    types = {
+        "integer": Length() if each.is_length else int,
+        "number": float,
+        "text": click.Choice(each.choices) if is_choice else str,
+    }
     taken: dict[str, Any] = {"is_flag": True} if each.kind == "switch" else {"type": types[each.kind]}
     names = partial(axis_names, each.field) if each.is_axis else (lambda: each.choices) if each.choices else None
     return option(

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from localspec.cli.habits import checked
 from localspec.cli.option_sources import Configurable, defaults, in_command, of_preset, origin, take_preset
 from localspec.errors import UsageError
+from localspec.settings.sizes import length
 
 LONGEST = 1000  # characters of a sentence in the list of commands: none is cut
 TYPED = "localspec.cli.params"  # where a context keeps its words
@@ -34,6 +35,26 @@ class Positive(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value!r} is not a number", param, ctx)
         return number
+
+
+class Length(click.types.IntParamType):
+    """A number of tokens: 8192, or 8k."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number or fail with click's words."""
+        try:
+            return length(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is no number of tokens, such as 8192 or 8k", param, ctx)
+
+
+def complaint(error: click.ClickException) -> str:
+    """Return click's complaint; that about an option's value in the words that the chats have for it."""
+    option = error.param if isinstance(error, click.BadParameter) else None
+    if not isinstance(option, click.Option) or isinstance(error, click.MissingParameter):
+        return error.format_message().strip().rstrip(".")
+    told = error.message.replace("a valid integer", "an integer").replace("a valid float", "a number")
+    return f"{option.opts[0]} {told}".strip().rstrip(".")
 
 
 class SectionOption(Configurable):

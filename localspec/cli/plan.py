@@ -14,6 +14,7 @@ from localspec.cli.fetch import headers_of, is_offline
 from localspec.cli.options import declared_option, draft_option, picked
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
+from localspec.cli.plan_table import plan_table
 from localspec.cli.settings import model_and_draft, named_pair, rpc_servers
 from localspec.errors import UsageError
 from localspec.models.candidates import local_drafts
@@ -28,20 +29,19 @@ from localspec.models.plan import calibration
 from localspec.models.plan.compare import PlannedDraft, compare
 from localspec.models.plan.describe import to_wire
 from localspec.models.plan.estimate import estimate
-from localspec.models.plan.machine import CPU, DISK, Machine, MachineDevice, Rates, flat
+from localspec.models.plan.machine import CPU, Machine, MachineDevice, Rates, flat
 from localspec.models.plan.models import ModelPart, Models, placed
 from localspec.models.plan.search import ACCEPTANCE, PlacementRequest
 from localspec.models.store import DEFAULT, NotCachedError, PairRef, is_kind, locate, parse_pair
-from localspec.sanitize import one_line, shown
+from localspec.sanitize import one_line
 from localspec.settings.declaration import Group, declaration
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
-from localspec.settings.sizes import read_size, size
+from localspec.settings.sizes import read_size
 from localspec.ui.ask import ask
 
 IMPORTS = "from localspec.backends.build import machine_facts"
 _PLAN, _MACHINE = Group("Plan"), Group("Machine (this one, unless these options describe another)")
-COPIES = "copies only"
 ABOUT = (
     "about: these files are not on this machine. Sizes are those of the catalogue,\n"
     "shapes those of models as large. After localspec pull NAME the plan is exact.\n\n"
@@ -131,7 +131,7 @@ def plan(console: Console, /, pair: str, as_json: bool, offline: bool, **values:
     if as_json:
         write_json({**_wire(name, machine, request, rows), "is_about": head == ABOUT})
     else:
-        write_out(head + _table(one_line(name), machine, request, rows))
+        write_out(head + plan_table(one_line(name), machine, request, rows))
     return 0
 
 
@@ -304,46 +304,3 @@ def _acceptance(chosen: PlannedDraft, request: PlacementRequest) -> dict[str, An
     if guessing.accepted:
         return {"value": guessing.accepted[0], "basis": guessing.how}
     return {"value": request.acceptance, "basis": "assumed"}
-
-
-def _table(name: str, machine: Machine, request: PlacementRequest, rows: list[PlannedDraft]) -> str:
-    """Return the plans as people read them, the chosen one first."""
-    chosen = rows[0].plan
-    places = [CPU, *(device.name for device in machine.devices)]
-    free = [f"{size(machine.ram)} RAM", *(f"{size(device.memory)} {device.name}" for device in machine.devices)]
-    lines = [f"{name}, context {chosen.context.n_ctx} tokens in {chosen.context.kv_type}; free: {', '.join(free)}", ""]
-    table = [["draft", "on", "target on", *(place if place != CPU else "RAM" for place in places), "tok/s"]]
-    for row in rows:
-        one, parts = row.plan, row.models.draft
-        short = one_line(row.name.rpartition("/")[2])
-        draft = [COPIES, "-"] if one.draft is None or parts is None else [short, one.draft.tell(parts)]
-        memory = [size(one.use[place].total) if place in one.use else "-" for place in places]
-        told = "not measured" if one.tokens_per_s is None else f"{one.tokens_per_s:.3g}"
-        table.append([*draft, one.target.tell(row.models.target), *memory, told])
-    widths = [max(len(cells[column]) for cells in table) for column in range(len(table[0]))]
-    for index, cells in enumerate(table):
-        text = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-        lines.append(("  ".join(text).rstrip() + ("  <- chosen" if index == 1 else "")).rstrip())
-    return "\n".join([*lines, "", *_notes(rows, request)]) + "\n"
-
-
-def _notes(rows: list[PlannedDraft], request: PlacementRequest) -> list[str]:
-    chosen, accepted = rows[0].plan, rows[0].models.guessing.accepted
-    accepted_share = request.acceptance * rows[0].models.guessing.share
-    draft_threads = f", draft {chosen.draft_threads}" if chosen.draft_threads else ""
-    notes = [f"threads {chosen.threads}{draft_threads}" if chosen.threads else "threads: as many as physical cores"]
-    if chosen.is_paged:
-        notes.append(f"the weights exceed the free memory: each pass reads them from the {DISK}")
-    if chosen.tokens_per_s is None:
-        notes.append("speeds: not measured (localspec calibrate --machine, or --bandwidth gpu=...,cpu=...)")
-        return [*notes, "the order rests on typical bandwidths"]
-    if chosen.draft is not None and accepted:
-        kept = sum(accepted[: chosen.k])
-        notes.append(f"{chosen.k} draft tokens a pass, {kept:.2f} accepted: {rows[0].models.guessing.how}")
-    elif chosen.draft is not None:
-        notes.append(f"{chosen.k} draft tokens a pass, each accepted with probability {accepted_share:.2g}: assumed")
-    if len({row.name for row in rows} - {""}) > 1:
-        notes.append(f"to take this draft: --draft {shown(rows[0].name) or 'none'}")
-    if any(not row.name for row in rows):
-        notes.append(f"{COPIES}: the speed of plain decoding; a text that repeats itself is faster")
-    return [*notes, f"bandwidths: {chosen.basis}; only the reading of weights and cache is counted"]

@@ -190,8 +190,9 @@ class _Serving:
         from localspec.server.fields import Served
         from localspec.server.guard import Guard
 
-        files = (Path(self.settings.target).stem, *self.options.alias)
-        name = self.settings.name or files[0]
+        whole = self.settings.name
+        files = (Path(self.settings.target).stem, *([whole] if whole else []), *self.options.alias)
+        name = whole.removesuffix("+none") or files[0]  # a pair without a draft is called as its model
         aliases = tuple(dict.fromkeys(each for each in files if each != name))
         facts = (loaded.target, loaded.draft)
         served = Served(name, aliases, int(time.time()), loaded.n_ctx, self.request, *facts)

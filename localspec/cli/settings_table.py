@@ -18,7 +18,7 @@ import click
 from localspec.cli.app import cli, commands
 from localspec.cli.file_names import located
 from localspec.cli.option_sources import ONCE, Configurable, given, option_at, options_of, origin
-from localspec.cli.params import Command
+from localspec.cli.params import Command, complaint
 from localspec.errors import LocalspecError, UsageError
 from localspec.settings.config_file import Key, read_configuration
 from localspec.settings.setting import Setting
@@ -87,7 +87,7 @@ def _converted(option: Configurable, value: Any) -> Any:
     try:
         found = option.type_cast_value(ctx, value)
     except click.BadParameter as error:
-        message = error.format_message().rstrip(".")
+        message = complaint(error)
         raise UsageError(message[:1].lower() + message[1:], hint="localspec config show") from None
     if option.check is not None:
         option.check(found)
@@ -104,7 +104,7 @@ def _context(path: Key, options: Sequence[Configurable]) -> click.Context:
     try:
         return command.make_context(name, [], parent)
     except click.BadParameter as error:
-        message = error.format_message().rstrip(".")
+        message = complaint(error)
         raise UsageError(message[:1].lower() + message[1:], hint="localspec config edit") from None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from localspec.errors import UsageError
@@ -50,12 +51,25 @@ def limits() -> llguidance.LLParserLimits:
 
 def refused(name: str, message: str, text: str) -> UsageError:
     """Return the error of a form, as one line; that of an unsupported keyword names its path in the schema."""
-    line = " ".join(message.replace("<non-verbose/>", "").split())[:200]
+    line = " ".join(_told(message.replace("<non-verbose/>", "")).split())[:200]
     if name == "schema" and line.startswith("Unimplemented keys: "):
         keys = json.loads(line.removeprefix("Unimplemented keys: "))
         where = _path(json.loads(text), keys[0]) or keys[0]
         return UsageError(f"--schema: {where} is a keyword that cannot be kept", hint="a schema without it")
     return UsageError(f"--{name} cannot be kept: {line}", hint=f"localspec run --help, --{name}")
+
+
+def _told(message: str) -> str:
+    """Return what is wrong, of a message that may show the pattern or the grammar below it."""
+    regex = re.search(r"regex parse error:\n {4}(.*)\n {4}( *)(\^+)\nerror: (.*)", message)
+    if regex:
+        pattern, before, marks, what = regex.groups()
+        return f"{what}, at {pattern[len(before) : len(before) + len(marks)]!r} in {pattern}"
+    pointer = re.match(r"(?:Pointer|Resource) '(.*)' (?:does not exist|is not present)", message)
+    if pointer:
+        return f"$ref {pointer[1]} is not in the schema itself, and nothing is looked up elsewhere"
+    first = message.split("\n")[0].removesuffix(" '").rpartition("(in regex): ")[2]
+    return re.sub(r"^(?:at )?(\d+)\((\d+)\): ", r"line \1, character \2: ", first)
 
 
 def _path(schema: Any, key: str, path: str = "") -> str:

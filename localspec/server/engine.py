@@ -147,12 +147,16 @@ class Engine:
         for job in waiting:
             job.tell(Refusal(503, LEAVING))
 
-    def end(self, patience: float) -> None:
-        """Close, stop the answer that is being made, and wait until the thread is done, `patience` seconds at most."""
+    def abort(self) -> None:
+        """Close, and stop the answer that is being made: its client is told. Does not wait."""
         self.close()
         with self._changed:
             self._is_aborted = True
             self._worker.cancel()
+
+    def end(self, patience: float) -> None:
+        """Abort, and wait until the thread is done, `patience` seconds at most."""
+        self.abort()
         self._thread.join(patience)
 
     def _next(self) -> Job | None:
@@ -199,7 +203,7 @@ class Engine:
             raise refused(error, is_ours=True) from error
         with self._changed:
             if job.is_stopped or self._is_aborted:
-                return
+                raise Refusal(503, LEAVING)
             self._generating = job
             work, worker = job.work, self._worker
             events = worker.generate(work) if isinstance(work, Request) else worker.inspect(work)

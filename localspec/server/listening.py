@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -20,6 +21,7 @@ from localspec.server.guard import App
 
 MOST_CONNECTIONS = 256
 PATIENCE = 30.0  # seconds between looks at a connection, and those that the last answer has after a stop
+LAST_WORDS = 10  # seconds that an answer has to say that it was stopped
 Door = socket.socket  # that listens
 KEEP_ALIVE = 60  # seconds that a client's connection may idle
 
@@ -86,12 +88,12 @@ class Connection(H11Protocol):
 
 
 class HttpServer(uvicorn.Server):
-    """Serves until `should_exit`, and lets the answer that is being made end within PATIENCE.
+    """Serves until `should_exit`. The answer that is being made has `patience` seconds to end, and is then stopped.
 
     The command line handles signals, so this handles none.
     """
 
-    def __init__(self, app: App, engine: Engine) -> None:
+    def __init__(self, app: App, engine: Engine, patience: float = PATIENCE) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -106,10 +108,11 @@ class HttpServer(uvicorn.Server):
                 proxy_headers=False,
                 limit_concurrency=MOST_CONNECTIONS,
                 timeout_keep_alive=KEEP_ALIVE,
-                timeout_graceful_shutdown=int(PATIENCE),
+                timeout_graceful_shutdown=int(patience) + LAST_WORDS,
             )
         )
         self._engine = engine
+        self._patience = patience
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -117,6 +120,8 @@ class HttpServer(uvicorn.Server):
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Refuse those that wait, first."""
+        """Refuse those that wait, first; an answer that does not end is told of it, too."""
         self._engine.close()
+        stop = asyncio.get_running_loop().call_later(self._patience, self._engine.abort)
         await super().shutdown(sockets)
+        stop.cancel()

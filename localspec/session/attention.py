@@ -21,6 +21,7 @@ from localspec.engine.protocols import Cancel
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.session.attention_survey import depths_of, differs, time_attention
 from localspec.settings.folders import cache_folder
+from localspec.settings.sizes import counted
 
 NOTHING = AttentionTimes({})
 FREE = "exact rows cost under 3 % here, so each row is computed as if it were alone (--flash-attn off: together)"
@@ -52,7 +53,7 @@ class AttentionPrice:
         if not now:
             doubt = "" if self.is_reproducible else ", and several rows may take far longer deep in a text"
             return f"{what}: its price is not measured{doubt}: localspec calibrate PAIR --attention"
-        names = ["reading" if rows == READING else f"{rows} row{'s' * (rows > 1)}" for rows in ROWS]
+        names = ["reading" if rows == READING else counted(rows, "row") for rows in ROWS]
         told = ", ".join(f"{name} {one:.2f}" for name, one in zip(names, now, strict=True))
         return f"{what}: at {depth} tokens passes take, of the time with --flash-attn off: {told}"
 

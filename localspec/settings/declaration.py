@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from localspec.errors import UsageError
 from localspec.settings.setting import Kind, spelled
+from localspec.settings.sizes import length
 
 T = TypeVar("T")
 NOTHING = ("none", "auto", "random", "off")  # words for a value that may be missing
@@ -58,6 +59,7 @@ class Declaration:
     choices: tuple[str, ...] = ()
     is_axis: bool = False
     is_repeated: bool = False
+    is_length: bool = False  # an integer of tokens, where 8k is 8192
     read: Callable[[str], Any] | None = None
     spell: Callable[[Any], str] = str
     judge: Callable[[Any], None] | None = None
@@ -173,6 +175,8 @@ class Declaration:
                 return self.read(text)
             if self.kind == "switch":
                 return {"on": True, "off": False}[text.lower()]
+            if self.is_length:
+                return length(text)
             return {"integer": int, "number": float}.get(self.kind, str)(text)
         except (ValueError, KeyError):
             expected = _EXPECTED.get(self.kind) or " or ".join(self.metavar.split("|"))

@@ -52,7 +52,7 @@ class LoadSettings:
     name: str = ""  # the pair reference in its canonical spelling
     expected: tuple[str, str] | None = None  # a target's name and its file's fingerprint when it answered before
     ctx: int | None = setting(
-        None, "--ctx", aliases="--ctx-size --num-ctx", group=MODEL, low=1, high=COUNT, nothing="auto",
+        None, "--ctx", aliases="--ctx-size --num-ctx", group=MODEL, low=1, high=COUNT, nothing="auto", is_length=True,
         default_help="4096, and more once a text needs it", help="Context in tokens.",
     )  # fmt: skip
     threads: int | None = setting(None, "--threads", aliases="-t", group=MODEL, low=1, high=512, help="CPU threads.")

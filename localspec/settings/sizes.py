@@ -12,6 +12,11 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 
 
+def counted(n: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: 1 token, 2 tokens; `plural` where that is not the noun with an s."""
+    return f"{n} {noun if n == 1 else plural or f'{noun}s'}"
+
+
 def size(n_bytes: float) -> str:
     """Return a size as people write it: 1.5 GB."""
     for unit in ("B", "kB", "MB", "GB"):
@@ -43,6 +48,12 @@ def read_duration(name: str, text: str) -> float:
     if not match:
         raise UsageError(f"{name} {text!r} is not a time", hint=f"{name} 10m")
     return float(match[1]) * _SECONDS[(match[2] or "s").lower()]
+
+
+def length(text: str) -> int:
+    """Return a number of tokens: 8192, or 8k for the same. Raises ValueError."""
+    short = text.strip().lower().removesuffix("k")
+    return int(short) * (1 if short == text.strip() else 1024)
 
 
 def duration(seconds: float) -> str:

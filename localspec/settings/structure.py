@@ -122,5 +122,7 @@ def _short(text: str) -> dict[str, Any]:
             field = {"type": "array", "items": field}
         if found["about"]:
             field["description"] = found["about"]
+        if found["name"] in properties:
+            raise UsageError(f"--schema names the field {found['name']!r} twice", hint="name, age int, tags[]")
         properties[found["name"]] = field
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}

@@ -26,7 +26,7 @@ class Doing:
                 self.words = "starting"
             case Started(prompt_n=n):
                 self._prompt_n, self._first = n, None
-                self.words = f"reading {count(n)} tokens"
+                self.words = f"reading {count(n)} token{'' if n == 1 else 's'}"
             case Reading(n) if self._prompt_n:
                 self.words = f"reading {count(n)} of {count(self._prompt_n)} tokens{self._rate(at, n)}"
             case Prefilled():

@@ -23,6 +23,7 @@ from localspec.ui.files import read_regular
 from localspec.ui.mentions import Taken, is_several, take
 
 MAX_FILE = 16 << 20  # bytes, where no option says otherwise
+STDIN = "standard input"
 PATIENCE = 1.0  # seconds of a silent standard input before people are told what is waited for
 
 
@@ -58,7 +59,7 @@ class Inputs:
         try:
             if self.on_wait is not None and not _can_read(fd, PATIENCE):
                 self.on_wait()
-            return self._text("standard input", self._read(fd, "standard input"))
+            return self._text(STDIN, self._read(fd, STDIN))
         except OSError as error:
             hint = f"{self.command} PROMPT </dev/null"
             raise NotFoundError(f"cannot read standard input: {error.strerror}", hint=hint) from None
@@ -100,8 +101,9 @@ class Inputs:
         return bytes(data)
 
     def _text(self, name: str, data: bytes) -> str:
-        if is_binary(data) and name not in ("standard input", "the prompt"):
-            raise UsageError(f"{name} is no text", hint="the name of a text file")
+        if is_binary(data) and name != "the prompt":
+            hint = "pipe a text in" if name == STDIN else "the name of a text file"
+            raise UsageError(f"{name} is no text", hint=hint)
         text = decoded(data, errors="replace")
         n_bad = text.count("\ufffd") - data.count("\ufffd".encode())
         n_zero = text.count("\0")
@@ -154,12 +156,16 @@ def read_parts(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs) -
         if name != "-" and is_several(name):
             inputs.taken = inputs.taken or Taken()
             before = len(inputs.taken.texts)
-            take(name, inputs.taken)
+            is_empty = not take(name, inputs.taken)
             data += inputs.taken.texts[before:]
         else:
             data.append(Attachment("" if name == "-" else name, inputs.file(name)))
+            is_empty = not data[-1].text
+        if is_empty:
+            inputs.warnings.append(Warned("input", f"{STDIN if name == '-' else name} holds no text"))
     if inputs.taken is not None or len(files) > 1:
-        inputs.taken = Taken([each for each in data if each.name], inputs.taken.left_out if inputs.taken else {})
+        named = [each for each in data if each.name and each.text]
+        inputs.taken = Taken(named, inputs.taken.left_out if inputs.taken else {})
     if "-" not in files:
         piped = inputs.stdin(is_wanted=not words and not files)
         if piped:

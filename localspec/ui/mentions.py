@@ -15,6 +15,7 @@ from localspec.conversations.attachment import Attachment
 from localspec.errors import PromptTooLongError, UsageError
 from localspec.sanitize import decoded, one_line
 from localspec.settings.folders import typed_path
+from localspec.settings.sizes import counted
 from localspec.settings.text_files import files_below, ignored_by_git, is_binary
 from localspec.ui.files import read_regular
 from localspec.ui.paths import path_completions
@@ -42,8 +43,9 @@ class Taken:
     def summary(self) -> str:
         """One line: what was taken, its tokens, what was left out."""
         size = sum(len(each.text.encode()) for each in self.texts)
-        names = one_line(self.texts[0].name) if len(self.texts) == 1 else f"{len(self.texts)} files"
-        line = f"took {names}: {size / 1e3:.1f} kB, about {size // BYTES_PER_TOKEN + 1} tokens"
+        names = one_line(self.texts[0].name) if len(self.texts) == 1 else counted(len(self.texts), "file")
+        line = f"took {names}: {size / 1e3:.1f} kB, about {counted(size // BYTES_PER_TOKEN + 1, 'token')}"
+        line = line if self.texts else "took no file"
         skipped = " · ".join(f"{n} {reason}" for reason, n in self.left_out.items())
         return f"{line}; left out: {skipped}" if skipped else line
 
@@ -92,18 +94,18 @@ def is_several(name: str) -> bool:
         return False
 
 
-def take(name: str, taken: Taken) -> None:
-    """Add the texts that one name stands for."""
+def take(name: str, taken: Taken) -> bool:
+    """Add the texts that one name stands for; return whether there is one, also one that was taken before."""
     if not is_several(name):
         if name not in {each.name for each in taken.texts}:
             data = read_regular(name, MOST_BYTES)
             if is_binary(data):
                 raise UsageError(f"{name} is no text", hint="the name of a text file")
-            _add(taken, Attachment(name, _text(data)))
-        return
+            return _add(taken, Attachment(name, _text(data)))
+        return True
     path = typed_path(name)
     files = list(files_below(path, taken.skip)) if path.is_dir() else matches(name)
-    ignored = ignored_by_git(files)
+    ignored, has_text = ignored_by_git(files), False
     for file in files:
         if file in ignored:
             taken.skip("ignored by git")
@@ -111,11 +113,12 @@ def take(name: str, taken: Taken) -> None:
         if any(part.startswith(".") and part not in (".", "..") for part in file.parts[len(path.parts) - 1 :]):
             taken.skip("hidden")
             continue
-        _take_text(file, taken)
+        has_text |= _take_text(file, taken)
+    return has_text
 
 
-def _take_text(file: Path, taken: Taken) -> None:
-    """Add a file of a folder if it is a text that can be read."""
+def _take_text(file: Path, taken: Taken) -> bool:
+    """Add a file of a folder if it is a text that can be read; return whether it is."""
     try:
         if file.stat().st_size > MOST_BYTES:
             raise PromptTooLongError(f"{file} is longer than {MOST_BYTES >> 20} MiB", hint="name the files you need")
@@ -123,23 +126,28 @@ def _take_text(file: Path, taken: Taken) -> None:
         text = "" if is_binary(data) else _text(data)
     except OSError:
         taken.skip("unreadable")
-        return
+        return False
     if is_binary(data):
         taken.skip("binary")
-    elif text and str(file) not in {each.name for each in taken.texts}:
-        _add(taken, Attachment(str(file), text))
+        return False
+    return str(file) in {each.name for each in taken.texts} or _add(taken, Attachment(str(file), text))
 
 
 def _text(data: bytes) -> str:
     return decoded(data, errors="replace").replace("\0", "\ufffd")
 
 
-def _add(taken: Taken, text: Attachment) -> None:
+def _add(taken: Taken, text: Attachment) -> bool:
+    """Add a text, unless it is empty; return whether it was added."""
+    if not text.text:
+        taken.skip("empty")
+        return False
     taken.texts.append(text)
     if len(taken.texts) > MOST_FILES:
         raise UsageError(f"more than {MOST_FILES} files are too many for one message", hint="name a smaller folder")
     if sum(len(each.text) for each in taken.texts) > MOST_BYTES:
         raise PromptTooLongError(f"these files are longer than {MOST_BYTES >> 20} MiB", hint="name fewer files")
+    return True
 
 
 def mention_completions(text: str) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.settings.sizes import counted
 from localspec.ui.doing import count
 from localspec.ui.stats import Baseline, Stats
 
@@ -96,7 +97,7 @@ class _Figures:
         """Return the line; where that is wider than `width`, the least wanted parts are left out, one by one."""
         n, share = self.n, percent(self.accepted / self.drafted) if self.drafted else ""
         parts = {
-            "tokens": "" if n is None else f"{n} {'token' if n == 1 else 'tokens'}",
+            "tokens": "" if n is None else counted(n, "token"),
             "rate": "" if self.rate is None else f"{self.rate:.1f} tok/s",
             "compared": self.compared + (f" ({self.plain})" if self.plain else ""),
             "accepted": f"{self.accepted} of {self.drafted} drafted accepted ({share})" if share else "",
@@ -165,10 +166,11 @@ def plans(stats: Stats) -> str:
     told = []
     for name, one in stats.foreseen.items():
         n = one.passes
-        rows = f"{one.most}" if one.fewest == one.most else f"{one.fewest} to {one.most}"
-        planned = f"{one.promised_tokens / n:.1f} tokens in {one.promised_ms / n:.1f} ms planned"
-        passes = f"{n} passes" if n > 1 else "1 pass"
-        told.append(f"{name} in {passes} of {rows} rows: {planned}, {one.tokens / n:.1f} in {one.ms / n:.1f} ms came")
+        rows = f"{one.most} rows" if one.fewest == one.most else f"{one.fewest} to {one.most} rows"
+        planned = f"{one.promised_tokens / n:.1f} tokens in {one.promised_ms / n:.1f} ms"
+        came = f"{one.tokens / n:.1f} in {one.ms / n:.1f} ms"
+        drafted = f"{name} drafted in {counted(n, 'pass', 'passes')} of {rows}"
+        told.append(f"{drafted}: a pass was expected to give {planned}, and gave {came}")
     return "; ".join(told)
 
 
@@ -194,7 +196,7 @@ def standing(stats: Stats) -> str:
     if stats.speedup is not None:
         return f"{stats.speedup:.2f}× plain"
     if not found.holds_one:
-        return f"only {stats.wide_passes} of {stats.passes - 1} passes drafted"
+        return f"only {stats.wide_passes} of {counted(stats.passes - 1, 'pass', 'passes')} drafted"
     is_alike = stats.drafted_little or (found.low * ABOUT >= 1.0 and found.high <= ABOUT)
     return ALIKE if is_alike else UNCLEAR
 
@@ -219,7 +221,7 @@ def plain_rate(baseline: Baseline) -> str:
     No word says that this is now: the line stays below the answer.
     """
     when = "" if baseline.age_s < 1 else f", {age(baseline.age_s)} before"
-    return f"plain {baseline.tok_per_s:.1f} tok/s, {baseline.n} passes{when}"
+    return f"plain {baseline.tok_per_s:.1f} tok/s, {counted(baseline.n, 'pass', 'passes')}{when}"
 
 
 def age(seconds: float) -> str:
@@ -241,7 +243,7 @@ def table(stats: Stats) -> str:
         cached = f"{count(p.cache_n)} of {count(p.prompt_n)} prompt tokens from the cache"
         rows.append(("prompt", f"{cached}, {p.ms:.0f} ms"))
     if stats.started is not None:
-        rows.append(("answer", f"{stats.emitted} tokens in {stats.passes} passes"))
+        rows.append(("answer", f"{counted(stats.emitted, 'token')} in {counted(stats.passes, 'pass', 'passes')}"))
     if stats.tok_per_s is not None:
         rows.append(("speed", f"{stats.tok_per_s:.1f} tok/s, {speedup_words(stats)}"))
     if stats.drafted:

@@ -262,7 +262,7 @@ def test_set_writes_what_it_reads_back(words: list[str], toml: str, call: Callab
     ("words", "code", "said"),
     [
         (["temp", "-1"], 2, "--temp -1"),
-        (["temp", "warm"], 2, "'warm' is not a valid float"),
+        (["temp", "warm"], 2, "--temp 'warm' is not a number"),
         (["temp", "1", "2"], 2, "temp takes one value, 2 were given"),
         (["temp"], 2, "VALUE"),
         (["tmep", "1"], 2, "perhaps 'temp' was meant"),

@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from localspec.bench.files import read_text
+from localspec.cli.params import Length
 from localspec.conversations.attachment import Attachment, fenced
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.sanitize import decoded
+from localspec.settings.declaration import declaration
+from localspec.settings.request import LoadSettings
 from localspec.settings.values import unescape
 from localspec.ui.inputs import Inputs, compose, read_parts, read_prompt, text_or_file
 from tests.cli.harness import FAKE, TIMEOUT, assert_one_line, environment, run
@@ -168,3 +171,45 @@ def test_a_folder_and_a_pattern_are_taken_by_run_with_one_line(tmp_path: Path) -
     refused = run("run", "hi", "-f", f"{tmp_path}/b.dat")
     assert_one_line(refused, 2, "b.dat is no text")
     assert b"took" not in run("run", "-q", "hi", "--no-save", "-f", str(tmp_path)).stderr
+
+
+def test_a_pipe_of_bytes_is_refused_as_a_file_is(tmp_path: Path) -> None:
+    done = run("run", "what is this?", stdin=bytes(range(256)) * 8)
+    assert_one_line(done, 2, "standard input is no text", "pipe a text in")
+    (tmp_path / "b.dat").write_bytes(bytes(range(256)) * 8)
+    assert_one_line(run("run", "hi", "-f", f"{tmp_path}/b.dat"), 2, "b.dat is no text")
+    assert b"replaced by" in run("run", "--no-save", "hi", stdin=b"one wrong \xff byte").stderr
+
+
+@pytest.mark.parametrize("name", ["empty", "folder", "lines"])
+def test_an_input_without_text_is_told(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines" / "none").touch()
+    done = run("run", "--no-save", "hi", "-f", f"{tmp_path}/{name}")
+    assert f"warning: {tmp_path}/{name} holds no text\n" in done.stderr.decode()
+    (tmp_path / "text").write_text("words")
+    done = run("run", "--no-save", "hi", "-f", f"{tmp_path}/text", "-f", f"{tmp_path}")
+    assert b"holds no text" not in done.stderr, "its text was taken before"
+
+
+def test_a_context_may_be_typed_in_thousands() -> None:
+    for typed, meant in (("8k", 8192), ("8192", 8192), ("2K", 2048)):
+        assert Length().convert(typed, None, None) == declaration(LoadSettings, "ctx").typed(typed) == meant
+        assert run("run", "--no-save", "--ctx", typed, "hi").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "--ctx", "abc", "hi"), "--ctx 'abc' is no number of tokens, such as 8192 or 8k"),
+        (("run", "-n", "abc", "hi"), "--max-tokens 'abc' is not an integer"),
+        (("serve", "--port", "abc"), "--port 'abc' is not an integer"),
+        (("serve", "--port", "0x"), "--port '0x' is not an integer"),
+        (("run", "--color", "no", "hi"), "--color 'no' is not one of 'auto', 'always', 'never'"),
+        (("run", "--schema", "name, age int, name", "hi"), "--schema names the field 'name' twice"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_option(words: tuple[str, ...], said: str) -> None:
+    assert_one_line(run(*words), 2, f"localspec: {said} ")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from localspec.errors import UsageError
 from localspec.settings.sizes import read_size
-from tests.cli.harness import assert_one_line, needs_pair, run
+from tests.cli.harness import PAIR, REAL, Terminal, assert_one_line, localspec, needs_pair, run
 from tests.integration.pair import TARGET
 from tests.models.hollow import LLAMA_1B, LLAMA_8B, write
 
@@ -127,3 +128,16 @@ def test_what_is_no_size(text: str) -> None:
 
 def test_calibrate_needs_to_know_what() -> None:
     assert_one_line(run("calibrate"), 2, "name a pair to calibrate", "--machine")
+
+
+def test_a_long_name_loses_its_middle_where_a_terminal_has_no_room(tmp_path: Path) -> None:
+    draft = tmp_path / f"{'long-' * 20}draft-q8_0.gguf"
+    draft.write_bytes((PAIR / "draft-q8_0.gguf").read_bytes())
+    words = ["plan", str(PAIR / "target-q8_0.gguf"), "-d", str(draft)]
+    terminal = Terminal(words, program=REAL, columns=90, env={"LOCALSPEC_HOME": str(tmp_path / "home")})
+    assert terminal.wait() == 0
+    (line,) = [each for each in terminal.lines if each.endswith("<- chosen")]
+    assert line.startswith("long-long-")
+    assert "…" in line
+    assert "q8_0.gguf" in line
+    assert draft.name in localspec(*words).stdout.decode(), "a pipe has room"

@@ -163,3 +163,27 @@ def test_a_link_of_another_name_to_a_split_model(home: Path) -> None:
     link.symlink_to(home / min(parts()))
     assert len(read_model(link).parts) == len(parts()) == 3
     assert size_on_disk(link) == sum(map(len, parts().values()))
+
+
+def test_a_part_of_a_name_finds_the_one_model_that_has_it(home: Path) -> None:
+    """Of a file its own name counts, not its folder's; of Ollama's the name without the tag."""
+    file = put(home / "models" / "gemma-3-270m-q4_k_m.gguf", TARGET)
+    other = put(home / "models" / "qwen2.5-coder-1.5b.gguf", TARGET)
+    ollama(home / ".ollama" / "models", f"{LIBRARY}/qcoder/1.5b", DRAFT)
+    assert (parse_pair("gemma").target, parse_pair("gemma3").name) == (file, file.name)
+    assert parse_pair("2.5-coder+gemma").draft == file
+    assert parse_pair("qcoder").name == "qcoder:1.5b"
+    assert parse_pair("qwen2.5coder").target == other
+    for none in ("ge", "models", "llama"):
+        with pytest.raises(NotFoundError):
+            parse_pair(none)
+
+
+def test_a_part_of_several_names_lists_them(home: Path) -> None:
+    for name in ("coder-small.gguf", "coder-large.gguf"):
+        put(home / "models" / name, TARGET)
+    with pytest.raises(UsageError) as caught:
+        parse_pair("coder")
+    listed = "coder-large.gguf, coder-small.gguf"
+    assert caught.value.message == f"2 models here have 'coder' in their names: {listed}"
+    assert caught.value.hint == f"-m {home}/models/coder-large.gguf, or more of the name"

@@ -194,7 +194,8 @@ def test_a_mark_that_stands_for_no_reasoning() -> None:
         ('{"type": "foo"}', "Invalid type"),
         ('{"type": "integer", "minimum": 5, "maximum": 2}', "Unsatisfiable"),
         ('{"type": "string", "pattern": "(?=a)b"}', "look-around"),
-        ('{"$ref": "http://x.y/z"}', "Resource"),
+        ('{"$ref": "http://x.y/z"}', "$ref http://x.y/z is not in the schema itself, and nothing is looked up"),
+        ('{"$ref": "#/$defs/x"}', "$ref /$defs/x is not in the schema itself"),
     ],
 )
 def test_a_schema_that_cannot_be_kept_is_refused_in_a_line(schema: str, said: str) -> None:
@@ -210,6 +211,26 @@ def test_a_grammar_that_cannot_be_read_is_refused_in_a_line(form: tuple[str, str
         compiled(form)
     assert caught.value.message.startswith(f"--{form[0]} cannot be kept")
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        (("regex", "a(b"), "unclosed group, at '(' in a(b"),
+        (("regex", "[z-a]x"), "the start must be <= the end, at 'z-a' in [z-a]x"),
+        (("regex", r"\bfoo"), r"lookarounds not supported yet; WordUnicode in regex /\bfoo/"),
+        (("schema", '{"type": "string", "pattern": "a(b"}'), "unclosed group, at '(' in a(b"),
+        (("grammar", "start: b\nb: foo"), 'line 2, character 4: unknown name: "foo"'),
+        (("grammar", 'start: "a'), "line 1, character 10: lexer error"),
+        (("grammar", 'root ::= "a" | ('), "Expected ')' at line 1, 'root ::= \"a\" | (' ^"),
+    ],
+)
+def test_what_is_wrong_is_said_without_the_library_s_excerpts(form: tuple[str, str], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compiled(form)
+    assert said in caught.value.message
+    assert "parse error" not in caught.value.message
+    assert " | start:" not in caught.value.message
 
 
 HOSTILE = {

@@ -234,6 +234,14 @@ def test_models(client: openai.OpenAI) -> None:
         client.models.retrieve("gpt-7")
 
 
+def test_a_pair_without_a_draft_is_called_as_its_model() -> None:
+    with serving("--draft", "none") as server:
+        (model,) = json.loads(server.read("/v1/models"))["data"]
+        assert model["id"] == "storyteller"
+        for name in ("storyteller", "storyteller+none"):
+            assert server.post("/v1/completions", model=name, prompt="Once", max_tokens=1)["model"] == "storyteller"
+
+
 def test_an_answer_has_the_form_that_was_asked_for(client: openai.OpenAI) -> None:
     fields = {"hero": {"enum": ["king", "queen"]}, "year": {"type": "integer", "minimum": 1, "maximum": 99}}
     schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}

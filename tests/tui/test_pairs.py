@@ -15,6 +15,7 @@ from textual.widgets import Input
 
 from localspec.cli.settings_table import described
 from localspec.errors import ResourceError, WorkerDiedError
+from localspec.models.available import AvailablePair
 from localspec.models.hub.cache import Cache
 from localspec.models.names import parse
 from localspec.models.recent import remember_pair
@@ -23,7 +24,7 @@ from localspec.models.user_catalog import add
 from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
 from localspec.tui.pair_fits import Fit, Memory, fit
-from localspec.tui.pair_rows import columns_of, compared
+from localspec.tui.pair_rows import cells, columns_of, compared
 from localspec.tui.screens.pairs import PairsScreen
 from localspec.tui.widgets.card import ErrorCard
 from localspec.worker.client import Worker
@@ -482,3 +483,12 @@ def test_the_names_of_pairs_take_the_room_that_is_left() -> None:
         assert columns["pair"] <= max(26, len(name))
         assert sum(cells + 2 for cells in columns.values()) + 3 <= width
     assert columns_of(200, 5)["pair"] == 26
+    assert columns_of(160, len(name), 40)["draft"] == 40
+    assert columns_of(60, 80, 40).get("draft") is None
+
+
+def test_a_name_without_room_keeps_both_its_ends() -> None:
+    offer = AvailablePair("qwen2.5-coder-1.5b-instruct-q4_k_m.gguf", "x", "file", "here", 1, 1, False, draft="d" * 40)
+    row = cells(offer, Memory(), {"pair": 26, "draft": 20})
+    assert row["pair"].plain == "qwen2.5-coder…-q4_k_m.gguf"
+    assert row["draft"].plain == f"{'d' * 10}…{'d' * 9}"

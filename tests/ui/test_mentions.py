@@ -87,3 +87,8 @@ def test_tab_completes_the_path_behind_an_at() -> None:
     assert mention_completions("@src/a") == ["@src/a.py"]
     assert mention_completions("me@src/a") == []
     assert mention_completions("@src/a.py and") == []
+
+
+def test_what_holds_nothing_is_told(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert mentioned(f"@{tmp_path}/empty").summary == "took no file; left out: 1 empty"

@@ -106,8 +106,10 @@ def test_what_plans_promised_is_told_beside_what_came() -> None:
     ]
     told = plans(folded([a_pass(0, 0, 0), *passes, a_pass(4, 0, 0), a_pass(5, 4, 4)]))
     assert told == (
-        "suffix in 2 passes of 2 to 5 rows: 2.5 tokens in 7.0 ms planned, 2.0 in 6.0 ms came; "
-        "draft-model in 1 pass of 3 rows: 2.5 tokens in 7.0 ms planned, 3.0 in 6.0 ms came"
+        "suffix drafted in 2 passes of 2 to 5 rows: a pass was expected to give 2.5 tokens in 7.0 ms, "
+        "and gave 2.0 in 6.0 ms; "
+        "draft-model drafted in 1 pass of 3 rows: a pass was expected to give 2.5 tokens in 7.0 ms, "
+        "and gave 3.0 in 6.0 ms"
     )
     assert plans(folded([a_pass(0, 0, 0), a_pass(1, 0, 0)])) == ""
 

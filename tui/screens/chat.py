@@ -20,6 +20,7 @@ from localspec.conversations.records import USER
 from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.models.store import introduction
 from localspec.sanitize import one_line, sanitize
+from localspec.settings.sizes import counted
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.figures import Figures
 from localspec.tui.host import Host
@@ -248,8 +249,7 @@ class ChatScreen(Screen[None]):
         """Tell how much is below the window."""
         chip = self.query_one("#chip", Static)
         chip.display = follow.rows > 0
-        lines = f"{follow.rows} new line{'s' * (follow.rows != 1)}"
-        chip.update(Content(f" ↓ {lines} (End) "))
+        chip.update(Content(f" ↓ {counted(follow.rows, 'new line')} (End) "))
 
     def action_stop(self) -> None:
         """Stop the answer; without one, go back to the composer."""

@@ -13,6 +13,7 @@ from textual.widgets import DataTable, Static
 
 from localspec.engine.events import Committed
 from localspec.sanitize import sanitize
+from localspec.settings.sizes import counted
 from localspec.tui.trace import Trace
 from localspec.tui.widgets.keys import Keys
 from localspec.tui.widgets.notice import Notice
@@ -34,7 +35,8 @@ class Inspector(Screen[None]):
     def compose(self) -> ComposeResult:
         """A head line and the table."""
         stats = self._trace.stats
-        head = f"Passes {stats.passes}  ·  {stats.emitted} tokens  ·  accepted {stats.accepted}/{stats.drafted} drafted"
+        head = f"Passes {stats.passes}  ·  {counted(stats.emitted, 'token')}"
+        head += f"  ·  accepted {stats.accepted}/{stats.drafted} drafted"
         head += f"  ·  asked for: {self._trace.request.speculation.method}, {done(stats)}"
         yield Static(Content.styled(f" {head}", "bold"), classes="title", markup=False)
         yield DataTable(cursor_type="row", zebra_stripes=True)

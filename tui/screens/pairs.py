@@ -21,13 +21,13 @@ from localspec.models.candidates import require_sound
 from localspec.models.catalog import load_catalog
 from localspec.models.hub.cache import must_stay_offline
 from localspec.models.store import NotCachedError, PairRef
-from localspec.sanitize import one_line, sanitize
+from localspec.sanitize import sanitize
 from localspec.settings.folders import typed_path
 from localspec.tui.download_panel import drawn
 from localspec.tui.downloads import Download
 from localspec.tui.host import Host
 from localspec.tui.pair_fits import Memory, this_machine
-from localspec.tui.pair_rows import cells, columns_of, compared, described
+from localspec.tui.pair_rows import cells, columns_of, compared, described, longest
 from localspec.tui.widgets.composer import Line, beginning
 from localspec.tui.widgets.keys import Keys
 from localspec.tui.widgets.notice import Notice
@@ -275,12 +275,15 @@ class PairsScreen(Screen[None]):
         self._seen, self._filtered = self._matching(written), written
         table = self.table
         table.clear(columns=True)
-        longest = max((Content(one_line(offer.name)).cell_length for offer in self._seen), default=0)
-        columns = columns_of(self.size.width, longest)
+        columns = columns_of(
+            self.size.width,
+            longest(offer.name for offer in self._seen),
+            longest(offer.draft for offer in self._seen),
+        )
         for name, width in columns.items():
             table.add_column(name, width=width)
         for offer in self._seen:
-            row = cells(offer, self._memory, is_broken=offer.ref in self._broken)
+            row = cells(offer, self._memory, columns, is_broken=offer.ref in self._broken)
             table.add_row(*(row[name] for name in columns))
         if was in self._seen:
             table.move_cursor(row=self._seen.index(was))

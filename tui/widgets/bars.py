@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from localspec.engine.events import Loaded
-from localspec.sanitize import sanitize
+from localspec.sanitize import sanitize, shortened
 
 METER = 8  # cells of the context's bar
 SHORTEST = 12  # cells of the pair's name that stay where there is no room
@@ -61,8 +61,8 @@ class TopBar(Static):
 
 def _shortened(top: Top, over: int) -> Top:
     """Return the line with a name that is `over` cells shorter, down to SHORTEST: the figures matter more."""
-    name = Content(sanitize(top.name))
-    return replace(top, name=name.truncate(max(SHORTEST, name.cell_length - over), ellipsis=True).plain)
+    name = sanitize(top.name)
+    return replace(top, name=shortened(name, max(SHORTEST, Content(name).cell_length - over)))
 
 
 def _left(top: Top, width: int) -> Content:

@@ -13,6 +13,7 @@ from textual.widgets import Button, Static
 
 from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.sanitize import sanitize
+from localspec.settings.sizes import counted
 
 
 class Note(Static):
@@ -72,7 +73,7 @@ class ErrorCard(Vertical):
                 yield Button("Restart the engine (/restart)", action="app.restart", compact=True)
                 if log:
                     n = log.count("\n") + 1
-                    yield Button(f"Its log, {n} line{'s' * (n != 1)}", id="unfold", compact=True)
+                    yield Button(f"Its log, {counted(n, 'line')}", id="unfold", compact=True)
             yield Static(Content.styled(log, "$muted"), id="log", markup=False)
 
     @on(Button.Pressed, "#unfold")

@@ -7,7 +7,7 @@ from typing import Any
 from localspec.cli.doctor.case import Case, read_bytes, unmeasured
 from localspec.cli.doctor.finding import Finding
 from localspec.cli.staircase import spelt_ms
-from localspec.settings.sizes import size
+from localspec.settings.sizes import counted, size
 
 UNION = 1.3  # two rows against one in a mixture of experts
 HEAT = 1.15  # a pass at the end against the same at the start
@@ -76,7 +76,7 @@ def memory(case: Case) -> Finding:
     swapped, faults = case.evidence.swapped_bytes, case.evidence.major_faults
     facts = {"swapped_bytes": swapped, "major_faults": faults}
     told = "the system does not say how much is swapped" if swapped is None else f"{size(swapped)} swapped out"
-    text = f"{told}, {faults} page{'' if faults == 1 else 's'} read from a disk while passes were timed"
+    text = f"{told}, {counted(faults, 'page')} read from a disk while passes were timed"
     models = [one for one in (case.loaded.target, case.loaded.draft) if one is not None]
     is_swapped = swapped is not None and swapped > SWAPPED * sum(one.bytes for one in models)
     is_read, is_much_read = (faults > limit for limit in FAULTS)

@@ -1,0 +1,62 @@
+"""The plans of `localspec plan` as people read them."""
+
+from __future__ import annotations
+
+import sys
+
+from localspec.cli.console import columns_of_stdout, is_terminal
+from localspec.models.plan.compare import PlannedDraft
+from localspec.models.plan.machine import CPU, DISK, Machine
+from localspec.models.plan.search import PlacementRequest
+from localspec.sanitize import one_line, shortened, shown
+from localspec.settings.sizes import size
+
+COPIES = "copies only"
+SHORTEST = 12  # characters of a draft's name that stay where there is no room
+LONGEST = 1000  # characters of a line that no terminal cuts
+
+
+def plan_table(name: str, machine: Machine, request: PlacementRequest, rows: list[PlannedDraft]) -> str:
+    """Return the plans, the chosen one first; on a terminal a draft's name gives way where a line has no room."""
+    chosen = rows[0].plan
+    places = [CPU, *(device.name for device in machine.devices)]
+    free = [f"{size(machine.ram)} RAM", *(f"{size(device.memory)} {device.name}" for device in machine.devices)]
+    lines = [f"{name}, context {chosen.context.n_ctx} tokens in {chosen.context.kv_type}; free: {', '.join(free)}", ""]
+    room = columns_of_stdout() if is_terminal(sys.stdout) else LONGEST
+    table = [["draft", "on", "target on", *(place if place != CPU else "RAM" for place in places), "tok/s"]]
+    for row in rows:
+        one, parts = row.plan, row.models.draft
+        short = one_line(row.name.rpartition("/")[2])
+        draft = [COPIES, "-"] if one.draft is None or parts is None else [short, one.draft.tell(parts)]
+        memory = [size(one.use[place].total) if place in one.use else "-" for place in places]
+        told = "not measured" if one.tokens_per_s is None else f"{one.tokens_per_s:.3g}"
+        table.append([*draft, one.target.tell(row.models.target), *memory, told])
+    widths = [max(len(cells[column]) for cells in table) for column in range(len(table[0]))]
+    over = max(0, sum(widths) + 2 * len(widths) + len("<- chosen") - room)
+    widths[0] = max(SHORTEST, widths[0] - over)
+    for index, cells in enumerate(table):
+        text = [shortened(cell, width).ljust(width) for cell, width in zip(cells, widths, strict=True)]
+        lines.append(("  ".join(text).rstrip() + ("  <- chosen" if index == 1 else "")).rstrip())
+    return "\n".join([*lines, "", *_notes(rows, request)]) + "\n"
+
+
+def _notes(rows: list[PlannedDraft], request: PlacementRequest) -> list[str]:
+    chosen, accepted = rows[0].plan, rows[0].models.guessing.accepted
+    accepted_share = request.acceptance * rows[0].models.guessing.share
+    draft_threads = f", draft {chosen.draft_threads}" if chosen.draft_threads else ""
+    notes = [f"threads {chosen.threads}{draft_threads}" if chosen.threads else "threads: as many as physical cores"]
+    if chosen.is_paged:
+        notes.append(f"the weights exceed the free memory: each pass reads them from the {DISK}")
+    if chosen.tokens_per_s is None:
+        notes.append("speeds: not measured (localspec calibrate --machine, or --bandwidth gpu=...,cpu=...)")
+        return [*notes, "the order rests on typical bandwidths"]
+    if chosen.draft is not None and accepted:
+        kept = sum(accepted[: chosen.k])
+        notes.append(f"{chosen.k} draft tokens a pass, {kept:.2f} accepted: {rows[0].models.guessing.how}")
+    elif chosen.draft is not None:
+        notes.append(f"{chosen.k} draft tokens a pass, each accepted with probability {accepted_share:.2g}: assumed")
+    if len({row.name for row in rows} - {""}) > 1:
+        notes.append(f"to take this draft: --draft {shown(rows[0].name) or 'none'}")
+    if any(not row.name for row in rows):
+        notes.append(f"{COPIES}: the speed of plain decoding; a text that repeats itself is faster")
+    return [*notes, f"bandwidths: {chosen.basis}; only the reading of weights and cache is counted"]

@@ -1,0 +1,56 @@
+"""A server that is told to go: an answer that does not end in time is told of it, as JSON and in a stream."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from localspec.chat.pair_loader import PairLoader
+from localspec.server.app import Server
+from localspec.server.engine import LEAVING, Engine
+from localspec.server.fields import Served
+from localspec.server.listening import HttpServer, listener
+from localspec.settings.request import LoadSettings, Request
+from tests.cli.fakes import FakeWorker, facts
+from tests.cli.harness import TIMEOUT, wait_for
+
+
+@contextmanager
+def serving() -> Iterator[tuple[HttpServer, FakeWorker, http.client.HTTPConnection]]:
+    """Serve a pair whose answers do not end by themselves, and that has no patience once it is told to go."""
+    worker = FakeWorker(pause=TIMEOUT)
+    engine = Engine(worker, PairLoader(worker), LoadSettings("/t.gguf", name="pair"), most_waiting=1)
+    served = Served("pair", (), 0, 1024, Request(), facts("/t.gguf"))
+    server, door = HttpServer(Server(engine, served).app(), engine, patience=0.0), listener("127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, args=([door],))
+    thread.start()
+    connection = http.client.HTTPConnection(*door.getsockname(), timeout=TIMEOUT)
+    try:
+        yield server, worker, connection
+    finally:
+        server.should_exit = True
+        thread.join(TIMEOUT)
+        engine.end(TIMEOUT)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_an_answer_that_does_not_end_is_told_why(is_streamed: bool) -> None:
+    """It was an empty body."""
+    with serving() as (server, worker, connection):
+        body = {"messages": [{"role": "user", "content": "Tell me"}], "stream": is_streamed}
+        connection.request("POST", "/v1/chat/completions", json.dumps(body))
+        wait_for(lambda: worker.requests)
+        if is_streamed:
+            response = connection.getresponse()  # it has begun
+            server.should_exit = True
+            assert LEAVING in response.read().decode()
+            return
+        server.should_exit = True
+        response = connection.getresponse()
+        assert response.status == 503
+        assert json.loads(response.read())["error"]["message"] == LEAVING
