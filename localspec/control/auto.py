@@ -159,13 +159,16 @@ class Auto:
 
     def verdict(self) -> str:
         """Return what was drafted, for people; "" where no pass was planned."""
+        silent = [source for source in reversed(self._sources) if source.name not in self._drafted]  # copies last
+        why_not = [(source, told) for source in silent if (told := source.why_not())]
         if not self._drafted:
-            why = next((told for source in self._sources if (told := source.why_not())), self._why)
-            return f"nothing was drafted: {why}" if self._why else ""
-        return "; ".join(
+            told = "; ".join(why for source, why in why_not if source.is_asked or source is why_not[0][0])
+            return f"nothing was drafted: {told or self._why}" if self._why else ""
+        drafted = [
             f"{name} drafted {n} token{'s' * (n != 1)}, {100 * kept / n:.0f} % of them were accepted"
             for name, (n, kept) in sorted(self._drafted.items(), key=lambda one: -one[1][0])
-        )
+        ]
+        return "; ".join([*drafted, *(f"{each.name} drafted nothing: {why}" for each, why in why_not if each.is_asked)])
 
     def _look_later(self, planning: float, price: float) -> None:
         """Rest after a look that found nothing, the longer the dearer it was; one slow look counts for nothing."""

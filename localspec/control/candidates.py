@@ -42,10 +42,12 @@ class Copier(Protocol):
 class CandidateSource(ABC):
     """Where candidates come from. `name` is the drafter that carries their plans out.
 
-    `can_follow`: it can draft behind forced tokens, which the target has not evaluated.
+    `can_follow`: it can draft behind forced tokens, which the target has not evaluated. `is_asked`: a person gave it
+    something to draft from, and is told why it drafted nothing.
     """
 
     can_follow = True
+    is_asked = False
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -74,10 +76,12 @@ class Copies(CandidateSource):
         self._prices = prices
         self._copier = copier
         self._longest = longest
+        self._likeliest: float | None = None  # of the first tokens of copies; None before the first look
 
     def candidate(self, now: Now) -> Candidate | None:
         """Return the copy of the greatest value."""
         chances = self._copier.chances(now.history, min(now.most, self._longest))
+        self._likeliest = max(self._likeliest or 0.0, float(chances[0]) if len(chances) else 0.0)
         if not len(chances) or chances[0] <= now.value * self._prices.least:
             return None  # soon, for it is so in most passes of ordinary text
         best = now.best(chances, 0.0, caution=now.caution)
@@ -85,6 +89,23 @@ class Copies(CandidateSource):
             return None
         k, expects = best.length, (1.0 + now.forced + best.tokens, now.seconds(best.length))
         return Candidate(Plan(self.name, k, k, Draw.FIXED, expects=expects, why=f"{self.name} {k}"), best.value)
+
+    def why_not(self) -> str:
+        """Return what a copied token costs, how many would have to be right, and how many were expected to be."""
+        plain, each, likeliest = self._prices.plain, self._prices.least, self._likeliest
+        if not self._prices.is_known:
+            return ""
+        price = f"a copied token costs {1e3 * each:.3g} ms, a pass {1e3 * plain:.3g} ms"
+        needed = f"{price}, so {math.ceil(10 * each / plain)} of 10 would have to be right"
+        if each >= plain:
+            return f"{price}, so no copy would pay, were all of it right"
+        if likeliest is None:
+            return needed
+        if not likeliest:
+            return f"{price}, and the text repeated nothing that could be copied"
+        if likeliest * plain <= each:
+            return f"{needed}, and {math.floor(10 * likeliest)} were likely to be; --method copy copies all the same"
+        return f"{needed}, and longer copies cost more than may be lost yet; --method copy copies all the same"
 
 
 class DraftPrefill:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,7 +20,7 @@ SILENCE = 10.0  # seconds without news after which a stream begins or goes on wi
 SLOWEST = 30.0  # seconds that a client may take nothing, before it is cut off
 
 
-class _Waiting:
+class _Waiting(ABC):
     """A response that waits for jobs, which have their place in the queue from here on."""
 
     def __init__(self, engine: Engine, work: Sequence[Work]) -> None:
@@ -37,8 +38,9 @@ class _Waiting:
             watching.cancel()
             self._stop()
 
+    @abstractmethod
     async def _send(self, sender: _Sender) -> None:
-        raise NotImplementedError
+        """Send what the jobs give."""
 
     def _stop(self) -> None:
         for job in self._jobs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -17,7 +18,7 @@ from localspec.server import llama_server, ollama, openai, responses
 from localspec.server.answering import Answer, Finding
 from localspec.server.engine import Engine
 from localspec.server.fields import Asked, Searched, Served
-from localspec.server.guard import respond_refusal
+from localspec.server.guard import App, Receive, Scope, Send, respond_refusal
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import encoded
 
@@ -36,7 +37,7 @@ ABSENT = {  # paths of these APIs that are not here, and why
     **dict.fromkeys(("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete"), NO_MANAGING),
     **dict.fromkeys(("/v1/files", "/v1/batches", "/v1/fine_tuning/jobs", "/v1/moderations"), NO_FILES),
 }
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request], Awaitable[App]]  # what sends the response
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,9 @@ class Server:
 
     def app(self) -> Starlette:
         """Return the application."""
+        handlers: dict[Any, Callable[..., Awaitable[Response]]]
         handlers = {Refusal: _refusal, HTTPException: _unknown, ClientDisconnect: _gone}
-        return Starlette(routes=self.routes(), exception_handlers=handlers)  # type: ignore[arg-type]
+        return Starlette(routes=self.routes(), exception_handlers=handlers)
 
     def _health(self) -> Wire:
         return {"status": "ok", "is_busy": self.engine.is_busy, "waiting": self.engine.n_waiting}
@@ -95,15 +97,13 @@ class Server:
         return handle
 
     def _answered(self, read: Reader) -> Handler:
-        async def handle(request: Request) -> Response:
+        async def handle(request: Request) -> App:
             asked = read(await body_of(request), self.served)
             if isinstance(asked, Searched):
-                finding: Response = Finding(self.engine, asked.question, asked.told)  # type: ignore[assignment]
-                return finding
+                return Finding(self.engine, asked.question, asked.told)
             if not isinstance(asked, Asked):
                 return _json(asked)
-            answer: Response = Answer(self.engine, asked)  # type: ignore[assignment]
-            return answer
+            return Answer(self.engine, asked)
 
         return handle
 
@@ -153,7 +153,7 @@ class _Refused(Response):
         super().__init__(status_code=refusal.status)
         self._refusal = refusal
 
-    async def __call__(self, scope, receive, send) -> None:  # type: ignore[no-untyped-def]
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await respond_refusal(send, scope["path"], self._refusal)
 
 

@@ -125,7 +125,7 @@ class Fields:
             if value is not None:
                 self.check(name, each, value)
                 changes[field] = value
-        changed: T = replace(holder, **changes)  # type: ignore[type-var]
+        changed: T = replace(holder, **changes)  # type: ignore[type-var]  # a dataclass
         return changed
 
     def check(self, name: str, each: Declaration, value: Any) -> None:

@@ -5,6 +5,7 @@ Pure: events and figures in, JSON objects and bytes out.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ from localspec.ui.stats import Stats
 IMPOSSIBLE = -9999.0  # OpenAI's log-probability of a token that has no chance
 
 
-class Reply:
+class Reply(ABC):
     """One answer in the form of one API; the base is a stream of server-sent events with OpenAI's errors.
 
     `opening` begins a stream, `pieces` are what an event adds to it, `closing` and `end` end it. `following` stands
@@ -38,21 +39,21 @@ class Reply:
         """Return what begins a stream."""
         return []
 
+    @abstractmethod
     def pieces(self, event: Event) -> list[Wire]:
         """Return what an event adds, [] for one that adds nothing."""
-        raise NotImplementedError
 
     def following(self, stats: Stats) -> list[Wire]:
-        """Return what ends the answer that `stats` is of, and begins another one."""
-        raise NotImplementedError
+        """Return what ends the answer that `stats` is of, and begins another one; [] where there is one answer."""
+        return []
 
+    @abstractmethod
     def closing(self, *answers: Stats) -> list[Wire]:
         """Return what comes after the text of the last of `answers`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def whole(self, *answers: Stats) -> Wire:
         """Return all answers as one object."""
-        raise NotImplementedError
 
     def failure(self, refusal: Refusal) -> Wire:
         """Return how a stream says that it ends too soon."""

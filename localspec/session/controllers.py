@@ -151,7 +151,9 @@ class PairController:
                 self._copier.constraint = parts.sampler.constraint
                 self._copier.acceptance = self.profile.copied(f"{temperature:g}")
                 drafters[COPY] = self._copier
-                sources.append(Copies(COPY, prices, self._copier, axes.longest_copy))
+                copies = Copies(COPY, prices, self._copier, axes.longest_copy)
+                copies.is_asked = bool(self._copier.prediction)
+                sources.append(copies)
             if axes.shape.nodes:
                 sources.append(Chains(axes.method, prices, acceptance, axes.shape, axes.draw, reader))
         for source in sources:

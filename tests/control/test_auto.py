@@ -387,9 +387,51 @@ def test_the_verdict_says_who_drafted_and_how_much_of_it_was_right() -> None:
     assert auto.verdict() == "copy drafted 4 tokens, 75 % of them were accepted"
     assert auto.overdrawn_ms is not None
     assert auto.overdrawn_ms < 0.0
-    idle, _ = copying(lambda rows: 1.0, Copier())
+    idle = Auto(prices, [])
     idle.plan(Text(), DraftBudget(8, 64))
     assert idle.verdict() == "nothing was drafted: no draft promises what it costs"
+
+
+@pytest.mark.parametrize(
+    ("row", "chances", "left", "words"),
+    [
+        (0.03, (), 1.0, "30 ms, a pass 100 ms, and the text repeated nothing that could be copied"),
+        (
+            0.03,
+            (0.2,),
+            1.0,
+            "30 ms, a pass 100 ms, so 3 of 10 would have to be right, and 2 were likely to be; --method",
+        ),
+        (0.2, (0.2,), 1.0, "200 ms, a pass 100 ms, so no copy would pay, were all of it right"),
+        (0.03, (0.9,), 0.1, "so 3 of 10 would have to be right, and longer copies cost more than may be lost yet"),
+        (0.03, (0.9,), -1.0, "30 ms, a pass 100 ms, so 3 of 10 would have to be right"),
+    ],
+)
+def test_the_verdict_says_what_a_copied_token_costs(
+    row: float, chances: tuple[float, ...], left: float, words: str
+) -> None:
+    """By measured prices, where there is no draft model; it said that no draft promises what it costs.
+
+    `left` are the plain passes that may be lost.
+    """
+    auto, _ = copying(lambda rows: 0.1 + row * (rows - 1), Copier(*chances))
+    auto.account.loss += auto.account.remaining - left
+    auto.plan(Text(), DraftBudget(8, 64))
+    assert auto.verdict().startswith("nothing was drafted: a copied token costs ")
+    assert words in auto.verdict()
+    assert left > 0.0 or auto.verdict().endswith(words), "what was not looked for is not told of"
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_prediction_that_was_not_copied_is_told_beside_a_draft_model(is_asked: bool) -> None:
+    prices = Prices({1: 0.1, 2: 0.13, 3: 0.16, 17: 0.6}, 0.2)
+    copies = Copies("copy", prices, Copier(0.1), 4)
+    copies.is_asked = is_asked
+    chains = Chains("draft-model", prices, Acceptance(Draw.IID), Shape(4, 4, 1), Draw.IID)
+    auto = Auto(prices, [copies, chains], "draft-model")
+    auto.plan(Text(), DraftBudget(8, 64))
+    assert "a guess costs 200 ms" in auto.verdict()
+    assert ("a copied token costs" in auto.verdict()) == is_asked
 
 
 @pytest.mark.parametrize(
