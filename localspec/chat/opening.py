@@ -8,18 +8,21 @@ from localspec.chat.message_tree import Node
 from localspec.chat.state import ChatState
 from localspec.conversations.records import ELSEWHERE, model_names
 from localspec.errors import NotFoundError, UsageError
-from localspec.models.store import reference
+from localspec.models.store import is_of_target, reference
 from localspec.sanitize import one_line
 
 
 def remarks(state: ChatState) -> list[str]:
-    """Return that another pair has answered here, and that another process answers now; [] where neither is so."""
-    return [line for line in (_other_pair(state), _elsewhere(state)) if line]
+    """Return that another target has answered here, and that another process answers now; [] where neither is so.
+
+    A draft changes no answer, so another one is no news.
+    """
+    return [line for line in (_other_target(state), _elsewhere(state)) if line]
 
 
-def _other_pair(state: ChatState) -> str:
+def _other_target(state: ChatState) -> str:
     held, here = state.messages.pair, reference(state.settings)
-    if held in ("", here):
+    if not held or held == here or is_of_target(held, state.settings):
         return ""
     names = model_names(held), model_names(here)
     was, now = (one_line(each) for each in (names if names[0] != names[1] else (held, here)))

@@ -68,6 +68,8 @@ def test_another_pair_is_named_with_what_loads_it(capsys: pytest.CaptureFixture[
     talk = Talk(capsys)
     talk.say("one", "/model other", "two", "/new", "three", "/list", "/resume 2")
     assert talk.errors == ""
+    talk.say("/new", "/model other+small", "/resume 2")
+    assert talk.errors == "", "a draft changes no answer"
     talk.say("/new", "/model /a/third.gguf+none", "/resume 2")
     line = "this conversation was held with other; from here on third answers — /model other+none loads the other"
     assert talk.errors == f"localspec: warning: {line}\n"
