@@ -8,6 +8,7 @@ from typing import Any
 from localspec.chat.message_tree import Node
 from localspec.chat.state import ChatState
 from localspec.engine.events import Committed, Event, Finished, Started
+from localspec.settings.structure import unbounded
 from localspec.ui.stats import Stats, grown
 
 
@@ -22,11 +23,16 @@ def full_context(stats: Stats, option: str = "--ctx") -> str:
     return f"the context is full: {n} tokens with the prompt; {option} {2 * n} for more"
 
 
-def unfinished_form(stats: Stats) -> str:
-    """Return that an answer was cut before it had the form that was asked for, "" where it was not."""
+def unfinished_form(stats: Stats, schema: str | None = None) -> str:
+    """Return that an answer was cut before it had the form that was asked for, "" where it was not.
+
+    With the schema it says what in that has no end, too.
+    """
     if stats.finished is None or stats.finished.is_whole:
         return ""
-    return "the answer was cut before its form was complete: a greater -n or --ctx lets it end"
+    endless = "" if schema is None else unbounded(schema)
+    more = f"; the schema sets no end to {endless}" if endless else ""
+    return f"the answer was cut before its form was complete: a greater -n or --ctx lets it end{more}"
 
 
 def remark(stats: Stats) -> str:

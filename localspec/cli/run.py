@@ -162,7 +162,7 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
         if not options.kept_s and options.log_file is None:
             tell_of_keep_alive(stats, console)
         if unfinished_form(stats):
-            console.warn(unfinished_form(stats))
+            console.warn(unfinished_form(stats, job.request.schema))
             return stop.exit_code or UNFINISHED
         return stop.exit_code
 

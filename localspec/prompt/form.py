@@ -69,6 +69,8 @@ def _told(message: str) -> str:
     if pointer:
         return f"$ref {pointer[1]} is not in the schema itself, and nothing is looked up elsewhere"
     first = message.split("\n")[0].removesuffix(" '").rpartition("(in regex): ")[2]
+    if first.startswith("NoExtensionBias"):
+        return "no text has it"
     return re.sub(r"^(?:at )?(\d+)\((\d+)\): ", r"line \1, character \2: ", first)
 
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from localspec.errors import NotFoundError, UsageError
 from localspec.settings.folders import typed_path
 
-LONGEST = 1_000_000  # bytes of a schema, a grammar or choices
-DEEPEST = 200  # levels of a schema
+LONGEST = 1_000_000  # bytes of a schema or choices
+LONGEST_GRAMMAR = 250_000  # bytes of a grammar: reading one takes seconds for each megabyte
+DEEPEST = 120  # levels of a schema: llguidance reads no more than 124
+BOUNDS = {"array": "maxItems", "string": "maxLength", "object": "additionalProperties"}  # keywords that end a value
+CLOSED = {"enum", "const", "pattern", "format", "$ref", "maxProperties"}  # what bounds a value in another way
 _TYPES = {
     "str": "string", "string": "string", "int": "integer", "integer": "integer",
     "float": "number", "number": "number", "bool": "boolean", "boolean": "boolean",
@@ -38,7 +42,7 @@ def grammar_text(text: str) -> str | None:
     """Return a grammar, GBNF or Lark, from a file or as it is."""
     if text == "none":
         return None
-    text = _read("--grammar", text)
+    text = _read("--grammar", text, LONGEST_GRAMMAR)
     if "\n" not in text and ":" not in text:
         raise NotFoundError(f"--grammar: there is no file {text}", hint='--grammar FILE, or: root ::= "yes" | "no"')
     return text
@@ -56,7 +60,7 @@ def choices_text(text: str) -> str | None:
     return "\n".join(found) + "\n"
 
 
-def _read(flag: str, text: str) -> str:
+def _read(flag: str, text: str, longest: int = LONGEST) -> str:
     """Return the text of the file that `text` names, or `text` itself."""
     try:
         path = typed_path(text.removeprefix("@"))
@@ -70,11 +74,11 @@ def _read(flag: str, text: str) -> str:
     else:
         try:
             with path.open("rb") as file:
-                raw = file.read(LONGEST + 1)
+                raw = file.read(longest + 1)
         except OSError as error:
             raise NotFoundError(f"{flag} {text} cannot be read: {error.strerror}", hint=f"{flag} FILE") from None
-    if len(raw) > LONGEST:
-        raise UsageError(f"{flag} is longer than {LONGEST} bytes", hint="a smaller one")
+    if len(raw) > longest:
+        raise UsageError(f"{flag} is longer than {longest} bytes", hint="a smaller one")
     try:
         found = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -104,6 +108,31 @@ def _levels(value: Any) -> int:
     """Return how deeply JSON is nested."""
     below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return 1 + max(map(_levels, below), default=0)
+
+
+def unbounded(schema: str, most: int = 3) -> str:
+    """Return what in a schema has no end, as paths with the keyword that would bound them; "" for nothing."""
+    found = [f"{path or '/'} ({keyword})" for path, keyword in _without_end(json.loads(schema), "")]
+    return ", ".join([*found[:most], "..."] if len(found) > most else found)
+
+
+def _without_end(schema: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the path of each value without end, with the keyword that is missing."""
+    if isinstance(schema, list):
+        for n, below in enumerate(schema):
+            yield from _without_end(below, f"{path}/{n}")
+    if not isinstance(schema, dict):
+        return
+    keyword = BOUNDS.get(str(schema.get("type")))
+    is_open = keyword is not None and schema.get(keyword, True) is True and not CLOSED & schema.keys()
+    if keyword is not None and is_open and schema.get("items", True) is not False:
+        yield path, keyword
+    for name in ("properties", "$defs", "definitions"):
+        held = schema.get(name)
+        for key, below in held.items() if isinstance(held, dict) else ():
+            yield from _without_end(below, f"{path}/{name}/{key}")
+    for name in ("items", "prefixItems", "anyOf", "oneOf", "allOf", "additionalProperties"):
+        yield from _without_end(schema.get(name), f"{path}/{name}")
 
 
 def _short(text: str) -> dict[str, Any]:

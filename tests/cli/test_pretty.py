@@ -8,7 +8,8 @@ import pytest
 
 from tests.cli.harness import needs_pair, run, run_engine
 
-SCHEMA = json.dumps({"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]})
+ONE = {"properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": False}
+SCHEMA = json.dumps({"type": "object", **ONE})
 
 
 @needs_pair

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from localspec.backends.model import Model
 from localspec.engine.constraint import NOTHING, Constraint, Matched, is_whole
@@ -23,7 +21,7 @@ from localspec.prompt.form import compiled
 from localspec.prompt.grammar import Grammars
 from localspec.prompt.prompt import Tokenised
 from localspec.settings.request import Request
-from localspec.settings.structure import choices_text, grammar_text, schema_text
+from localspec.settings.structure import choices_text, grammar_text, schema_text, unbounded
 from tests.integration import pair
 
 SCHEMA = schema_text("name, age int, tags[], ok bool")
@@ -54,26 +52,6 @@ def constraints(model: Model) -> dict[str, tuple[Constraint, Constraint]]:
         assert two is not None
         made[name] = one, two
     return made
-
-
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_masks_after_rollbacks_are_those_of_a_fresh_walk(
-    constraints: dict[str, tuple[Constraint, Constraint]], data: st.DataObject
-) -> None:
-    """A walk along allowed and other tokens, back and forth; the second constraint starts anew at every place."""
-    one, fresh = constraints[data.draw(st.sampled_from(sorted(FORMS)))]
-    text = [1, 2, 3]
-    for _ in range(data.draw(st.integers(1, 12))):
-        allowed = one.allowed(text)
-        fresh.allowed([1, 2, 3])
-        assert np.array_equal(allowed, fresh.allowed(text))
-        if not allowed.size or data.draw(st.integers(0, 4)) == 0:
-            del text[3 + data.draw(st.integers(0, max(0, len(text) - 3))) :]
-        elif data.draw(st.integers(0, 5)) == 0:
-            one.allowed([*text, data.draw(st.integers(0, 1999))])  # perhaps not allowed; it leaves no trace
-        else:
-            text.append(int(allowed[data.draw(st.integers(0, allowed.size - 1))]))
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -244,15 +222,25 @@ HOSTILE = {
     "pattern": '{"type": "string", "pattern": "^(([a-z])+.)+[A-Z]([a-z])+$"}',
     "nested": '{"type": "string", "pattern": "^((a{0,100}){0,100}){0,100}$"}',
     "longer": json.dumps({"enum": ["x" * 2_000_000]}),
+    "all of": json.dumps({"allOf": [{"type": "string", "pattern": f"^.*{one}.*$"} for one in "abcdefghijkl"]}),
+    "multiple": '{"type": "integer", "multipleOf": 999983, "minimum": 0, "maximum": 100000000000}',
+}
+RULES = "\n".join(f'r{n} ::= "x{n}" root' for n in range(6000))
+HOSTILE_GRAMMARS = {
+    "regex": Request(regex="(((a{1,50}){1,50}){1,50}){1,50}"),
+    "alternatives": Request(regex="(" + "|".join("a" * n + "b" for n in range(500)) + ")*c"),
+    "itself": Request(grammar="root ::= a\na ::= b\nb ::= a"),
+    "ambiguous": Request(grammar='root ::= root root | "a" | ""'),
+    "many": Request(grammar="root ::= " + " | ".join(f"r{n}" for n in range(6000)) + "\n" + RULES),
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_schema_comes_to_an_end(name: str, model: Model) -> None:
+@pytest.mark.parametrize("name", [*HOSTILE, *HOSTILE_GRAMMARS])
+def test_a_hostile_form_comes_to_an_end(name: str, model: Model) -> None:
     """It is refused, or kept within limits: of memory, which is counted, and of work, which llguidance counts."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with contextlib.suppress(LocalspecError):
-        request = Request(schema=schema_text(HOSTILE[name]))
+        request = HOSTILE_GRAMMARS.get(name) or Request(schema=schema_text(HOSTILE[name]))
         constraint = Grammars().constraint(request, model, Tokenised([1]))
         assert constraint is not None
         constraint.allowed([1])
@@ -260,6 +248,26 @@ def test_a_hostile_schema_comes_to_an_end(name: str, model: Model) -> None:
 
 
 # What people type.
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("true", ""),
+        ('{"type": "array"}', "/ (maxItems)"),
+        ('{"type": "array", "prefixItems": [{}], "items": false}', ""),
+        ('{"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": false}',
+         "/properties/a (maxLength)"),
+        ('{"type": "object"}', "/ (additionalProperties)"),
+        ('{"type": "object", "maxProperties": 3, "additionalProperties": {"type": "string", "maxLength": 3}}', ""),
+        ('{"anyOf": [{"type": "string", "const": "a"}, {"type": "array", "maxItems": 2, "items": {"type": "string"}}]}',
+         "/anyOf/1/items (maxLength)"),
+        (json.dumps({"prefixItems": [{"type": "string"}] * 4}),
+         "/prefixItems/0 (maxLength), /prefixItems/1 (maxLength), /prefixItems/2 (maxLength), ..."),
+    ],
+)  # fmt: skip
+def test_what_has_no_end_is_told_with_its_path(schema: str, said: str) -> None:
+    assert unbounded(schema) == said
 
 
 def test_the_short_form() -> None:
