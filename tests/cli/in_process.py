@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -64,11 +63,11 @@ class EngineThread(threading.Thread):
         self._cancel.cancelled = sys.maxsize
 
 
-def _start(command: Sequence[str], log_file: Path | None) -> Child:
+def _start(command: Sequence[str], log: Log) -> Child:
     (commands, to_commands), (control, to_control), (from_events, events) = os.pipe(), os.pipe(), os.pipe()
     thread: Any = EngineThread(commands, control, events)
     thread.start()
-    return Child(thread, to_commands, to_control, from_events, Log(log_file))
+    return Child(thread, to_commands, to_control, from_events, log)
 
 
 @contextlib.contextmanager
