@@ -29,6 +29,7 @@ from localspec.conversations.identity import new_id
 from localspec.conversations.records import ASSISTANT, SENT, USER, Conversation, Hit, StoredMessage
 from localspec.conversations.rows import CONVERSATION, MESSAGE
 from localspec.errors import LocalspecError, NotFoundError
+from localspec.settings.folders import drop_states
 
 KEPT_DELETED = 7 * 86400.0  # seconds in which a deletion can be undone
 _MOST = 2**31  # rows that are asked for; SQLite takes no number of more than 64 bits
@@ -229,7 +230,12 @@ class Store:
         return self.get(made.id)
 
     def delete(self, conversation: str, *, now: bool = False) -> None:
-        """Delete a conversation: for a week `undelete` brings it back, unless it is to go `now`."""
+        """Delete a conversation: for a week `undelete` brings it back, unless it is to go `now`.
+
+        The states of prompts go at once, since they hold what was said.
+        """
+        if self.is_saved:
+            drop_states()
         if not now:
             self._set(conversation, "deleted_at", self._clock())
             return

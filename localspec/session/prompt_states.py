@@ -17,7 +17,7 @@ from localspec.engine import events
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.session.loaded_model import LoadedModel
 from localspec.session.state_files import StateFile, StateFolder
-from localspec.settings.folders import cache_folder
+from localspec.settings.folders import states_folder
 from localspec.settings.request import LoadSettings, Request
 from localspec.settings.sizes import read_size
 
@@ -44,7 +44,7 @@ class PromptStates:
 
     def __init__(self, settings: LoadSettings) -> None:
         limit = read_size("--cache-disk", settings.cache_disk)
-        self._folder = StateFolder(cache_folder("states"), limit) if limit else None
+        self._folder = StateFolder(states_folder(), limit) if limit else None
         self._budget = None if settings.cache_ram is None else read_size("--cache-ram", settings.cache_ram)
         self._kept: list[_Kept] = []  # those used least recently first
         self._keys: dict[SavingBackend, bytes] = {}

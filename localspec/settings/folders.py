@@ -6,6 +6,7 @@ Those that a person edits too are replaced here.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from localspec.errors import ResourceError
@@ -19,6 +20,18 @@ def cache_folder(name: str) -> Path:
     The folder need not exist.
     """
     return _folder("cache") / name
+
+
+def states_folder() -> Path:
+    """Return where the states of prompts are kept (docs/prompt-cache.md). The folder need not exist."""
+    return cache_folder("states")
+
+
+def drop_states() -> None:
+    """Delete the states of all prompts: they hold texts, and can be made again."""
+    for file in states_folder().glob("*.state"):
+        with suppress(OSError):
+            file.unlink()
 
 
 def config_folder() -> Path:

@@ -18,6 +18,7 @@ from localspec.conversations.records import StoredMessage
 from localspec.conversations.sending import to_send
 from localspec.conversations.store import KEPT_DELETED, Store
 from localspec.errors import NotFoundError, UsageError
+from localspec.settings.folders import states_folder
 from localspec.settings.request import Request, request_from_wire, to_wire
 
 
@@ -258,6 +259,18 @@ def test_what_is_deleted_now_leaves_no_trace(store: Store, path: Path) -> None:
     store.delete(home, now=True)
     store.close()
     assert b"haystack" not in path.read_bytes()
+
+
+def test_what_is_deleted_is_in_no_saved_state(store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    states_folder().mkdir(parents=True)
+    state = states_folder() / "a.state"
+    state.write_bytes(b"haystack")
+    with Store.open(None) as unsaved:
+        unsaved.delete(unsaved.create("p").id)
+    assert state.exists()
+    store.delete(store.create("p").id)
+    assert not state.exists()
 
 
 def test_a_long_conversation(store: Store) -> None:
