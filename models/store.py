@@ -15,7 +15,6 @@ from importlib import resources
 from pathlib import Path
 
 from localspec.errors import IntegrityError, LocalspecError, NotFoundError, UsageError
-from localspec.models.foreign import by_part, of_hub, only_model
 from localspec.models.gguf.archs import MTP_ARCHS
 from localspec.models.gguf.head import KINDS, MASKS, MTP, has_own_head
 from localspec.models.gguf.header import read_architecture
@@ -167,6 +166,7 @@ def _target(name: ModelName) -> tuple[ModelName, ModelName | DraftChoice]:
     if name.name in BUNDLED:
         return name, name
     from localspec.models.catalog import load_catalog
+    from localspec.models.foreign import by_part  # late: it reads what other programs keep
 
     catalog = load_catalog()
     pair = catalog.pair(name.name)
@@ -199,6 +199,7 @@ def _of_family(target: ModelName) -> ModelName | DraftChoice:
 
 def _cached(name: HubName) -> tuple[Path, HubName] | None:
     """Return a cached model's first part, and its name with commit and quantisation."""
+    from localspec.models.foreign import of_hub
     from localspec.models.hub.cache import Cache
     from localspec.models.hub.files import quant_of
     from localspec.models.hub.receipts import Receipts
@@ -230,6 +231,8 @@ def _file(name: ModelName, *, as_draft: bool) -> tuple[Path, str]:
         if not os.path.lexists(path) or "\0" in path:
             raise NotFoundError(f"{shown(name.path)} does not exist", hint="Check the path.")
         if os.path.isdir(path):
+            from localspec.models.foreign import only_model  # late, as above
+
             path = str(only_model(Path(path)))
         return Path(path), shown(name.label or Path(path).name)
     files = BUNDLED.get(name.name)

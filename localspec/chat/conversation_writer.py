@@ -8,14 +8,16 @@ ends the saving, not the conversation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from localspec.chat.message_tree import MessageTree, Node
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.conversations.store import Store
 from localspec.errors import InternalError, LocalspecError, NotFoundError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -23,18 +25,29 @@ RECENT = 20  # conversations whose messages Up brings back
 _IN_THE_MESSAGE = ("text", "session")  # of the figures of an answer: its message has them itself
 
 
-class _AtOnce(Executor):
-    """Runs a call before `submit` returns."""
+class _AtOnce:
+    """An executor that runs a call before `submit` returns."""
 
     def submit(
         self, call: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Future[Result]:
+        from concurrent.futures import Future  # late: it takes longer than a message needs to be written
+
         done: Future[Result] = Future()
         try:
             done.set_result(call(*args, **kwargs))
         except Exception as error:
             done.set_exception(error)
         return done
+
+    def shutdown(self) -> None:
+        """Have nothing left to do."""
+
+
+def _thread() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor  # late, as above
+
+    return ThreadPoolExecutor(1, "conversation writer")
 
 
 class ConversationWriter:
@@ -43,7 +56,7 @@ class ConversationWriter:
     def __init__(self, store: Store, *, in_background: bool = True) -> None:
         self.is_saved = store.is_saved
         self._store = store
-        self._thread = ThreadPoolExecutor(1, "conversation writer") if in_background else _AtOnce()
+        self._thread = _thread() if in_background else _AtOnce()
         self._is_broken = False
         trouble = store.trouble()  # of opening it
         self._troubles: list[LocalspecError] = [] if trouble is None else [trouble]
@@ -116,7 +129,7 @@ class ConversationWriter:
 
     def close(self) -> None:
         """Write what is left; the store is its opener's to close."""
-        self._thread.shutdown(wait=True)
+        self._thread.shutdown()
 
     def _add(self, messages: MessageTree, entry: Node, pair: str) -> int:
         """Write a message, and before an answer its question where that is not kept; return the name it has there."""

@@ -7,7 +7,6 @@ import sys
 
 from localspec.cli.console import Console, is_terminal
 from localspec.ui.stats import Stats
-from localspec.ui.summary import is_slower, plans, stats_line, verdict
 
 GLOSSARY = "words: localspec explain"
 
@@ -22,6 +21,8 @@ def tell(stats: Stats, console: Console, *, with_plans: bool = False) -> None:
 
     On a terminal the stats line is one line, unless all is asked for.
     """
+    from localspec.ui.summary import is_slower, plans, stats_line, verdict  # late: nothing of it is said before the end
+
     room = None if with_plans or not is_terminal(sys.stderr) else shutil.get_terminal_size().columns - 1
     line, words = stats_line(stats, room), GLOSSARY if stats.drafted and ended_by_itself(stats) else ""
     lines = [f"{line} · {words}"] if words and (room is None or len(f"{line} · {words}") <= room) else [line, words]

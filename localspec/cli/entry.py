@@ -18,9 +18,7 @@ import click
 
 from localspec.cli.console import Console, OnError, prepare_streams
 from localspec.cli.habits import takes_prompt
-from localspec.cli.output import lone_error
 from localspec.cli.signals import INTERRUPTED, TIMED_OUT, Terminated, TimedOut, terminating
-from localspec.cli.stream import lone_error_event
 from localspec.errors import InternalError, LocalspecError, ResourceError, UsageError
 
 BROKEN_PIPE = 141
@@ -65,16 +63,28 @@ def _promised(args: list[str]) -> OnError | None:
     """Return how an error finds the output that was promised, until a command has read its options."""
     flags = args[: args.index("--")] if "--" in args else args
     if "--json" in flags:
-        return lone_error
+        return _lone_error
     if "--events" in flags:
-        return lone_error_event
+        return _lone_error_event
     if flags[:1] in ([], ["chat"]):  # which has neither option
         return None
     own = f"LOCALSPEC_{flags[0].upper().replace('-', '_')}_"
     if _is_on("LOCALSPEC_JSON") or _is_on(f"{own}JSON"):
-        return lone_error
+        return _lone_error
     is_run = flags[0] in ("run", "generate")
-    return lone_error_event if is_run and (_is_on("LOCALSPEC_EVENTS") or _is_on("LOCALSPEC_RUN_EVENTS")) else None
+    return _lone_error_event if is_run and (_is_on("LOCALSPEC_EVENTS") or _is_on("LOCALSPEC_RUN_EVENTS")) else None
+
+
+def _lone_error(error: dict[str, object]) -> None:
+    from localspec.cli.output import lone_error  # late: few commands end so
+
+    lone_error(error)
+
+
+def _lone_error_event(error: dict[str, object]) -> None:
+    from localspec.cli.stream import lone_error_event  # late, as above
+
+    lone_error_event(error)
 
 
 def _is_on(variable: str) -> bool:

@@ -20,7 +20,6 @@ from localspec.engine.events import Committed, Event, Finished
 from localspec.sanitize import Sanitizer
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.pretty_json import PrettyJson
-from localspec.ui.result import result, with_logprob
 from localspec.ui.sources import SourceSpans, Span
 from localspec.ui.stats import Stats
 
@@ -174,6 +173,8 @@ class JsonSink:
         if isinstance(event, Committed):
             self._text += event.text
             if self._tokens is not None:
+                from localspec.ui.result import with_logprob  # late: a text has no need of it
+
                 found = zip_longest(event.out, event.logprobs)
                 self._tokens += [
                     {"id": piece.id, "s": piece.text, "source": piece.source, **with_logprob(logprob)}
@@ -182,6 +183,8 @@ class JsonSink:
 
     def finish(self, stats: Stats) -> None:
         """Write the object."""
+        from localspec.ui.result import result  # late, as above
+
         made = result(stats, self._settings, self._request, self._state.session)
         self._live.erase()
         write_json(made if self._tokens is None else {**made, "tokens": self._tokens})

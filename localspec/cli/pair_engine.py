@@ -25,8 +25,13 @@ from localspec.engine.events import Committed, Event, Finished, Loaded, Loading,
 from localspec.settings.request import LoadSettings
 from localspec.ui.doing import Doing
 from localspec.ui.stats import Stats
-from localspec.ui.summary import live_line
 from localspec.worker.client import Worker
+
+
+def _live_line(stats: Stats) -> str:
+    from localspec.ui.summary import live_line  # late: the first word goes before it
+
+    return live_line(stats)
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ class PairEngine:
                 live.erase()  # text comes: what the status said of the prompt is over, numbers or not
             sink.event(event)
             is_told = doing.observe(time.monotonic(), event)
-            line = live_line(stats) if isinstance(event, Committed) else doing.words if is_told else ""
+            line = _live_line(stats) if isinstance(event, Committed) else doing.words if is_told else ""
             if line and (live.is_due or is_first or not isinstance(event, Committed | Loading | Reading)):
                 live.status(line)
                 has_numbers = isinstance(event, Committed)

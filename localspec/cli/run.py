@@ -53,7 +53,6 @@ from localspec.cli.settings import (
 )
 from localspec.cli.signals import Stop, timed
 from localspec.cli.store_options import answered, is_going_on, store_for_talking, wanted
-from localspec.cli.stream import EventsSink
 from localspec.conversations.attachment import Attachment
 from localspec.conversations.store import Store
 from localspec.engine.events import Event, Started, Warned
@@ -62,7 +61,6 @@ from localspec.models.store import introduction
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.inputs import Inputs, read_parts
 from localspec.ui.mentions import files_in
-from localspec.ui.result import result
 from localspec.ui.settings import effect_remarks, used_pair
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
@@ -275,6 +273,8 @@ def choose_sink(job: Job, console: Console, live: Live, options: RunOptions) -> 
     if options.as_json:
         return JsonSink(live, job.settings, job.request, job.state, has_tokens=options.has_tokens)
     if options.as_events:
+        from localspec.cli.stream import EventsSink  # late: it brings the fields of JSON
+
         return EventsSink(live, job.settings, job.request, job.state)
     return TextSink(console, live, control=options.control_chars, has_marks=options.tokens, is_pretty=options.pretty)
 
@@ -288,6 +288,8 @@ def answer(worker: Worker, job: Job, sink: Sink, live: Live, console: Console) -
             engine.follow(writer.recorded(_said(_events(engine, job), job, writer)), stats, sink)
         reason = stats.finished.reason if stats.finished is not None else reason
     finally:
+        from localspec.ui.result import result  # late: the answer goes before it
+
         writer.finish(reason, result(stats, job.settings, job.request))
     return stats, engine.stop
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from statistics import median
 
 from localspec.engine.events import (
     GPU_SETTLES,
@@ -40,7 +39,7 @@ from localspec.engine.events import (
     Warned,
 )
 from localspec.models.store import is_bundled
-from localspec.ui.speedup import FEWEST, Comparison, Passes
+from localspec.ui.speedup import FEWEST, Comparison, Passes, median
 
 SOURCES = ("accepted", "corrected", "bonus", "plain", "forced")
 

@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import localspec
 from localspec import __version__
 from localspec.backends.cgroup import available_memory
 from localspec.backends.cpus import allowed
@@ -47,8 +48,24 @@ def identity(settings: LoadSettings) -> str:
     lora = tuple((mark, scale) for mark, (_, scale) in zip(marks[2:], settings.lora, strict=True))
     rest = replace(settings, target=str(marks[0]), draft=marks[1], lora=(), name="", expected=None)
     said = sorted((name, value) for name, value in os.environ.items() if name.startswith(_SAYING))
-    whole = (rest, lora, __version__, sys.executable, _build(), said, sorted(allowed()))
+    ours = (__version__, sys.executable, _changed())
+    whole = (rest, lora, ours, _build(), said, sorted(allowed()))
     return hashlib.sha256(repr(whole).encode("utf-8", "surrogateescape")).hexdigest()[:SHORT]
+
+
+def _changed() -> int:
+    """Return when the latest of our own modules changed, in nanoseconds: a checkout changes under one version."""
+    models = find_spec("localspec.models")  # which may lie in another folder
+    folders = [os.path.dirname(localspec.__file__), *((models and models.submodule_search_locations) or ())]
+    latest = 0
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    latest = max(latest, entry.stat().st_mtime_ns)
+                elif entry.is_dir() and entry.name not in ("__pycache__", "cli", "tui"):
+                    folders.append(entry.path)
+    return latest
 
 
 def _build() -> list[tuple[str, int, int]]:

@@ -116,6 +116,32 @@ def test_the_chats_and_race_find_it_too(env: dict[str, str]) -> None:
     assert [each["pid"] for each in listed(env)] == [engine["pid"]]
 
 
+@needs_pair
+def test_the_way_to_the_first_word_is_short(env: dict[str, str]) -> None:
+    """What is not needed on it takes as long to import as everything else together."""
+    target = Path(__file__).parents[2] / "models" / "storyteller" / "target-q8_0.gguf"
+    words = ["run", "-m", str(target), "-d", "none", "-n", "2", "Once upon a time"]
+    assert localspec(*words, "--keep-alive", "10m", env=env).returncode == 0
+    program = [REAL[0], "-X", "importtime", *REAL[1:]]
+    done = localspec(*words, program=program, env=env)
+    assert done.returncode == 0
+    told = [line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines() if "import time:" in line]
+    assert "localspec.worker.kept" in told
+    heavy = {
+        "numpy",
+        "rich",
+        "textual",
+        "jinja2",
+        "huggingface_hub",
+        "llguidance",
+        "llama_cpp",
+        "statistics",
+        "tomlkit",
+    }
+    heavy |= {"asyncio", "tomlkit", "importlib.metadata", "localspec.models.hub.cache", "localspec.models.foreign"}
+    assert not heavy & {*told}
+
+
 def test_times_are_read_as_people_write_them() -> None:
     given = {"0": 0, "90": 90, "90s": 90, "10m": 600, "1.5h": 5400, "2 H": 7200, "1d": 86400}
     assert {text: read_duration("--keep-alive", text) for text in given} == given
