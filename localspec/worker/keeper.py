@@ -132,7 +132,9 @@ class Keeper:
             case "facts":
                 visitor.reply(self._facts())
             case "leave":  # for another pair, unless it is in use
-                if not self._turns.visitors:
+                if self._turns.visitors:
+                    visitor.reply({"is_used": True})
+                else:
                     self._status = ENDED
             case "stop":
                 self._status = ENDED

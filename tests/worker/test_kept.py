@@ -368,6 +368,13 @@ def test_an_engine_of_another_pair_stays_while_memory_holds_both(monkeypatch: py
     assert len(warm_engines()) == 1
 
 
+def test_an_engine_in_use_does_not_leave() -> None:
+    with opened(stub("good")) as worker, Runtime.opened() as runtime:
+        assert runtime is not None
+        assert kept.ask(runtime, names()[0].removesuffix(".sock"), "leave") == {"is_used": True}
+        assert isinstance(list(worker.generate(REQUEST))[-1], Finished)
+
+
 def test_an_engine_in_use_is_not_asked_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "available_memory", lambda: 1 << 20)
     with opened(stub("good")):
