@@ -19,6 +19,7 @@ DOUBT = 1.15  # times the known price: what a pass may cost before it is begun
 PADDING = 6  # rows that may be added to a pass where more rows cost less
 PADDED = 0.95  # of the price without them: less is noise
 SHORT = 0.002  # seconds of a plain pass: below, padding does not gain what it costs
+SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 24, 32, 33, 48, 64, 96, 128)  # rows that are timed
 BUDGET = 1.0  # seconds of the first measurement of a pair: on two cores it shows 16 rows of a 1.5B [copies.py, cold]
 
 # The value of a draft (value.py, candidates.py). [the worlds of test_auto]

@@ -36,9 +36,9 @@ from localspec.bench.statistics import Interval
 from localspec.bench.suites import choose, load_suite
 from localspec.bench.summary import rows
 from localspec.bench.table import piped
-from localspec.control.timing import SurveyRequest
 from localspec.engine.events import Loaded, Warned
 from localspec.errors import LocalspecError
+from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker

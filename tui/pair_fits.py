@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.errors import LocalspecError
-from localspec.ui.ask import ask
+from localspec.settings.jobs import MachineFacts
+from localspec.worker.ask import ask
 
 BESIDE = 1.15  # of the weights: caches and buffers
 LEAST = 200_000_000  # bytes of them
-IMPORTS = "from localspec.backends.build import machine_facts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Memory:
 def this_machine() -> Memory:
     """Ask llama.cpp, in a process of its own, what there is; nothing is known where it does not answer."""
     try:
-        return Memory.of(ask("machine_facts()", IMPORTS))
+        return Memory.of(ask(MachineFacts()))
     except LocalspecError:
         return Memory()
 

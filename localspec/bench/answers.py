@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from localspec.control.timing import SurveyRequest
 from localspec.engine.events import Committed, Event, Finished, Inspected, Loading
-from localspec.lossless.questions import ForkQuestion, Question
+from localspec.settings.jobs import ForkQuestion, Question, SurveyRequest
 from localspec.settings.request import Request, Speculation
 from localspec.settings.sizes import counted
 from localspec.ui.stats import Stats

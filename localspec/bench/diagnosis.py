@@ -16,9 +16,10 @@ from localspec.bench.race import Race, race
 from localspec.bench.statistics import ENOUGH
 from localspec.bench.suites import Prompt, choose, load_suite
 from localspec.bench.time_limit import TimeLimit
-from localspec.control.timing import WIDTHS, SurveyRequest
+from localspec.control.timing import WIDTHS
 from localspec.errors import IncompatibleError
 from localspec.prompt.alike import renders_alike
+from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import Message, Request, Sampling, Speculation
 
 TEMPERATURE = 0.8

@@ -22,7 +22,7 @@ from localspec.bench.answers import PLAIN, Same, ask, compare_answers, inspect
 from localspec.bench.suites import Prompt
 from localspec.errors import PromptTooLongError, UsageError
 from localspec.lossless.chi_square import POWER, detectable, survival
-from localspec.lossless.questions import DistributionQuestion
+from localspec.settings.jobs import DistributionQuestion
 from localspec.settings.request import Request, Speculation
 from localspec.settings.sizes import counted
 from localspec.worker.client import Worker

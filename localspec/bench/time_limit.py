@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from localspec.bench.answers import MeasuringWorker
-from localspec.control.timing import SurveyRequest
 from localspec.engine.events import Event, Finished
-from localspec.lossless.questions import Question
+from localspec.settings.jobs import Question, SurveyRequest
 from localspec.settings.request import Request
 
 CUT = "timeout"  # the reason of an answer that was cut: what it has counts

@@ -12,19 +12,17 @@ from localspec.errors import ResourceError
 from localspec.models.plan.calibration import Calibration, Figure, store
 from localspec.sanitize import one_line
 from localspec.settings.folders import cache_folder
-from localspec.ui.ask import ask_lines
-
-_IMPORTS = "import dataclasses\nfrom localspec.backends.bandwidth import measure"
+from localspec.settings.jobs import MeasureBandwidths
+from localspec.worker.ask import answers
 
 
 def measure_machine(console: Console, endpoints: tuple[str, ...], *, as_json: bool) -> int:
     """Measure every device, those of RPC servers at `endpoints` too; keep and show it."""
     live, figures = Live(console), []
-    imports = f"{_IMPORTS}\nfrom localspec.backends.rpc import add_servers\nadd_servers({endpoints!r})"
     engine = ask_engine()
     try:
         live.status("measuring this machine")
-        for one in ask_lines("(dataclasses.asdict(one) for one in measure())", imports):
+        for one in answers(MeasureBandwidths(endpoints)):
             figures.append(
                 Figure(one["device"], one["description"], one["type"], int(one["rows"]), float(one["bytes_per_s"]))
             )

@@ -23,13 +23,13 @@ from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.pair_engine import PairEngine
 from localspec.cli.signals import Stop
-from localspec.control.timing import SurveyRequest
 from localspec.errors import LocalspecError
 from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.sanitize import one_line, sanitize
 from localspec.settings.folders import cache_folder
+from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import duration
 from localspec.worker.client import Worker

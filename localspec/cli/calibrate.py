@@ -20,9 +20,9 @@ from localspec.cli.pair_engine import open_engine
 from localspec.cli.params import Command, Positive, option
 from localspec.cli.settings import PairOptions, promised_settings, rpc_servers
 from localspec.cli.staircase import staircase
-from localspec.control.timing import SurveyRequest
 from localspec.errors import UsageError
 from localspec.sanitize import one_line
+from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import LoadSettings
 
 SCHEMA = "localspec.calibration/1"

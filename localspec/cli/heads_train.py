@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,13 +24,13 @@ from localspec.models.store import find_model, parse_pair
 from localspec.sanitize import one_line
 from localspec.settings.declaration import Group
 from localspec.settings.folders import cache_folder, typed_path
+from localspec.settings.jobs import TrainOptions
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.settings.sizes import duration, size
-from localspec.ui.ask import Unanswered, ask_lines
 from localspec.ui.stats import Stats
+from localspec.worker.ask import Unanswered, answers
 
 TRAINING, MEASURED, OUTPUT = "Training", "Measurement", "Output"
-IMPORTS = "from localspec.heads.make_head import TrainOptions, train"
 KINDS = ("auto", "eagle3", "eagle1", "mtp", "medusa")
 LONGEST = 4  # guesses of a pass
 N_PROMPTS, ANSWER = 8, 64
@@ -103,7 +101,7 @@ def train(console: Console, /, target: str, output: str | None, as_json: bool, *
     prompts = values.pop("prompts")
     texts = _bundled(is_raw) if prompts is None else _prompts(prompts)
     named = {"target": str(path), "output": str(file or ""), "folder": str(cache_folder("heads"))}
-    options = {**values, **named, "raw" if is_raw else "prompts": texts}
+    options = TrainOptions(**{**values, **named, "raw" if is_raw else "prompts": texts})
     done: dict[str, Any] = {}
     live = Live(console, is_long=True)
     try:
@@ -171,17 +169,14 @@ def evaluate(console: Console, /, pair: str, threads: int | None, gpu: str, **va
     return 0
 
 
-def _events(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Train in a process of its own. The options go by a file: a command line cannot hold many prompts."""
-    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
-        json.dump(options, file)
-        file.flush()
-        try:
-            yield from ask_lines(f"train(TrainOptions(**json.load(open({file.name!r}))))", IMPORTS)
-        except Unanswered as error:
-            raise InternalError(
-                f"the training ended: {error.reason}", hint="Repeat the command: it goes on at the last checkpoint."
-            ) from error
+def _events(options: TrainOptions) -> Iterator[dict[str, Any]]:
+    """Train in a process of its own."""
+    try:
+        yield from answers(options)
+    except Unanswered as error:
+        raise InternalError(
+            f"the training ended: {error.reason}", hint="Repeat the command: it goes on at the last checkpoint."
+        ) from error
 
 
 def _count(engine: PairEngine, texts: Sequence[str], is_raw: bool, method: str, k: int, max_tokens: int) -> Counted:

@@ -36,11 +36,11 @@ from localspec.models.store import DEFAULT, NotCachedError, PairRef, is_kind, lo
 from localspec.sanitize import one_line
 from localspec.settings.declaration import Group, declaration
 from localspec.settings.folders import cache_folder
+from localspec.settings.jobs import MachineFacts
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import read_size
-from localspec.ui.ask import ask
+from localspec.worker.ask import ask
 
-IMPORTS = "from localspec.backends.build import machine_facts"
 _PLAN, _MACHINE = Group("Plan"), Group("Machine (this one, unless these options describe another)")
 ABOUT = (
     "about: these files are not on this machine. Sizes are those of the catalogue,\n"
@@ -208,7 +208,7 @@ def _machine(options: Options) -> Machine:
     ram = None if options.ram is None else read_size("--ram", options.ram)
     if vram is not None and ram is not None and options.rpc is None:
         return _with_figures(Machine(ram, options.threads or 0, vram), figures)
-    facts = ask(f"machine_facts({rpc_servers(options.rpc)!r})", IMPORTS)
+    facts = ask(MachineFacts(rpc_servers(options.rpc)))
     measured = calibration.load(cache_folder("machine"))
 
     def rates(one: dict[str, Any]) -> Rates | None:

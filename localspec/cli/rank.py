@@ -22,9 +22,9 @@ from localspec.cli.settings import PairOptions, promised_settings, system_messag
 from localspec.cli.signals import timed
 from localspec.errors import UsageError
 from localspec.ranking.items import read_items
-from localspec.ranking.question import RankQuestion
 from localspec.sanitize import one_line
 from localspec.settings.folders import typed_path
+from localspec.settings.jobs import RankQuestion
 from localspec.settings.request import Message, Request
 from localspec.ui.inputs import Inputs, read_prompt
 

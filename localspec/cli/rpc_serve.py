@@ -10,12 +10,12 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.sanitize import one_line
 from localspec.settings.declaration import Group
+from localspec.settings.jobs import LendDevices
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
-from localspec.ui.ask import ask_lines
+from localspec.worker.ask import answers
 
 LOOPBACK = ("127.0.0.1", "localhost")
-_IMPORTS = "from localspec.backends.rpc import serving"
 
 
 @click.command("rpc-serve", cls=Command)
@@ -44,7 +44,7 @@ def rpc_serve(
         f"whoever reaches {endpoint} controls this process: the RPC protocol has no authentication and no encryption"
         + ("" if host in LOOPBACK else "; keep it on a trusted network, behind a firewall")
     )
-    for told in ask_lines(f"serving({endpoint!r}, {list(device)!r}, {threads!r})", _IMPORTS):
+    for told in answers(LendDevices(endpoint, device, threads)):
         console.on_error = None  # the one object is this
         if as_json:
             write_json(told)

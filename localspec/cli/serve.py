@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from localspec.server.listening import Door
 
 SERVER = "Server"
-NEEDED = ("starlette", "uvicorn", "msgspec")
+NEEDED = ("starlette", "uvicorn")
 LONGEST_KEY = 4096  # bytes
 
 

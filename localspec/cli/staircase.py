@@ -13,7 +13,7 @@ from typing import Any
 
 from localspec.bench.table import aligned
 from localspec.control.attention import KINDS, AttentionTimes
-from localspec.control.timing import SurveyRequest
+from localspec.settings.jobs import SurveyRequest
 
 BAR = 24  # characters
 FREE = 0.05  # of a pass of one row: what a row may cost that is called nearly free

@@ -7,9 +7,8 @@ from importlib import metadata
 
 from localspec import __version__
 from localspec.errors import LocalspecError
-from localspec.ui.ask import Unanswered, ask
-
-_IMPORTS = "import dataclasses\nfrom localspec.backends.build import build_info"
+from localspec.settings.jobs import BuildFacts
+from localspec.worker.ask import Unanswered, ask
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ def version_line() -> str:
 def ask_engine() -> EngineFacts:
     """Ask llama.cpp for its version and devices."""
     try:
-        facts = ask("dataclasses.asdict(build_info())", _IMPORTS)
+        facts = ask(BuildFacts())
         gpus = [name for name in facts["devices"] if not name.startswith("CPU")]
         return EngineFacts(str(facts["llama_cpp"]), ", ".join(gpus) if facts["gpu_offload"] and gpus else "none")
     except Unanswered as error:

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from localspec.tuning import CLAMP, DOUBT, FASTER, NEW, PADDED, PADDING, SHORT, WORTH
 
-SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 24, 32, 33, 48, 64, 96, 128)  # rows that are timed
 MOST = 128  # rows of a pass
 LONGEST_CHAIN = 16  # tokens, where chains of all lengths are compared
 DEEP = 512  # tokens: of fewer, noise is more than growth

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from localspec.control.prices import SIZES, Prices, best_decode_rows
+from localspec.control.prices import Prices, best_decode_rows
 from localspec.engine.protocols import Backend, Cancel, Cancelled, Clock
-from localspec.tuning import BUDGET
+from localspec.tuning import BUDGET, SIZES
 
 WIDTHS = 2  # measured whatever they take: from one alone nothing follows about drafts, nor about a draft's reading
 READ = 32  # rows of a pass of the draft model that stands for reading the prompt
@@ -112,28 +112,6 @@ def misses_widths(prices: Prices, budget: float = BUDGET) -> bool:
     if len(known) < WIDTHS:
         return True
     return 4 * known[1] <= budget and any(rows not in known for rows in SIZES if rows <= NARROW)
-
-
-@dataclass(frozen=True, slots=True)
-class SurveyRequest:
-    """What is to be timed, in how many seconds. `sizes` are the target's widths; `is_kept`: the profile learns it.
-
-    `has_attention`: the kinds of attention are timed first.
-    The first `least` of the sizes are timed whatever that takes. Without `sizes` nothing is timed, and the profile
-    is asked for what it knows.
-    """
-
-    seconds: float = 10.0
-    sizes: tuple[int, ...] = SIZES
-    is_deep: bool = True
-    is_kept: bool = False
-    least: int = 1
-    has_attention: bool = False
-
-    @staticmethod
-    def from_wire(wire: dict[str, Any]) -> SurveyRequest:
-        """Rebuild what `dataclasses.asdict` told."""
-        return SurveyRequest(**{**wire, "sizes": tuple(wire["sizes"])})
 
 
 @dataclass(frozen=True, slots=True)

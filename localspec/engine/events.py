@@ -1,8 +1,8 @@
 """What happens while a model loads and answers: frozen events, the one stream that every face reads.
 
 The command line, the chat, benchmarks and the worker's pipe all read these, and nothing else, so that no two of them
-can tell a different story. On the wire an event is one JSON object with its `type`; unknown types and fields are to
-be ignored by readers.
+can tell a different story. `localspec.worker.codec` carries them; readers ignore
+unknown types and fields.
 """
 
 from __future__ import annotations
@@ -229,9 +229,6 @@ class Failed:
         return from_wire(self.error)
 
 
-_EVENTS = (
-    Loading, Waiting, Loaded, Started, Reading, Prefilled, Committed, Probed, Warned, Finished, Inspected, Failed,
-)  # fmt: skip
 Event = (
     Loading
     | Waiting
@@ -262,61 +259,3 @@ class Returning(Generic[Y, T]):
     def __iter__(self) -> Iterator[Y]:
         """Yield what the generator yields."""
         self.result = yield from self._generator
-
-
-TYPES: dict[str, type[Any]] = {cls.__name__.lower(): cls for cls in _EVENTS}
-
-
-def to_wire(event: Event) -> dict[str, Any]:
-    """Return the JSON object of an event: its `type` and its fields."""
-    return {"type": type(event).__name__.lower(), **_fields(event)}
-
-
-def event_from_wire(wire: dict[str, Any]) -> Event:
-    """Rebuild an event; raises KeyError for a type this version does not know."""
-    cls = TYPES[wire["type"]]
-    values = {name: value for name, value in wire.items() if name in cls.__dataclass_fields__}
-    for name, build in _NESTED.get(cls, {}).items():
-        if name in values:
-            values[name] = build(values[name])
-    event: Event = cls(**values)
-    return event
-
-
-_LEAVES = {int, float, str, bool, type(None)}
-
-
-def _fields(value: Any) -> Any:
-    """Return a dataclass as a dict, its fields' values too. An event is told between two passes, while the target
-    waits: `dataclasses.asdict`, which copies what need not be copied, took six times as long."""
-    kind = type(value)
-    if kind in _LEAVES:
-        return value
-    if kind is tuple:
-        return tuple(map(_fields, value))
-    names = getattr(kind, "__dataclass_fields__", None)
-    return value if names is None else {name: _fields(getattr(value, name)) for name in names}
-
-
-def _facts(wire: dict[str, Any] | None) -> ModelFacts | None:
-    return None if wire is None else ModelFacts(**{**wire, "devices": tuple(wire["devices"])})
-
-
-def _pieces(wire: list[dict[str, Any]]) -> tuple[Piece, ...]:
-    return tuple(Piece(**piece) for piece in wire)
-
-
-def _logprobs(wire: list[dict[str, Any]]) -> tuple[Logprob, ...]:
-    return tuple(Logprob(each["id"], tuple(each["bytes"]), each["logprob"], _logprobs(each["top"])) for each in wire)
-
-
-_NESTED: dict[type[Any], dict[str, Any]] = {
-    Loaded: {"target": _facts, "draft": _facts},
-    Started: {"derived": _facts, "widths": tuple, "left_out": tuple},
-    Committed: {
-        "out": _pieces,
-        "drafted": _pieces,
-        "logprobs": _logprobs,
-        "ms": lambda wire: StepMs(**wire),
-    },
-}

@@ -31,6 +31,7 @@ from localspec.models.gguf.shards import read_model
 from localspec.models.heads import path_for
 from localspec.models.pairs import require_fit
 from localspec.sanitize import shown
+from localspec.settings.jobs import TrainOptions
 from localspec.settings.request import Message, Request
 from localspec.settings.sizes import size
 
@@ -40,37 +41,10 @@ if TYPE_CHECKING:
 Event = dict[str, Any]
 
 PROMPT, ANSWER = 512, 256  # tokens of a prompt, its last, and of an answer, at most
-OUTPUTS = 8192  # tokens that a head is trained to draft, usually
-EPOCHS = 8  # updates see the training text so many times, usually
 HELD_SHARE = 16  # of so many tokens one is held out
 TIMED = 3  # updates that tell how long one takes
 GUESSES = 4  # of a Medusa head, each with a matrix of its own
 IDLE_HEAD, IDLE_FF = 64, 32  # widths of a block that adds nothing
-
-
-@dataclass(frozen=True)
-class TrainOptions:
-    """The options of a run. `prompts` are asked through the chat template of the target, `raw` are texts to continue.
-
-    `output` is the file of the head, "" for the folder of heads. `folder` keeps text and checkpoints on the way.
-    `minutes` limits the training, not the making of the text; None: updates see the text `epochs` times. `outputs`
-    tokens can be drafted, the most frequent ones. `device` is cpu or cuda.
-    """
-
-    target: str
-    output: str
-    folder: str
-    prompts: Sequence[str] = ()
-    raw: Sequence[str] = ()
-    kind: str = "auto"
-    tokens: int = 200_000
-    outputs: int = OUTPUTS
-    epochs: int = EPOCHS
-    minutes: float | None = None
-    device: str = "cpu"
-    seed: int = 0
-    threads: int | None = None
-    gpu: str = "auto"
 
 
 def train(options: TrainOptions) -> Iterator[Event]:

@@ -1,9 +1,9 @@
-"""What may be asked of a loaded pair beside an answer, as it travels to the worker, and the answering."""
+"""Answering what may be asked of a loaded pair beside an answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from localspec.engine.draft import Draw
@@ -14,45 +14,10 @@ from localspec.engine.translation import SameTokens, Translation
 from localspec.lossless.distribution_check import TriedRule, try_rule
 from localspec.lossless.fork import explain
 from localspec.lossless.recorded import DEPTH, WIDTH, ModelDistributions, record
-from localspec.ranking.question import RankQuestion
-from localspec.settings.request import Request, request_from_wire
-from localspec.settings.text_question import TextQuestion
+from localspec.settings.jobs import DistributionQuestion, ForkQuestion, PairQuestion
 from localspec.speculation.resolve import Axes
 
 Wire = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ForkQuestion:
-    """Where do two answers to `request` fork, and is it a tie? `seed` is that of the plain answer."""
-
-    request: Request
-    plain: tuple[int, ...]
-    other: tuple[int, ...]
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class DistributionQuestion:
-    """Does the rule of `request` keep the target's distribution? Tried after its prompt and each of `continuations`.
-
-    `alpha` is the error of one trial: how often a right rule would fail it.
-    """
-
-    request: Request
-    continuations: tuple[tuple[int, ...], ...]
-    draws: int
-    alpha: float
-    seed: int
-
-
-Question = ForkQuestion | DistributionQuestion | TextQuestion | RankQuestion
-KINDS: dict[str, type[Any]] = {
-    "fork": ForkQuestion,
-    "distribution": DistributionQuestion,
-    "text": TextQuestion,
-    "rank": RankQuestion,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,27 +33,7 @@ class Subject:
     translation: Translation | None = None  # of a draft with other tokens than the target's
 
 
-def to_wire(question: Question) -> Wire:
-    """Return the JSON object: its `kind` and its fields."""
-    kind = next(name for name, cls in KINDS.items() if isinstance(question, cls))
-    return {"kind": kind, **asdict(question)}
-
-
-def from_wire(wire: Mapping[str, Any]) -> Question:
-    """Rebuild a question."""
-    request = request_from_wire(wire["request"])
-    if wire["kind"] == "fork":
-        return ForkQuestion(request, tuple(wire["plain"]), tuple(wire["other"]), int(wire["seed"]))
-    if wire["kind"] == "rank":
-        return RankQuestion(request, str(wire["items"]), int(wire["top"]), bool(wire["is_whole"]))
-    if wire["kind"] == "text":
-        return TextQuestion(request, wire["wants"], wire["text"], tuple(wire["tokens"]), wire["adds_special"],
-                            wire["parses_special"])  # fmt: skip
-    continuations = tuple(tuple(tokens) for tokens in wire["continuations"])
-    return DistributionQuestion(request, continuations, int(wire["draws"]), float(wire["alpha"]), int(wire["seed"]))
-
-
-def answer(question: ForkQuestion | DistributionQuestion, subject: Subject) -> Wire:
+def answer(question: PairQuestion, subject: Subject) -> Wire:
     """Return the answer as a JSON object."""
     if isinstance(question, ForkQuestion):
         shape = subject.axes.shape

@@ -8,8 +8,8 @@ from typing import Any
 from localspec.backends.model import Model
 from localspec.errors import UsageError
 from localspec.prompt.prompt import Tokenised
+from localspec.settings.jobs import TextQuestion
 from localspec.settings.request import Request
-from localspec.settings.text_question import TextQuestion
 
 
 def answer(question: TextQuestion, model: Model, prompt_of: Callable[[Request], Tokenised]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,20 +15,7 @@ from localspec.errors import UsageError
 from localspec.ranking.items import kept_trie, read_items
 from localspec.ranking.search import rank
 from localspec.settings.folders import cache_folder
-from localspec.settings.request import Request
-
-
-@dataclass(frozen=True, slots=True)
-class RankQuestion:
-    """Which of the items in the file `items` are the `top` likeliest answers to `request`?
-
-    `is_whole`: the text ends behind the item.
-    """
-
-    request: Request
-    items: str
-    top: int
-    is_whole: bool = False
+from localspec.settings.jobs import RankQuestion
 
 
 class Words(Protocol):

@@ -19,8 +19,8 @@ from localspec.engine.events import Event, Finished, Inspected, Warned
 from localspec.errors import InternalError, LocalspecError
 from localspec.server.metrics import Totals
 from localspec.server.refusal import Refusal, refused
+from localspec.settings.jobs import TextQuestion
 from localspec.settings.request import LoadSettings, Request
-from localspec.settings.text_question import TextQuestion
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 

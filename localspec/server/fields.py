@@ -19,9 +19,9 @@ from localspec.errors import UsageError
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import Reply
 from localspec.settings.declaration import Declaration, declared
+from localspec.settings.jobs import TextQuestion
 from localspec.settings.request import MOST_LOGPROBS, Request, Sampling, Speculation
 from localspec.settings.structure import LONGEST, json_schema
-from localspec.settings.text_question import TextQuestion
 from localspec.ui.settings import check_form
 
 T = TypeVar("T")

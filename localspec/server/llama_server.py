@@ -14,8 +14,8 @@ from localspec.server import openai
 from localspec.server.fields import ONE, Asked, Fields, Searched, Served
 from localspec.server.refusal import Wire
 from localspec.server.reply import Reply, is_cut, released, speculation, timings, told_logprobs
+from localspec.settings.jobs import TextQuestion
 from localspec.settings.request import Request
-from localspec.settings.text_question import TextQuestion
 from localspec.ui.stats import Stats
 
 HARMLESS = ("cache_prompt", "id_slot", "t_max_prompt_ms")

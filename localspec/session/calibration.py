@@ -17,12 +17,13 @@ from localspec.backends.exact_widths import ENOUGH, exact_widths
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.control.prices import Prices
 from localspec.control.profile import Profile
-from localspec.control.timing import DRAFT_SIZES, SHARES, ModelTimes, SurveyRequest, prices_of, time_model
+from localspec.control.timing import DRAFT_SIZES, SHARES, ModelTimes, prices_of, time_model
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.session.loaded_model import LoadedModel
 from localspec.settings.folders import cache_folder
+from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import LoadSettings
 
 STATUS = Path("/proc/self/status")

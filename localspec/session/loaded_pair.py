@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from localspec.backends.sequence_breakers import sequence_breakers
-from localspec.control.timing import SurveyRequest
 from localspec.engine import events
 from localspec.engine.constraint import Constraint, is_whole
 from localspec.engine.context import Context, Vocabulary
@@ -26,7 +25,7 @@ from localspec.engine.repetition import Breakers
 from localspec.engine.sampling import Sampler
 from localspec.engine.translation import Translation
 from localspec.errors import ResourceError
-from localspec.lossless.questions import DistributionQuestion, ForkQuestion, Subject, answer
+from localspec.lossless.questions import Subject, answer
 from localspec.methods import DrafterContext
 from localspec.prompt.grammar import Grammars
 from localspec.prompt.prompt import Tokenised, predicted, tokenise
@@ -40,6 +39,7 @@ from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.last_drafter import LastDrafter
 from localspec.session.loaded_model import LoadedModel
 from localspec.session.prompt_states import PromptStates
+from localspec.settings.jobs import PairQuestion, SurveyRequest
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.speculation.capabilities import draft_temperature, require_tokens, writes_text
 from localspec.speculation.reproducible import narrowed
@@ -117,7 +117,7 @@ class LoadedPair:
         yield from decision.controllers.recall(len(prompt.tokens))
         yield from self._decode(decision, request, seed, prompt, constraint, began)
 
-    def inspect(self, question: ForkQuestion | DistributionQuestion) -> Iterator[events.Event]:
+    def inspect(self, question: PairQuestion) -> Iterator[events.Event]:
         """Answer a question about the pair; the caches are empty afterwards."""
         question.request.check()
         question = replace(question, request=question.request.never(self.target.model.suppressed))

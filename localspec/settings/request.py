@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from localspec.errors import UsageError
@@ -31,7 +31,6 @@ from localspec.settings.values import (
     template_argument,
     token_bias,
     unescape,
-    with_tuples,
 )
 
 MODEL = Group("Model")
@@ -325,24 +324,3 @@ class Request:
             return self
         bias = (*self.sampling.logit_bias, *((token, -math.inf) for token in tokens))
         return replace(self, sampling=replace(self.sampling, logit_bias=bias))
-
-
-def to_wire(settings: LoadSettings | Request) -> dict[str, Any]:
-    """Return `settings` as a JSON object."""
-    return asdict(settings)
-
-
-def load_settings_from_wire(wire: dict[str, Any]) -> LoadSettings:
-    """Rebuild LoadSettings from `to_wire`'s object."""
-    return LoadSettings(**with_tuples(wire))
-
-
-def request_from_wire(wire: dict[str, Any]) -> Request:
-    """Rebuild a Request from `to_wire`'s object, which JSON may have carried: lists become tuples again."""
-    values = with_tuples(wire)
-    parts = {
-        "messages": tuple(Message(**message) for message in values["messages"]),
-        "sampling": Sampling(**values["sampling"]),
-        "speculation": Speculation(**values["speculation"]),
-    }
-    return Request(**{**values, **parts})

@@ -12,17 +12,16 @@ handler may run in the middle of a long write to `commands`, whose line it must 
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from localspec import __version__
 from localspec.engine.events import (
-    TYPES,
     Event,
     Failed,
     Finished,
@@ -31,19 +30,18 @@ from localspec.engine.events import (
     Loading,
     Prefilled,
     Started,
-    event_from_wire,
 )
 from localspec.errors import InternalError, LocalspecError, WorkerDiedError, tells_out_of_memory
-from localspec.settings.request import LoadSettings, Request, to_wire
+from localspec.sanitize import one_line
+from localspec.settings.jobs import Generate, Load, PairJob, Question, SurveyRequest
+from localspec.settings.request import LoadSettings, Request
 from localspec.worker.process import CRASH, Child, Log, ProtocolError, last_lines
 
 if TYPE_CHECKING:
-    from localspec.control.timing import SurveyRequest
-    from localspec.lossless.questions import Question
     from localspec.worker.kept import Keeping
 
 # Until an event says more.
-_DOING = {"load": "loading", "generate": "reading the prompt", "inspect": "checking", "survey": "timing passes"}
+_DOING: dict[type[PairJob], str] = {Load: "loading", Generate: "reading the prompt", SurveyRequest: "timing passes"}
 REPORT = "--log-file FILE, and report what the file says"
 # How many lines of its log an error brings along.
 LOG_LINES = 20
@@ -138,7 +136,7 @@ class Worker:
         if self._child is None:
             self._doing = "starting"
             self._child = Child.start(self._command, Log(self._log_file))
-        events = self._request(self._child, "load", {"settings": to_wire(settings)})
+        events = self._request(self._child, Load(settings))
         return events if keeping is None else keeping.told(events)
 
     def generate(self, request: Request) -> Iterator[Event]:
@@ -146,18 +144,15 @@ class Worker:
 
         Closing the iterator early cancels the request; the next one need not wait for that.
         """
-        return self._request(self._loaded_child(), "generate", {"request": to_wire(request)})
+        return self._request(self._loaded_child(), Generate(request))
 
     def inspect(self, question: Question) -> Iterator[Event]:
         """Ask something about the pair; ends after Inspected. As `generate` otherwise."""
-        child = self._loaded_child()
-        from localspec.lossless.questions import to_wire as question_to_wire  # late: it loads numpy
-
-        return self._request(child, "inspect", {"question": question_to_wire(question)})
+        return self._request(self._loaded_child(), question)
 
     def survey(self, asked: SurveyRequest) -> Iterator[Event]:
         """Time the pair's passes; ends after Inspected, with Loading events on the way. As `generate` otherwise."""
-        return self._request(self._loaded_child(), "survey", {"survey": asdict(asked)})
+        return self._request(self._loaded_child(), asked)
 
     def cancel(self) -> None:
         """Ask the request that is running to stop soon; harmless without one. Safe in threads and signal handlers."""
@@ -216,24 +211,27 @@ class Worker:
             self._last_log = child.log.tail()
             child.end(grace)
 
-    def _request(self, child: Child, command: str, content: dict[str, Any]) -> Iterator[Event]:
-        """Send a command at once and return its events: a generator would send only when it is first read."""
+    def _request(self, child: Child, job: PairJob) -> Iterator[Event]:
+        """Send a job at once and return its events: a generator would send only when it is first read."""
         if self._running:
             child.cancel(self._running)  # nobody reads it any more
         self._sequence += 1  # before the line is out: a cancel from here on means this request
         sequence = self._running = self._sequence
-        line = json.dumps({"seq": sequence, "command": command, **content})
-        child.send(line.encode("ascii") + b"\n", self._timeouts.start)
-        return self._events(child, sequence, command)
+        from localspec.worker.codec import job_line  # late: while the child starts
 
-    def _events(self, child: Child, sequence: int, command: str) -> Iterator[Event]:
+        child.send(job_line(job, sequence), self._timeouts.start)
+        return self._events(child, sequence, job)
+
+    def _events(self, child: Child, sequence: int, job: PairJob) -> Iterator[Event]:
         """Yield the events of one request until its last; stop it if the reader leaves earlier."""
         started = time.monotonic()
-        self._doing = _DOING[command] if child.is_ready else "starting"
+        is_load, doing = isinstance(job, Load), _DOING.get(type(job), "checking")
+        self._doing = doing if child.is_ready else "starting"
         try:
-            for wire in self._lines(child, sequence, command):
+            for wire in self._lines(child, sequence, is_load=is_load):
                 if wire.get("type") == "ready":
-                    self._doing = _DOING[command]
+                    self._check_version(child, wire.get("version", __version__))
+                    self._doing = doing
                 if wire.get("seq") != sequence:
                     continue  # of a request that was left early
                 event = self._rebuild(child, wire)
@@ -252,12 +250,12 @@ class Worker:
                 wall_ms = 1e3 * (time.monotonic() - started)
                 yield Finished(reason="interrupted", tail="", wall_ms=wall_ms, ttft_ms=0.0, peak_memory=0)
         finally:
-            if self._running == sequence and command == "load":
+            if self._running == sequence and is_load:
                 self._close(grace=0.0)
             elif self._running == sequence:
                 self.cancel()
 
-    def _lines(self, child: Child, sequence: int, command: str) -> Iterator[dict[str, Any]]:
+    def _lines(self, child: Child, sequence: int, *, is_load: bool) -> Iterator[dict[str, Any]]:
         """Yield what the child says, looking often whether it still does what it should; ends if that is over."""
         started = heard = time.monotonic()
         noticed: float | None = None  # when it was first looked at, after the request was cancelled
@@ -276,7 +274,7 @@ class Worker:
                 pause = FRAME if wire.get("type") == "committed" and wire.get("seq") == sequence else 0.0
                 yield wire
             is_cancelled = self._cancelled == sequence
-            if is_cancelled and command == "load":
+            if is_cancelled and is_load:
                 return
             now = time.monotonic()
             if not child.is_ready and now - started > self._timeouts.start:
@@ -296,21 +294,25 @@ class Worker:
 
     def _rebuild(self, child: Child, wire: dict[str, Any]) -> Event | None:
         """Return the event of a line, None for a type this version does not know, and note what the child is doing."""
+        from localspec.worker.codec import CodecError, event_of
+
         try:
-            if wire.get("type") not in TYPES:
-                return None
-            event = event_from_wire(wire)
-            if isinstance(event, Failed):
-                event.exception()
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise self._died(child, "sent a malformed event and was ended", REPORT) from None
-        if isinstance(event, Loading) and self._doing != _DOING["survey"]:
+            event = event_of(wire)
+        except CodecError as error:
+            raise self._died(child, f"sent a malformed event ({error}) and was ended", REPORT) from None
+        if isinstance(event, Loading) and self._doing != _DOING[SurveyRequest]:
             self._doing = f"loading the {event.what}"
         elif isinstance(event, Started):
-            self._doing = _DOING["generate"]  # what was loaded or measured before is done
+            self._doing = _DOING[Generate]  # what was loaded or measured before is done
         elif isinstance(event, Prefilled):
             self._doing = "generating"
         return event
+
+    def _check_version(self, child: Child, version: object) -> None:
+        """Refuse a child that was started from other files: localspec was installed anew while this one ran."""
+        if version != __version__:
+            reason = f"is of localspec {one_line(str(version))}, and this is {__version__}; it was ended"
+            raise self._died(child, reason, "start localspec again")
 
     def _error(self, child: Child, failed: Failed) -> LocalspecError:
         """Return the child's error; one that should not exist comes with the log."""

@@ -21,10 +21,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from localspec import __version__
 from localspec.backends.binding import Binding
-from localspec.engine.events import Event, EventsThen, Failed, Finished, Inspected, Loaded, to_wire
+from localspec.engine.events import Event, EventsThen, Failed, Finished, Inspected, Loaded
 from localspec.errors import InternalError, LocalspecError, NotFoundError, ResourceError
-from localspec.settings.request import load_settings_from_wire, request_from_wire
+from localspec.settings.jobs import Generate, Load, PairJob, RankQuestion, SurveyRequest, TextQuestion
+from localspec.settings.request import LoadSettings
+from localspec.worker.codec import JSON, PAIR_JOBS, CodecError, event_line, job_of
 
 if TYPE_CHECKING:
     from localspec.session.loaded_pair import LoadedPair
@@ -32,8 +35,6 @@ if TYPE_CHECKING:
 SELDOM = 0.2  # seconds between two reports of how far a prompt is
 GRACE = 1.0  # seconds between the parent's end and ours
 LONGEST = 60.0  # seconds that writing may take then
-# What a pass is told with, while the next one waits: events are trees, in which nobody need look for circles.
-ENCODE = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 PR_SET_PDEATHSIG = 1
 
 
@@ -62,16 +63,10 @@ class Server:
     def serve(self, command: dict[str, Any]) -> None:
         """Run one command to its end and write its events; the last is Loaded, Finished, Inspected or Failed."""
         sequence = self._cancel.current = int(command["seq"])
-        runs: dict[str, Callable[[dict[str, Any]], Iterator[Event]]] = {
-            "load": self._load,
-            "generate": self._generate,
-            "inspect": self._inspect,
-            "survey": self._survey,
-        }
         started = time.monotonic()
         is_over = False
         try:
-            for event in runs[command["command"]](command):
+            for event in self._done(command):
                 is_over = isinstance(event, Loaded | Finished | Inspected | Failed)
                 self.write(sequence, event)
             if not is_over:
@@ -96,11 +91,15 @@ class Server:
 
     def write(self, sequence: int, event: Event) -> None:
         """Write one event of request `sequence`."""
-        self.write_wire({"seq": sequence, **to_wire(event)})
+        self._write(event_line(event, sequence))
 
-    def write_wire(self, wire: dict[str, Any]) -> None:
+    def begin(self) -> None:
+        """Say that jobs are taken now, and by which version."""
+        self._write(JSON({"seq": 0, "type": "ready", "version": __version__}).encode("ascii") + b"\n")
+
+    def _write(self, line: bytes) -> None:
         """Write one line; waits while the parent does not read, and raises BrokenPipeError when it is gone."""
-        rest = memoryview(ENCODE(wire).encode("ascii") + b"\n")
+        rest = memoryview(line)
         while rest:
             rest = rest[os.write(self._events, rest) :]
 
@@ -110,45 +109,45 @@ class Server:
             self._pair.close()
             self._pair = None
 
-    def _load(self, command: dict[str, Any]) -> Iterator[Event]:
+    def _done(self, command: dict[str, Any]) -> Iterator[Event]:
+        """Yield the events of a job; raises InternalError for what is none."""
+        try:
+            job: PairJob = job_of(command, PAIR_JOBS)
+        except CodecError as error:
+            reason = f"localspec {__version__} in the engine's process cannot take this job: {error}"
+            raise InternalError(reason, hint="start localspec again; if this stays, report it") from None
+        if isinstance(job, Load):
+            yield from self._load(job.settings)
+            return
+        pair = self._loaded()
+        match job:
+            case Generate(request) if request.reads_ahead:
+                from localspec.session.reading_ahead import read_ahead
+
+                yield from read_ahead(request, pair)
+            case Generate(request):
+                yield from pair.answer(request)
+            case SurveyRequest():
+                yield from pair.survey(job)
+            case TextQuestion():
+                from localspec.prompt.text_question import answer  # late: numpy
+
+                yield Inspected(answer(job, pair.target.model, pair.tokenised))
+            case RankQuestion():
+                from localspec.ranking.question import ranked
+
+                target, prompt = pair.target, pair.tokenised(job.request).tokens
+                mark = target.facts().fingerprint
+                yield Inspected(ranked(job, target.model, mark, target.backend, prompt, pair.cancel))
+            case _:
+                yield from pair.inspect(job)
+
+    def _load(self, settings: LoadSettings) -> Iterator[Event]:
         self.close()
-        settings = load_settings_from_wire(command["settings"])
         with self._binding.loading(settings.threads):
             load = _load_function()
         self._pair = yield from load(settings, self._cancel, tell=self._tell)
         self._binding.hold(self._pair.threads)
-
-    def _generate(self, command: dict[str, Any]) -> Iterator[Event]:
-        pair, request = self._loaded(), request_from_wire(command["request"])
-        if request.reads_ahead:
-            from localspec.session.reading_ahead import read_ahead
-
-            yield from read_ahead(request, pair)
-        else:
-            yield from pair.answer(request)
-
-    def _inspect(self, command: dict[str, Any]) -> Iterator[Event]:
-        pair = self._loaded()
-        from localspec.lossless.questions import from_wire
-        from localspec.prompt.text_question import answer
-        from localspec.ranking.question import RankQuestion, ranked
-        from localspec.settings.text_question import TextQuestion
-
-        question = from_wire(command["question"])
-        if isinstance(question, TextQuestion):
-            yield Inspected(answer(question, pair.target.model, pair.tokenised))
-        elif isinstance(question, RankQuestion):
-            target, prompt = pair.target, pair.tokenised(question.request).tokens
-            words, backend = target.model, target.backend
-            yield Inspected(ranked(question, words, target.facts().fingerprint, backend, prompt, pair.cancel))
-        else:
-            yield from pair.inspect(question)
-
-    def _survey(self, command: dict[str, Any]) -> Iterator[Event]:
-        pair = self._loaded()
-        from localspec.control.timing import SurveyRequest
-
-        yield from pair.survey(SurveyRequest.from_wire(command["survey"]))
 
     def _tell(self, event: Event) -> None:
         """Write an event from within a call that lasts, but no oftener than is looked at."""
@@ -192,7 +191,7 @@ def main(arguments: list[str]) -> None:
     server = Server(events, cancel)
     threading.Thread(target=_watch, args=(control, cancel, server), daemon=True, name="watch").start()
     with contextlib.suppress(BrokenPipeError):
-        server.write_wire({"seq": 0, "type": "ready"})
+        server.begin()
         with open(commands, "rb") as lines:
             waiting = select.poll()
             waiting.register(lines, select.POLLIN)

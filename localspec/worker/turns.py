@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.engine.events import Finished, Waiting, to_wire
+from localspec.engine.events import Finished, Waiting
+from localspec.worker.codec import event_wire
 from localspec.worker.process import Child, Log, ProtocolError
 from localspec.worker.visitor import Visitor
 
@@ -118,7 +119,7 @@ class Turns:
             if job.sequence <= visitor.cancelled:
                 self._waiting.remove(job)
                 over = Finished(reason="interrupted", tail="", wall_ms=0.0, ttft_ms=0.0, peak_memory=0)
-                self._tell(visitor, {"seq": job.sequence, **to_wire(over)})
+                self._tell(visitor, event_wire(over, job.sequence))
         job_ = self._job
         if job_ is not None and job_.visitor is visitor and job_.sequence <= visitor.cancelled:
             self.child.cancel(job_.number)
@@ -236,7 +237,7 @@ class Turns:
         for before, job in enumerate(list(self._waiting), int(self._job is not None)):
             if job.visitor is not None and before != job.before:
                 job.before = before
-                self._tell(job.visitor, {"seq": job.sequence, **to_wire(Waiting(before))})
+                self._tell(job.visitor, event_wire(Waiting(before), job.sequence))
 
     def _count(self, wire: Wire) -> None:
         """Note how many tokens the cache holds."""

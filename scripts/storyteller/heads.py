@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from localspec.heads.make_head import EPOCHS, OUTPUTS, TrainOptions, train
+from localspec.heads.make_head import train
+from localspec.settings.jobs import EPOCHS, OUTPUTS, TrainOptions
 from localspec.settings.sizes import size
 
 from .chat import ChatCutter

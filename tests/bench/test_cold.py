@@ -11,8 +11,8 @@ import pytest
 
 from localspec.engine.events import Inspected
 from localspec.errors import UsageError
-from localspec.lossless.questions import DistributionQuestion, ForkQuestion
 from localspec.session.loaded_pair import LoadedPair
+from localspec.settings.jobs import DistributionQuestion, ForkQuestion
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.ui.stats import Stats
 from tests.integration import pair

@@ -11,8 +11,8 @@ import pytest
 from localspec.bench.diagnosis import Examination, Templates
 from localspec.bench.race import Race, agreed, judged, race
 from localspec.bench.statistics import ENOUGH, Interval, median_interval
-from localspec.control.timing import SurveyRequest
 from localspec.engine.events import Committed, Event, Finished, Inspected, Piece, Started, StepMs
+from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import Request, Sampling, Speculation
 from localspec.speculation.resolve import resolve_axes
 from localspec.worker.client import Worker

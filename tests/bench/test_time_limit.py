@@ -11,9 +11,8 @@ import pytest
 from localspec.bench.answers import ask
 from localspec.bench.diagnosis import Evidence, Examination, Templates
 from localspec.bench.time_limit import CUT, TimeLimit
-from localspec.control.timing import SurveyRequest
 from localspec.engine.events import Committed, Event, Finished, Inspected, Piece, Prefilled, Started, StepMs
-from localspec.lossless.questions import Question
+from localspec.settings.jobs import Question, SurveyRequest
 from localspec.settings.request import Request
 
 

@@ -36,7 +36,7 @@ class EngineThread(threading.Thread):
         watch.start()
         try:
             with contextlib.suppress(BrokenPipeError), open(self._commands, "rb") as lines:
-                self._server.write_wire({"seq": 0, "type": "ready"})
+                self._server.begin()
                 for line in lines:
                     self._server.serve(json.loads(line))
         finally:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from localspec.cli.staircase import staircase
-from localspec.control.prices import SIZES
-from localspec.control.timing import SurveyRequest
+from localspec.settings.jobs import SurveyRequest
+from localspec.tuning import SIZES
 from scripts.make_random_gguf import Shape, write_random_gguf
 from tests.cli.harness import (
     REAL,

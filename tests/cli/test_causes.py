@@ -17,10 +17,11 @@ from localspec.cli.doctor.case import Case
 from localspec.cli.doctor.causes import causes
 from localspec.cli.doctor.finding import Finding
 from localspec.cli.doctor.pair import verdict
-from localspec.control.prices import SIZES, Prices, best_chain, break_even
+from localspec.control.prices import Prices, best_chain, break_even
 from localspec.engine.events import Committed, Loaded, ModelFacts, Piece, Started, StepMs
 from localspec.models.gguf.layer_sizes import Anatomy, Layer
 from localspec.settings.request import Request
+from localspec.tuning import SIZES
 from localspec.ui.stats import Stats
 
 TARGET = ModelFacts("/t.gguf", 4_000_000_000, "llama", "Q4_0", 7_000_000_000, 100, 32, 1, ("CPU",))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -21,19 +20,18 @@ from localspec.cli.settings_table import described, read_words
 from localspec.errors import UsageError
 from localspec.settings.config_file import assign
 from localspec.settings.declaration import Declaration, declared, setting
+from localspec.settings.jobs import Generate, Load
 from localspec.settings.request import (
     SAMPLING,
     LoadSettings,
     Request,
     Sampling,
     Speculation,
-    load_settings_from_wire,
-    request_from_wire,
-    to_wire,
 )
 from localspec.tui.form import Form
 from localspec.ui.settings import changed, shown
 from tests.tui.chats import ScriptedEngine, engine_of
+from tests.worker.wire import crossed
 
 HOLDERS: tuple[type[Any], ...] = (LoadSettings, Sampling, Speculation, Request)
 EVERY = [(holder, each) for holder in HOLDERS for each in declared(holder)]
@@ -195,10 +193,10 @@ def test_every_command_takes_each_value_of_the_file(path: tuple[str, ...]) -> No
 def test_it_survives_the_wire(holder: type[Any], each: Declaration) -> None:
     part = holder(**({"target": "t"} if holder is LoadSettings else {}), **{each.field: sample(each)[1]})
     if holder is LoadSettings:
-        assert load_settings_from_wire(json.loads(json.dumps(to_wire(part)))) == part
+        assert crossed(Load(part)).settings == part
         return
     request = part if holder is Request else Request(**{holder.__name__.lower(): part})
-    assert request_from_wire(json.loads(json.dumps(to_wire(request)))) == request
+    assert crossed(Generate(request)).request == request
 
 
 @pytest.mark.parametrize("each", [each for holder, each in EVERY if holder is not LoadSettings and each.in_chat])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from localspec.bench.suites import load_suite
 from localspec.cli import heads_train
 from localspec.errors import UsageError
+from localspec.settings.jobs import TrainOptions
 from tests.cli.harness import PAIR, assert_one_line, run_engine
 from tests.heads.reference import TARGET, write_random_head
 from tests.integration.gguf_models import TINY, random_gguf
@@ -33,21 +34,19 @@ def call(home: Path, *args: str) -> subprocess.CompletedProcess[bytes]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[TrainOptions]:
     """Play a training; return the options of each."""
-    found: list[dict[str, Any]] = []
+    found: list[TrainOptions] = []
 
-    def played(expression: str, imports: str) -> Iterator[dict[str, Any]]:
-        file = re.search(r"open\('(.+?)'\)", expression)
-        assert file is not None
-        found.append(json.loads(Path(file[1]).read_text()))
+    def played(options: TrainOptions) -> Iterator[dict[str, Any]]:
+        found.append(options)
         yield from EVENTS
 
-    monkeypatch.setattr(heads_train, "ask_lines", played)
+    monkeypatch.setattr(heads_train, "answers", played)
     return found
 
 
-def test_a_training_tells_its_figures(tmp_path: Path, asked: list[dict[str, Any]]) -> None:
+def test_a_training_tells_its_figures(tmp_path: Path, asked: list[TrainOptions]) -> None:
     done = call(tmp_path, "train", str(TARGET), "--minutes", "5", "--tokens", "1000")
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.decode().splitlines()
@@ -56,25 +55,23 @@ def test_a_training_tells_its_figures(tmp_path: Path, asked: list[dict[str, Any]
     assert b"after 20 updates: 1.40, 1.60 tokens a pass" in done.stderr
     (options,) = asked
     questions = [prompt.text for name in ("spec-bench", "gsm8k", "humaneval") for prompt in load_suite(name).prompts]
-    assert options.pop("prompts") == questions  # the target has a chat template
-    expected = {"kind": "auto", "tokens": 1000, "minutes": 5.0, "device": "cpu", "seed": 0, "threads": None}
-    named = {"target": str(TARGET), "output": "", "folder": str(tmp_path / "cache" / "heads"), "gpu": "auto"}
-    assert options == expected | named
+    folder = str(tmp_path / "cache" / "heads")  # the target has a chat template
+    assert options == TrainOptions(str(TARGET), "", folder, tuple(questions), tokens=1000, minutes=5.0)
     assert json.loads(call(tmp_path, "train", str(TARGET), "--json").stdout) == DONE
 
 
-def test_a_target_without_a_chat_template_continues_stories(tmp_path: Path, asked: list[dict[str, Any]]) -> None:
+def test_a_target_without_a_chat_template_continues_stories(tmp_path: Path, asked: list[TrainOptions]) -> None:
     assert call(tmp_path, "train", str(random_gguf(TINY))).returncode == 0
-    assert "prompts" not in asked[0]
-    assert asked[0]["raw"] == [prompt.text for prompt in load_suite("stories").prompts]
+    assert asked[0].prompts == ()
+    assert asked[0].raw == tuple(prompt.text for prompt in load_suite("stories").prompts)
 
 
-def test_prompts_come_from_a_file(tmp_path: Path, asked: list[dict[str, Any]]) -> None:
+def test_prompts_come_from_a_file(tmp_path: Path, asked: list[TrainOptions]) -> None:
     (tmp_path / "p.txt").write_text("one\n\ntwo\n")
     (tmp_path / "p.jsonl").write_text('{"prompt": "three"}\n{"prompt": "four"}\n')
     for name in ("p.txt", "p.jsonl"):
         assert call(tmp_path, "train", str(TARGET), "--prompts", str(tmp_path / name)).returncode == 0
-    assert [options["prompts"] for options in asked] == [["one", "two"], ["three", "four"]]
+    assert [options.prompts for options in asked] == [("one", "two"), ("three", "four")]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +84,7 @@ def test_prompts_come_from_a_file(tmp_path: Path, asked: list[dict[str, Any]]) -
     ],
 )
 def test_wrong_options_are_one_line(
-    tmp_path: Path, asked: list[dict[str, Any]], args: tuple[str, ...], code: int, said: str
+    tmp_path: Path, asked: list[TrainOptions], args: tuple[str, ...], code: int, said: str
 ) -> None:
     done = call(tmp_path, "train", str(TARGET), *args)
     assert_one_line(done, code)
@@ -96,16 +93,16 @@ def test_wrong_options_are_one_line(
 
 
 def test_an_error_of_the_training_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(expression: str, imports: str) -> Iterator[dict[str, Any]]:
+    def refused(options: TrainOptions) -> Iterator[dict[str, Any]]:
         raise UsageError("training needs the package torch", hint="pip install 'localspec[train]'")
         yield {}
 
-    monkeypatch.setattr(heads_train, "ask_lines", refused)
+    monkeypatch.setattr(heads_train, "answers", refused)
     assert_one_line(call(tmp_path, "train", str(TARGET)), 2)
 
 
 def test_a_training_that_dies_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads_train, "IMPORTS", "import os\nTrainOptions = dict\ntrain = lambda **_: os._exit(3)")
+    monkeypatch.setattr("localspec.worker.ask.COMMAND", (sys.executable, "-c", "import os; os._exit(3)"))
     done = call(tmp_path, "train", str(TARGET))
     assert_one_line(done, 1)
     assert "the training ended" in done.stderr.decode()

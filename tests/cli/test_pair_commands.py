@@ -18,7 +18,7 @@ from localspec.backends.cpus import allowed
 from localspec.backends.devices import Device
 from localspec.engine.events import Event, Loaded, Loading, Started
 from localspec.worker.client import Worker
-from localspec.worker.process import Child
+from localspec.worker.process import Child, Log
 from tests.cli.harness import PAIR, assert_one_line, needs_pair, run_engine
 from tests.heads.reference import TARGET, write_random_head
 from tests.integration.gguf_models import TINY, random_gguf
@@ -96,9 +96,9 @@ def test_an_engine_that_dies_is_one_line(name: str, tmp_path: Path) -> None:
     """The child is killed where it starts; each command says so, and ends with its own exit code."""
     start = Child.start
 
-    def dying(command: Sequence[str], log_file: Path | None) -> Child:
+    def dying(command: Sequence[str], log: Log) -> Child:
         dies = f"import os; os.kill(os.getpid(), {signal.SIGKILL})"
-        return start([sys.executable, "-S", "-c", dies], log_file)
+        return start([sys.executable, "-S", "-c", dies], log)
 
     with patch("tests.cli.in_process._start", dying):
         done = called(name, tmp_path, *(("-q",) if "chat" in name else ()))

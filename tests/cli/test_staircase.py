@@ -8,7 +8,7 @@ import pytest
 
 from localspec.cli.staircase import attention_table, stairs
 from localspec.control.attention import AttentionTimes
-from localspec.control.prices import SIZES
+from localspec.tuning import SIZES
 
 COSTS = {
     "a line": (lambda rows: 1.0 * rows, [], []),

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from localspec.control.auto import Auto
 from localspec.control.candidates import CandidateSource, Chains, Copies, DraftPrefill, Rule
 from localspec.control.lengths import Fixed
-from localspec.control.prices import SIZES, Prices
+from localspec.control.prices import Prices
 from localspec.control.schedule import Probing
 from localspec.control.timing import ORDER, WIDTHS
 from localspec.control.value import Now
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draw, Times
 from localspec.engine.protocols import DraftBudget, DraftState, History, Plan, Shape, no_stop_rule
-from localspec.tuning import CLAMP, EPS, EXPLORING, HEAD_START, READING
+from localspec.tuning import CLAMP, EPS, EXPLORING, HEAD_START, READING, SIZES
 from tests.control.simulated import TOKENS, World, believed, drafted, step_of
 
 LONGEST = 10

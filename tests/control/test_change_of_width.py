@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from localspec.control.auto import Auto
 from localspec.control.candidates import Chains, Copies
-from localspec.control.prices import SIZES, Prices
+from localspec.control.prices import Prices
 from localspec.control.schedule import Probing
 from localspec.control.timing import ModelTimes, prices_of
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draw, Times
 from localspec.engine.protocols import DraftBudget, History, Shape
-from localspec.tuning import EPS, HEAD_START, PLANNING
+from localspec.tuning import EPS, HEAD_START, PLANNING, SIZES
 from tests.control.simulated import World, drafted, step_of
 from tests.control.test_auto import Text
 

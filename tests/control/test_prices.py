@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.prices import MOST, SIZES, WELL_KNOWN, Average, Prices, best_decode_rows
+from localspec.control.prices import MOST, WELL_KNOWN, Average, Prices, best_decode_rows
 from localspec.control.profile import Profile
 from localspec.control.timing import ModelTimes, prices_of
-from localspec.tuning import CLAMP, DOUBT, NEW, PADDED, PADDING, SHORT, WORTH
+from localspec.tuning import CLAMP, DOUBT, NEW, PADDED, PADDING, SHORT, SIZES, WORTH
 
 times = st.floats(1e-6, 10.0)
 tables = st.dictionaries(st.sampled_from(SIZES[1:]), times, min_size=1).flatmap(

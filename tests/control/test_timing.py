@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from localspec.control.prices import SIZES, Prices
+from localspec.control.prices import Prices
 from localspec.control.timing import (
     NARROW,
     ORDER,
@@ -16,7 +16,6 @@ from localspec.control.timing import (
     ROUNDS,
     WIDTHS,
     ModelTimes,
-    SurveyRequest,
     add_prices,
     first_prices,
     misses_widths,
@@ -24,7 +23,7 @@ from localspec.control.timing import (
     time_model,
 )
 from localspec.engine.protocols import Cancelled, Capabilities
-from localspec.tuning import BUDGET
+from localspec.tuning import BUDGET, SIZES
 
 
 class Machine:
@@ -241,12 +240,6 @@ def test_a_survey_that_is_cancelled_leaves_an_empty_cache() -> None:
     with pytest.raises(Cancelled):
         finished(time_model(machine, SIZES, (1.0, 50.0), machine.clock, lambda: machine.length > 0))
     assert machine.length == machine.n_open == 0
-
-
-def test_a_survey_travels() -> None:
-    asked = SurveyRequest(3.0, (1, 2), is_deep=False, is_kept=True)
-    wire = {"seconds": 3.0, "sizes": [1, 2], "is_deep": False, "is_kept": True, "least": 1}
-    assert SurveyRequest.from_wire(wire) == asked
 
 
 class Recording(Machine):

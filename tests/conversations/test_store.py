@@ -19,7 +19,9 @@ from localspec.conversations.sending import to_send
 from localspec.conversations.store import KEPT_DELETED, Store
 from localspec.errors import NotFoundError, UsageError
 from localspec.settings.folders import states_folder
-from localspec.settings.request import Request, request_from_wire, to_wire
+from localspec.settings.jobs import Generate
+from localspec.settings.request import Request
+from tests.worker.wire import crossed
 
 
 class Clock:
@@ -379,7 +381,7 @@ def test_a_thought_goes_along_with_its_answer() -> None:
     silent = StoredMessage(4, "c", 3, "assistant", "2", 0.0, "stop", stats={"reasoning": None})
     sent = to_send([asked, said, replace(asked, id=3), silent], None, "three")
     assert [message.reasoning for message in sent] == ["", "hm", "", "", ""]
-    assert request_from_wire(to_wire(Request(messages=sent))).messages == sent
+    assert crossed(Generate(Request(messages=sent))).request.messages == sent
 
 
 def test_what_is_sent(store: Store) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 
@@ -12,12 +11,13 @@ import pytest
 from localspec.engine.context import Vocabulary
 from localspec.engine.draft import Judged
 from localspec.engine.event_stream import _logprob
-from localspec.engine.events import Committed, Logprob, StepMs, event_from_wire, to_wire
+from localspec.engine.events import Committed, Logprob, StepMs
 from localspec.engine.logprobs import Judging, log_softmax
 from localspec.engine.protocols import Shape
 from localspec.engine.sampling import Sampler
 from localspec.settings.request import Sampling
 from tests.engine.test_loop import PLAIN, PROMPT, TABLE, TREE, context, engine
+from tests.worker.wire import crossed
 
 PENALISED = Sampling(top_k=0, top_p=1.0, min_p=0.0, frequency_penalty=0.7)  # each token before counts
 
@@ -67,6 +67,6 @@ def test_the_wire() -> None:
         index=1, position=4, k=0, depth=0, n_accepted=0, out=(), text="", ms=StepMs(0, 0, 0, 0), is_probe=False, why="",
         logprobs=(likely,),
     )  # fmt: skip
-    assert event_from_wire(json.loads(json.dumps(to_wire(event)))) == event
+    assert crossed(event) == event
     assert likely.text == " A"
     assert Judged(1, -0.5).top == ()

@@ -14,12 +14,12 @@ from localspec.backends.lib import api
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
 from localspec.control.attention import KINDS, READING, ROWS, AttentionTimes
-from localspec.control.timing import SurveyRequest
 from localspec.engine import events
 from localspec.engine.protocols import Cancelled
 from localspec.session import attention_survey
 from localspec.session.attention import AttentionPrice, _file, settled
 from localspec.session.attention_survey import depths_of, differs, time_attention
+from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import LoadSettings, Request, Sampling
 from tests.integration import pair
 from tests.integration.gguf_models import TINY, never, random_gguf

@@ -12,8 +12,8 @@ from localspec.control.prices import Prices
 from localspec.control.timing import ModelTimes, prices_of
 from localspec.engine import events
 from localspec.engine.draft import Draw
-from localspec.lossless.questions import ForkQuestion
 from localspec.session.loaded_pair import LoadedPair
+from localspec.settings.jobs import ForkQuestion
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.tuning import SHORT
 from tests.integration.gguf_models import TINY, random_gguf

@@ -13,15 +13,16 @@ import numpy as np
 import pytest
 
 from localspec.backends.llama_cpp import LlamaBackend
-from localspec.control.prices import SIZES
 from localspec.control.profile import Profile
-from localspec.control.timing import SHALLOWEST, SurveyRequest, first_prices
+from localspec.control.timing import SHALLOWEST, first_prices
 from localspec.engine import events
 from localspec.engine.protocols import Cancelled
 from localspec.models.store import bundled_head
 from localspec.session.calibration import survey_pair
 from localspec.session.loaded_pair import LoadedPair
+from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from localspec.tuning import SIZES
 from tests.integration import pair
 from tests.integration.gguf_models import MAMBA, random_gguf
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.errors import WorkerDiedError
-from localspec.lossless.questions import DistributionQuestion, ForkQuestion, Subject, answer, from_wire, to_wire
+from localspec.lossless.questions import Subject, answer
+from localspec.settings.jobs import DistributionQuestion, ForkQuestion
 from localspec.settings.request import Message, Request, Sampling, Speculation
 from localspec.worker.client import Worker
+from tests.worker.wire import crossed
 
 TOKENS = st.lists(st.integers(0, 2**31 - 1), max_size=5).map(tuple)
 REQUESTS = st.sampled_from(
@@ -28,7 +29,7 @@ REQUESTS = st.sampled_from(
 @given(REQUESTS, TOKENS, TOKENS, st.integers(0, 2**64 - 1))
 def test_a_fork_question_survives_the_pipe(request: Request, a: tuple[int, ...], b: tuple[int, ...], seed: int) -> None:
     question = ForkQuestion(request, a, b, seed)
-    assert from_wire(json.loads(json.dumps(to_wire(question)))) == question
+    assert crossed(question) == question
 
 
 @given(REQUESTS, st.lists(TOKENS, max_size=3).map(tuple), st.integers(1, 10**6), st.floats(1e-12, 0.5))
@@ -36,7 +37,7 @@ def test_a_dist_question_survives_the_pipe(
     request: Request, texts: tuple[tuple[int, ...], ...], draws: int, alpha: float
 ) -> None:
     question = DistributionQuestion(request, texts, draws, alpha, 7)
-    assert from_wire(json.loads(json.dumps(to_wire(question)))) == question
+    assert crossed(question) == question
 
 
 def test_nothing_is_asked_of_nobody() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import fields, replace
 from typing import Any
@@ -12,16 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.errors import UsageError
+from localspec.settings.jobs import Generate, Load
 from localspec.settings.request import (
     LoadSettings,
     Message,
     Request,
     Sampling,
     Speculation,
-    load_settings_from_wire,
-    request_from_wire,
-    to_wire,
 )
+from tests.worker.wire import crossed
 
 RANGES = {  # option: field, values in range, values out of it
     "--temp": ("temperature", [0.0, 0.8, 1e6], [-0.1]),
@@ -116,11 +114,6 @@ def test_the_defaults_are_llama_cpps() -> None:
     Request().check()
 
 
-def piped(wire: dict) -> dict:
-    """Return what arrives at the other end of a pipe of JSON lines."""
-    return json.loads(json.dumps(wire))
-
-
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 samplings = st.builds(
     Sampling,
@@ -151,16 +144,16 @@ requests = st.builds(
 @given(requests)
 def test_requests_survive_the_pipe(request_: Request) -> None:
     """Equal after JSON, tuples and 64-bit seeds included."""
-    assert request_from_wire(piped(to_wire(request_))) == request_
+    assert crossed(Generate(request_)).request == request_
 
 
 @given(st.builds(LoadSettings, target=st.text(), draft=st.none() | st.text(), ctx=st.none() | st.integers(1, 10**6)))
 def test_load_settings_survive_the_pipe(settings: LoadSettings) -> None:
     """The same for what is fixed while a pair is loaded."""
-    assert load_settings_from_wire(piped(to_wire(settings))) == settings
+    assert crossed(Load(settings)).settings == settings
 
 
 def test_a_ban_survives_the_pipe() -> None:
     """Minus infinity is not JSON proper, but both ends are ours and agree on it."""
     request_ = Request(sampling=Sampling(logit_bias=((7, -math.inf),)))
-    assert request_from_wire(piped(to_wire(request_))) == request_
+    assert crossed(Generate(request_)).request == request_

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.engine.events import Loading, Prefilled, Probed, Reading, Started, Waiting, event_from_wire, to_wire
+from localspec.engine.events import Loading, Prefilled, Probed, Reading, Started, Waiting
 from localspec.ui.doing import Doing
 
 STARTED = Started("plain", "chain", "fixed", 0, "block", 7, False, 1240)
@@ -54,7 +54,3 @@ def test_what_is_read_before_an_answer_begins_is_no_prompt() -> None:
     assert not doing.observe(1.0, Probed(1.0, 1))
     doing.observe(1.0, Reading(16))
     assert doing.words == "first measurement…"
-
-
-def test_the_event_goes_through_the_pipe() -> None:
-    assert event_from_wire(to_wire(Reading(310))) == Reading(310)

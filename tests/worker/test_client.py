@@ -193,6 +193,7 @@ def test_of_a_long_crash_report_the_part_that_names_the_crash_is_kept() -> None:
         ("load:half", "malformed event"),
         ("load:malformed", "malformed event"),
         ("load:failure", "malformed event"),
+        ("version", "is of localspec 9.9, and this is"),
     ],
 )
 def test_malformed_lines_and_early_exits_are_clear_errors(when: str, said: str) -> None:

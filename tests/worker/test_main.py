@@ -15,22 +15,22 @@ from typing import Any
 
 import pytest
 
-from localspec.control.timing import SurveyRequest
+from localspec import __version__
 from localspec.engine.events import Event, Finished, Inspected, Loaded, Loading, ModelFacts
 from localspec.engine.protocols import Cancel, Cancelled
 from localspec.errors import IntegrityError
-from localspec.lossless import questions
-from localspec.lossless.questions import Question
-from localspec.settings.request import LoadSettings, Request, to_wire
+from localspec.settings.jobs import ForkQuestion, Generate, Load, PairJob, Question, SurveyRequest
+from localspec.settings.request import LoadSettings, Request
 from localspec.worker import main as worker_main
+from localspec.worker.codec import job_line
 from localspec.worker.main import CancelFlag, Server
 from tests.cli.harness import is_running, wait_for
 
 FACTS = ModelFacts("/t.gguf", 1, "llama", "Q8_0", 1, 2, 1, 1, ("CPU",))
 LOADED = Loaded("x", FACTS, None, 8, 1, 1.0, {})
 FINISHED = Finished("stop", "", 1.0, 1.0, 1)
-LOAD = {"seq": 1, "command": "load", "settings": to_wire(LoadSettings(target="/t.gguf"))}
-GENERATE = {"seq": 2, "command": "generate", "request": to_wire(Request(prompt="Once"))}
+LOAD = json.loads(job_line(Load(LoadSettings(target="/t.gguf")), 1))
+GENERATE = json.loads(job_line(Generate(Request(prompt="Once")), 2))
 
 
 class FakePair:
@@ -47,7 +47,7 @@ class FakePair:
         return type(self).script(self.cancel)
 
     def inspect(self, question: Question) -> Iterator[Event]:
-        yield Inspected({"question": questions.to_wire(question)})
+        yield Inspected({"question": asdict(question)})
 
     def survey(self, asked: SurveyRequest) -> Iterator[Event]:
         yield Inspected({"survey": asdict(asked)})
@@ -90,19 +90,35 @@ def test_events_carry_the_number_of_their_request() -> None:
     assert [(wire["seq"], wire["type"]) for wire in wires] == [(1, "loading"), (1, "loaded"), (2, "finished")]
 
 
-@pytest.mark.parametrize("command", ["generate", "inspect", "survey"])
-def test_nothing_is_asked_of_no_model(command: str) -> None:
-    (told,) = serve(good, {"seq": 3, "command": command, "request": {}, "question": {}, "survey": {}})
+FORK = ForkQuestion(Request(prompt="Once"), (1, 2), (1, 3), 7)
+
+
+@pytest.mark.parametrize("job", [Generate(Request(prompt="Once")), FORK, SurveyRequest()])
+def test_nothing_is_asked_of_no_model(job: PairJob) -> None:
+    (told,) = serve(good, json.loads(job_line(job, 3)))
     assert told["error"]["message"] == "No model is loaded"
 
 
 def test_questions_reach_the_pair_as_they_were_asked() -> None:
-    fork = questions.to_wire(questions.ForkQuestion(Request(prompt="Once"), (1, 2), (1, 3), 7))
-    survey = asdict(SurveyRequest(2.5, sizes=(1, 4), is_kept=True))
-    asked = {"seq": 2, "command": "inspect", "question": fork}, {"seq": 3, "command": "survey", "survey": survey}
+    survey = SurveyRequest(2.5, sizes=(1, 4), is_kept=True)
+    asked = (json.loads(job_line(job, 2)) for job in (FORK, survey))
     *_, inspected, surveyed = serve(good, LOAD, *asked)
-    assert inspected["content"]["question"] == json.loads(json.dumps(fork))
-    assert surveyed["content"]["survey"] == json.loads(json.dumps(survey))
+    assert inspected["content"]["question"] == json.loads(json.dumps(asdict(FORK)))
+    assert surveyed["content"]["survey"] == json.loads(json.dumps(asdict(survey)))
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ({"seq": 3, "command": "sing"}, "there is no job 'sing'"),
+        ({**GENERATE, "request": {"max_tokens": "many"}}, "`$.request.max_tokens`"),
+    ],
+)
+def test_a_job_that_is_none_is_one_line_and_the_next_is_done(command: dict[str, Any], said: str) -> None:
+    *_, told, finished = serve(good, LOAD, command, GENERATE)
+    assert said in told["error"]["message"]
+    assert f"localspec {__version__} in the engine's process cannot take this job" in told["error"]["message"]
+    assert finished["type"] == "finished"
 
 
 def test_an_error_of_the_session_is_the_last_event() -> None:

@@ -23,10 +23,10 @@ from localspec.models.hub.cache import Cache
 from localspec.models.plan import calibration
 from localspec.settings.config_file import config_file, read_configuration
 from localspec.settings.folders import cache_folder
+from localspec.settings.jobs import MachineFacts
 from localspec.settings.sizes import size
-from localspec.ui.ask import Unanswered, ask
+from localspec.worker.ask import Unanswered, ask
 
-IMPORTS = "from localspec.backends.build import machine_facts"
 LITTLE_DISK = 10e9  # bytes: about one pair of models
 CPU_FEATURES = ("AVX", "AVX2", "AVX512", "AMX_INT8", "NEON", "SVE", "F16C", "FMA")
 NO_ENGINE, NO_ANSWER = 3, 4  # exit codes, as everywhere
@@ -38,7 +38,7 @@ def examine(servers: tuple[str, ...]) -> Iterator[Finding]:
     yield _settings()
     facts: dict[str, Any] = {}
     try:
-        facts = ask("machine_facts()", IMPORTS)
+        facts = ask(MachineFacts())
     except Unanswered as error:
         yield _no_engine(error.reason)
     except LocalspecError as error:
@@ -148,7 +148,7 @@ def _servers(facts: Mapping[str, Any], servers: tuple[str, ...]) -> Iterator[Fin
     """Yield whether each RPC server answers; each is asked in a process of its own, which a bad one may end."""
     for endpoint in servers:
         try:
-            found = ask(f"machine_facts(({endpoint!r},))", IMPORTS, timeout=20)
+            found = ask(MachineFacts((endpoint,)), timeout=20)
         except Unanswered as error:
             text = f"{endpoint} accepts connections and does not answer: {error.reason}"
             yield Finding("rpc", "broken", text, "localspec rpc-serve again, of the same version, there", NO_ANSWER)

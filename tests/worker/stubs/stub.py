@@ -129,7 +129,7 @@ def main() -> None:
     if MODE.startswith("start:"):
         die(MODE.removeprefix("start:"))
     print("a stray print on standard output", flush=True)
-    say(0, "ready")
+    say(0, "ready", **({"version": "9.9"} if MODE == "version" else {}))
     for line in os.fdopen(COMMANDS, "rb"):
         command = json.loads(line)
         if command["command"] == "load":

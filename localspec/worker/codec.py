@@ -1,0 +1,85 @@
+"""The codec of all that crosses a process: a dataclass is a JSON object with the name of its class, checked on arrival.
+
+msgspec checks fields and types. The text of JSON is the standard library's, for msgspec's writes infinity as null and
+refuses the names of files that are no UTF-8. Unknown fields are ignored: a newer writer may say more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import msgspec
+
+from localspec.engine.events import Event
+from localspec.settings.jobs import LoneJob, PairJob
+from localspec.settings.values import with_tuples
+
+# An event is told between two passes, while the target waits. None holds a circle.
+JSON = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
+Kinds = Mapping[str, type[Any]]
+
+
+def kinds(union: Any) -> Kinds:
+    """Return the dataclasses of a union by their names on the wire."""
+    return {cls.__name__.lower(): cls for cls in get_args(union)}
+
+
+EVENTS, PAIR_JOBS, LONE_JOBS = kinds(Event), kinds(PairJob), kinds(LoneJob)
+
+
+class CodecError(ValueError):
+    """An object is no value of its kind; the message says which field is wrong, and how."""
+
+
+def event_wire(event: Event, sequence: int) -> dict[str, Any]:
+    """Return an event of a request as an object."""
+    return {"seq": sequence, "type": type(event).__name__.lower(), **_fields(event)}
+
+
+def event_line(event: Event, sequence: int) -> bytes:
+    """Return an event of a request as a line."""
+    return _line(event_wire(event, sequence))
+
+
+def job_line(job: PairJob | LoneJob, sequence: int = 0) -> bytes:
+    """Return a job as a line."""
+    return _line({"seq": sequence, "command": type(job).__name__.lower(), **_fields(job)})
+
+
+def event_of(wire: Mapping[str, Any]) -> Event | None:
+    """Return the event of an object, None for a type that this version does not know. Raises CodecError."""
+    found: Event | None = _value(wire, EVENTS.get(str(wire.get("type"))))
+    return found
+
+
+def job_of(wire: Mapping[str, Any], jobs: Kinds) -> Any:
+    """Return the job of an object, one of `jobs`. Raises CodecError."""
+    name = str(wire.get("command"))
+    if name not in jobs:
+        raise CodecError(f"there is no job {name!r}")
+    return _value(with_tuples(wire), jobs[name])
+
+
+def _line(wire: Mapping[str, Any]) -> bytes:
+    return JSON(wire).encode("ascii") + b"\n"
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(value, enc_hook=_number)
+    return found
+
+
+def _number(value: Any) -> float:
+    """Return a float of numpy's as Python's."""
+    if isinstance(value, float):
+        return float(value)
+    raise TypeError(f"{type(value).__name__} is nothing that crosses a process")
+
+
+def _value(wire: Mapping[str, Any], kind: type[Any] | None) -> Any:
+    try:
+        return None if kind is None else msgspec.convert(wire, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise CodecError(f"{kind.__name__.lower() if kind else ''}: {error}") from None

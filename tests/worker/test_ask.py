@@ -1,0 +1,97 @@
+"""Jobs without a pair, in a process of their own: answers, our own errors, and whatever else can come back."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from localspec.errors import IncompatibleError, InternalError, LocalspecError, UsageError
+from localspec.settings.jobs import BuildFacts, LendDevices, MachineFacts
+from localspec.worker import ask as asking
+from localspec.worker.ask import Unanswered, answers, ask
+
+# What the child of `localspec.worker.answer` would do, with answers of the test's own. It reads the job, as that does.
+CHILD = """
+import sys
+from localspec.errors import UsageError
+from localspec.worker import answer
+{}
+answer.answers = some
+answer.main()
+"""
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    """Return a function that lets code stand for the child."""
+
+    def play(code: str) -> None:
+        monkeypatch.setattr(asking, "COMMAND", (sys.executable, "-P", "-c", code))
+
+    return play
+
+
+def test_llama_cpp_answers() -> None:
+    facts = ask(BuildFacts())
+    assert facts["devices"][-1].startswith("CPU")
+    machine = ask(MachineFacts())
+    assert machine["llama_cpp"] == facts["llama_cpp"]
+    assert machine["cores"] >= 1
+
+
+def test_an_error_of_the_job_is_raised_here() -> None:
+    with pytest.raises(LocalspecError) as caught:
+        list(answers(LendDevices("nonsense")))  # no address, or a build without RPC
+    assert type(caught.value) in (UsageError, IncompatibleError)
+
+
+def test_answers_come_whatever_is_printed_beside_them(child) -> None:  # type: ignore[no-untyped-def]
+    """Also more on standard error than a pipe holds."""
+    noise = "def some(job):\n for n in range(3):\n  print('a library says hello'); sys.stderr.write('x' * 10**6)\n"
+    child(CHILD.format(noise + "  yield {'n': n, 'job': type(job).__name__, 'ü': None}"))
+    assert list(answers(BuildFacts())) == [{"n": n, "job": "BuildFacts", "ü": None} for n in range(3)]
+    assert ask(BuildFacts())["n"] == 2
+
+
+def test_an_error_of_ours_is_raised_here_after_what_came_before(child) -> None:  # type: ignore[no-untyped-def]
+    child(CHILD.format("def some(job):\n yield {'n': 1}\n raise UsageError('no', hint='do')"))
+    found = answers(BuildFacts())
+    assert next(found) == {"n": 1}
+    with pytest.raises(UsageError, match="no") as caught:
+        next(found)
+    assert caught.value.hint == "do"
+    with pytest.raises(UsageError):
+        ask(BuildFacts())
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import nothing_of_that_name", "No module named"),
+        ("import os; os.abort()", "status -6"),
+        ("import os; os._exit(0)", "status 0"),
+        ("raise OSError('libcudart.so.12: cannot open')", "libcudart"),
+        ('print(\'{"type": "inspected", "content": 5}\')', "inspected: Expected `object`"),
+        ("print('llama_model_load: error')", "not JSON"),
+    ],
+)
+def test_a_process_that_fails_is_told_in_its_own_words(child, code: str, reason: str) -> None:  # type: ignore[no-untyped-def]
+    child(code)
+    with pytest.raises(Unanswered) as caught:
+        ask(BuildFacts())
+    assert reason in caught.value.reason
+    assert caught.value.exit_code == 3
+    assert caught.value.hint == "localspec doctor"
+
+
+def test_one_that_hangs_is_ended(child) -> None:  # type: ignore[no-untyped-def]
+    child("import time; time.sleep(600)")
+    with pytest.raises(Unanswered, match="TimeoutExpired"):
+        ask(BuildFacts(), timeout=0.2)
+
+
+def test_a_job_of_another_version_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "_line", lambda job: b'{"seq": 0, "command": "sing"}\n')
+    with pytest.raises(InternalError, match="there is no job 'sing'"):
+        ask(BuildFacts())

@@ -1,0 +1,22 @@
+"""Values as they arrive on the other side of a process's pipe."""
+
+from __future__ import annotations
+
+import json
+from typing import TypeVar
+
+from localspec.worker.codec import LONE_JOBS, PAIR_JOBS, event_line, event_of, job_line, job_of
+
+T = TypeVar("T")
+
+
+def crossed(value: T) -> T:
+    """Return an event or a job as the other process reads it."""
+    jobs = next((kinds for kinds in (PAIR_JOBS, LONE_JOBS) if type(value) in kinds.values()), None)
+    line = job_line(value, 3) if jobs else event_line(value, 3)  # type: ignore[arg-type]
+    assert line.isascii()
+    assert line.count(b"\n") == 1
+    wire = json.loads(line)
+    assert wire["seq"] == 3
+    found: T = job_of(wire, jobs) if jobs else event_of(wire)  # type: ignore[assignment]
+    return found
