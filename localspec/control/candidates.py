@@ -77,6 +77,7 @@ class Copies(CandidateSource):
         self._copier = copier
         self._longest = longest
         self._likeliest: float | None = None  # of the first tokens of copies; None before the first look
+        self._is_barred = False  # whether a wrong copy would have cost more than may be lost
 
     def candidate(self, now: Now) -> Candidate | None:
         """Return the copy of the greatest value."""
@@ -85,6 +86,7 @@ class Copies(CandidateSource):
         if not len(chances) or chances[0] <= now.value * self._prices.least:
             return None  # soon, for it is so in most passes of ordinary text
         best = now.best(chances, 0.0, caution=now.caution)
+        self._is_barred |= best is None
         if best is None:
             return None
         k, expects = best.length, (1.0 + now.forced + best.tokens, now.seconds(best.length))
@@ -95,7 +97,8 @@ class Copies(CandidateSource):
         plain, each, likeliest = self._prices.plain, self._prices.least, self._likeliest
         if not self._prices.is_known:
             return ""
-        price = f"a copied token costs {1e3 * each:.3g} ms, a pass {1e3 * plain:.3g} ms"
+        token = "a token copied from the prediction or the text" if self.is_asked else "a copied token"
+        price = f"{token} costs {1e3 * each:.3g} ms, a pass {1e3 * plain:.3g} ms"
         needed = f"{price}, so {math.ceil(10 * each / plain)} of 10 would have to be right"
         if each >= plain:
             return f"{price}, so no copy would pay, were all of it right"
@@ -103,9 +106,11 @@ class Copies(CandidateSource):
             return needed
         if not likeliest:
             return f"{price}, and the text repeated nothing that could be copied"
-        if likeliest * plain <= each:
-            return f"{needed}, and {math.floor(10 * likeliest)} were likely to be; --method copy copies all the same"
-        return f"{needed}, and longer copies cost more than may be lost yet; --method copy copies all the same"
+        likely = f"{math.floor(10 * likeliest)} were likely to be at best"
+        if likeliest * plain > each:
+            risk = "a wrong copy cost more than may be lost yet" if self._is_barred else "that was not worth the risk"
+            likely = f"{likely}, but {risk}"
+        return f"{needed}, and {likely}; --method copy copies all the same"
 
 
 class DraftPrefill:

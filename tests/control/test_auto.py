@@ -400,10 +400,16 @@ def test_the_verdict_says_who_drafted_and_how_much_of_it_was_right() -> None:
             0.03,
             (0.2,),
             1.0,
-            "30 ms, a pass 100 ms, so 3 of 10 would have to be right, and 2 were likely to be; --method",
+            "30 ms, a pass 100 ms, so 3 of 10 would have to be right, and 2 were likely to be at best; --",
         ),
         (0.2, (0.2,), 1.0, "200 ms, a pass 100 ms, so no copy would pay, were all of it right"),
-        (0.03, (0.9,), 0.1, "so 3 of 10 would have to be right, and longer copies cost more than may be lost yet"),
+        (
+            0.03,
+            (0.9,),
+            0.1,
+            "right, and 9 were likely to be at best, but a wrong copy cost more than may be lost yet; --",
+        ),
+        (0.03, (0.31,), 1.0, "right, and 3 were likely to be at best, but that was not worth the risk; --method copy"),
         (0.03, (0.9,), -1.0, "30 ms, a pass 100 ms, so 3 of 10 would have to be right"),
     ],
 )
@@ -431,7 +437,7 @@ def test_a_prediction_that_was_not_copied_is_told_beside_a_draft_model(is_asked:
     auto = Auto(prices, [copies, chains], "draft-model")
     auto.plan(Text(), DraftBudget(8, 64))
     assert "a guess costs 200 ms" in auto.verdict()
-    assert ("a copied token costs" in auto.verdict()) == is_asked
+    assert ("a token copied from the prediction or the text costs" in auto.verdict()) == is_asked
 
 
 @pytest.mark.parametrize(
