@@ -205,10 +205,12 @@ class _Serving:
         base = f"http://{address_of(self.door)}"
         if self.options.as_json:
             needs_key = self.rules.key is not None
-            write_json({"url": base, "model": loaded.name, "n_ctx": loaded.n_ctx, "needs_key": needs_key})
+            told = {"model": loaded.name, "n_ctx": loaded.n_ctx, "needs_key": needs_key}
+            write_json({"url": base, "page": f"{base}/#{self.rules.page_key}", **told})
             self.console.on_error = None  # the one object is this
         else:
             write_out(f"serving {one_line(loaded.name)} at {base}/v1; Ctrl-C ends it\n")
+            write_out(f"its page, with what it answers: {base}/#{self.rules.page_key}\n")
 
     def _tell_answer(self, stats: Stats) -> None:
         """Write a line about each answer that came to its end."""

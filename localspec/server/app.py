@@ -18,7 +18,8 @@ from localspec.server import llama_server, ollama, openai, responses
 from localspec.server.answering import Answer, Finding
 from localspec.server.engine import Engine
 from localspec.server.fields import Asked, Searched, Served
-from localspec.server.guard import App, Receive, Scope, Send, respond_refusal
+from localspec.server.guard import STATUS, App, Receive, Scope, Send, respond_refusal
+from localspec.server.page import page
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import encoded
 
@@ -50,10 +51,10 @@ class Server:
     def routes(self) -> Sequence[Route]:
         """Return every path."""
         get: dict[str, Callable[[], Wire]] = {
-            "/": self._health,  # where clients of Ollama look for a server
             "/health": self._health,
             "/v1/health": self._health,
             "/v1/models": lambda: openai.models(self.served),
+            STATUS: self._status,
             "/props": lambda: llama_server.props(self.served),
             "/api/tags": lambda: ollama.tags(self.served),
             "/api/ps": lambda: ollama.ps(self.served),
@@ -76,6 +77,7 @@ class Server:
         return [
             *(Route(path, self._told(tell), methods=["GET"]) for path, tell in get.items()),
             *(Route(path, self._answered(read), methods=["POST"]) for path, read in post.items()),
+            Route("/", self._front, methods=["GET"]),
             Route("/v1/models/{name:path}", self._model, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
             *(Route(path, _absent, methods=["GET", "POST", "DELETE"]) for path in ABSENT),
@@ -89,6 +91,19 @@ class Server:
 
     def _health(self) -> Wire:
         return {"status": "ok", "is_busy": self.engine.is_busy, "waiting": self.engine.n_waiting}
+
+    def _status(self) -> Wire:
+        served, draft = self.served, self.served.draft
+        drafts = None if draft is None else f"{draft.arch}, {draft.n_params / 1e6:.0f}M"
+        facts = {"model": served.name, "draft": drafts, "n_ctx": served.n_ctx, "waiting": self.engine.n_waiting}
+        return {**facts, "answers": self.engine.totals.answers, **self.engine.board.told()}
+
+    async def _front(self, request: Request) -> Response:
+        """Return the page to a browser, and the health to clients of Ollama, which look here for a server."""
+        if "text/html" not in request.headers.get("accept", ""):
+            return _json(self._health())
+        content, headers = page()
+        return Response(content, media_type="text/html", headers=headers)
 
     def _told(self, tell: Callable[[], Wire]) -> Handler:
         async def handle(_request: Request) -> Response:

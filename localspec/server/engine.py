@@ -18,6 +18,7 @@ from localspec.chat.pair_loader import PairLoader
 from localspec.engine.events import Event, Finished, Inspected, Warned
 from localspec.errors import InternalError, LocalspecError
 from localspec.server.metrics import Totals
+from localspec.server.page import Board
 from localspec.server.refusal import Refusal, refused
 from localspec.settings.jobs import TextQuestion
 from localspec.settings.request import LoadSettings, Request
@@ -85,6 +86,7 @@ class Engine:
         on_warning: Callable[[Warned], None] = lambda warned: None,
     ) -> None:
         self.totals = Totals()
+        self.board = Board()
         self._worker = worker
         self._loader = loader
         self._settings = settings
@@ -172,9 +174,13 @@ class Engine:
     def _run(self) -> None:
         while (job := self._next()) is not None:
             began = time.monotonic()
+            is_answer = isinstance(job.work, Request)
+            if is_answer:
+                self.board.begin(job.stats)
             try:
                 for event in self._answer(job):
                     job.stats.observe(event)
+                    self.board.observe(event)
                     if isinstance(event, Warned):
                         self._on_warning(event)
                     job.tell(event)
@@ -189,7 +195,8 @@ class Engine:
                 bug = InternalError(f"unexpected {type(error).__name__}: {error}", hint="report this")
                 self._on_warning(Warned("bug", bug.message))
                 job.tell(refused(bug))
-            if isinstance(job.work, Request):
+            if is_answer:
+                self.board.end()
                 self._seconds = 0.7 * self._seconds + 0.3 * (time.monotonic() - began)
                 self.totals.add(job.stats)
                 self._on_end(job.stats)

@@ -7,8 +7,9 @@ Without a key, only programs of this machine may, and no web page: a page of ano
 from __future__ import annotations
 
 import hmac
+import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from localspec.server.refusal import Refusal
@@ -20,16 +21,21 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-OPEN = ("/health", "/v1/health")  # paths that need no key
+OPEN = ("/", "/health", "/v1/health")  # paths that need no key
+STATUS = "/status"  # what people ask and are answered: it always needs a key, which the page has
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`key` None asks for none. `host` is the address that was asked for, `origins` are pages that may ask."""
+    """`key` None asks for none. `host` is the address that was asked for, `origins` are pages that may ask.
+
+    `page_key` is that of the server's own page, which shows what others are answered.
+    """
 
     key: str | None = None
     host: str = "127.0.0.1"
     origins: frozenset[str] = frozenset()
+    page_key: str = field(default_factory=lambda: secrets.token_urlsafe(16))
 
     def judge(self, path: str, headers: dict[str, str]) -> None:
         """Raise Refusal for a request that may not be answered; names of `headers` are in lower case."""
@@ -43,9 +49,10 @@ class Rules:
             raise Refusal(403, told, code="origin")
         if origin is None and site not in ("none", "same-origin"):
             raise Refusal(403, "pages of other sites may not ask", code="origin")
-        if self.key is not None and path not in OPEN:
+        if (self.key is not None and path not in OPEN) or path == STATUS:
             given = headers.get("authorization", "").encode("latin-1")
-            if not hmac.compare_digest(given, f"Bearer {self.key}".encode()):
+            keys = [self.page_key if path == STATUS else None, self.key]
+            if not any(key and hmac.compare_digest(given, f"Bearer {key}".encode()) for key in keys):
                 raise Refusal(401, "the API key is missing or wrong", code="invalid_api_key",
                               headers={"WWW-Authenticate": "Bearer"})  # fmt: skip
 

@@ -43,6 +43,10 @@ class Server:
         (pid,) = {int(word) for path in children for word in path.read_text().split()}
         return pid
 
+    def descriptors(self) -> int:
+        """Return how many descriptors its process has open."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
     def ask(
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
     ) -> tuple[int, Any, dict[str, str]]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.errors import PromptTooLongError, UsageError, WorkerDiedError
-from localspec.server import llama_server, ollama, openai
+from localspec.server import llama_server, ollama, openai, responses
 from localspec.server.fields import MOST_STOPS, Asked, Served
 from localspec.server.refusal import Refusal, refused
 from localspec.settings.request import Message, Request, Sampling, Speculation
@@ -213,7 +213,9 @@ def test_errors_of_the_engine() -> None:
 
 
 TAKEN = ["temperature", "seed", "stop", "logit_bias", "max_tokens", "model", "stream", "messages", "prompt", "suffix",
-         "options", "format", "think", "raw", "n_predict", "input_prefix", "input_suffix", "input_extra"]  # fmt: skip
+         "options", "format", "think", "raw", "n_predict", "input_prefix", "input_suffix", "input_extra", "tools",
+         "tool_choice", "n", "logprobs", "top_logprobs", "n_probs", "prediction", "response_format", "input", "text",
+         "instructions", "content", "tokens", "name", "type", "function", "parameters", "tool_calls"]  # fmt: skip
 NAMES = [*TAKEN, *openai.REFUSED, *openai.HARMLESS, "stream_options", "speculation", "chat_template_kwargs", "nonsense"]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -232,6 +234,10 @@ def test_no_body_is_an_error_of_ours(body: object) -> None:
         ollama.generate,
         llama_server.completion,
         llama_server.infill,
+        llama_server.tokenize,
+        llama_server.detokenize,
+        llama_server.apply_template,
+        responses.responses,
     )
     for reader in readers:
         with suppress(Refusal, UsageError):  # the second is as the engine would tell

@@ -1,0 +1,107 @@
+"""A client that leaves stops its answer and gives up its place: seen within seconds, on a worker that never ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator, Iterator, MutableMapping
+from typing import Any
+
+import pytest
+
+from localspec.engine.events import Event, Finished
+from localspec.server.answering import Answer
+from localspec.server.engine import Engine
+from localspec.server.fields import Asked
+from localspec.server.openai_reply import OpenAI
+from localspec.settings.request import LoadSettings, Request
+from tests.server.test_openai_replies import STARTED
+
+SOON = 5.0  # seconds
+
+
+class EndlessWorker:
+    """Answers until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.is_running, self.is_cancelled = threading.Event(), threading.Event()
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        self.is_running.set()
+        yield STARTED
+        self.is_cancelled.wait(3 * SOON)
+        yield Finished("interrupted", "", 0.0, 0.0, 0)
+
+    def cancel(self) -> None:
+        self.is_cancelled.set()
+
+
+class Loader:
+    """Has loaded the pair already."""
+
+    def ready(self, settings: LoadSettings, is_stopped: Callable[[], bool]) -> Generator[Event, None, bool]:
+        yield from ()
+        return True
+
+
+class Client:
+    """Somebody who asked, and may leave."""
+
+    def __init__(self, engine: Engine, *, is_streamed: bool = False) -> None:
+        asked = Asked(Request(prompt="x"), OpenAI("m", is_chat=True, has_usage=False), is_streamed)
+        self._leaving = asyncio.Event()
+        scope = {"type": "http", "state": {"abort": lambda: None}}
+        self._task = asyncio.ensure_future(Answer(engine, asked)(scope, self._receive, self._send))
+
+    async def _receive(self) -> MutableMapping[str, Any]:
+        await self._leaving.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: MutableMapping[str, Any]) -> None:
+        pass
+
+    async def leave(self) -> None:
+        self._leaving.set()
+        await asyncio.wait_for(self._task, SOON)
+
+
+def talk(going: Callable[[Engine, EndlessWorker], Any], most_waiting: int = 4) -> None:
+    """Run a conversation with an engine, which ends with it whatever happened."""
+
+    async def run() -> None:
+        worker = EndlessWorker()
+        engine = Engine(worker, Loader(), LoadSettings("m.gguf"), most_waiting=most_waiting)  # type: ignore[arg-type]
+        try:
+            await going(engine, worker)
+        finally:
+            worker.cancel()
+            engine.end(SOON)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_it_stops_its_answer(is_streamed: bool) -> None:
+    async def going(engine: Engine, worker: EndlessWorker) -> None:
+        client = Client(engine, is_streamed=is_streamed)
+        assert await asyncio.to_thread(worker.is_running.wait, SOON)
+        await client.leave()
+        stopped = await asyncio.to_thread(worker.is_cancelled.wait, SOON)
+        assert stopped, "a client left, and its answer goes on"
+
+    talk(going)
+
+
+def test_it_gives_up_its_place() -> None:
+    async def going(engine: Engine, worker: EndlessWorker) -> None:
+        Client(engine)
+        assert await asyncio.to_thread(worker.is_running.wait, SOON)
+        waiting = [Client(engine, is_streamed=i % 2 == 0) for i in range(4)]
+        await asyncio.sleep(0)
+        assert engine.n_waiting == 4
+        for left, client in enumerate(waiting, start=1):
+            await client.leave()
+            assert engine.n_waiting == 4 - left, "a client left, and keeps its place in the queue"
+        assert not worker.is_cancelled.is_set(), "the answer of another one goes on"
+
+    talk(going)
