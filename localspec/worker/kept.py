@@ -206,7 +206,7 @@ class Keeping:
                 continue
             pair, room = one_line(str(facts["loaded"]["name"])), available_memory()
             is_full = uses_gpu(facts) or room is None or room < needed
-            if is_full and not facts["clients"] and ask(runtime, other, "leave") is None:
+            if is_full and ask(runtime, other, "leave") is None:
                 self._remarks.append(f"the warm engine of {pair} left, to make room")
             else:
                 self._remarks.append(f"{pair} is in memory too: localspec stop frees it")

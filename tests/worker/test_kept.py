@@ -124,6 +124,7 @@ def test_what_one_client_expects_is_not_told_to_another(tmp_path: Path) -> None:
     ]
     assert [len(each) for each in told] == [1, 0, 1]
     assert "another file than the one that answered" in told[0][0].message
+    assert the_engine()["settings"]["expected"] is None
 
 
 def test_two_clients_are_answered_in_turn_and_the_second_is_told_its_place() -> None:
