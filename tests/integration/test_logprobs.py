@@ -112,6 +112,17 @@ def test_every_drafter_tells_those_of_plain_passes(opened: Opening, raw: RawCont
             assert likely.logprob == pytest.approx(np.sort(law)[-1 - rank], abs=DRIFT)
 
 
+def test_forced_tokens_have_those_of_the_models_own_row(opened: Opening, raw: RawContext) -> None:
+    """Before the sampler a form changes nothing: what it forced may be most unlikely."""
+    schema = '{"type": "object", "properties": {"name": {"enum": ["Ann", "Bob"]}}, "required": ["name"]}'
+    request = replace(REQUEST, schema=schema, speculation=Speculation(method="draft-model"))
+    told = ask(opened("draft-model"), request)
+    for row, logprob in zip(rows_of(raw, told, at_once=False), told.logprobs, strict=True):
+        assert logprob.logprob == pytest.approx(log_softmax(row)[logprob.id], abs=DRIFT)
+    after = ask(opened("draft-model"), replace(request, is_after_sampler=True))
+    assert after.own.sum() > told.own.sum() + 5
+
+
 @pytest.mark.parametrize("method", ["plain", "draft-model"])
 def test_their_sum_is_that_of_a_perplexity_run(opened: Opening, raw: RawContext, method: str) -> None:
     told = ask(opened(method), replace(REQUEST, speculation=Speculation(method=method)))
