@@ -160,7 +160,7 @@ def measure_part(part: Part, folder: Path, until: float) -> dict[str, Any]:
                         if time.monotonic() > until:
                             raise TimeoutError
                         stats = _answer(worker, one, prompt, temperature, part.tokens)
-                        answers.append(measured(Cell(number, temperature, one.name, 0), stats, None))
+                        answers.append(measured(Cell(number, temperature, one.name, 0), stats))
         except TimeoutError:
             found["warnings"].append("cut by its limit of time")
     found["answers"] = [one.to_wire() for one in answers]

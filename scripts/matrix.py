@@ -33,11 +33,11 @@ import gguf
 import make_scaled_pair
 import numpy as np
 from make_scaled_pair import SHAPES, write_scaled
+from resume import State
 
 from localspec.bench.hashes import Hashes
 from localspec.bench.measurement import Cell, Measurement, measured
 from localspec.bench.provenance import machine
-from localspec.bench.resume import State
 from localspec.bench.statistics import Interval, ratio_interval
 from localspec.bench.suites import choose, load_suite
 from localspec.bench.summary import rates
@@ -126,7 +126,7 @@ class Matrix:
             )
         ):
             stats.observe(event)
-        return measured(cell, stats, None)
+        return measured(cell, stats)
 
     def _load(self, worker: Worker, name: str | None) -> None:
         path = None if name is None else str(self._folder / name)

@@ -104,7 +104,7 @@ def run(
             elif cell.contender in benches:
                 answer = benches[cell.contender].ask(cell, depths[cell.prompt], job.max_tokens)
             else:
-                answer = measured(cell, ours(load, job.request(cell)), None)
+                answer = measured(cell, ours(load, job.request(cell)))
             depths[cell.prompt] = answer.prompt_n
             yield answer
     except KeyboardInterrupt:

@@ -43,7 +43,7 @@ class Measurement:
     """The counts and milliseconds of one answer (definitions: `localspec.ui.stats`).
 
     `decoded` tokens took `decode_ms`: neither the prompt nor the token it yields, but the draft model's own reading of
-    the prompt. `total_ms` is the wall clock from request to end. `joules` is everything the machine's meter counted.
+    the prompt. `total_ms` is the wall clock from request to end.
     `peak_memory` is the largest resident size of the process that runs llama.cpp, models included, in bytes: while it
     gave this answer, where the system can tell. `text_hash` tells whether two answers are one text: another text takes
     another number of passes.
@@ -74,7 +74,6 @@ class Measurement:
     verify_ms: float
     host_ms: float
     peak_memory: int
-    joules: float | None
     overdrawn_ms: float | None = None  # see `events.Finished`
     text_hash: str = ""  # "" in files from before it was kept
 
@@ -109,7 +108,7 @@ def hashed(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def measured(cell: Cell, stats: Stats, joules: float | None) -> Measurement:
+def measured(cell: Cell, stats: Stats) -> Measurement:
     """Return what an answer came to; its events must have been observed to the end."""
     assert stats.started is not None
     assert stats.prefilled is not None
@@ -142,7 +141,6 @@ def measured(cell: Cell, stats: Stats, joules: float | None) -> Measurement:
         verify_ms=stats.verify_ms,
         host_ms=stats.sample_ms + stats.other_ms,
         peak_memory=stats.finished.peak_memory,
-        joules=joules,
         overdrawn_ms=stats.finished.overdrawn_ms,
         text_hash=hashed(stats.text),
     )

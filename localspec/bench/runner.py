@@ -7,11 +7,10 @@ method before. Each contender first gives one short answer that is not counted.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from localspec.bench.contenders import PLAIN, Contender
-from localspec.bench.energy import EnergyMeter
 from localspec.bench.measurement import Cell, Measurement, measured, schedule
 from localspec.bench.suites import Suite
 from localspec.errors import IncompatibleError, NotFoundError, PromptTooLongError, ResourceError, UsageError
@@ -85,33 +84,28 @@ class Runner:
     by name, each with the reason.
     """
 
-    def __init__(self, worker: Worker, job: BenchJob, meter: EnergyMeter | None = None) -> None:
+    def __init__(self, worker: Worker, job: BenchJob) -> None:
         self._worker = worker
         self._job = job
-        self._meter = meter or EnergyMeter()
         self.skipped: dict[int, str] = {}
         self.refused: dict[str, str] = {}
         self.warnings: list[str] = []
 
     def run(
-        self,
-        before: Sequence[Measurement],
-        is_stopped: Callable[[], bool],
-        on_progress: Callable[[BenchProgress], None],
+        self, is_stopped: Callable[[], bool], on_progress: Callable[[BenchProgress], None]
     ) -> Iterator[Measurement]:
-        """Yield a measurement for every cell that `before` does not hold, until all are there or a stop was asked.
+        """Yield a measurement for every cell, until all are there or a stop was asked.
 
         Raises PromptTooLongError if no prompt fits, and what refused plain decoding if not even that is possible.
         """
-        held = {one.cell for one in before}
-        cells = [cell for cell in self._job.cells() if cell not in held]
+        cells = self._job.cells()
         began, warm = time.monotonic(), set[str]()
         for done, cell in enumerate(cells):
             if self._is_left_out(cell):
                 continue
             elapsed = time.monotonic() - began
             left = elapsed / done * (len(cells) - done) if done else None
-            on_progress(BenchProgress(len(held) + done, len(held) + len(cells), left, cell))
+            on_progress(BenchProgress(done, len(cells), left, cell))
             if cell.contender not in warm:
                 self._warm_up(cell)
                 if not self._is_left_out(cell):
@@ -130,13 +124,12 @@ class Runner:
         self._answer(cell, replace(request, max_tokens=min(WARM_UP, self._job.max_tokens)))
 
     def _measure(self, cell: Cell) -> Measurement | None:
-        self._meter.start()
         stats = self._answer(cell, self._job.request(cell))
         if stats is None or stats.finished is None or stats.prefilled is None:
             return None
         if stats.finished.reason == "interrupted":
             return None
-        return measured(cell, stats, self._meter.joules())
+        return measured(cell, stats)
 
     def _answer(self, cell: Cell, request: Request) -> Stats | None:
         """Return the account of an answer, None where the prompt does not fit or the pair cannot give it."""

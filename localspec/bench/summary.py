@@ -49,7 +49,6 @@ class SummaryRow:
     verify_ms: float
     host_ms: float
     peak_memory: int  # resident while it answered, models included: the largest of its answers; 0: not known
-    joules_per_token: float | None
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object."""
@@ -85,7 +84,6 @@ def _row(group: list[Measurement], plain: dict[int, float]) -> SummaryRow:
     both = [prompt for prompt in ours if prompt in plain]
     passes = sum(one.passes for one in group)
     timed = max(1, sum(one.passes - 1 for one in group))  # the prompt's own is told apart
-    metered = [(one.joules, one.tokens) for one in group if one.joules is not None and one.tokens]
     return SummaryRow(
         contender=first.cell.contender,
         temperature=first.cell.temperature,
@@ -111,7 +109,6 @@ def _row(group: list[Measurement], plain: dict[int, float]) -> SummaryRow:
         verify_ms=sum(one.verify_ms for one in group) / timed,
         host_ms=sum(one.host_ms for one in group) / timed,
         peak_memory=max(one.peak_memory for one in group),
-        joules_per_token=_ratio(sum(joules for joules, _ in metered), sum(tokens for _, tokens in metered)),
     )
 
 

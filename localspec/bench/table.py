@@ -14,7 +14,6 @@ SHOWN = 8  # positions of a draft in a terminal
 RATES = ("tok/s", "× plain", "tok/pass", "accepted")
 TIMES = ("draft/verify/host", "prompt tok/s", "ttft p50/p95", "total p50/p95")
 DRAFTS = ("rule", "by position")
-METER = ("J/token",)
 HOST = ("CPU", "BLAS")  # what names of devices begin with that compute in this machine's own memory
 PAGE = ("tree", "length", "k", "peak memory", "answers", "stopped early")  # in Markdown only
 
@@ -24,7 +23,7 @@ def text(result: Result) -> str:
     parts = []
     for temperature in temperatures(result):
         rows = [row for row in result.rows if row.temperature == temperature]
-        last = (*(DRAFTS if any(row.drafted for row in rows) else ()), *_metered(rows))
+        last = DRAFTS if any(row.drafted for row in rows) else ()
         blocks = ["\n".join(aligned(_lines(rows, names, SHOWN))) for names in (RATES, TIMES, last) if names]
         parts.append("\n\n".join([f"T={temperature:g}\n{blocks[0]}", *blocks[1:]]))
     return "\n\n".join([*parts, _below(result)]) + "\n"
@@ -35,7 +34,7 @@ def markdown(result: Result, command: str) -> str:
     parts = [f"`{command}`\n\n{measured_on(result.provenance)}\n"]
     for temperature in temperatures(result):
         rows = [row for row in result.rows if row.temperature == temperature]
-        names = (*RATES, *TIMES, *DRAFTS, *PAGE, *_metered(rows))
+        names = (*RATES, *TIMES, *DRAFTS, *PAGE)
         parts += [f"### T={temperature:g}\n", piped(_lines(rows, names))]
     return "\n".join([*parts, _below(result)]) + "\n"
 
@@ -100,11 +99,6 @@ def _lines(rows: Sequence[SummaryRow], names: Sequence[str], shown: int | None =
     return [tuple(one[name] for name in head) for one in cells]
 
 
-def _metered(rows: Sequence[SummaryRow]) -> Cells:
-    """Return the column of the meter where the machine has one."""
-    return METER if any(row.joules_per_token is not None for row in rows) else ()
-
-
 def _cells(row: SummaryRow, shown: int | None) -> dict[str, str]:
     """Return what each column says of a row."""
     return {
@@ -124,7 +118,6 @@ def _cells(row: SummaryRow, shown: int | None) -> dict[str, str]:
         "peak memory": f"{row.peak_memory / 1e6:.0f} MB" if row.peak_memory else "–",
         "answers": str(row.n),
         "stopped early": str(row.n_stopped),
-        "J/token": _number(row.joules_per_token, 2),
     }
 
 
@@ -147,8 +140,6 @@ def _below(result: Result) -> str:
     outside = ", what lies on a GPU left out" if _has_gpu(result.provenance) else ""
     if peak:
         notes.append(f"peak resident memory while it answered, models included{outside}: {peak / 1e6:.0f} MB")
-    if _metered(result.rows):
-        notes.append(f"J/token: what the processor's own meter counted{', and no GPU' if outside else ''}")
     if any(row.drafted for row in result.rows):
         notes.append("by position: of the drafts that were so long, those accepted to there")
     if result.row_costs:

@@ -60,7 +60,6 @@ class BenchOptions(ReportOptions):
     markdown: str | None
     plots: str | None
     baseline: str | None
-    resume: bool
 
 
 @click.command(cls=Command)
@@ -95,7 +94,6 @@ class BenchOptions(ReportOptions):
 @option("--markdown", metavar="FILE", section=OUTPUT, help="The table with every column.")
 @option("--plots", metavar="FOLDER", section=OUTPUT, help="Figures as PNG and SVG; needs localspec[plots].")
 @option("--baseline", metavar="FILE", section=OUTPUT, help="A result of the same models to compare with.")
-@option("--resume", is_flag=True, section=OUTPUT, help="Continue the same bench after an interruption.")
 @report_options
 @click.pass_context
 def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
@@ -103,7 +101,7 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
 
     Methods answer each prompt in turn, there and back, each from an empty cache. Figures are medians over prompts with
     bootstrap 95 % intervals; prefill is apart from decoding. An answer that stops early counts with the tokens it has.
-    Ctrl-C keeps the measurements, and --resume continues.
+    Ctrl-C ends it, and what was measured until then is shown and written.
 
     localspec bench compare A.json B.json shows the changes between two results. It refuses results of different models
     (exit code 6).
@@ -123,7 +121,7 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     baseline = None if options.baseline is None else read_result(typed_path(options.baseline))
     settings = present_settings(promised, console)
     with open_engine(console, options.log_file) as engine:
-        done = measure(engine, settings, job, baseline, is_resumed=options.resume)
+        done = measure(engine, settings, job, baseline)
     try:
         publish(done, outputs, console, baseline)
     except BaseException:

@@ -14,7 +14,6 @@ from localspec.bench.hashes import Hashes
 from localspec.bench.measurement import Measurement
 from localspec.bench.provenance import provenance
 from localspec.bench.result import Result, Wire
-from localspec.bench.resume import State, fingerprint
 from localspec.bench.runner import BenchJob, BenchProgress, Runner
 from localspec.bench.table import text
 from localspec.cli.bench_outputs import Outputs, wire
@@ -40,29 +39,21 @@ PASSES = SurveyRequest(seconds=1.5, is_deep=False)  # after the answers
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The measurements, the exit code (that of a signal if one came), and the state that is kept until all is written.
+    """The measurements, and the exit code: that of a signal if one came.
 
     `error` ended it early, with answers that are to be published all the same.
     """
 
     result: Result
     exit_code: int
-    state: State | None = None
     error: LocalspecError | None = None
-
-    def clear(self) -> None:
-        """Forget what is kept, if everything was measured: to be called once the result is written."""
-        if self.state is not None and self.result.is_complete:
-            self.state.clear()
 
 
 class _Stopped(Exception):
     """A stop was asked for while no request was running that could be cancelled."""
 
 
-def measure(
-    engine: PairEngine, settings: LoadSettings, job: BenchJob, baseline: Result | None, *, is_resumed: bool
-) -> Done:
+def measure(engine: PairEngine, settings: LoadSettings, job: BenchJob, baseline: Result | None) -> Done:
     """Load and measure; return what there is, also after an interruption."""
     stop = engine.stop
     try:
@@ -80,30 +71,23 @@ def measure(
         provenance=provenance(loaded, hashes, _options(job, settings)),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    state = _state(result)
-    result, error = _measure(engine, job, result, state, is_resumed=is_resumed)
-    return Done(result, stop.exit_code, state, error)
+    result, error = _measure(engine, job, result)
+    return Done(result, stop.exit_code, error)
 
 
 def publish(done: Done, outputs: Outputs, console: Console, baseline: Result | None = None) -> None:
     """Write everything that was asked for, nothing if nothing was measured.
 
     Files come first, for standard output may be gone or full, which is no reason to leave them out; and what a file
-    cannot take is shown all the same. What was measured is kept until all of it is written.
+    cannot take is shown all the same.
     """
     if not done.result.measurements:
         return
     comparison = None if baseline is None else compare(baseline, done.result)
     try:
-        try:
-            outputs.write(done.result, comparison)
-        finally:
-            _show(done.result, comparison, outputs, console)
-    except BaseException:
-        if done.state is not None and done.result.is_complete:  # of an interrupted one it was said
-            _tell_kept(done.state, console)
-        raise
-    done.clear()
+        outputs.write(done.result, comparison)
+    finally:
+        _show(done.result, comparison, outputs, console)
 
 
 def _show(result: Result, comparison: ResultComparison | None, outputs: Outputs, console: Console) -> None:
@@ -116,29 +100,14 @@ def _show(result: Result, comparison: ResultComparison | None, outputs: Outputs,
         write_out("\nagainst the baseline:\n" + sanitize(comparison.text()))
 
 
-def _state(result: Result) -> State:
-    """Return where this bench is kept: the same models, options, programs, devices and threads give the same place."""
-    whole = result.provenance
-    models = [(whole["pair"][key] or {}) for key in ("target", "draft")]
-    same = {key: whole[key] for key in ("options", "versions", "n_ctx", "threads")}
-    held = [{key: model.get(key) for key in ("sha256", "devices")} for model in models]
-    return State(cache_folder("bench"), fingerprint({**same, "models": held, "on": whole["machine"]["processor"]}))
-
-
-def _measure(
-    engine: PairEngine, job: BenchJob, result: Result, state: State, *, is_resumed: bool
-) -> tuple[Result, LocalspecError | None]:
-    """Measure what is not there yet, keeping each answer in the state file; also return what ended it early.
-
-    Raises that where no answer was measured.
-    """
+def _measure(engine: PairEngine, job: BenchJob, result: Result) -> tuple[Result, LocalspecError | None]:
+    """Measure; also return what ended it early. Raises that where no answer was measured."""
     live, console = engine.live, engine.console
-    runner, found, ended = Runner(engine.worker, job), _kept(state, console, is_resumed=is_resumed), None
+    runner, found, ended = Runner(engine.worker, job), list[Measurement](), None
     is_ended = False
     try:
-        for one in runner.run(found.copy(), engine.is_stopped, lambda progress: live.status(_status(progress))):
+        for one in runner.run(engine.is_stopped, lambda progress: live.status(_status(progress))):
             found.append(one)
-            _keep(state, one, live, console)
         is_ended = not engine.is_stopped()
     except LocalspecError as error:
         if not found:
@@ -146,8 +115,6 @@ def _measure(
         ended = error
     finally:
         live.erase()
-        if not is_ended and found:
-            _tell_kept(state, console)
     for warning in (*runner.warnings, *(f"{name} was left out: {why}" for name, why in runner.refused.items())):
         console.warn(warning)
     costs = _row_costs(engine.worker, console) if is_ended else ()
@@ -160,38 +127,6 @@ def _measure(
         refused=tuple(runner.refused.items()),
     )
     return measured, ended
-
-
-def _kept(state: State, console: Console, *, is_resumed: bool) -> list[Measurement]:
-    """Return the answers to go on with, and make the state ready for more."""
-    earlier = state.load()
-    if is_resumed and not earlier:
-        console.warn(
-            "no interrupted bench of this pair and these options was found, so this one starts from the beginning"
-        )
-    elif earlier and not is_resumed:
-        console.say(
-            f"{len(earlier)} answers of an earlier run of this bench are kept; --resume continues with them", "dim"
-        )
-    state.begin()
-    if state.reason:
-        console.warn(f"an interruption could not be resumed: {state.reason}")
-    return earlier if is_resumed else []
-
-
-def _keep(state: State, one: Measurement, live: Live, console: Console) -> None:
-    """Keep one answer more; say so once where that is no longer possible."""
-    could = not state.reason
-    state.append(one)
-    if could and state.reason:
-        live.erase()
-        console.warn(f"answers from here on could not be resumed: {state.reason}")
-
-
-def _tell_kept(state: State, console: Console) -> None:
-    n = len(state.load())
-    if n:
-        console.say(f"{n} answers are kept; the same command with --resume continues", "dim")
 
 
 def _row_costs(worker: Worker, console: Console) -> tuple[tuple[int, float], ...]:

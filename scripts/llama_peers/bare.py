@@ -43,5 +43,5 @@ class Bench:
             cell=cell, seed=0, method=self.name, tree="chain", length="fixed", k=0, verify="none", reason="length",
             prompt_n=depth, prefill_ms=0.0, ttft_ms=0.0, total_ms=0.0, tokens=n, decoded=n, decode_ms=took, passes=n,
             drafted=0, accepted=0, tested_per_pos=(), accepted_per_pos=(), reached_per_pos=(), draft_ms=0.0,
-            verify_ms=took, host_ms=0.0, peak_memory=0, joules=None, text_hash=hashed(""),
+            verify_ms=took, host_ms=0.0, peak_memory=0, text_hash=hashed(""),
         )  # fmt: skip

@@ -186,7 +186,7 @@ class Server:
             ttft_ms=timings["prompt_ms"], total_ms=total_ms, tokens=n, decoded=max(0, n - 1),
             decode_ms=timings["predicted_ms"], passes=n - accepted, drafted=int(timings.get("draft_n", 0)),
             accepted=accepted, tested_per_pos=(), accepted_per_pos=(), reached_per_pos=(), draft_ms=0.0,
-            verify_ms=0.0, host_ms=0.0, peak_memory=0, joules=None, text_hash=hashed(answer["content"]),
+            verify_ms=0.0, host_ms=0.0, peak_memory=0, text_hash=hashed(answer["content"]),
         )  # fmt: skip
 
 

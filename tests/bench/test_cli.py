@@ -6,21 +6,18 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from localspec.bench.runner import BenchProgress
 from localspec.models.early_exit import Exits, Tuned
 from localspec.models.gguf.header import read_header
 from tests.cli.harness import (
     PAIR,
-    REAL,
-    ROOT,
-    TIMEOUT,
     assert_advice,
     assert_one_line,
-    environment,
     localspec,
     needs_pair,
     run,
@@ -168,7 +165,7 @@ def test_a_read_only_cache_is_said_and_no_more(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
     done = call(tmp_path, "bench", *SMALL)
     assert done.returncode == 0, done.stderr
-    assert b"could not be resumed" in done.stderr
+    assert b"hashes of models are not kept" in done.stderr
     assert b"plain" in done.stdout
 
 
@@ -198,53 +195,22 @@ def test_a_method_that_is_told_what_cannot_be_costs_no_other(tmp_path: Path) -> 
     assert "99" in made["refused"]["early-exit:exit=99"]
 
 
-def stopped_at_its_first_answer(command: list[str], home: Path, words: bytes) -> subprocess.Popen[bytes]:
-    """Run `command` until stderr says `words`, and stop it there."""
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=ROOT,
-        env=environment({"LOCALSPEC_HOME": str(home)}),
-    )  # fmt: skip
-    assert process.stderr is not None
-    assert any(words in line for line in process.stderr)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=TIMEOUT)
-    return process
+def test_what_was_measured_before_an_interruption_is_shown(tmp_path: Path) -> None:
+    answers: list[str] = []
 
+    def interrupt(progress: BenchProgress) -> str:
+        answers.append(progress.cell.contender)
+        if len(answers) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return ""
 
-def test_an_interrupted_bench_goes_on(tmp_path: Path) -> None:
-    """Ctrl-C: what was measured is shown and kept, and --resume measures only the rest."""
-    args = ("bench", "-n", "200", "--prompts", "4", "--repeats", "3", "--temps", "0", "--methods", "plain")
-    state = tmp_path / "cache" / "bench"
-    process = subprocess.Popen(
-        [*REAL, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
-        env=environment({"LOCALSPEC_HOME": str(tmp_path)}),
-    )  # fmt: skip
-    deadline = time.monotonic() + TIMEOUT
-    while not any(path.stat().st_size for path in state.glob("*.jsonl")):
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 130, err
-    assert b"--resume continues" in err
-    assert err.endswith(b"interrupted\n")
-    assert b"interrupted: this is what was measured until then" in out
-    kept = [json.loads(line) for path in state.glob("*.jsonl") for line in path.read_text().splitlines()]
-    assert 1 <= len(kept) < 12
-    over = stopped_at_its_first_answer([*REAL, *args], tmp_path, b"%d answers of an earlier run" % len(kept))
-    assert over.returncode == 130
-    (path,) = state.glob("*.jsonl")
-    assert [json.loads(line) for line in path.read_text().splitlines()][: len(kept)] == kept
-    path.write_text("".join(f"{json.dumps(one)}\n" for one in kept))
-    done = call(tmp_path, *args, "--resume", "--json", "-")
-    assert done.returncode == 0, done.stderr
+    with patch("localspec.cli.bench_run._status", interrupt):
+        done = call(tmp_path, "bench", *SMALL, "--json", "-")
+    assert done.returncode == 130
+    assert done.stderr == b"interrupted\n"
     made = json.loads(done.stdout)
-    assert made["is_complete"]
-    assert made["measurements"][: len(kept)] == kept
-    assert len(made["measurements"]) == 12
-    again = stopped_at_its_first_answer([*REAL, *args, "--resume"], tmp_path, b"no interrupted bench")
-    assert again.returncode == 130
+    assert not made["is_complete"]
+    assert len(made["measurements"]) == 2
 
 
 def test_a_race_tells_speed_and_text(tmp_path: Path) -> None:
@@ -373,18 +339,11 @@ def test_errors_are_objects_where_json_was_promised(tmp_path: Path) -> None:
 
 
 def test_a_result_that_cannot_be_written_is_not_lost(tmp_path: Path) -> None:
-    """The disk is full: what was measured is shown, and --resume writes it elsewhere without measuring again."""
+    """The disk is full: what was measured is shown."""
     done = call(tmp_path, "bench", *SMALL, "--json", "/dev/full")
     assert done.returncode == 7
     assert b"cannot write /dev/full" in done.stderr
     assert b"draft-model:k=3" in done.stdout
-    (state,) = (tmp_path / "cache" / "bench").glob("*.jsonl")
-    kept = [json.loads(line) for line in state.read_text().splitlines()]
-    assert len(kept) == 4
-    again = call(tmp_path, "bench", *SMALL, "--resume", "--json", f"{tmp_path}/r.json")
-    assert again.returncode == 0, again.stderr
-    assert json.loads((tmp_path / "r.json").read_text())["measurements"] == kept
-    assert not state.exists()
 
 
 def test_a_command_that_is_no_text_is_written_all_the_same(tmp_path: Path) -> None:
@@ -409,9 +368,7 @@ def test_a_split_model_is_known_by_any_of_its_parts(tmp_path: Path) -> None:
 def test_a_page_that_cannot_be_written_is_no_second_object(tmp_path: Path) -> None:
     done = call(tmp_path, "bench", *SMALL, "--json", "-", "--markdown", "/dev/full")
     assert done.returncode == 7
-    kept, error = done.stderr.decode().splitlines()
-    assert kept == "4 answers are kept; the same command with --resume continues"
-    assert error.startswith("localspec: cannot write /dev/full")
+    assert done.stderr.startswith(b"localspec: cannot write /dev/full")
     assert json.loads(done.stdout)["is_complete"]
 
 

@@ -15,7 +15,7 @@ EMPTY = Measurement(
     cell=Cell(0, 0.0, "plain", 0), seed=1, method="auto", tree="", length="", k=0, verify="", reason="length",
     prompt_n=9, prefill_ms=30.0, ttft_ms=30.0, total_ms=1030.0, tokens=101, decoded=100, decode_ms=1000.0, passes=101,
     drafted=0, accepted=0, tested_per_pos=(), accepted_per_pos=(), reached_per_pos=(), draft_ms=0.0, verify_ms=0.0,
-    host_ms=0.0, peak_memory=0, joules=None, overdrawn_ms=-1.0,
+    host_ms=0.0, peak_memory=0, overdrawn_ms=-1.0,
 )  # fmt: skip
 
 

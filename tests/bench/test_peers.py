@@ -117,7 +117,7 @@ def seeds(monkeypatch: pytest.MonkeyPatch, seed: int | None) -> tuple[list[int |
     monkeypatch.setattr(peers.Server, "_told", post)
     monkeypatch.setattr(peers.Server, "_start", lambda self: started.append(self.setting.name))
     monkeypatch.setattr(peers, "Worker", workers)
-    monkeypatch.setattr(peers, "measured", lambda cell, stats, joules: server._measured(cell, 1, answer))
+    monkeypatch.setattr(peers, "measured", lambda cell, stats: server._measured(cell, 1, answer))
     suite = Suite("three", tuple(Prompt(str(i), "a") for i in range(3)), is_chat=False)
     job = BenchJob(suite, parse_contenders("plain", has_draft=False), (0.8,), repeats=2, max_tokens=99, seed=seed)
     server = peers.Server(Path("none"), settings([], has_draft=False)[0], Path("t"), None, 1, 512)
@@ -167,7 +167,7 @@ def test_llama_bench_is_asked_beside_every_answer_at_the_depth_of_its_prompt(
         return SERVER._measured(cell, 1, {"timings": timings, "content": ""})
 
     monkeypatch.setattr(Server, "ask", lambda self, cell, request, text: answer(cell, len(text)))
-    monkeypatch.setattr(peers, "measured", lambda cell, stats, joules: answer(cell, 10 + cell.prompt))
+    monkeypatch.setattr(peers, "measured", lambda cell, stats: answer(cell, 10 + cell.prompt))
     suite = Suite("three", tuple(Prompt(str(i), "a" * (10 + i)) for i in range(3)), is_chat=False)
     job = BenchJob(suite, parse_contenders("plain", has_draft=False), (0.8,), repeats=2, max_tokens=99, seed=1)
     bench = Recorded()

@@ -1,4 +1,4 @@
-"""What becomes of a bench once it is measured: files, standard output, and what is kept where one fails. No model."""
+"""What becomes of a bench once it is measured: files and standard output. No model."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from localspec.bench.measurement import Measurement
-from localspec.bench.result import Result
-from localspec.bench.resume import State
 from localspec.bench.runner import Runner
 from localspec.cli import bench_outputs, bench_run
 from localspec.cli.bench_outputs import Outputs
@@ -27,51 +25,26 @@ from tests.bench.test_results import result
 from tests.cli.harness import needs_pair
 
 
-def kept(folder: Path, made: Result) -> State:
-    """Return the state of a bench that was measured to its end."""
-    state = State(folder, "x")
-    state.begin()
-    for one in made.measurements:
-        state.append(one)
-    return state
-
-
-def test_files_are_written_where_nobody_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`localspec bench ... | head`: the files are there, and what was measured is kept and said so."""
+def test_files_are_written_where_nobody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`localspec bench ... | head`: the files are there."""
 
     def gone(_: str) -> None:
         raise BrokenPipeError
 
     monkeypatch.setattr(bench_run, "write_out", gone)
-    state = kept(tmp_path, result())
     outputs = Outputs(str(tmp_path / "r.json"), str(tmp_path / "r.md"), None, "it")
     with pytest.raises(BrokenPipeError):
-        publish(Done(result(), 0, state), outputs, Console())
+        publish(Done(result(), 0), outputs, Console())
     assert json.loads((tmp_path / "r.json").read_text())["is_complete"]
     assert "`it`" in (tmp_path / "r.md").read_text()
-    assert "12 answers are kept; the same command with --resume continues" in capsys.readouterr().err
-    assert len(state.load()) == 12
 
 
 def test_a_file_that_cannot_be_written_costs_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The result is shown all the same, and that it is kept is said."""
-    state = kept(tmp_path, result())
+    """The result is shown all the same."""
     outputs = Outputs("-", str(tmp_path / "no" / "r.md"), None, "it")
     with pytest.raises(ResourceError):
-        publish(Done(result(), 0, state), outputs, Console())
-    written = capsys.readouterr()
-    assert json.loads(written.out)["is_complete"]
-    assert "12 answers are kept" in written.err
-    assert len(state.load()) == 12
-
-
-def test_what_is_published_is_no_longer_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    state = kept(tmp_path, result())
-    publish(Done(result(), 0, state), Outputs("-", None, None, "it"), Console())
+        publish(Done(result(), 0), outputs, Console())
     assert json.loads(capsys.readouterr().out)["is_complete"]
-    assert state.load() == []
 
 
 def test_an_engine_that_dies_after_the_answers_costs_its_row_costs_only(
@@ -131,34 +104,17 @@ def dies_in_the_fifth(self: Runner, *_: Any) -> Iterator[Measurement]:
 def test_what_ended_a_bench_comes_after_what_was_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine that dies in the fifth answer: four are published, and kept to go on with."""
+    """An engine that dies in the fifth answer: four are published."""
     monkeypatch.setattr(Runner, "run", dies_in_the_fifth)
     anything: Any = None
     engine = PairEngine(anything, anything, Live(Console()), Console(), Stop())
-    state, made = State(tmp_path, "x"), dataclasses.replace(result(), measurements=())
-    found, error = bench_run._measure(engine, anything, made, state, is_resumed=False)
+    found, error = bench_run._measure(engine, anything, dataclasses.replace(result(), measurements=()))
     assert isinstance(error, WorkerDiedError)
-    assert (len(found.measurements), found.is_complete, len(state.load())) == (4, False, 4)
-    publish(Done(found, 0, state, error), asked(json=str(tmp_path / "r.json")), Console())
+    assert (len(found.measurements), found.is_complete) == (4, False)
+    publish(Done(found, 0, error), asked(json=str(tmp_path / "r.json")), Console())
     assert len(json.loads((tmp_path / "r.json").read_text())["measurements"]) == 4
     written = capsys.readouterr()
     assert "interrupted: this is what was measured until then" in written.out
-    assert "4 answers are kept; the same command with --resume continues" in written.err
-    assert len(state.load()) == 4
-
-
-def test_a_cache_that_fills_up_is_said_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state = State(tmp_path, "x")
-    state.begin()
-    (first, *rest) = result().measurements
-    bench_run._keep(state, first, Live(Console()), Console())
-    state.path.unlink()
-    state.path.mkdir()
-    for one in rest:
-        bench_run._keep(state, one, Live(Console()), Console())
-    assert capsys.readouterr().err.count("answers from here on could not be resumed") == 1
 
 
 def test_the_baseline_is_in_every_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,12 +15,10 @@ from hypothesis import strategies as st
 
 from localspec.bench import plots
 from localspec.bench.compare import compare
-from localspec.bench.energy import EnergyMeter
 from localspec.bench.hashes import Hashes
 from localspec.bench.measurement import Cell, Measurement, from_wire
 from localspec.bench.plots import draw
 from localspec.bench.result import Result, read_result
-from localspec.bench.resume import State, fingerprint
 from localspec.bench.summary import rows
 from localspec.bench.table import markdown, text
 from localspec.errors import IncompatibleError, NotFoundError, UsageError
@@ -57,7 +53,7 @@ def one(prompt: int = 0, contender: str = "plain", rate: float = 100.0, **change
         ttft_ms=6.0, total_ms=100.0, tokens=9, decoded=8, decode_ms=8e3 / rate, passes=4 if drafts else 9,
         drafted=8 if drafts else 0, accepted=5 if drafts else 0, tested_per_pos=(4, 4) if drafts else (),
         accepted_per_pos=(3, 2) if drafts else (), reached_per_pos=(4, 3) if drafts else (), draft_ms=1.0,
-        verify_ms=2.0, host_ms=0.5, peak_memory=1 << 20, joules=None,
+        verify_ms=2.0, host_ms=0.5, peak_memory=1 << 20,
     )  # fmt: skip
     return dataclasses.replace(made, **changes)
 
@@ -98,11 +94,6 @@ def test_answers_that_end_at_once_have_no_rate() -> None:
     (row,) = rows([short, one(1)])
     assert row.tok_per_s is not None
     assert row.tok_per_s.n == 1
-
-
-def test_energy_is_of_metered_answers() -> None:
-    (row,) = rows([one(joules=18.0), one(1)])
-    assert row.joules_per_token == 2.0
 
 
 @given(st.floats(0.1, 1e6), st.integers(0, 99), st.floats(0, 2))
@@ -167,16 +158,14 @@ def with_devices(*names: str) -> dict[str, Any]:
     return {**PROVENANCE, "pair": {**PROVENANCE["pair"], "target": {**MODEL, "devices": list(names)}}}
 
 
-def test_a_gpus_memory_and_energy_are_said_to_be_left_out() -> None:
-    """The meter and the resident size are the processor's."""
+def test_a_gpus_memory_is_said_to_be_left_out() -> None:
+    """The resident size is the processor's."""
     made = result()
-    metered = [dataclasses.replace(one, joules=1.0) for one in made.measurements]
     assert "GPU" not in text(result(provenance=with_devices("BLAS", "CPU")))
     on_gpu = with_devices("CUDA0", "CPU")
-    told = ((PROVENANCE, ("included: ", "meter counted\n")), (on_gpu, ("on a GPU left out", "no GPU")))
-    for provenance, words in told:
-        said = text(dataclasses.replace(made, measurements=tuple(metered), provenance=provenance))
-        assert all(word in said for word in words)
+    for provenance, words in ((PROVENANCE, "included: "), (on_gpu, "on a GPU left out")):
+        said = text(dataclasses.replace(made, provenance=provenance))
+        assert words in said
         assert ("GPU" in said) == (provenance is on_gpu)
 
 
@@ -223,14 +212,6 @@ def test_a_page_has_every_column() -> None:
     told = dict(zip(head(markdown(result(), "it")), [cell.strip() for cell in cells.split("|")[1:-1]], strict=True))
     assert (told["tree"], told["length"], told["k"], told["rule"]) == ("chain", "fixed", "2", "block")
     assert (told["peak memory"], told["answers"], told["by position"]) == ("1 MB", "6", "75% 50%")
-
-
-def test_energy_is_a_column_where_there_is_a_meter() -> None:
-    metered = result(measurements=(*result().measurements, one(joules=18.0)))
-    assert "J/token" not in text(result())
-    assert "J/token" not in head(markdown(result(), "it"))
-    assert "J/token" in text(metered)
-    assert "J/token" in head(markdown(metered, "it"))
 
 
 def test_where_nothing_is_drafted_there_is_nothing_of_drafts() -> None:
@@ -302,60 +283,9 @@ def test_results_of_other_models_are_refused(what: str) -> None:
     assert raised.value.exit_code == 6
 
 
-def test_an_interrupted_bench_is_kept_line_by_line(tmp_path: Path) -> None:
-    """What was appended comes back; a torn last line costs itself only; a complete bench leaves nothing."""
-    state = State(tmp_path / "deep" / "er", "x")
-    state.begin()
-    state.append(one(0))
-    state.append(one(1))
-    with state.path.open("a") as file:
-        file.write('{"cell": {"prompt": 2, "temp')
-    assert State(tmp_path / "deep" / "er", "x").load() == [one(0), one(1)]
-    state.clear()
-    assert state.load() == []
-    assert fingerprint({"a": 1}) != fingerprint({"a": 2})
-
-
-def test_a_run_that_starts_over_costs_an_earlier_one_nothing(tmp_path: Path) -> None:
-    """What it measures again goes before what was there, and a torn line does not tear the next."""
-    state = State(tmp_path, "x")
-    state.begin()
-    state.append(one(0))
-    state.append(one(1))
-    with state.path.open("a") as file:
-        file.write('{"cell": {"prompt": 2, "temp')
-    again = State(tmp_path, "x")
-    again.begin()
-    assert again.load() == [one(0), one(1)], "a Ctrl-C right here"
-    again.append(one(1, rate=50.0))
-    again.append(one(2))
-    assert State(tmp_path, "x").load() == [one(0), one(1, rate=50.0), one(2)]
-
-
-def test_a_full_disk_leaves_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = State(tmp_path, "x")
-    state.begin()
-    state.append(one(0))
-    with state.path.open("a") as file:
-        file.write("torn")
-
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    state.begin()
-    assert "No space left" in state.reason
-    assert state.load() == [one(0)]
-    assert list(tmp_path.iterdir()) == [state.path]
-
-
 def test_a_folder_that_cannot_be_written_is_said_and_no_error(tmp_path: Path) -> None:
     """A file where the folder should be, which stops the superuser as well."""
     (tmp_path / "file").write_text("")
-    state = State(tmp_path / "file" / "bench", "x")
-    state.begin()
-    state.append(one())
-    assert state.reason
     hashes = Hashes(tmp_path / "file" / "sha256.json")
     assert len(hashes.sha256(tmp_path / "file")) == 64
     assert hashes.reason
@@ -376,31 +306,6 @@ def test_hashes_are_of_the_content(tmp_path: Path) -> None:
     assert told[-1] == 1.0
     with pytest.raises(NotFoundError):
         Hashes(kept).sha256(tmp_path / "none")
-
-
-def test_a_meter_counts_through_its_wrap(tmp_path: Path) -> None:
-    zone = tmp_path / "intel-rapl:0"
-    # A part of the package is in the package's own counter, and psys has the package in its own.
-    for name, what in (("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "core"), ("intel-rapl:1", "psys")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "name").write_text(f"{what}\n")
-        (tmp_path / name / "energy_uj").write_text("5\n")
-    (zone / "energy_uj").write_text("9000000\n")
-    (zone / "max_energy_range_uj").write_text("9999999\n")
-    meter = EnergyMeter(tmp_path)
-    meter.start()
-    (zone / "energy_uj").write_text("11000000\n")
-    assert meter.joules() == pytest.approx(2.0)
-    (zone / "energy_uj").write_text("500000\n")
-    assert meter.joules() == pytest.approx(1.5)
-    (zone / "energy_uj").unlink()
-    assert meter.joules() is None
-
-
-def test_no_meter_is_no_error(tmp_path: Path) -> None:
-    meter = EnergyMeter(tmp_path / "nothing")
-    meter.start()
-    assert meter.joules() is None
 
 
 def test_figures_have_copies_without_a_draft_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
