@@ -37,7 +37,7 @@ class RankOptions(PromptOptions, ReportOptions):
     """Values of the options that are no settings."""
 
     system: str | None
-    items: str
+    items: str | None
     top: int
     whole: bool
     as_json: bool
@@ -46,7 +46,7 @@ class RankOptions(PromptOptions, ReportOptions):
 @click.command("rank", cls=Command)
 @click.argument("pair", shell_complete=pair_names)
 @click.argument("prompt", nargs=-1)
-@option("--items", required=True, metavar="FILE", section="Ranking", help="The items, one a line.")
+@option("--items", metavar="FILE", section="Ranking", help="The items, one a line.")
 @option("--top", type=click.IntRange(1, 10_000), default=10, metavar="N", section="Ranking",
         help="How many are told.  [default: 10]")  # fmt: skip
 @option("--whole", is_flag=True, section="Ranking", help="Count the chance that the answer ends behind an item.")
@@ -69,6 +69,8 @@ def rank(console: Console, /, pair: str, prompt: tuple[str, ...], **values: Any)
     options.apply(console)
     console.on_error = lone_error if options.as_json else None
     promised = promised_settings(PairOptions.of(values, pair))
+    if options.items is None:
+        raise UsageError("which items? --items names a file of them, one a line", hint="--items FILE")
     path = typed_path(options.items)
     items = read_items(Path(path))
     read = partial(_request, prompt, options, console, f"localspec rank {pair}")
