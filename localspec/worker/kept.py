@@ -39,6 +39,7 @@ SPARE = 1.25  # times the files' size: memory that a pair takes with its context
 BASE = 512 << 20  # bytes on top
 # What the environment says to llama.cpp and to the threads of an engine.
 _SAYING = ("GGML_", "LLAMA_", "CUDA_", "HIP_", "OMP_", "GOMP_", "KMP_", "LOCALSPEC_HOME", "GLIBC_TUNABLES")
+_USUAL = {("KMP_BLOCKTIME", "200")}
 
 
 def identity(settings: LoadSettings) -> str:
@@ -47,7 +48,8 @@ def identity(settings: LoadSettings) -> str:
     marks = [None if path is None else file_fingerprint(Path(path)) for path in files]
     lora = tuple((mark, scale) for mark, (_, scale) in zip(marks[2:], settings.lora, strict=True))
     rest = replace(settings, target=str(marks[0]), draft=marks[1], lora=(), name="", expected=None)
-    said = sorted((name, value) for name, value in os.environ.items() if name.startswith(_SAYING))
+    # ggml sets this one where nobody did, for the processes too that ours starts once it was loaded.
+    said = sorted({name: value for name, value in os.environ.items() if name.startswith(_SAYING)}.items() - _USUAL)
     ours = (__version__, sys.executable, _changed())
     whole = (rest, lora, ours, _build(), said, sorted(allowed()))
     return hashlib.sha256(repr(whole).encode("utf-8", "surrogateescape")).hexdigest()[:SHORT]

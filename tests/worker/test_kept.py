@@ -449,3 +449,13 @@ def test_garbage_on_the_connection_harms_nobody() -> None:
                 with contextlib.suppress(ConnectionResetError):
                     assert knock.recv(10) == b""
         assert isinstance(list(worker.generate(REQUEST))[-1], Finished)
+
+
+def test_what_ggml_says_to_its_own_threads_is_part_of_no_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has loaded it starts others with this variable."""
+    monkeypatch.delenv("KMP_BLOCKTIME", raising=False)
+    name = identity(HELD)
+    monkeypatch.setenv("KMP_BLOCKTIME", "200")
+    assert identity(HELD) == name
+    monkeypatch.setenv("KMP_BLOCKTIME", "0")
+    assert identity(HELD) != name
