@@ -21,7 +21,7 @@ from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.gguf.shards import size_on_disk
 from localspec.models.hub.files import is_model, part_number, quant_of, select
 from localspec.models.names import HubName, squeezed
-from localspec.models.ollama import MOST, below, ollama_models, read_object
+from localspec.models.ollama import MAX_LOOKED_AT, below, ollama_models, read_object
 from localspec.sanitize import shown
 
 OLLAMA, LM_STUDIO, LLAMA_CPP, FOLDER = "Ollama", "LM Studio", "llama.cpp", "a folder"
@@ -75,7 +75,7 @@ def of_hub(wanted: HubName) -> ForeignModel | None:
 def models_in(folder: Path) -> list[Path]:
     """Return the models below a folder, first parts only, projectors and the like left out."""
     found = []
-    for path in islice(below(folder, 4), MOST):
+    for path in islice(below(folder, 4), MAX_LOOKED_AT):
         if is_model(path.name) and part_number(path.name) == 1 and path.is_file():
             found.append(path)
     return sorted(found)
@@ -153,7 +153,7 @@ def _llama_cpp() -> Iterator[ForeignModel]:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     top = Path(typed) if typed else Path(base) / "llama.cpp"
     with suppress(OSError):
-        entries = sorted(islice(top.iterdir(), MOST))
+        entries = sorted(islice(top.iterdir(), MAX_LOOKED_AT))
         manifests = [one.name for one in entries if re.fullmatch(r"manifest(=[^=]+){3}\.json", one.name)]
         repos = {tuple(name.split("=")[1:3]) for name in manifests}
         for path in entries:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-MOST = 2000  # files and folders looked at in one place
+MAX_LOOKED_AT = 2000  # files and folders looked at in one place
 _MANIFEST_BYTES = 1 << 20
 _LIBRARY, _HUB = ("registry.ollama.ai", "library"), ("hf.co", "huggingface.co")
 _MODEL_LAYER = "application/vnd.ollama.image.model"
@@ -37,7 +37,7 @@ def ollama_models() -> Iterator[OllamaModel]:
     typed = os.environ.get("OLLAMA_MODELS")
     for top in [typed] if typed else [os.path.expanduser("~/.ollama/models"), "/usr/share/ollama/.ollama/models"]:
         manifests = Path(top) / "manifests"
-        for manifest in islice(below(manifests, 6), MOST):
+        for manifest in islice(below(manifests, 6), MAX_LOOKED_AT):
             (*begin, tag) = manifest.relative_to(manifests).parts
             blob = _weights(manifest, Path(top) / "blobs")
             if blob is None or len(begin) < 2:

@@ -10,8 +10,8 @@ from importlib.resources import files
 from localspec.models.gguf.pieces import pieces
 from localspec.models.gguf.vocab import Vocab
 
-LEAST = 0.1  # of the target's tokens, for a draft that has others
-LONGEST = 64  # bytes of a token of the sample
+MIN_SHARED = 0.1  # of the target's tokens, for a draft that has others
+MAX_TOKEN_BYTES = 64  # bytes of a token of the sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Overlap:
     @property
     def is_slight(self) -> bool:
         """Whether so few are shared that the draft is refused."""
-        return self.share < LEAST
+        return self.share < MIN_SHARED
 
     def __str__(self) -> str:
         return f"{100 * self.share:.0f} % of the target's tokens, which write {100 * self.use:.0f} % of a sample text"
@@ -60,7 +60,7 @@ def _longest(text: bytes, known: Collection[bytes]) -> Iterator[bytes]:
     """
     at = 0
     while at < len(text):
-        ends = range(min(at + LONGEST, len(text)), at + 1, -1)
+        ends = range(min(at + MAX_TOKEN_BYTES, len(text)), at + 1, -1)
         end = next((end for end in ends if text[at:end] in known), at + 1)
         yield text[at:end]
         at = end

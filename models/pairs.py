@@ -15,7 +15,7 @@ from localspec.models.gguf.head import MASKS, HeadInfo
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.gguf.values import Strings
 from localspec.models.gguf.vocab import held
-from localspec.models.overlap import LEAST, Overlap, overlap
+from localspec.models.overlap import MIN_SHARED, Overlap, overlap
 from localspec.sanitize import quoted, shown
 
 MAX_SIZE_DIFFERENCE = 128  # SPEC_VOCAB_MAX_SIZE_DIFFERENCE: padding to a round size is harmless
@@ -119,7 +119,9 @@ def _too_few(shared: Overlap | None, differs: list[str]) -> list[str]:
     """Say why a draft that shares too few tokens is refused."""
     if shared is None or not shared.is_slight:
         return []
-    few = f"they share {shared.shared} of the target's {shared.n_target} tokens, and {100 * LEAST:.0f} % are needed"
+    few = (
+        f"they share {shared.shared} of the target's {shared.n_target} tokens, and {100 * MIN_SHARED:.0f} % are needed"
+    )
     return [few, *differs]
 
 

@@ -18,7 +18,7 @@ from localspec.models.store import reference
 from localspec.settings.folders import state_folder
 from localspec.settings.request import LoadSettings
 
-MOST = 9  # pairs: a list that is seen at a glance
+MAX_PAIRS = 9  # pairs: a list that is seen at a glance
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def recent_pairs() -> list[RecentPair]:
         found = [RecentPair(**each) for each in read]
     except (OSError, ValueError, TypeError, RecursionError):
         return []
-    return [each for each in found if _is_sound(each)][:MOST]
+    return [each for each in found if _is_sound(each)][:MAX_PAIRS]
 
 
 def remember_pair(settings: LoadSettings, clock: Callable[[], float] = time.time) -> None:
@@ -62,7 +62,7 @@ def remember_pair(settings: LoadSettings, clock: Callable[[], float] = time.time
     beside = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beside.write_text(json.dumps([asdict(each) for each in (new, *kept)][:MOST], indent=1) + "\n", "utf-8")
+        beside.write_text(json.dumps([asdict(each) for each in (new, *kept)][:MAX_PAIRS], indent=1) + "\n", "utf-8")
         beside.chmod(0o600)
         beside.replace(path)
 

@@ -36,7 +36,7 @@ from localspec.session.controllers import PairController
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.loading import load
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
-from localspec.speculation.resolve import LONGEST
+from localspec.speculation.resolve import MAX_AUTO_CHAIN
 
 UNIT = 0.03  # seconds of a plain pass: long enough for everything that short ones go without
 BATCH = 8  # rows that the draft model reads as long as one
@@ -170,8 +170,10 @@ def passes(text: str) -> list[float]:
 def contenders(text: str) -> list[str]:
     """Read `auto` and lengths."""
     found = text.split(",")
-    if not all(one == "auto" or (one.isdecimal() and 0 < int(one) <= LONGEST) for one in found):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of auto and lengths up to {LONGEST}, as in auto,1,3")
+    if not all(one == "auto" or (one.isdecimal() and 0 < int(one) <= MAX_AUTO_CHAIN) for one in found):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no list of auto and lengths up to {MAX_AUTO_CHAIN}, as in auto,1,3"
+        )
     return found
 
 

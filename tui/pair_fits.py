@@ -14,7 +14,7 @@ from localspec.settings.jobs import MachineFacts
 from localspec.worker.ask import ask
 
 BESIDE = 1.15  # of the weights: caches and buffers
-LEAST = 200_000_000  # bytes of them
+MIN_DOWNLOAD = 200_000_000  # bytes of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def fit(n_bytes: int, memory: Memory) -> Fit:
     """Return whether models of so many bytes fit."""
     if not n_bytes or memory.ram is None:
         return Fit("", "")
-    needed = n_bytes * BESIDE + LEAST
+    needed = n_bytes * BESIDE + MIN_DOWNLOAD
     if any(needed <= free for free in memory.devices):
         return Fit("✓", "fits on a GPU")
     if needed <= memory.ram:

@@ -29,7 +29,7 @@ from localspec.ui.stats import Stats
 
 Result = TypeVar("Result")
 BUSY = "Still answering · Esc stops"
-FULL = "One message waits already · Esc stops the answer"
+QUEUE_FULL = "One message waits already · Esc stops the answer"
 CUT_SHORT = ("interrupted", "error")  # after such an answer nothing is sent by itself
 
 
@@ -91,7 +91,7 @@ class Turns:
     def _queue(self, text: str) -> None:
         """Let a text wait for the end of the answer, if none does; an edit stays in the composer."""
         if self.waiting or self.state.messages.editing is not None:
-            self._host.say(FULL if self.waiting else BUSY)
+            self._host.say(QUEUE_FULL if self.waiting else BUSY)
             self._view.composer.put_back(text)
         else:
             self.waiting, self._waits_since = text, self._engine.clock()

@@ -14,7 +14,7 @@ from localspec.backends.lib import api
 from localspec.backends.model import Model
 from localspec.backends.options import LoadOptions
 
-FIRST = 4  # tokens that are evaluated; deeper texts are made of copies of their entries
+SEED_TOKENS = 4  # tokens that are evaluated; deeper texts are made of copies of their entries
 STRIDE = 7919  # a prime: tokens differ
 
 
@@ -27,8 +27,8 @@ class DeepText:
         self._batch = Batch(options.n_batch, 2)
         self._n_vocab = model.n_vocab
         self._length = 0
-        self._decode(FIRST)
-        self._length = FIRST
+        self._decode(SEED_TOKENS)
+        self._length = SEED_TOKENS
 
     @property
     def can_deepen(self) -> bool:

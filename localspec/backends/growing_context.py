@@ -20,10 +20,10 @@ from localspec.backends.lib import LOG, api
 from localspec.backends.memory import context_bytes
 from localspec.backends.model import Model
 from localspec.backends.options import LoadOptions
-from localspec.backends.threads import SMALL
+from localspec.backends.threads import SMALL_MODEL
 from localspec.errors import InternalError, ResourceError
 
-FIRST = 512  # positions to begin with, doubled as often as need be
+FIRST_CONTEXT = 512  # positions to begin with, doubled as often as need be
 
 
 class GrowingContext:
@@ -37,7 +37,7 @@ class GrowingContext:
         self._options = options
         self._n_sequences = n_sequences
         self.limit = context_size(model, options)
-        self.size = FIRST if self.can_move and _may_grow(model, options) else self.limit
+        self.size = FIRST_CONTEXT if self.can_move and _may_grow(model, options) else self.limit
         self.context: Any = self._opened(self.size)
 
     def fit(self, n: int) -> bool:
@@ -107,7 +107,9 @@ class GrowingContext:
 def _may_grow(model: Model, options: LoadOptions) -> bool:
     """Whether moving pays, and memory would hold two contexts of full length."""
     n_ctx = context_size(model, options)
-    is_quicker = options.flash_attn == "off" and not model.n_gpu_layers and n_ctx > FIRST and model.n_bytes > SMALL
+    is_quicker = (
+        options.flash_attn == "off" and not model.n_gpu_layers and n_ctx > FIRST_CONTEXT and model.n_bytes > SMALL_MODEL
+    )
     if not is_quicker:
         return False
     available = available_memory()

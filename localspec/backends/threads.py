@@ -15,7 +15,7 @@ from localspec.backends.cpus import physical_cores
 from localspec.backends.lib import api
 from localspec.tuning import TINY_WEIGHTS
 
-SMALL = 256 * 2**20  # beyond, a pass takes tens of milliseconds and barriers do not matter
+SMALL_MODEL = 256 * 2**20  # beyond, a pass takes tens of milliseconds and barriers do not matter
 TRIES = 5
 
 
@@ -24,7 +24,7 @@ def settle_threads(context: Any, n_bytes: int, decode: Callable[[], None]) -> in
     cores = physical_cores()
     if n_bytes < TINY_WEIGHTS:
         fastest = 1
-    elif n_bytes > SMALL or cores == 1:
+    elif n_bytes > SMALL_MODEL or cores == 1:
         fastest = cores
     else:
         fastest = min((1, cores), key=lambda n: _time(context, n, decode))

@@ -28,7 +28,7 @@ CHAIN_ROWS = 5  # widths of passes that are timed whatever it takes: those that 
 PROMPTS = 3
 ROUNDS = ENOUGH  # of the race: fewer decide nothing
 FEWEST, MOST = 16, 96  # tokens of an answer
-LEAST = 48  # tokens of a prompt: of a context that holds fewer nothing is to be learned
+MIN_PROMPT = 48  # tokens of a prompt: of a context that holds fewer nothing is to be learned
 TIMING, ACCEPTING, RACING = 0.15, 0.3, 0.4  # shares of the time that are planned
 ACCEPTANCE_ENDS, RACE_ENDS = 0.55, 0.97  # of the time: what is not over by then is cut
 CHARACTERS = 4  # of a prompt's token
@@ -220,13 +220,13 @@ class Examination:
     def _request(self, prompt: Prompt, n_tokens: int, sampling: Sampling, *, is_raw: bool = False) -> Request:
         """Return the request as a person would make it, through the chat template if there is one and not `is_raw`.
 
-        A prompt that leaves a short context no room for the answer is cut, down to `LEAST` tokens of it.
+        A prompt that leaves a short context no room for the answer is cut, down to `MIN_PROMPT` tokens of it.
         """
         is_chat = bool(self._templates.target) and not is_raw
         return Request(
             messages=(Message("user", prompt.text),) if is_chat else (),
             prompt=None if is_chat else prompt.text,
-            prompt_tokens=max(self._n_ctx - n_tokens, self._n_ctx // 2, LEAST),
+            prompt_tokens=max(self._n_ctx - n_tokens, self._n_ctx // 2, MIN_PROMPT),
             max_tokens=n_tokens,
             sampling=sampling,
             speculation=CHAIN,

@@ -18,7 +18,7 @@ from localspec.bench.measurement import Measurement
 from localspec.bench.statistics import Interval, median_interval, percentile, ratio_interval
 
 Key = tuple[float, str]  # temperature and contender
-FULL = ("length",)  # the reasons of answers that have every token asked for
+WHOLE_REASONS = ("length",)  # the reasons of answers that have every token asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def _row(group: list[Measurement], plain: dict[int, float]) -> SummaryRow:
         k=first.k,
         verify=first.verify,
         n=len(group),
-        n_stopped=sum(one.reason not in FULL for one in group),
+        n_stopped=sum(one.reason not in WHOLE_REASONS for one in group),
         ratio=_against(first, [ours[p] for p in both], [plain[p] for p in both]),
         tok_per_s=median_interval(list(ours.values())),
         prompt_per_s=percentile([1e3 * one.prompt_n / one.prefill_ms for one in group if one.prefill_ms], 0.5),

@@ -12,7 +12,7 @@ from localspec.chat.listing import about, came_back, count, hits, named, rows
 from localspec.chat.message_tree import MessageTree, Node
 from localspec.chat.opening import remarks
 from localspec.conversations.attachment import Attachment
-from localspec.conversations.identity import LEAST
+from localspec.conversations.identity import MIN_ID
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import UsageError
@@ -248,7 +248,7 @@ async def _named(chat: Chat, argument: str) -> Conversation:
         raise UsageError(
             f"{one_line(argument)!r} is not one number or ID", hint=f"{argument.split()[0]}, one at a time"
         )
-    if number is not None and len(argument) < LEAST:  # an id may have digits alone
+    if number is not None and len(argument) < MIN_ID:  # an id may have digits alone
         if not listed:
             raise UsageError(f"{argument} is the number of a list, and none was shown yet", hint="/list, or an ID")
         if not 1 <= number <= len(listed):

@@ -43,7 +43,7 @@ OPENINGS = (
     "Chapter One\n\n",
     "The first thing he saw in the morning was",
 )
-MANY = 12  # layers: beyond, a few exits stand for all
+MAX_EXITS = 12  # layers: beyond, a few exits stand for all
 SIXTEENTHS = (1, 2, 3, 4, 6, 8, 10, 12)
 MEASURED = Group("Measurement")
 PAIRS = 5  # measurements of a choice, at least: fewer prompts are asked again, with another seed
@@ -228,7 +228,7 @@ class Bench:
 
 def exits_to_try(n_layers: int) -> list[int]:
     """Return the numbers of first layers worth measuring: all of a small model's, a few of a large one's."""
-    if n_layers <= MANY:
+    if n_layers <= MAX_EXITS:
         return list(range(1, n_layers))
     return sorted({max(1, round(n_layers * part / 16)) for part in SIXTEENTHS})
 

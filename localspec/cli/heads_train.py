@@ -32,7 +32,7 @@ from localspec.worker.ask import Unanswered, answers
 
 TRAINING, MEASURED, OUTPUT = "Training", "Measurement", "Output"
 KINDS = ("auto", "eagle3", "eagle1", "mtp", "medusa")
-LONGEST = 4  # guesses of a pass
+MAX_GUESSES = 4  # guesses of a pass
 N_PROMPTS, ANSWER = 8, 64
 
 
@@ -158,8 +158,8 @@ def evaluate(console: Console, /, pair: str, threads: int | None, gpu: str, **va
         engine.load(settings)
         engine.leave_if_stopped()
         counted = []
-        for k in range(1, LONGEST + 1):
-            engine.live.status(f"{k} of {LONGEST} guesses a pass")
+        for k in range(1, MAX_GUESSES + 1):
+            engine.live.status(f"{k} of {MAX_GUESSES} guesses a pass")
             counted.append(_count(engine, texts, is_raw, info.head.kind, k, options.max_tokens))
     if options.as_json:
         rows = [{"k": one.k, "tokens": one.tokens, "passes": one.passes, "accepted": one.accepted} for one in counted]

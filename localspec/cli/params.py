@@ -18,7 +18,7 @@ from localspec.cli.option_sources import Configurable, defaults, in_command, of_
 from localspec.errors import UsageError
 from localspec.settings.sizes import length
 
-LONGEST = 1000  # characters of a sentence in the list of commands: none is cut
+MAX_SENTENCE = 1000  # characters of a sentence in the list of commands: none is cut
 TYPED = "localspec.cli.params"  # where a context keeps its words
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -147,7 +147,9 @@ class CommandGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands; click would cut sentences."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, one.get_short_help_str(LONGEST)) for name, one in sorted(self.commands.items())])
+            formatter.write_dl(
+                [(name, one.get_short_help_str(MAX_SENTENCE)) for name, one in sorted(self.commands.items())]
+            )
 
 
 def option(*declarations: str, section: str, **attributes: Any) -> Callable[[F], F]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-LONGEST = 400  # characters that are held back, where no sentence ends
+MAX_HELD = 400  # characters that are held back, where no sentence ends
 _END = re.compile(r".*(?:[.!?…:;][\"')\]»”’]*\s|[。！？]|\n)", re.DOTALL)
 
 
@@ -18,7 +18,7 @@ class Sentences:
         """Take the next piece; return what is complete."""
         self._held += text
         found = _END.match(self._held)
-        n = found.end() if found else len(self._held) if len(self._held) > LONGEST else 0
+        n = found.end() if found else len(self._held) if len(self._held) > MAX_HELD else 0
         done, self._held = self._held[:n], self._held[n:]
         return done
 

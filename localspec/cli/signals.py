@@ -19,7 +19,7 @@ from typing import TypeVar
 
 INTERRUPTED = 130
 TIMED_OUT = 124
-LEAST = 1e-3  # seconds that are left at least: a timer of 0 never rings
+MIN_SECONDS = 1e-3  # seconds that are left at least: a timer of 0 never rings
 T = TypeVar("T")
 
 
@@ -109,7 +109,7 @@ def timed(seconds: float | None, what: str, act: Callable[[], T]) -> tuple[T, fl
             done = act()
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-    return done, None if seconds is None else max(LEAST, seconds - (time.monotonic() - began))
+    return done, None if seconds is None else max(MIN_SECONDS, seconds - (time.monotonic() - began))
 
 
 @contextmanager

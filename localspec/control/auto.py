@@ -18,7 +18,7 @@ import numpy as np
 
 from localspec.control.account import LossAccount
 from localspec.control.candidates import MOST_DRAFTED, CandidateSource
-from localspec.control.prices import MOST, Prices
+from localspec.control.prices import MAX_ROWS, Prices
 from localspec.control.value import Now
 from localspec.engine.constraint import Ahead
 from localspec.engine.draft import Step
@@ -121,7 +121,7 @@ class Auto:
 
     def observe(self, step: Step, seconds: float) -> None:
         """Learn from a pass that took `seconds` to the end of telling it, and charge it."""
-        n, rows, times = step.n_drafted, min(step.rows, MOST), step.times
+        n, rows, times = step.n_drafted, min(step.rows, MAX_ROWS), step.times
         target = seconds - times.draft - times.planning  # with its sampling and telling
         known = self._prices.of(rows) if self._prices.is_known else target
         charged = times.sample + min(target - times.sample, CLAMP * known) + times.planning + times.draft

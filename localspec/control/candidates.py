@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.control.prices import MOST, Average, Prices, break_even
+from localspec.control.prices import MAX_ROWS, Average, Prices, break_even
 from localspec.control.value import Candidate, Now, StopRule
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draw, Step
@@ -22,7 +22,7 @@ from localspec.engine.protocols import Controller, History, Plan, Shape
 from localspec.tuning import EPS, EXPLORING, HORIZON
 
 CATCHING_UP = 8  # tokens that a draft model reads as part of any draft; more are priced by themselves
-MOST_DRAFTED = MOST - 1  # tokens of a draft
+MOST_DRAFTED = MAX_ROWS - 1  # tokens of a draft
 
 
 class Reader(Protocol):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from localspec.tuning import CLAMP, DOUBT, FASTER, NEW, PADDED, PADDING, SHORT, WORTH
 
-MOST = 128  # rows of a pass
+MAX_ROWS = 128  # rows of a pass
 LONGEST_CHAIN = 16  # tokens, where chains of all lengths are compared
 DEEP = 512  # tokens: of fewer, noise is more than growth
 NEAR = 64  # tokens: prices that are as far from the last ones are computed anew
@@ -132,7 +132,7 @@ class Prices:
         return (1.0 + growth * self._depth) / (1.0 + self.growth[1] * self._depth)
 
     def of(self, rows: int) -> float:
-        """Return the expected seconds of a pass of `rows`, at most MOST."""
+        """Return the expected seconds of a pass of `rows`, at most MAX_ROWS."""
         return self.plain * self.ratio(rows)
 
     def ratio(self, rows: int) -> float:
@@ -154,7 +154,7 @@ class Prices:
 
     @cached_property
     def _least(self) -> float:
-        return float(((self._table[1][2:] - 1.0) / np.arange(1, MOST)).min())
+        return float(((self._table[1][2:] - 1.0) / np.arange(1, MAX_ROWS)).min())
 
     def worst(self, n: int) -> NDArray[np.float64]:
         """Return the seconds beyond a plain pass that such passes may cost before they are begun."""
@@ -188,7 +188,7 @@ class Prices:
 
     @cached_property
     def _table(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Prices of 0 to MOST rows in plain passes: as they are, and with padding where that gains.
+        """Prices of 0 to MAX_ROWS rows in plain passes: as they are, and with padding where that gains.
 
         Between widths that are known they lie on the line that joins these. Beyond the widest that is known the last
         slope goes on; where one width is known, a row costs a plain pass.
@@ -197,11 +197,11 @@ class Prices:
         last, high = known[-1]
         first, low = next(((n, ratio) for n, ratio in reversed(known) if n <= last // 2), (0, 0.0))
         slope = max((high - low) / (last - first), 0.0)
-        rows, ratios = zip((0, 0.0), *known, (MOST + 1, high + slope * (MOST + 1 - last)), strict=True)
-        full = np.interp(np.arange(MOST + 1), rows, ratios)
-        measured = np.full(MOST + 1 + PADDING, np.inf)
+        rows, ratios = zip((0, 0.0), *known, (MAX_ROWS + 1, high + slope * (MAX_ROWS + 1 - last)), strict=True)
+        full = np.interp(np.arange(MAX_ROWS + 1), rows, ratios)
+        measured = np.full(MAX_ROWS + 1 + PADDING, np.inf)
         measured[self._known] = full[self._known]
-        wider = sliding_window_view(measured[1:], PADDING).min(axis=1)[: MOST + 1]  # of row n: n + 1 to n + PADDING
+        wider = sliding_window_view(measured[1:], PADDING).min(axis=1)[: MAX_ROWS + 1]  # of row n: n + 1 to n + PADDING
         cheapest = np.where(wider < PADDED * full, wider, full)
         cheapest[:2] = full[:2]
         return full, cheapest
@@ -260,7 +260,7 @@ class Prices:
         """Rebuild what `to_wire` returned; raises KeyError, TypeError or ValueError for anything else."""
         rows = {int(n): _seconds(seconds) for n, seconds in wire["rows"].items()}
         decode_rows = wire["lone"]
-        are_rows = min(rows, default=0) == 1 and max(rows) <= MOST and all(rows.values())
+        are_rows = min(rows, default=0) == 1 and max(rows) <= MAX_ROWS and all(rows.values())
         if not are_rows or not isinstance(decode_rows, int) or not 1 <= decode_rows <= 1 + PADDING:
             raise ValueError("not the prices of a machine")
         draft, read, change = (_seconds(wire[key]) for key in ("draft", "read", "change"))

@@ -21,7 +21,7 @@ from localspec.engine.acceptance import Acceptance, CopyAcceptance
 from localspec.engine.draft import Draw
 
 VERSION = 9
-LONGEST = 8  # tokens of the chains that `needed` is found among
+MAX_CHAIN = 8  # tokens of the chains that `needed` is found among
 
 
 @dataclass(slots=True)
@@ -190,7 +190,7 @@ def draft_worth(profile: Profile) -> DraftWorth | None:
         return None
     trial = profile.trial or Trial()
     total, guess = trial.total, prices.draft.value / prices.plain
-    needed = break_even((prices.ratio(1 + k) for k in range(1, LONGEST + 1)), guess)
+    needed = break_even((prices.ratio(1 + k) for k in range(1, MAX_CHAIN + 1)), guess)
     kinds = {name: (one.likeliest / one.n, one.drawn / one.n) for name, one in trial.kinds.items() if one.n}
     n = max(total.n, 1.0)
     found = int(total.n), total.likeliest / n, total.drawn / n

@@ -19,8 +19,8 @@ from localspec.tuning import BUDGET, SIZES
 
 WIDTHS = 2  # measured whatever they take: from one alone nothing follows about drafts, nor about a draft's reading
 READ = 32  # rows of a pass of the draft model that stands for reading the prompt
-FIRST = (1, 4, 16, 2, 8, 3, 5, 6, 7, 32, 64)  # rows that show the staircase with the fewest passes
-ORDER = (*FIRST, *(rows for rows in SIZES if rows not in FIRST))
+FIRST_WIDTHS = (1, 4, 16, 2, 8, 3, 5, 6, 7, 32, 64)  # rows that show the staircase with the fewest passes
+ORDER = (*FIRST_WIDTHS, *(rows for rows in SIZES if rows not in FIRST_WIDTHS))
 NARROW = 9  # rows: widths up to here are worth the budget of a later load
 ROUNDS = 20  # beyond, nothing new is learned
 CHANGES = 3  # changes of width that are timed; the middle one counts

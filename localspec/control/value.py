@@ -21,7 +21,7 @@ from localspec.engine.acceptance import Acceptance
 from localspec.engine.protocols import DraftBudget, DraftState, History, Plan
 from localspec.tuning import DOUBT
 
-LEAST = 0.01  # tokens that a sibling must promise where its row is free: handling it is not
+MIN_SIBLING_GAIN = 0.01  # tokens that a sibling must promise where its row is free: handling it is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,10 @@ class StopRule:
 
     def widen(self, n_nodes: int, expected_gain: float) -> bool:
         """Whether a sibling beside the chain is worth the row it takes: it costs no pass of the draft model."""
-        return n_nodes + 1 < len(self.rows) and expected_gain > self.rows[n_nodes + 1] - self.rows[n_nodes] + LEAST
+        return (
+            n_nodes + 1 < len(self.rows)
+            and expected_gain > self.rows[n_nodes + 1] - self.rows[n_nodes] + MIN_SIBLING_GAIN
+        )
 
     def _is_worth(self, k: int, looked: int, chance: float) -> bool:
         """Whether some longer draft is worth what it costs more; `chance` is that its next token is accepted too."""

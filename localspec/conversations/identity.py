@@ -10,7 +10,7 @@ import os
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 LENGTH = 8
-LEAST = 6  # characters of an id that a person may type in place of all: fewer are hit by chance
+MIN_ID = 6  # characters of an id that a person may type in place of all: fewer are hit by chance
 _BEGINNING = 1577836800  # 2020-01-01, in seconds since 1970
 _TYPED = str.maketrans("ilo", "110")
 

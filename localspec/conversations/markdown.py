@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.rules_core import StateCore
 
-MOST = 48_000  # characters; a screen full of widgets takes seconds to lay out beyond that
-LONGEST = 8_000  # characters of one of its lines
+MAX_CHARACTERS = 48_000  # characters; a screen full of widgets takes seconds to lay out beyond that
+MAX_LINE = 8_000  # characters of one of its lines
 DEEPEST = 12  # nested quotes
 
 
@@ -30,9 +30,9 @@ def parser() -> MarkdownIt:
 
 def is_plain(text: str) -> bool:
     """Whether `text` is too much for Markdown: in all, in one line, or in nested quotes."""
-    if len(text) > MOST:
+    if len(text) > MAX_CHARACTERS:
         return True
-    return any(len(line) > LONGEST or line[:200].count(">") > DEEPEST for line in text.split("\n"))
+    return any(len(line) > MAX_LINE or line[:200].count(">") > DEEPEST for line in text.split("\n"))
 
 
 def as_html(text: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from localspec.conversations import rows
 from localspec.conversations.database import transact
-from localspec.conversations.identity import LEAST, LENGTH, as_typed
+from localspec.conversations.identity import LENGTH, MIN_ID, as_typed
 from localspec.conversations.records import Conversation, Hit
 from localspec.conversations.rows import CONVERSATION, MESSAGE
 from localspec.errors import NotFoundError, UsageError
@@ -32,13 +32,13 @@ _PAUSE = 0.15  # seconds for which they can: SQLite looks every tenth of a secon
 
 
 def by_id(db: sqlite3.Connection, typed: str, *, is_deleted: bool = False) -> Conversation:
-    """Return the conversation whose id, or only whose id's beginning or end, is `typed`: LEAST characters or more.
+    """Return the conversation whose id, or only whose id's beginning or end, is `typed`: MIN_ID characters or more.
 
     Raises NotFoundError or UsageError.
     """
     meant = as_typed(typed)
-    if 0 < len(meant) < LEAST:
-        hint = f"{LEAST} characters or more of the ID that begins its line in localspec logs"
+    if 0 < len(meant) < MIN_ID:
+        hint = f"{MIN_ID} characters or more of the ID that begins its line in localspec logs"
         raise UsageError(f"{one_line(typed)!r} is too short for the ID of a conversation", hint=hint)
     for pattern in (f"{meant}%", f"%{meant}") if meant else ():
         sql = f"{CONVERSATION} WHERE id LIKE ? AND (deleted_at IS NOT NULL) = ? ORDER BY id DESC LIMIT 3"

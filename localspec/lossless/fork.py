@@ -30,7 +30,7 @@ LEADING = 8  # tokens of a row that are compared: a fork between others is none 
 SMALLEST, GREATEST = 2.0**-20, 2.0**10  # logits between which a margin is looked for
 HALVINGS = 12
 RIVALS = 4  # tokens that may come before one that rounding puts first
-LAST = 32  # rows before the fork at which the drift is measured
+DRIFT_ROWS = 32  # rows before the fork at which the drift is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +112,10 @@ def replay(
         tokens, parents, path = _branched(chunk) if has_siblings and 2 * len(chunk) <= left else _chain(chunk)
         found = target.extend(tokens, parents)
         for i, node in enumerate(path):
-            if start + i + 1 > len(answer) - LAST:
+            if start + i + 1 > len(answer) - DRIFT_ROWS:
                 rows[start + i + 1] = found.logits(node).copy()
         target.keep(path)
-    return {index: row for index, row in rows.items() if index > len(answer) - LAST}
+    return {index: row for index, row in rows.items() if index > len(answer) - DRIFT_ROWS}
 
 
 def _chain(chunk: list[int]) -> tuple[list[int], list[int], tuple[int, ...]]:

@@ -27,7 +27,7 @@ from localspec.methods._lookup import Guess, LookupDrafter, chain
 
 KEY = 3  # tokens by which passages are looked up; shorter ones where those are new
 PLACES = 16  # the latest ones that are compared
-LONGEST = 256  # tokens of a passage that are compared
+MAX_PASSAGE = 256  # tokens of a passage that are compared
 EDITED = 8  # tokens of a passage from which on leaving it is taken for an edit
 NEAR = range(-2, 9)  # tokens from where the last copy departed to a source that goes on with it
 
@@ -189,8 +189,8 @@ class Copy(LookupDrafter):
 
 
 def _passage(text: Sequence[int], end: int, source: Tokens, at: int) -> int:
-    """Return how many tokens of `source` before `at` equal those of the text before `end`, LONGEST at most."""
-    n, most = 0, min(at, end, LONGEST)
+    """Return how many tokens of `source` before `at` equal those of the text before `end`, MAX_PASSAGE at most."""
+    n, most = 0, min(at, end, MAX_PASSAGE)
     while n < most and source[at - 1 - n] == text[end - 1 - n]:
         n += 1
     return n

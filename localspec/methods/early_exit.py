@@ -22,7 +22,7 @@ from localspec.methods import MethodInfo
 from localspec.methods._model import ModelDrafter
 from localspec.settings.method_options import Option, Value, whole
 
-SHARE = 4  # by default the draft has one of this many layers
+LAYERS_PER_EXIT_LAYER = 4  # by default the draft has one of this many layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,13 @@ class EarlyExit(ModelDrafter):
         """
         leave, skip = str(options["exit"]), str(options["skip"])
         if (leave, skip) == ("auto", "none"):
-            return tuned or tuple(range(max(1, round(n_layers / SHARE))))
+            return tuned or tuple(range(max(1, round(n_layers / LAYERS_PER_EXIT_LAYER))))
         end = n_layers if leave == "auto" else int(leave)
         skipped = set() if skip == "none" else {whole(part) or 0 for part in skip.split(",")}
         if end >= n_layers and leave != "auto":
             raise UsageError(
                 f"-o exit={leave} is not an early exit: the model has {n_layers} layers",
-                hint=f"-o exit={max(1, round(n_layers / SHARE))}",
+                hint=f"-o exit={max(1, round(n_layers / LAYERS_PER_EXIT_LAYER))}",
             )
         if skipped and max(skipped) >= n_layers:
             raise UsageError(

@@ -25,7 +25,13 @@ from localspec.settings.method_options import Option, Value
 LEAVES = 8  # each is a sequence of the target's cache, to be topped up before it can branch
 REACH = 33  # contexts of up to 32 tokens, and what follows them
 LONG = 16  # tokens of a match: longer ones are trusted alike
-FIRST = (0.2, 0.45, 0.75, 0.9, 0.95)  # trust before anything is known, in matches of 1, 2 to 3, 4 to 7, ... tokens
+PRIOR_TRUST = (
+    0.2,
+    0.45,
+    0.75,
+    0.9,
+    0.95,
+)  # trust before anything is known, in matches of 1, 2 to 3, 4 to 7, ... tokens
 WEIGHT = 4.0  # matches that the first guess of the trust is worth
 FADE = 0.99  # of what is known, when one more match was seen
 
@@ -116,8 +122,8 @@ class Trust:
     """How often the likeliest continuation was right, over how often the counts said it would be, by match length."""
 
     def __init__(self) -> None:
-        self._right = [WEIGHT * trust for trust in FIRST]
-        self._promised = [WEIGHT] * len(FIRST)
+        self._right = [WEIGHT * trust for trust in PRIOR_TRUST]
+        self._promised = [WEIGHT] * len(PRIOR_TRUST)
 
     def of(self, length: int) -> float:
         """Return the factor for what follows a match of `length` tokens."""

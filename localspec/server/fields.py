@@ -21,7 +21,7 @@ from localspec.server.reply import Reply
 from localspec.settings.declaration import Declaration, declared
 from localspec.settings.jobs import TextQuestion
 from localspec.settings.request import MOST_LOGPROBS, Request, Sampling, Speculation
-from localspec.settings.structure import LONGEST, json_schema
+from localspec.settings.structure import MAX_BYTES, json_schema
 from localspec.ui.settings import check_form
 
 T = TypeVar("T")
@@ -265,8 +265,8 @@ class Fields:
         """
         if schema is None and grammar is None:
             return request
-        if grammar is not None and len(grammar) > LONGEST:
-            raise self.refusal(name, f"at most {LONGEST} characters")
+        if grammar is not None and len(grammar) > MAX_BYTES:
+            raise self.refusal(name, f"at most {MAX_BYTES} characters")
         wanted = ANY_OBJECT if schema == "json" else schema if isinstance(schema, str | None) else json.dumps(schema)
         try:
             request = replace(request, schema=wanted and json_schema(wanted), grammar=grammar)

@@ -29,7 +29,9 @@ LARGEST = 256 << 20  # bytes of texts in one corpus
 LARGEST_FILE = 4 << 20  # longer texts are data, as a rule
 LARGEST_KEPT = 2 << 30  # bytes of segments in the cache folder
 GROUP = 2 << 20, 16 << 20  # bytes of a group: from the first on it may end, at the second it does
-ENDS = 32  # of 256 files, so many may end a group: their names decide, so that a longer file moves no other group's end
+GROUP_ENDS = (
+    32  # of 256 files, so many may end a group: their names decide, so that a longer file moves no other group's end
+)
 NICE = 10  # the priority of the thread that reads: an answer goes first
 FORMAT = 1
 LOOKS = 0.1  # seconds between looks at a cancel
@@ -68,7 +70,7 @@ def groups(files: Iterator[TextFile]) -> Iterator[list[TextFile]]:
     for file in files:
         group.append(file)
         size += file.bytes
-        if size >= most or (size >= least and hashlib.sha256(os.fsencode(file.path)).digest()[0] < ENDS):
+        if size >= most or (size >= least and hashlib.sha256(os.fsencode(file.path)).digest()[0] < GROUP_ENDS):
             yield group
             group, size = [], 0
     if group:

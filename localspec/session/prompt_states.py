@@ -23,8 +23,8 @@ from localspec.settings.sizes import read_size
 
 QUICKER = 3.0  # times: so much faster than evaluating must reading back be, for a state to be written
 WORTH = 0.05  # seconds that a state on disk saves at least
-LEAST = 32  # tokens: fewer are not worth a copy
-SHARE = 1 / 8  # of a text: less than that of it is dropped without a copy
+MIN_TOKENS = 32  # tokens: fewer are not worth a copy
+MIN_DROPPED_SHARE = 1 / 8  # of a text: less than that of it is dropped without a copy
 CERTAIN = 16  # tokens whose evaluation tells how long one takes
 BUDGET = 1 / 4  # of the memory that is free once the models are loaded
 UNKNOWN = 1 << 29  # bytes, where the system does not say how much is free
@@ -81,7 +81,7 @@ class PromptStates:
         """Copy into memory what a model holds of a text, of which only the first `keeps` tokens will stay."""
         backend = model.backend
         dropped = backend.length - keeps
-        if dropped < max(LEAST, SHARE * backend.length) or not isinstance(backend, SavingBackend):
+        if dropped < max(MIN_TOKENS, MIN_DROPPED_SHARE * backend.length) or not isinstance(backend, SavingBackend):
             return
         if not backend.can_save or any(_holds(each, backend) for each in self._kept):
             return
@@ -110,7 +110,7 @@ class PromptStates:
         held, wanted = backend.cached(tokens), tokens[:-1]
         best = max(self._kept, key=lambda each: _usable(each, backend, wanted), default=None)
         n = 0 if best is None else _usable(best, backend, wanted)
-        state = best.state if best is not None and n >= held + LEAST else None
+        state = best.state if best is not None and n >= held + MIN_TOKENS else None
         length, has_lost = max(held, n if state is not None else 0), False
         for n, on_disk in self._on_disk(model, backend, wanted) if is_on_disk else ():
             if not self._pays(on_disk, n - length):
@@ -130,18 +130,18 @@ class PromptStates:
     def _pays(self, found: StateFile, gained: int) -> bool:
         """Whether to read a file that saves the evaluation of `gained` tokens."""
         assert self._folder is not None, "it is a file of the folder"
-        return gained >= LEAST and gained * found.seconds > found.n_bytes / self._folder.rate
+        return gained >= MIN_TOKENS and gained * found.seconds > found.n_bytes / self._folder.rate
 
     def _write(self, model: LoadedModel, size: float) -> None:
         """Keep the text of a model on disk where that pays; `size` is the model's, in sizes of the target."""
         backend = model.backend
         assert isinstance(backend, SavingBackend), "others hold no text that can be saved"
-        if self._folder is None or backend.length < LEAST:
+        if self._folder is None or backend.length < MIN_TOKENS:
             return
         seconds, rate = size * self._seconds, self._folder.rate
         covered = max((n for n, _ in self._on_disk(model, backend, backend.tokens)), default=0)
         gain = (backend.length - covered) * seconds
-        if backend.length - covered >= LEAST and gain >= max(WORTH, QUICKER * backend.n_state_bytes / rate):
+        if backend.length - covered >= MIN_TOKENS and gain >= max(WORTH, QUICKER * backend.n_state_bytes / rate):
             self._folder.write(self._key(model, backend), backend.save(), seconds)
 
     def _on_disk(

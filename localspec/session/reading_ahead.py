@@ -9,7 +9,7 @@ from localspec.engine import events
 from localspec.engine.text import common_prefix
 from localspec.prompt.prompt import tokenise
 from localspec.session.loaded_pair import LoadedPair
-from localspec.session.prompt_states import LEAST
+from localspec.session.prompt_states import MIN_TOKENS
 from localspec.settings.request import Request
 
 ENDS = (" and", "\n\n# So")  # the message may go on in either way
@@ -28,10 +28,10 @@ def read_ahead(request: Request, pair: LoadedPair) -> Iterator[events.Event]:
     n = common_prefix(one, other) - UNSURE
     if backend.options.reproducible:  # rows of other chunks are other bits
         n -= n % backend.options.n_batch
-    if LEAST <= n < pair.n_ctx:
+    if MIN_TOKENS <= n < pair.n_ctx:
         yield from pair.states.begin(request, [pair.target], one[: n + 1])
         cached = backend.cached(one[: n + 1])
-        if n - cached >= LEAST:
+        if n - cached >= MIN_TOKENS:
             backend.prefill(one[:n], pair.cancel)
             draft = pair.draft
             if draft is not None and draft.kind == "model" and pair.translation is None and draft.backend.length:

@@ -24,7 +24,7 @@ from localspec.settings.request import Sampling
 TRIAL = "trial of the draft"
 LEAD = 12  # tokens of a text before the first that is compared
 COMPARED = 32  # tokens of a text that are compared, at most
-MOST = 10.0  # seconds that a trial may take: where the first tokens show that it would be more, none is made
+MAX_SECONDS = 10.0  # seconds that a trial may take: where the first tokens show that it would be more, none is made
 GREEDY, USUAL = Sampler(Sampling(temperature=0.0)), Sampler(Sampling())
 
 
@@ -77,7 +77,7 @@ def try_draft(
                 raise Cancelled
             lead = clock()
             has_lead = readers.begin(text)
-            if not done and (clock() - lead) * len(texts()) * (LEAD + COMPARED) > MOST * LEAD:
+            if not done and (clock() - lead) * len(texts()) * (LEAD + COMPARED) > MAX_SECONDS * LEAD:
                 break
             if has_lead:
                 readers.compare(trial, kind)

@@ -14,7 +14,7 @@ from typing import Any
 from localspec.errors import NotFoundError, UsageError
 from localspec.settings.folders import typed_path
 
-LONGEST = 1_000_000  # bytes of a schema or choices
+MAX_BYTES = 1_000_000  # bytes of a schema or choices
 LONGEST_GRAMMAR = 250_000  # bytes of a grammar: reading one takes seconds for each megabyte
 DEEPEST = 120  # levels of a schema: llguidance reads no more than 124
 BOUNDS = {"array": "maxItems", "string": "maxLength", "object": "additionalProperties"}  # keywords that end a value
@@ -60,7 +60,7 @@ def choices_text(text: str) -> str | None:
     return "\n".join(found) + "\n"
 
 
-def _read(flag: str, text: str, longest: int = LONGEST) -> str:
+def _read(flag: str, text: str, longest: int = MAX_BYTES) -> str:
     """Return the text of the file that `text` names, or `text` itself."""
     try:
         path = typed_path(text.removeprefix("@"))

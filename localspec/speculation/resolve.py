@@ -22,7 +22,7 @@ from localspec.trees.budget import MAX_LEAVES, MAX_NODES, TREE_NODES, BudgetTree
 from localspec.trees.chain_with_siblings import ChainWithSiblings
 from localspec.trees.static import Static, read_widths
 
-LONGEST = 16  # tokens of a draft model's chain under the planner, where -k sets no other bound
+MAX_AUTO_CHAIN = 16  # tokens of a draft model's chain under the planner, where -k sets no other bound
 DRAWN = frozenset({Draw.IID, Draw.WITHOUT_REPLACEMENT})
 
 
@@ -91,7 +91,7 @@ def resolve_axes(
     if speculation.length != "auto":
         _name("length", speculation.length.partition(":")[0])
     is_automatic = is_guarded and speculation.tree == "chain" and speculation.length == "auto"
-    policy, shape = _shaped(speculation, method, info, options, LONGEST if is_automatic else info.default_k)
+    policy, shape = _shaped(speculation, method, info, options, MAX_AUTO_CHAIN if is_automatic else info.default_k)
     is_chain = shape.leaves <= 1
     is_drawn = is_chain or not (info.has_own_shape or policy.draws.isdisjoint(DRAWN))
     verify = _verify(speculation, is_chain=is_chain, is_drawn=is_drawn, is_seeded=is_seeded, is_greedy=is_greedy)

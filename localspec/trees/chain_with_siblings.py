@@ -25,7 +25,7 @@ from localspec.trees.builder import Drawn, TreeBuilder, draw
 from localspec.trees.static import extend
 
 WIDEST = 4  # children of a node
-MOST = 0.5  # that a sibling can promise: where a row costs more, none is looked at
+MAX_SIBLING_GAIN = 0.5  # that a sibling can promise: where a row costs more, none is looked at
 
 
 class ChainWithSiblings:
@@ -41,7 +41,7 @@ class ChainWithSiblings:
         """Grow the chain to its end, then what is worth a row beside it."""
         builder = TreeBuilder(pending, position, plan, rng)
         extend(builder, (1,) * plan.max_depth, source, plan)
-        if not plan.widen(len(builder.paths) - 1, MOST):
+        if not plan.widen(len(builder.paths) - 1, MAX_SIBLING_GAIN):
             return builder.draft()
         slots = list(_along(builder, plan))
         heapify(slots)

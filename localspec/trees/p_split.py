@@ -17,7 +17,7 @@ from localspec.settings.method_options import Option
 from localspec.trees.budget import MAX_LEAVES, BudgetTree
 from localspec.trees.builder import TreeBuilder
 
-MOST = 8  # children of one node
+MAX_CHILDREN = 8  # children of one node
 
 
 class PSplit(BudgetTree):
@@ -53,5 +53,5 @@ class PSplit(BudgetTree):
 
     def _splits(self, dist: Distribution) -> int:
         """Count the tokens after the first that are likely enough for a branch of their own."""
-        greatest = np.sort(dist.probs)[::-1][1:MOST]
+        greatest = np.sort(dist.probs)[::-1][1:MAX_CHILDREN]
         return int((greatest > self._split).sum())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-MOST = 200  # names: a folder of more is not chosen from by reading
+MAX_NAMES = 200  # names: a folder of more is not chosen from by reading
 
 
 def path_completions(typed: str, endings: tuple[str, ...] = ()) -> list[str]:
@@ -26,7 +26,7 @@ def path_completions(typed: str, endings: tuple[str, ...] = ()) -> list[str]:
             found.append(f"{folder}{slash}{entry.name}/")
         elif not endings or entry.name.lower().endswith(endings):
             found.append(f"{folder}{slash}{entry.name}")
-    return found[:MOST]
+    return found[:MAX_NAMES]
 
 
 def is_path(typed: str) -> bool:

@@ -17,7 +17,7 @@ TAIL = 2.7
 MEDIAN = 1.25  # standard error of a median of normal values over that of their mean
 MAD = 1.4826  # standard deviation of normal values over the median of their distances from the middle
 WIDEST = 100.0  # of an interval, in logarithms: a few passes that were interrupted for seconds leave all open
-LEAST = 1e-9  # of an interval, in logarithms: more than rounding
+MIN_SPREAD = 1e-9  # of an interval, in logarithms: more than rounding
 ENOUGH = 5  # passes of a kind, for their median to leave interruptions out
 FEWEST, PLACES = 8, 4  # measured plain passes, and places of the answer that they are in
 NEAREST = 8  # plain passes that a pass is compared with
@@ -119,7 +119,7 @@ class Passes:
         usual = max(_usual([each / local[index] - 1.0 for index, each in zip(at, plain, strict=True)]), costs.usual)
         within = math.hypot(MEDIAN * usual / math.sqrt(len(plain)), costs.error(usual)) * _t(min(len(plain), self.n))
         between = math.hypot(_drift(places), _drift(stretches)) * _t(len(places) - 1)
-        factor, reach = tokens / costs.sum, math.exp(min(max(within, between, LEAST), WIDEST))
+        factor, reach = tokens / costs.sum, math.exp(min(max(within, between, MIN_SPREAD), WIDEST))
         is_steady = all(max(a, b) <= STEADY * min(a, b) for paces in (places, stretches) for a, b in pairwise(paces))
         why_not = "" if is_steady else "the machine changed its pace"
         return Comparison(factor, factor / reach, factor * reach, why_not)

@@ -44,7 +44,7 @@ from localspec.ui.speedup import FEWEST, Comparison, Passes, median
 SOURCES = ("accepted", "corrected", "bonus", "plain", "forced")
 
 
-FEW = 0.1  # share of the decoding passes: where fewer drafted, no speedup is shown
+MIN_DRAFTED_SHARE = 0.1  # share of the decoding passes: where fewer drafted, no speedup is shown
 LOOK = 50  # of so many passes one more is no reason to compare them again
 
 
@@ -318,7 +318,7 @@ class Stats:
     @property
     def drafted_little(self) -> bool:
         """Whether too few decoding passes drafted for a speedup to be theirs."""
-        return self.wide_passes < FEW * self._timed.n
+        return self.wide_passes < MIN_DRAFTED_SHARE * self._timed.n
 
     @property
     def speedup(self) -> float | None:

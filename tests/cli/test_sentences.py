@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.cli.sentences import LONGEST, Sentences
+from localspec.cli.sentences import MAX_HELD, Sentences
 from tests.cli.harness import Terminal
 
 
@@ -21,7 +21,7 @@ from tests.cli.harness import Terminal
         (["It costs 3.5", "0 now"], ["It costs 3.50 now"]),
         (["a line\nand", " another"], ["a line\n", "and another"]),
         (["天空。", "海"], ["天空。", "海"]),
-        (["x" * (LONGEST + 1), "y"], ["x" * (LONGEST + 1), "y"]),
+        (["x" * (MAX_HELD + 1), "y"], ["x" * (MAX_HELD + 1), "y"]),
     ],
 )
 def test_sentences_come_whole(pieces: list[str], spoken: list[str]) -> None:

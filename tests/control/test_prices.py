@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.prices import MOST, WELL_KNOWN, Average, Prices, best_decode_rows
+from localspec.control.prices import MAX_ROWS, WELL_KNOWN, Average, Prices, best_decode_rows
 from localspec.control.profile import Profile
 from localspec.control.timing import ModelTimes, prices_of
 from localspec.tuning import CLAMP, DOUBT, NEW, PADDED, PADDING, SHORT, SIZES, WORTH
@@ -50,7 +50,7 @@ def test_between_neighbours_the_price_is_on_their_line(table: dict[int, float], 
 @given(tables)
 def test_no_price_is_negative_and_beyond_the_widest_none_falls(table: dict[int, float]) -> None:
     prices, widest = Prices(table), max(table)
-    found = [prices.of(rows) for rows in range(1, MOST + 1)]
+    found = [prices.of(rows) for rows in range(1, MAX_ROWS + 1)]
     assert min(found) >= 0.0
     beyond = found[widest - 1 :]
     assert all(later >= earlier - 1e-12 for earlier, later in pairwise(beyond))

@@ -18,7 +18,7 @@ from localspec.engine import events
 from localspec.engine.acceptance import Acceptance, CopyAcceptance, CopyKind
 from localspec.engine.draft import Draft, Draw, Source, Step, Times, Verdict
 from localspec.engine.protocols import Plan
-from localspec.models.gguf.fingerprint import ENDS, file_fingerprint
+from localspec.models.gguf.fingerprint import END_BYTES, file_fingerprint
 from localspec.session.controllers import PairController
 
 SETTINGS = (("CPU",), 2, "auto", "auto", "f16", "auto", "build 1")
@@ -33,7 +33,7 @@ def models(tmp_path: Path) -> list[Path]:
     """Two files that stand for models; nothing of them but their bytes is read."""
     paths = [tmp_path / "target.gguf", tmp_path / "draft.gguf"]
     for number, path in enumerate(paths):
-        path.write_bytes(bytes([number]) * (3 * ENDS))
+        path.write_bytes(bytes([number]) * (3 * END_BYTES))
     return paths
 
 

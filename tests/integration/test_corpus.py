@@ -176,7 +176,7 @@ def test_ignored_hidden_and_long_files_are_no_part(tmp_path: Path, monkeypatch: 
 
 def test_a_longer_file_moves_no_other_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_corpus, "GROUP", (10, 1000))
-    monkeypatch.setattr(session_corpus, "ENDS", 128)
+    monkeypatch.setattr(session_corpus, "GROUP_ENDS", 128)
     for n in range(60):
         (tmp_path / f"{n:02}.txt").write_text("text " * (2 + n % 3))
     before = [[one.path for one in group] for group in groups(listed([str(tmp_path)]))]

@@ -20,14 +20,14 @@ from tests.integration.test_backend_cache import NOISE, PREFIX, assert_same_futu
 
 @pytest.fixture(autouse=True)
 def _contexts_grow_from_sixteen_positions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growing_context, "FIRST", 16)
+    monkeypatch.setattr(growing_context, "FIRST_CONTEXT", 16)
     monkeypatch.setattr(growing_context, "SMALL", 0)
 
 
 @pytest.fixture
 def whole(model: Model, monkeypatch: pytest.MonkeyPatch) -> Iterator[LlamaBackend]:
     with monkeypatch.context() as patch:
-        patch.setattr(growing_context, "FIRST", EXACT.n_ctx)
+        patch.setattr(growing_context, "FIRST_CONTEXT", EXACT.n_ctx)
         backend = LlamaBackend(model)
     with backend:
         yield backend
@@ -43,7 +43,7 @@ def test_rows_are_bit_for_bit_those_of_a_context_of_full_length(
 ) -> None:
     options = replace(EXACT, kv_type=kv_type)
     with LlamaBackend(model, options) as growing:
-        monkeypatch.setattr(growing_context, "FIRST", options.n_ctx)
+        monkeypatch.setattr(growing_context, "FIRST_CONTEXT", options.n_ctx)
         with LlamaBackend(model, options) as whole:
             sizes = []
             token = 11

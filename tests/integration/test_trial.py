@@ -15,7 +15,7 @@ from localspec.engine.translation import Intersection, Translation
 from localspec.models.store import bundled_head
 from localspec.session.loaded_model import LoadedModel
 from localspec.session.loaded_pair import LoadedPair
-from localspec.session.trial import COMPARED, LEAD, MOST, texts, try_draft
+from localspec.session.trial import COMPARED, LEAD, MAX_SECONDS, texts, try_draft
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from tests.integration import pair
 from tests.integration.gguf_models import MAMBA, TINY, random_gguf
@@ -125,7 +125,7 @@ def test_the_first_plan_of_an_answer_knows_it(loaded: LoadedPair) -> None:
 def test_a_slow_target_is_not_tried_for_long(loaded: LoadedPair) -> None:
     """What the first tokens take says what all would."""
     assert loaded.draft is not None
-    seconds = iter(range(0, 1000, int(MOST)))
+    seconds = iter(range(0, 1000, int(MAX_SECONDS)))
     run = events.Returning(try_draft(loaded.target, loaded.draft, None, lambda: next(seconds), lambda: False))
     assert list(run) == []
     assert run.result.kinds == {}

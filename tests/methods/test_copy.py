@@ -10,7 +10,7 @@ import pytest
 
 from localspec.engine.acceptance import CopyAcceptance, CopyKind
 from localspec.errors import UsageError
-from localspec.methods.copy import LONGEST, PLACES, Copy
+from localspec.methods.copy import MAX_PASSAGE, PLACES, Copy
 from localspec.settings.request import Speculation
 from localspec.speculation.resolve import resolve_axes
 from tests.methods.lookups import FREE, LookupContract, drafted
@@ -46,11 +46,11 @@ class TestCopy(LookupContract):
 
     def test_of_passages_longer_than_are_compared_the_latest_is_copied(self) -> None:
         """The text goes on after a passage that is compared to its end, and no further."""
-        text = [*range(LONGEST), 900, *range(LONGEST), 901, *range(1, LONGEST)]
+        text = [*range(MAX_PASSAGE), 900, *range(MAX_PASSAGE), 901, *range(1, MAX_PASSAGE)]
         assert drafted(self.copier(), text, 1) == [901]
-        assert drafted(self.copier(), [5, *text[: LONGEST + 1], 6, *text[: LONGEST + 1], 5, *range(LONGEST)], 1) == [
-            900
-        ]
+        assert drafted(
+            self.copier(), [5, *text[: MAX_PASSAGE + 1], 6, *text[: MAX_PASSAGE + 1], 5, *range(MAX_PASSAGE)], 1
+        ) == [900]
 
     def test_of_many_places_only_the_latest_are_compared(self) -> None:
         """A common word stands in more places than there is time to compare."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.models.recent import MOST, recent_pairs, remember_pair
+from localspec.models.recent import MAX_PAIRS, recent_pairs, remember_pair
 from localspec.models.store import parse_pair
 from localspec.settings.folders import state_folder
 from localspec.settings.request import LoadSettings
@@ -45,9 +45,9 @@ def test_a_name_is_kept_as_a_name_and_a_path_as_an_absolute_one(home: Path) -> N
 
 
 def test_the_list_stays_short() -> None:
-    for at in range(MOST + 3):
+    for at in range(MAX_PAIRS + 3):
         remember_pair(pair(f"m{at}"))
-    assert len(recent_pairs()) == MOST
+    assert len(recent_pairs()) == MAX_PAIRS
 
 
 @pytest.mark.parametrize("content", ["", "{", "{}", "[1]", '[{"pair": "a"}]', "null", "\xff", 100_000 * "["])

@@ -17,7 +17,7 @@ from localspec.engine.draft import Draw
 from localspec.errors import IncompatibleError, UsageError
 from localspec.settings.request import Speculation
 from localspec.speculation import PACKAGES, _classes, _named, _plugins, registered
-from localspec.speculation.resolve import LONGEST, Axes, resolve_axes
+from localspec.speculation.resolve import MAX_AUTO_CHAIN, Axes, resolve_axes
 from localspec.trees.budget import MAX_LEAVES, MAX_NODES, TREE_NODES
 from localspec.trees.static import Chain, Static
 
@@ -41,7 +41,7 @@ def test_the_defaults() -> None:
     """A pair drafts chains with block rejection, as long as the controller likes; without a draft model, plainly."""
     found = axes()
     assert (found.method, found.tree, found.length, found.verify) == ("draft-model", "chain", "auto", "block")
-    assert (found.shape.nodes, found.shape.depth, found.shape.leaves) == (LONGEST, LONGEST, 1)
+    assert (found.shape.nodes, found.shape.depth, found.shape.leaves) == (MAX_AUTO_CHAIN, MAX_AUTO_CHAIN, 1)
     assert found.draw is Draw.IID
     assert isinstance(found.policy, Chain)
     plain = axes(has_draft=False)
@@ -103,7 +103,7 @@ def test_only_auto_may_be_parked() -> None:
 @pytest.mark.parametrize(
     ("spoken", "is_seeded", "length", "nodes"),
     [
-        ({}, True, "auto", LONGEST),
+        ({}, True, "auto", MAX_AUTO_CHAIN),
         ({"k": 3}, False, "auto", 3),
         ({"k": 40}, False, "auto", 40),
         ({"length": "fixed"}, False, "fixed", 4),

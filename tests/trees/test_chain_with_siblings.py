@@ -16,7 +16,7 @@ from localspec.settings.request import Speculation
 from localspec.speculation.capabilities import ModelCapabilities, fit_axes
 from localspec.speculation.resolve import Axes, resolve_axes
 from localspec.trees.budget import MAX_LEAVES
-from localspec.trees.chain_with_siblings import MOST, WIDEST, ChainWithSiblings
+from localspec.trees.chain_with_siblings import MAX_SIBLING_GAIN, WIDEST, ChainWithSiblings
 from localspec.trees.static import Chain
 from tests.trees.test_trees import RandomDistributions
 
@@ -93,7 +93,7 @@ def test_each_is_asked_for_with_its_promise() -> None:
 
     draft = grown(3, replace(PLAN, widen=widen))
     assert len(draft) == 5
-    assert asked[0] == (3, MOST), "where nothing could be worth a row nothing is looked at"
+    assert asked[0] == (3, MAX_SIBLING_GAIN), "where nothing could be worth a row nothing is looked at"
     assert asked[-1][0] == 5
     assert [expected_gain for _, expected_gain in asked[1:]] == sorted(
         (expected_gain for _, expected_gain in asked[1:]), reverse=True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Markdown, Static
 
-from localspec.conversations.markdown import MOST
+from localspec.conversations.markdown import MAX_CHARACTERS
 from localspec.models.store import usual_speculation
 from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
@@ -145,7 +145,7 @@ async def test_what_was_streamed_is_parsed_once_more_when_it_is_whole() -> None:
 
 
 async def test_a_text_that_outgrows_markdown_goes_on_as_plain_rows() -> None:
-    text = ["word " * 200 + "\n"] * (MOST // 1000 + 5)
+    text = ["word " * 200 + "\n"] * (MAX_CHARACTERS // 1000 + 5)
     async with opened(ScriptedWorker(passes=text)) as (pilot, app):
         answer = await ask(pilot, "go")
         assert answer.query(Flow)

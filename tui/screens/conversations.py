@@ -38,7 +38,7 @@ from localspec.tui.widgets.keys import Keys
 from localspec.tui.widgets.notice import Notice
 
 Result = TypeVar("Result")
-MOST = 500  # conversations that are listed
+MAX_LISTED = 500  # conversations that are listed
 PREVIEWED = 8  # messages of a preview
 LONG = 600  # characters of each
 ALONE = 72  # columns of the screen below which the list has no preview beside it, as in tui.tcss
@@ -131,7 +131,7 @@ class Conversations(Screen[str | None]):
             best = {hit.conversation.id: Row(hit.conversation, hit.excerpt) for hit in reversed(hits)}
             self._rows = list(reversed(best.values()))
         else:
-            kept = await self._ask(lambda store: store.conversations(MOST)) or []
+            kept = await self._ask(lambda store: store.conversations(MAX_LISTED)) or []
             self._rows = [Row(each) for each in kept]
         table.clear()
         for row in self._rows:

@@ -23,7 +23,7 @@ from localspec.tui.widgets.notice import Notice
 from localspec.ui.glossary import FIGURES, TERMS
 
 FIGURES_TITLE = "The figures (localspec explain TERM says more)"
-LEAST = 16  # cells of a text, beside keys however wide
+MIN_TEXT_WIDTH = 16  # cells of a text, beside keys however wide
 MARKS = {
     "draft": "guessed by the draft model, accepted by the target",
     "copied": "copied from earlier text, accepted by the target",
@@ -139,7 +139,7 @@ class HelpTable(Static):
     def on_resize(self, event: Resize) -> None:
         """Wrap the texts for this width."""
         keys = max((len(key) for key, _ in self._rows), default=0) + 2
-        room = max(LEAST, self.content_size.width - keys - 2)
+        room = max(MIN_TEXT_WIDTH, self.content_size.width - keys - 2)
         parts = [(f"{self._title}\n", "bold $primary")]
         for key, text in self._rows:
             first, *rest = wrapped(text, room) or [""]

@@ -19,7 +19,7 @@ from localspec.tui.widgets.keys import Keys
 from localspec.tui.widgets.notice import Notice
 from localspec.ui.summary import done
 
-MOST = 5000  # passes that are listed
+MAX_PASSES = 5000  # passes that are listed
 COLUMNS = ("pass", "at", "drafter", "k", "kept", "text", "refused", "draft", "verify", "host ms", "why")
 
 
@@ -47,7 +47,7 @@ class Inspector(Screen[None]):
         """Fill the table; cells are never markup."""
         table = self.query_one(DataTable)
         table.add_columns(*COLUMNS)
-        for event in self._trace.passes[:MOST]:
+        for event in self._trace.passes[:MAX_PASSES]:
             table.add_row(*map(Text, _row(event)))
         table.focus()
 

@@ -13,7 +13,7 @@ from localspec.sanitize import sanitize, shortened
 
 METER = 8  # cells of the context's bar
 SHORTEST = 12  # cells of the pair's name that stay where there is no room
-FULL = 0.9  # share of the context from which it is shown as a warning
+WARNING_SHARE = 0.9  # share of the context from which it is shown as a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def _left(top: Top, width: int) -> Content:
             parts.append((f" {sanitize(quants)} · {sanitize(', '.join(loaded.target.devices))}", "$muted"))
         share = top.used / loaded.n_ctx
         filled = round(METER * share)
-        style = "$warning" if share >= FULL else "$muted"
+        style = "$warning" if share >= WARNING_SHARE else "$muted"
         bar = f" {'━' * filled}{'─' * (METER - filled)}" if width >= 72 else ""
         parts.append((f" · ctx {top.used}/{loaded.n_ctx}{bar} {share:.0%}", style))
         if top.memory and width >= 90:

@@ -31,7 +31,7 @@ from localspec.tui.in_turn import KeysInTurn
 from localspec.tui.keyboard import Burst
 
 LONG = 2048  # characters of a paste that become a chip
-MANY = 12  # lines of it
+MAX_LINES = 12  # lines of it
 HISTORY = 500
 NEWLINES = ("shift+enter", "ctrl+j", "alt+enter")
 
@@ -277,4 +277,4 @@ def beginning(lines: list[str]) -> str:
 
 
 def _is_large(text: str) -> bool:
-    return len(text) >= LONG or text.count("\n") + 1 >= MANY
+    return len(text) >= LONG or text.count("\n") + 1 >= MAX_LINES

@@ -11,7 +11,7 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-LONGEST = 4096  # characters of a line that are wrapped together
+MAX_LINE = 4096  # characters of a line that are wrapped together
 
 
 class Flow(Widget):
@@ -41,11 +41,11 @@ class Flow(Widget):
 
     def _split(self, at: int) -> None:
         """Cut lines that are too long to be wrapped anew with every piece that comes."""
-        if all(len(line) <= LONGEST for line in self._lines[at:]):
+        if all(len(line) <= MAX_LINE for line in self._lines[at:]):
             return
         cut: list[str] = []
         for line in self._lines[at:]:
-            cut += [line[i : i + LONGEST] for i in range(0, len(line), LONGEST)] or [""]
+            cut += [line[i : i + MAX_LINE] for i in range(0, len(line), MAX_LINE)] or [""]
         self._lines[at:] = cut
 
     def _wrap_from(self, at: int) -> None:

@@ -7,7 +7,7 @@ from textual.events import MouseDown, Resize
 from textual.screen import Screen
 from textual.widget import Widget
 
-FIRST = "f1"  # it lists the others
+FIRST_KEY = "f1"  # it lists the others
 GAP = 2  # cells between two keys
 
 
@@ -52,7 +52,7 @@ class Keys(Widget):
         shown = [each.binding for each in self.screen.active_bindings.values() if each.binding.show and each.enabled]
         actions = {binding.action: binding for binding in reversed(shown)}  # of several keys the first
         bindings = [binding for binding in shown if actions[binding.action] is binding]
-        bindings.sort(key=lambda binding: binding.key != FIRST)
+        bindings.sort(key=lambda binding: binding.key != FIRST_KEY)
         self._ends, parts = [], list[Content]()
         used = 1
         for binding in bindings:

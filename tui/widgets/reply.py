@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from localspec.conversations.markdown import LONGEST, MOST, is_plain, parser
+from localspec.conversations.markdown import MAX_CHARACTERS, MAX_LINE, is_plain, parser
 from localspec.tui.widgets.flow import Flow
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Reply(Vertical):
         if self._flow is not None:
             self._flow.append(text)
         elif self._markdown is not None:
-            if len(self._text) > MOST or self._line > LONGEST or is_plain(text):
+            if len(self._text) > MAX_CHARACTERS or self._line > MAX_LINE or is_plain(text):
                 await self._turn_plain()
             else:
                 await self._markdown.append(text)
