@@ -32,7 +32,7 @@ REMOVAL = {
     FOLDER: "rm {path}",
 }
 _LISTED = 12  # models of a folder
-_LEAST = 3  # letters of a part of a name
+LEAST_PART = 3  # letters of a part of a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def by_part(name: str) -> ForeignModel | None:
     for nothing, and of a file only its own name counts. Raises UsageError, with the list, for several.
     """
     part = squeezed(name.lower())
-    if len(part) < _LEAST:
+    if len(part) < LEAST_PART:
         return None
     found = [one for one in foreign_models() if part in squeezed(_own_name(one).lower())]
     if len(found) < 2:
@@ -94,7 +94,7 @@ def by_part(name: str) -> ForeignModel | None:
     names = ", ".join(shown(_own_name(one)) for one in found[:_LISTED])
     more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     told = f"{len(found)} models here have '{shown(name)}' in their names: {names}{more}"
-    raise UsageError(told, hint=f"-m {shown(found[0].name)}, or more of the name")
+    raise UsageError(told, hint=f"{shown(found[0].name)}, or more of the name")
 
 
 def _own_name(one: ForeignModel) -> str:

@@ -15,6 +15,8 @@ from localspec.cli.console import write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import LocalspecError, NotFoundError
+from localspec.models.foreign import LEAST_PART
+from localspec.models.names import squeezed
 from localspec.sanitize import one_line
 from localspec.settings.sizes import duration, size
 from localspec.worker.kept import stop_engine, warm_engines
@@ -47,7 +49,8 @@ def ps(as_json: bool) -> int:
 def stop(name: str | None) -> int:
     """Take models out of memory: those of NAME, or all.
 
-    NAME is a pair's name as `localspec ps` shows it, or its target alone. An answer that is being written ends.
+    NAME is a pair's name as `localspec ps` shows it, its target alone, or a part of that.
+    An answer that is being written ends.
     """
     found = [facts for facts in warm_engines() if name is None or _is_called(facts, name)]
     if not found and name is not None:
@@ -104,7 +107,9 @@ def _pair(facts: dict[str, Any]) -> str:
 
 def _is_called(facts: dict[str, Any], name: str) -> bool:
     pair, target = _pair(facts), str((facts["settings"] or {}).get("target"))
-    return name in (pair, pair.partition("+")[0], target, Path(target).name, Path(target).stem)
+    names = (pair, pair.partition("+")[0], target, Path(target).name, Path(target).stem)
+    part = squeezed(name.lower())
+    return name in names or (len(part) >= LEAST_PART and part in squeezed(Path(target).name.lower()))
 
 
 def _row(found: dict[str, Any]) -> tuple[str, ...]:

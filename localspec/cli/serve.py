@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,6 +96,7 @@ def serve(console: Console, /, pair: str | None, **values: Any) -> int:
     """
     options = picked(ServeOptions, values)
     options.apply(console)
+    options = replace(options, alias=called_as_typed(options.alias, pair))
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise UsageError(f"serving needs the package {missing[0]}", hint="pip install 'localspec[serve]'")
@@ -109,6 +110,11 @@ def serve(console: Console, /, pair: str | None, **values: Any) -> int:
         settings = present_settings(promised, console)
         with open_worker(options.log_file) as worker:
             return _Serving(console, options, rules, settings, request, worker, door).run()
+
+
+def called_as_typed(alias: tuple[str, ...], pair: str | None) -> tuple[str, ...]:
+    """Return the further names of a model, with the one that was typed: clients may say it too. A path is none."""
+    return alias if pair is None or "/" in pair else (*alias, pair)
 
 
 def _rules(options: ServeOptions) -> Rules:
@@ -176,7 +182,7 @@ class _Serving:
                 on_warning=lambda warned: self.console.warn(warned.message),
             )
             try:
-                servers.append(HttpServer(self._app(engine, loaded), engine))
+                servers.append(HttpServer(self._app(engine, loaded), engine, on_wait=self._tell_wait))
                 self._tell(loaded)
                 if not loading.is_stopped():  # a signal on the way here
                     servers[0].run([self.door])
@@ -216,6 +222,13 @@ class _Serving:
         """Write a line about each answer that came to its end."""
         if not self.console.quiet and stats.finished is not None and stats.passes:
             self.console.note(stats_line(stats), "dim")
+
+    def _tell_wait(self) -> None:
+        """Say why it has not left yet."""
+        from localspec.server.listening import PATIENCE
+
+        if not self.console.quiet:
+            self.console.note(f"the answer at hand has {PATIENCE:g} s to end; Ctrl-C again leaves at once", "dim")
 
     def _tell_bug(self, error: Exception) -> None:
         told = error.message if isinstance(error, LocalspecError) else f"{type(error).__name__}: {error}"

@@ -7,7 +7,7 @@ import contextlib
 import errno
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 from typing import Any
 
@@ -90,10 +90,12 @@ class Connection(H11Protocol):
 class HttpServer(uvicorn.Server):
     """Serves until `should_exit`. The answer that is being made has `patience` seconds to end, and is then stopped.
 
-    The command line handles signals, so this handles none.
+    The command line handles signals, so this handles none. `on_wait` is called where an answer is given that time.
     """
 
-    def __init__(self, app: App, engine: Engine, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, app: App, engine: Engine, patience: float = PATIENCE, *, on_wait: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -113,6 +115,7 @@ class HttpServer(uvicorn.Server):
         )
         self._engine = engine
         self._patience = patience
+        self._on_wait = on_wait
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -122,6 +125,8 @@ class HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse those that wait, first; an answer that does not end is told of it, too."""
         self._engine.close()
+        if self._engine.is_busy:
+            self._on_wait()
         stop = asyncio.get_running_loop().call_later(self._patience, self._engine.abort)
         await super().shutdown(sockets)
         stop.cancel()

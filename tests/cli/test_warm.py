@@ -72,7 +72,7 @@ def test_a_run_finds_what_the_run_before_left(env: dict[str, str]) -> None:
     assert table[1].startswith("storyteller  ")
     assert "in memory: storyteller; localspec stop frees it\n" in localspec("ls", env=env).stdout.decode()
     assert_one_line(localspec("stop", "qwen", env=env), 3, "no model called 'qwen' is in memory", "localspec ps")
-    assert localspec("stop", "storyteller", env=env).stdout == b"stopped storyteller\n"
+    assert localspec("stop", "Target-q8", env=env).stdout == b"stopped storyteller\n", "a part of its file's name"
     assert not is_running(engine["pid"])
     assert localspec("stop", env=env).stdout.decode() == NOTHING
 

@@ -186,4 +186,4 @@ def test_a_part_of_several_names_lists_them(home: Path) -> None:
         parse_pair("coder")
     listed = "coder-large.gguf, coder-small.gguf"
     assert caught.value.message == f"2 models here have 'coder' in their names: {listed}"
-    assert caught.value.hint == f"-m {home}/models/coder-large.gguf, or more of the name"
+    assert caught.value.hint == f"{home}/models/coder-large.gguf, or more of the name"

@@ -12,6 +12,7 @@ from pathlib import Path
 import openai
 import pytest
 
+from localspec.cli.serve import called_as_typed
 from tests.cli.harness import is_running, needs_pair, wait_for
 from tests.server.serving import LONG, Server, chat, serving
 
@@ -117,7 +118,14 @@ def test_a_signal_lets_the_answer_end(number: signal.Signals) -> None:
         assert running.result()["usage"]["completion_tokens"] == 1500
         assert waiting.result()[0] == 503
         assert not is_running(engine)
-        assert "Traceback" not in server.close()
+        said = server.close()
+        assert "Traceback" not in said
+        assert "has 30 s to end; Ctrl-C again leaves at once" in said
+
+
+def test_a_client_may_name_the_model_as_it_was_typed() -> None:
+    assert called_as_typed(("gpt",), "smollm") == ("gpt", "smollm")
+    assert called_as_typed(("gpt",), "/models/smollm.gguf") == called_as_typed(("gpt",), None) == ("gpt",)
 
 
 def test_a_second_ctrl_c_leaves_at_once() -> None:
