@@ -83,12 +83,23 @@ def exported(store: Store, conversation: str, leaf: int | None, form: str) -> st
 
 
 def write_export(
-    store: Store, conversation: str, leaf: int | None, path: Path, form: str | None, *, hint: str, force: bool = False
+    store: Store,
+    conversation: str,
+    leaf: int | None,
+    path: Path,
+    form: str | None,
+    *,
+    hint: str,
+    replacing: str = "",
+    force: bool = False,
 ) -> None:
-    """Write a conversation to `path`, which must not exist unless `force`; `form` None is what its name ends in."""
+    """Write a conversation to `path`, which must not exist unless `force`; `form` None is what its name ends in.
+
+    `hint` says how to name another file, `replacing` how to replace one that exists.
+    """
     form = form or form_of(path)
     if os.path.exists(path) and not (force and path.is_file()):
-        raise UsageError(f"{path} exists", hint=hint)
+        raise UsageError(f"{path} exists", hint=replacing + hint)
     write_whole(path, exported(store, conversation, leaf, form), hint=hint)
 
 

@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 _OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("-c", "the context has an option of its own", "--ctx N"),
     ("-s", "the seed has an option of its own", "--seed N"),
+    ("-m --model", "the pair needs no option and comes first", "the pair, then the rest, as in --help"),
     ("-p --prompt", "the prompts are those of --suite", "--suite FILE"),
     ("-p --prompt", "run and race take a prompt", "localspec run PROMPT, or localspec race PAIR PROMPT"),
     ("-cnv --conversation -i --interactive -if --interactive-first -mli --multiline-input",

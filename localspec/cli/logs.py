@@ -108,8 +108,8 @@ def export_command(conversation: str | None, form: str | None, output: str | Non
             write_out(exported(store, found.id, found.leaf, form or "md"))
         else:
             path = typed_path(output)
-            write_export(store, found.id, found.leaf, path, form, hint="--force replaces it, or another name",
-                         force=force)  # fmt: skip
+            write_export(store, found.id, found.leaf, path, form, hint="another name",
+                         replacing="--force replaces it, or ", force=force)  # fmt: skip
     return 0
 
 

@@ -7,6 +7,7 @@ LOCALSPEC_OPTION, and then in config.toml; see `option_sources`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -53,7 +54,8 @@ def complaint(error: click.ClickException) -> str:
     option = error.param if isinstance(error, click.BadParameter) else None
     if not isinstance(option, click.Option) or isinstance(error, click.MissingParameter):
         return error.format_message().strip().rstrip(".")
-    told = error.message.replace("a valid integer", "an integer").replace("a valid float", "a number")
+    told = re.sub(r"a valid float(?: range)?", "a number", error.message)
+    told = re.sub(r"a valid integer(?: range)?", "an integer", told)
     return f"{option.opts[0]} {told}".strip().rstrip(".")
 
 

@@ -160,7 +160,7 @@ def test_a_spelling_of_another_option(typed: str, parameter: str, value: object)
         (["-ctk", "q8_0", "-ctv", "f16", "hello"], "--kv "),
         (["-5", "plus", "3"], "-- before a prompt"),
         (["- an item"], "-- before a prompt"),
-        (["-no, I said"], "-n"),
+        (["-no, I said"], "--max-tokens"),
         (["--verbos", "hello"], "-- before a prompt"),
         (["-m", "storyteller", "--what", "is", "it"], "-- before a prompt"),
         (["-p", "one", "two"], "twice"),
@@ -187,7 +187,9 @@ def test_each_option_of_another_program_says_what_to_type(flag: str) -> None:
     """As far as the command does not have it itself."""
     assert flag not in GRANTED
     own = {opt for each in run_command.params for opt in each.opts}
-    command = dict(commands())[("bench",)] if flag in own else run_command
+    command = (
+        dict(commands())[("bench",) if flag not in ("-m", "--model") else ("race",)] if flag in own else run_command
+    )
     with pytest.raises(UsageError) as caught:
         checked(command, [flag, "x"])
     assert caught.value.message.startswith(f"there is no option {flag} here: ")
@@ -215,6 +217,8 @@ def test_what_is_said_names_options_of_that_command(path: tuple[str, ...], comma
         (["chat", "-p", "hi"], "localspec run PROMPT"),
         (["bench", "-p", "hi"], "--suite FILE"),
         (["race", "storyteller", "hi", "-c", "4096"], "--ctx N"),
+        (["race", "-m", "storyteller", "hi"], "the pair, then the rest"),
+        (["rank", "-m", "storyteller", "hi"], "the pair, then the rest"),
         (["run", "-co", "hi"], "--color always"),
     ],
 )

@@ -206,10 +206,12 @@ def test_a_context_may_be_typed_in_thousands() -> None:
         (("run", "--ctx", "abc", "hi"), "--ctx 'abc' is no number of tokens, such as 8192 or 8k"),
         (("run", "-n", "abc", "hi"), "--max-tokens 'abc' is not an integer"),
         (("serve", "--port", "abc"), "--port 'abc' is not an integer"),
+        (("run", "--timeout", "abc", "hi"), "--timeout 'abc' is not a number"),
+        (("logs", "list", "-n", "x"), "-n 'x' is not an integer"),
         (("serve", "--port", "0x"), "--port '0x' is not an integer"),
         (("run", "--color", "no", "hi"), "--color 'no' is not one of 'auto', 'always', 'never'"),
         (("run", "--schema", "name, age int, name", "hi"), "--schema names the field 'name' twice"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_option(words: tuple[str, ...], said: str) -> None:
-    assert_one_line(run(*words), 2, f"localspec: {said} ")
+    assert_one_line(run(*words), 2, f"localspec: {said} —")

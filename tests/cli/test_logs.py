@@ -272,6 +272,9 @@ def test_exports(store: Store, logs: Logs, home: Path) -> None:
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     with pytest.raises(UsageError, match="exists"):
         logs("export", kept, "-o", str(target), "--format", "json")
+    with pytest.raises(ResourceError, match="cannot write") as caught:
+        logs("export", kept, "-o", str(home / "missing" / "out.md"))
+    assert caught.value.hint == "another name"
     assert target.read_text() == text
     logs("export", kept, "-o", str(target), "--format", "json", "--force")
     assert json.loads(target.read_text())["messages"][1]["text"].startswith("# 1\n")
