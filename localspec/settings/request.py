@@ -205,15 +205,19 @@ class Speculation:
     )  # fmt: skip
     corpus: tuple[str, ...] = setting(
         (), "--corpus", group=SPECULATION, metavar="PATH", is_repeated=True, read=absolute,
-        judge=check_paths("--corpus"),        help="Copy drafts from this file or folder too.",
+        help="Copy drafts from this file or folder too.",
     )  # fmt: skip
     approximate: bool = setting(
         False, "--approximate", group=SPECULATION, help="Allow rules that change the output's distribution."
     )
 
     def check(self) -> None:
-        """Raise UsageError for a draft length out of range; names are checked where they are looked up."""
+        """Raise UsageError for a draft length out of range, NotFoundError for files that are not there.
+
+        Names are checked where they are looked up.
+        """
         check_declared(self)
+        check_paths("--corpus", self.corpus)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,15 +79,11 @@ def absolute(text: str) -> str:
     return os.path.abspath(os.path.expanduser(text))
 
 
-def check_paths(option: str) -> Callable[[tuple[str, ...]], None]:
-    """Return the check of paths: it raises NotFoundError for one where nothing is."""
-
-    def check(paths: tuple[str, ...]) -> None:
-        for path in paths:
-            if not os.path.exists(path):
-                raise NotFoundError(f"{option}: there is no file or folder {path}", hint=f"{option} FOLDER")
-
-    return check
+def check_paths(option: str, paths: tuple[str, ...]) -> None:
+    """Raise NotFoundError for a path where nothing is."""
+    for path in paths:
+        if not os.path.exists(path):
+            raise NotFoundError(f"{option}: there is no file or folder {path}", hint=f"{option} FOLDER")
 
 
 def adapter(text: str) -> tuple[str, float]:

@@ -360,7 +360,7 @@ def complete(*words: str) -> list[str]:
 
 def test_completion_finds_names() -> None:
     write("temp = \n")  # a broken file is no hindrance
-    assert complete("r") == ["plain,run", "plain,rm", "plain,rpc-serve", "plain,race"]
+    assert complete("r") == ["plain,run", "plain,rm", "plain,rpc-serve", "plain,race", "plain,rank"]
     assert complete("run", "--method", "s") == ["plain,suffix"]
     assert complete("run", "--tree", "dy") == ["plain,dyspec", "plain,dyspec-layered"]
     assert "plain,traversal" in complete("chat", "--verify", "t")
