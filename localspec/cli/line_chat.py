@@ -212,8 +212,9 @@ class LineChat:
             writer.finish(reason, result(stats, self.state.settings, request))
             self.stats = stats
         sink.finish(stats)
-        if remark(stats):
-            self.console.warn(remark(stats))
+        for told in (*stats.late, remark(stats)):
+            if told:
+                self.console.warn(told)
         if self.has_stats:
             tell(stats, self.console)
         engine.stop.leave_if_told(is_script=self.is_script)

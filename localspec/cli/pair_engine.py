@@ -75,7 +75,8 @@ class PairEngine:
             if isinstance(event, Finished) and self.stop.is_timeout:
                 event = dataclasses.replace(event, reason="timeout")
             stats.observe(event)
-            self._warn(event)
+            if not stats.passes:  # later ones are told below the text
+                self._warn(event)
             is_first = isinstance(event, Committed) and not has_numbers
             if is_first:
                 live.erase()  # text comes: what the status said of the prompt is over, numbers or not

@@ -148,8 +148,9 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
             stats, stop = answer(worker, job, sink, live, console)
         sink.finish(stats)
         console.on_error = None  # the output has its end: what goes wrong from here on is told to people
-        if full_context(stats):
-            console.warn(full_context(stats))
+        for told in (*stats.late, full_context(stats)):
+            if told:
+                console.warn(told)
         _warn_of_trouble(job.state, console)
         has_stats = is_terminal(sys.stderr) and not console.quiet if options.stats is None else options.stats
         if has_stats:

@@ -104,6 +104,7 @@ class Stats:
     prefilled: Prefilled | None = None
     finished: Finished | None = None
     warnings: list[Warned] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)  # those that came beside the text, to be told below it
     passes: int = 0
     drafting_passes: int = 0
     wide_passes: int = 0  # with a draft or forced tokens
@@ -151,6 +152,7 @@ class Stats:
                 self._plain_at = self.clock() - event.age_s
             case Warned():
                 self.warnings.append(event)
+                self.late += [event.message] if self.passes else []
             case Finished():
                 self.finished = event
                 self._text.append(event.tail)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localspec.settings import folders
-from tests.cli.harness import PAIR, localspec, needs_pair, run
+from tests.cli.harness import PAIR, REAL, localspec, needs_pair, run
 
 TARGET, DRAFT = PAIR / "target-q8_0.gguf", PAIR / "draft-q8_0.gguf"
 
@@ -116,3 +116,13 @@ def test_no_home_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders.os, "environ", {"PATH": ""})
     with pytest.raises(folders.ResourceError, match="no home folder"):
         folders.config_folder()
+
+
+@needs_pair
+def test_a_warning_beside_the_text_is_told_below_it(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    told = ("run", "--no-save", "-m", f"{TARGET}", "-n", "5", "--corpus", str(tmp_path / "empty.txt"), "Once")
+    done = localspec(*told, program=["sh", "-c", 'exec "$@" 2>&1', "sh", *REAL])
+    text, _, below = done.stdout.decode().partition("\n")
+    assert text
+    assert below == "localspec: warning: the corpus has no text\n"
