@@ -91,7 +91,9 @@ class Race:
         """
         ratio, same = self.ratio, self.same
         if not self.drafted:
-            speed = "nothing was drafted, so there is no speedup"
+            finished = self.rounds[-1].other.stats.finished
+            why = finished.verdict if finished is not None else ""
+            speed = f"{why or 'nothing was drafted'}, so there is no speedup"
         elif ratio is None:
             speed = "the answers are too short to be timed"
         else:

@@ -132,12 +132,11 @@ def _lines(found: Race) -> list[tuple[str, ...]]:
     lines: list[tuple[str, ...]] = [("", "tok/s", "tokens", "ttft", "tok/pass", "accepted")]
     for one in found.rounds:
         for answer in (one.plain, one.other):
-            stats = answer.stats
-            assert stats.started is not None
+            stats, asked = answer.stats, answer.request.speculation
             assert stats.finished is not None
             lines.append(
                 (
-                    stats.started.method if stats.started.tree == "chain" else stats.started.tree,
+                    asked.method if asked.tree == "chain" else asked.tree,
                     "–" if stats.tok_per_s is None else f"{stats.tok_per_s:.1f}",
                     str(len(answer.tokens)),
                     f"{stats.finished.ttft_ms / 1e3:.2f} s",

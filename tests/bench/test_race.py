@@ -11,6 +11,7 @@ import pytest
 from localspec.bench.diagnosis import Examination, Templates
 from localspec.bench.race import Race, agreed, judged, race
 from localspec.bench.statistics import ENOUGH, Interval, median_interval
+from localspec.cli.race import figures
 from localspec.engine.events import Committed, Event, Finished, Inspected, Piece, Started, StepMs
 from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import Request, Sampling, Speculation
@@ -136,6 +137,10 @@ def test_a_race_in_which_nothing_was_drafted_finds_nothing() -> None:
     raced = race(cast("Worker", Inspecting()), request, 2, lambda: False, lambda what, answer: None)
     assert raced is not None
     assert raced.verdict("--repeat 6")[0] == "nothing was drafted, so there is no speedup"
+    stats = raced.rounds[-1].other.stats
+    assert stats.finished is not None
+    stats.finished = replace(stats.finished, verdict="nothing was drafted: a guess costs 9 ms, a pass 8 ms")
+    assert raced.verdict("--repeat 6")[0] == f"{stats.finished.verdict}, so there is no speedup"
     told = raced.to_wire()
     assert [told["speedup"], *(one["speedup"] for one in told["rounds"])] == [None] * 3
 
@@ -173,3 +178,13 @@ def test_an_interval_is_what_decides() -> None:
     assert agreed(Interval(1.03, 0.62, 1.79, 6)) == ""
     assert agreed(Interval(1.03, 1.01, 1.05, 6)) == "pays"
     assert agreed(Interval(0.97, 0.95, 0.99, 6)) == "does not pay"
+
+
+def test_a_row_is_named_by_what_was_asked() -> None:
+    """Of `auto` the method that it would draft with says nothing."""
+    request = Request(prompt="x", sampling=Sampling(temperature=0.0))
+    for speculation, name in ((Speculation(), "auto"), (Speculation(method="suffix"), "suffix")):
+        asked = replace(request, speculation=speculation)
+        raced = race(cast("Worker", Inspecting()), asked, 1, lambda: False, lambda what, answer: None)
+        assert raced is not None
+        assert [line.split()[0] for line in figures(raced, "--repeat 6")[1:3]] == ["plain", name]

@@ -296,5 +296,5 @@ async def test_a_long_name_leaves_room_for_the_context_and_what_goes_on(width: i
         line = str(bar.render())
         assert "ctx 0/1024" in line
         assert line.endswith("answering ● autosaved ")
-        assert "qwen2.5-coder" in line
+        assert "qwen2.5-co" in line
         assert len(line) <= width
