@@ -145,11 +145,16 @@ def compose(words: str, data: list[Attachment], *, is_raw: bool) -> str:
 def read_prompt(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs, *, is_raw: bool) -> str:
     """Return the prompt made of words, standard input and files. Raises UsageError if there is none."""
     spoken, data = read_parts(words, files, inputs)
-    return inputs.prompt_of(spoken, data, is_raw=is_raw, is_given=bool(words))
+    return inputs.prompt_of(spoken, data, is_raw=is_raw, is_given=bool(words) and words != ("-",))
 
 
 def read_parts(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs) -> tuple[str, list[Attachment]]:
-    """Return the words, and what they are about; an input that has nothing else to it is words."""
+    """Return the words, and what they are about; an input that has nothing else to it is words.
+
+    A lone "-" stands for standard input, as for many programs.
+    """
+    words = () if words == ("-",) else words
+    words = () if words == ("-",) else words
     spoken = " ".join(inputs.word(word) for word in words)
     data = []
     for name in files:

@@ -89,6 +89,14 @@ def test_a_zero_byte_does_not_make_utf_16(data: bytes) -> None:
     assert decoded(data) == data.decode()
 
 
+def test_a_lone_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `cat`, `llm` and others have it; beside other words it is a word."""
+    monkeypatch.setattr(Inputs, "stdin", lambda *_, **__: "from a pipe\n")
+    assert read_parts(("-",), (), Inputs(100)) == ("from a pipe", [])
+    assert read_prompt(("-",), (), Inputs(100), is_raw=True) == "from a pipe"
+    assert read_parts(("-", "one"), (), Inputs(100))[0] == "- one"
+
+
 def test_one_rule_for_the_newline_at_the_end(tmp_path: Path) -> None:
     """A file and standard input give the same raw prompt; before words the newline stays."""
     (tmp_path / "f").write_text("Once upon\n")
