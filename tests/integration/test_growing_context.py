@@ -21,7 +21,7 @@ from tests.integration.test_backend_cache import NOISE, PREFIX, assert_same_futu
 @pytest.fixture(autouse=True)
 def _contexts_grow_from_sixteen_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growing_context, "FIRST_CONTEXT", 16)
-    monkeypatch.setattr(growing_context, "SMALL", 0)
+    monkeypatch.setattr(growing_context, "SMALL_MODEL", 0)
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_where_it_cannot_move_all_stays_as_it_was(
         pytest.param(SLIDING, EXACT, {}, id="sliding window"),
         pytest.param(MAMBA, EXACT, {}, id="recurrent"),
         pytest.param(JAMBA, EXACT, {}, id="hybrid"),
-        pytest.param(TINY, EXACT, {"SMALL": 2**30}, id="small"),
+        pytest.param(TINY, EXACT, {"SMALL_MODEL": 2**30}, id="small"),
         pytest.param(TINY, EXACT, {"available_memory": lambda: 10**6}, id="little memory"),
         pytest.param(TINY, EXACT, {"available_memory": lambda: None}, id="memory unknown"),
         pytest.param(TINY, replace(EXACT, n_ctx=16), {}, id="short"),

@@ -158,7 +158,7 @@ def test_after_the_text_went_back(rig: Rig) -> None:
 def test_after_the_targets_context_grew(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The longer context is another one: the taps are set anew, and the head's cache moves with its own."""
     monkeypatch.setattr(growing_context, "FIRST_CONTEXT", 32)
-    monkeypatch.setattr(growing_context, "SMALL", 0)
+    monkeypatch.setattr(growing_context, "SMALL_MODEL", 0)
     with LlamaBackend(rig.target.model, EXACT) as target, head_on(target, rig.file) as backend:
         rig.told = told_states(target, backend.model.traits.tap, backend)
         target.prefill(PROMPT, never)
@@ -238,7 +238,7 @@ def test_a_head_without_an_embedding_borrows_the_targets(
 ) -> None:
     """Not through the target's own context, which is freed when it grows."""
     monkeypatch.setattr(growing_context, "FIRST_CONTEXT", 32)
-    monkeypatch.setattr(growing_context, "SMALL", 0)
+    monkeypatch.setattr(growing_context, "SMALL_MODEL", 0)
     whole = write_random_head(tmp_path / "whole.gguf", "eagle3")
     header = read_header(whole)
     tensors = [read_tensor(header, one.name) for one in header.tensors if one.name != "token_embd.weight"]
@@ -322,7 +322,7 @@ def test_a_prompt_that_is_read_in_part_after_another_text(rig: Rig) -> None:
 def test_a_prompt_after_one_that_was_stopped(f32_pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """In a context that grew meanwhile: with the logits of a whole chunk llama.cpp would end the process."""
     monkeypatch.setattr(growing_context, "FIRST_CONTEXT", 256)
-    monkeypatch.setattr(growing_context, "SMALL", 0)
+    monkeypatch.setattr(growing_context, "SMALL_MODEL", 0)
     options = replace(EXACT, n_ctx=1024, n_batch=256)
     told: list[int] = []
     with Model(f32_pair["target"], options) as model, LlamaBackend(model, options) as target:

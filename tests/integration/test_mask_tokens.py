@@ -186,7 +186,7 @@ def test_context_full(rig: Rig, missing: int) -> None:
 def test_after_the_context_grew(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The longer context holds what tells the rows that see a mask, too."""
     monkeypatch.setattr(growing_context, "FIRST_CONTEXT", 256)
-    monkeypatch.setattr(growing_context, "SMALL", 0)
+    monkeypatch.setattr(growing_context, "SMALL_MODEL", 0)
     text = tuple(int(token) for token in np.random.default_rng(1).integers(100, V, 254))
     with LlamaBackend(rig.masked.model, rig.masked.options) as backend:
         backend.prefill(text, never)

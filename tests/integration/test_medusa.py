@@ -112,7 +112,7 @@ def test_after_a_part_of_the_draft_was_accepted_and_after_the_text_went_back(rig
 def test_after_the_targets_context_grew(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The longer context keeps the states too."""
     monkeypatch.setattr(growing_context, "FIRST_CONTEXT", 32)
-    monkeypatch.setattr(growing_context, "SMALL", 0)
+    monkeypatch.setattr(growing_context, "SMALL_MODEL", 0)
     with LlamaBackend(rig.target.model, EXACT) as target, head_on(target, rig.file) as backend:
         rig.told = told_states(target, backend.model.traits.tap, backend)
         target.prefill(PROMPT, never)
