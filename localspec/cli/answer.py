@@ -30,6 +30,6 @@ def tell(stats: Stats, console: Console, *, with_plans: bool = False) -> None:
         console.note(told, "yellow" if is_slower(stats) else "dim")
     console.has_told_stop = not ended_by_itself(stats)  # the line begins with it
     has_verdict = stats.finished is not None and stats.finished.verdict  # else the line above says all of it
-    for line in (plans(stats) if with_plans else "", verdict(stats) if has_verdict else ""):
+    for line in (plans(stats) if with_plans else "", verdict(stats, is_below=True) if has_verdict else ""):
         if line:
             console.note(line, "dim")

@@ -122,12 +122,15 @@ def _joined(parts: Mapping[str, str]) -> str:
     return " · ".join(filter(None, parts.values()))
 
 
-def verdict(stats: Stats) -> str:
-    """Return one sentence: how fast this answer was beside plain decoding, and what the controller found."""
+def verdict(stats: Stats, *, is_below: bool = False) -> str:
+    """Return one sentence: how fast this answer was beside plain decoding, and what the controller found.
+
+    `is_below` the line of figures, which says why there is no speedup: not again.
+    """
     if stats.started is None:
         return ""
     found = stats.finished.verdict.rstrip(".") if stats.finished is not None else ""
-    if found and (not stats.wide_passes or stats.comparison is None):
+    if found and (is_below or not stats.wide_passes or stats.comparison is None) and stats.speedup is None:
         told = _capital(found)
     else:
         told = _sentence(stats) + (f"; {found}" if found else "")

@@ -364,6 +364,11 @@ def test_the_verdict_is_a_sentence(ms: float, plain: list[float], found: str, wo
     stats = answered(*[timed(4, 2, ms)] * 40, plain=plain)
     stats.observe(Finished("stop", "", 1.0, 1.0, 0, verdict=found))
     assert (verdict(stats), is_slower(stats)) == (words, is_loss)
+    if found and stats.speedup is None:
+        told = f"{found[0].upper()}{found[1:].rstrip('.')}."
+        assert verdict(stats, is_below=True) == told, "the line of figures has the rest"
+    else:
+        assert verdict(stats, is_below=True) == words
 
 
 def test_the_verdict_of_what_drafted_nothing() -> None:
