@@ -1,4 +1,4 @@
-"""The measurements of an interrupted bench, one JSON line each, so that `--resume` can go on.
+"""The measurements of an interrupted matrix, one JSON line each, so that the next call can go on.
 
 The file is named after what is measured, so no other bench's lines are ever taken for ours. It goes when the bench is
 complete; until then lines are only added, so a run that starts over costs an earlier one nothing. Invariant: a folder

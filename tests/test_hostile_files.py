@@ -10,11 +10,11 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+from resume import _measurement
 
 from localspec.backends import lib, tokenizer
 from localspec.bench import contenders
 from localspec.bench.hashes import Hashes
-from localspec.bench.resume import _measurement
 from localspec.chat import message_commands
 from localspec.cli import option_sources
 from localspec.cli.sentences import Sentences
