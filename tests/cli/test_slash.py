@@ -314,7 +314,8 @@ def test_a_race_keeps_nothing(talk: Talk) -> None:
     assert "'six' is no number of rounds, from 1 to 1000 — try: /race 6" in talk.errors
     shown = talk.say("/race", "two")
     assert "tok/pass" in shown
-    assert "draft-model" in shown
+    assert "\n  plain " in shown
+    assert "\n  auto " in shown, "what was asked"
     assert [request.cold for request in talk.worker.requests[1:5]] == [True] * 4, "warmed up, then each of both"
     assert [request.messages for request in talk.worker.requests[1:5]] == [talk.worker.requests[0].messages] * 4
     assert talk.said == ["one", ANSWER, "two", ANSWER]
