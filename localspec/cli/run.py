@@ -148,22 +148,27 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
             stats, stop = answer(worker, job, sink, live, console)
         sink.finish(stats)
         console.on_error = None  # the output has its end: what goes wrong from here on is told to people
-        for told in (*stats.late, full_context(stats)):
-            if told:
-                console.warn(told)
-        _warn_of_trouble(job.state, console)
-        has_stats = is_terminal(sys.stderr) and not console.quiet if options.stats is None else options.stats
-        if has_stats:
-            tell(stats, console, with_plans=options.stats is True)
-        if has_stats and options.stats is None and ended_by_itself(stats):
-            for sentence in introduction(job.settings, job.request.speculation):
-                console.note(sentence, "dim")
-        if not options.kept_s and options.log_file is None:
-            tell_of_keep_alive(stats, console)
+        _tell_below(stats, job, options, console)
         if unfinished_form(stats):
             console.warn(unfinished_form(stats, job.request.schema))
             return stop.exit_code or UNFINISHED
         return stop.exit_code
+
+
+def _tell_below(stats: Stats, job: Job, options: RunOptions, console: Console) -> None:
+    """Write what stands below the answer: warnings that came beside it, the figures, and what to type another time."""
+    for told in (*stats.late, full_context(stats)):
+        if told:
+            console.warn(told)
+    _warn_of_trouble(job.state, console)
+    has_stats = is_terminal(sys.stderr) and not console.quiet if options.stats is None else options.stats
+    if has_stats:
+        tell(stats, console, with_plans=options.stats is True)
+    if has_stats and options.stats is None and ended_by_itself(stats):
+        for sentence in introduction(job.settings, job.request.speculation):
+            console.note(sentence, "dim")
+    if not options.kept_s and options.log_file is None:
+        tell_of_keep_alive(stats, console)
 
 
 def _store(options: RunOptions, console: Console) -> Store:

@@ -428,6 +428,23 @@ def test_the_verdict_says_what_a_copied_token_costs(
     assert left > 0.0 or auto.verdict().endswith(words), "what was not looked for is not told of"
 
 
+@pytest.mark.parametrize("name", ["copy", "draft"])
+def test_a_plan_expects_the_forced_tokens_too(name: str) -> None:
+    """Where rows cost nothing, three forced tokens are three tokens more than without them."""
+    prices = Prices(dict.fromkeys(SIZES, 1.0), 0.01)
+    source: CandidateSource = {
+        "copy": Copies("copy", prices, Copier(*[0.9] * 4), 4),
+        "draft": Chains("draft", prices, Acceptance(Draw.IID), Shape(4, 4, 1), Draw.IID),
+    }[name]
+    now = Now(Text(), DraftBudget(20, 64), prices, 1.0, 9.0, 9.0, 8, 64)
+    free, forced = (source.candidate(each) for each in (now, replace(now, forced=3)))
+    assert free is not None
+    assert forced is not None
+    assert free.plan.expects is not None
+    assert forced.plan.expects is not None
+    assert forced.plan.expects[0] == pytest.approx(free.plan.expects[0] + 3.0)
+
+
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_a_prediction_that_was_not_copied_is_told_beside_a_draft_model(is_asked: bool) -> None:
     prices = Prices({1: 0.1, 2: 0.13, 3: 0.16, 17: 0.6}, 0.2)

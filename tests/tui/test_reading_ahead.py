@@ -95,6 +95,27 @@ def test_an_answer_stops_it_and_it_is_no_job() -> None:
     thread.close()
 
 
+def test_an_answer_after_it_ended_cancels_nothing() -> None:
+    """There is nothing left to stop, and a cancel would meet what runs next."""
+    cancelled: list[bool] = []
+
+    class Counting(ScriptedWorker):
+        def cancel(self) -> None:
+            cancelled.append(True)
+            super().cancel()
+
+    thread = WorkerThread(Counting())
+    thread.load(SETTINGS)
+    wait_for(lambda: thread.has_ended)
+    thread.take()
+    thread.read_ahead(SETTINGS, Request(prompt="x", reads_ahead=True))
+    wait_for(lambda: thread.n_ahead > 0 and thread._ahead is None)
+    thread.answer(SETTINGS, Request(prompt="y"))
+    wait_for(lambda: thread.has_ended)
+    assert not cancelled
+    thread.close()
+
+
 def test_nothing_is_read_before_the_pair_is_loaded() -> None:
     worker = ScriptedWorker()
     thread = WorkerThread(worker)
