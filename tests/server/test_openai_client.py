@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -21,18 +20,6 @@ from tests.server.test_fields import JSON, NAMES
 pytestmark = needs_pair
 HELLO: list[Any] = [{"role": "user", "content": LONG}]
 CHAT = "/v1/chat/completions"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving("--temp", "0", "-n", "64") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client:
-        yield client
 
 
 def test_an_answer_is_that_of_run(server: Server, client: openai.OpenAI) -> None:

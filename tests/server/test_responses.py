@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from localspec.server.responses_reply import Responses
 from localspec.settings.request import Message
 from tests.cli.fakes import committed
 from tests.cli.harness import needs_pair
-from tests.server.serving import LONG, Server, serving
+from tests.server.serving import LONG
 from tests.server.test_fields import SERVED
 from tests.server.test_openai_replies import EVENTS, STARTED, told
 from tests.server.test_tools import CITY, FORMS
@@ -149,18 +149,6 @@ def test_an_answer_without_text_has_an_empty_message() -> None:
     made = stream(Responses("m", {}, []), events)
     assert built(made) == made[-1]["response"]["output"]
     assert made[-1]["response"]["output"][0]["content"][0]["text"] == ""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving("--temp", "0", "-n", "64") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client:
-        yield client
 
 
 @needs_pair
