@@ -1,0 +1,1 @@
+"""Edge and cloud: a pair of which the target runs on another machine, exactly."""

@@ -1,0 +1,288 @@
+"""The messages between an edge, which drafts, and its verifier, which has the target. MessagePack, checked on arrival.
+
+One session is one answer. Lengths and bases count all tokens from the start of the prompt. The committed text is told
+once, as a `Prefix`, and then known to both sides by its length and its digest:
+
+    Look -> Facts                      what the verifier holds
+    Fetch -> Vocabulary                its vocabulary, in parts
+    Hello -> Welcome                   a session, new or resumed
+    Prefix                             ids from `base` on; no reply
+    Verify -> Wait*, Result or Resync  a round; the first one, with an empty draft, draws the first token
+    Cancel, Bye                        no reply
+    Error                              in place of any reply; the connection stays
+
+The field `round` makes a round idempotent: asked again, it has the same Result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from localspec.engine.distribution import Distribution
+from localspec.errors import LocalspecError
+from localspec.settings.request import Sampling
+
+VERSION = 1  # of these messages
+MOST_NODES = 1024  # drafted tokens of one round
+MOST_IDS = 1 << 18  # of one Prefix; a longer text is several
+MOST_SUPPORT = 1 << 18  # tokens of one law
+LONGEST_FRAME = 4 << 20  # bytes of a message to the verifier
+LONGEST_PART = 1 << 20  # bytes of a part of a vocabulary
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Id = Annotated[int, Meta(ge=0, lt=2**31)]
+Digest = Annotated[int, Meta(ge=0)]  # MessagePack has 64 bits at most
+Word = Annotated[str, Meta(max_length=128)]
+Text = Annotated[str, Meta(max_length=4096)]
+Ids = Annotated[tuple[Id, ...], Meta(max_length=MOST_IDS)]
+Nodes = Annotated[tuple[Id, ...], Meta(max_length=MOST_NODES)]
+Bytes = Annotated[bytes, Meta(max_length=8 * MOST_SUPPORT)]
+
+
+class MessageError(ValueError):
+    """Bytes that are no message of this protocol; the text says in one line what is wrong."""
+
+
+class Message(msgspec.Struct, array_like=True, frozen=True):
+    """A message is an array: its number, then its fields. Fields that a later version adds at the end are ignored."""
+
+
+class Law(msgspec.Struct, array_like=True, frozen=True):
+    """A distribution: `ids` [m] as little-endian uint32, ascending, and `probs` [m] as float32 or float64.
+
+    No ids: a point mass on the token it belongs to. What is sent is the law: whoever draws from it draws from what the
+    other side reads, `distribution()`, and not from what it was made of.
+    """
+
+    ids: Bytes = b""
+    probs: Bytes = b""
+
+    @staticmethod
+    def of(dist: Distribution | None, *, is_short: bool = False) -> Law:
+        """Return the law of a distribution, None for a point mass; `is_short`: 4 bytes a probability, not 8."""
+        if dist is None:
+            return Law()
+        return Law(dist.ids.astype("<u4").tobytes(), dist.probs.astype("<f4" if is_short else "<f8").tobytes())
+
+    def distribution(self, n_vocab: int) -> Distribution | None:
+        """Return the distribution on a vocabulary of `n_vocab` tokens. Raises MessageError for what is none."""
+        if not self.ids:
+            return None
+        width = len(self.probs) / len(self.ids)
+        if len(self.ids) % 4 or width not in (1, 2):
+            raise MessageError("a law has no probability for each of its tokens")
+        ids = np.frombuffer(self.ids, "<u4").astype(np.int64)
+        probs = np.frombuffer(self.probs, "<f4" if width == 1 else "<f8").astype(np.float64)
+        if ids[-1] >= n_vocab or (np.diff(ids) <= 0).any():
+            raise MessageError("the tokens of a law do not ascend within the vocabulary")
+        if not (np.isfinite(probs).all() and (probs > 0).all()):
+            raise MessageError("a law has a probability that is not positive")
+        return Distribution.of(ids.astype(np.int32), probs)
+
+
+class Look(Message, frozen=True, tag=1):
+    """What does the verifier hold?"""
+
+    version: Count
+
+
+class Facts(Message, frozen=True, tag=2):
+    """The target: its `name`, the `model`'s fingerprint, the digest of its `vocabulary`; `size` bytes fetch that."""
+
+    version: Count
+    name: Text
+    model: Word
+    vocabulary: Word
+    size: Count
+    n_ctx: Count
+
+
+class Fetch(Message, frozen=True, tag=3):
+    """Send the vocabulary from byte `start` on."""
+
+    start: Count = 0
+
+
+class Vocabulary(Message, frozen=True, tag=4):
+    """A part of the vocabulary: compressed bytes from `start` on."""
+
+    start: Count
+    data: Bytes
+
+
+class Hello(Message, frozen=True, tag=5):
+    """Open a session. `model` is the fingerprint of the target that the edge expects, "" for any.
+
+    `mode` says what goes up and down, `verify` names the rule. `seed` is of the noise that both sides share, and of the
+    verifier's own draws. `form` is the constraint's kind, a field of a request, and its text. `session` resumes one.
+    """
+
+    version: Count
+    vocabulary: Word
+    model: Word = ""
+    mode: Word = "coupled"
+    verify: Word = "coupled"
+    seed: Digest = 0
+    sampling: Sampling = Sampling()
+    max_tokens: Count | None = None
+    stops: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
+    form: tuple[Word, Annotated[str, Meta(max_length=1 << 20)]] | None = None
+    session: Word = ""
+
+
+class Welcome(Message, frozen=True, tag=6):
+    """The session is open: the verifier has its first `have` tokens, whose digest is `digest`.
+
+    A draft may have `max_rows` - 1 nodes and `max_leaves` leaves; 0 leaves: no draft at all can be taken back.
+    """
+
+    session: Word
+    n_ctx: Count
+    max_rows: Count
+    max_leaves: Count = 1
+    have: Count = 0
+    digest: Digest = 0
+
+
+class Prefix(Message, frozen=True, tag=7):
+    """The text from position `base` on is `ids`; what the verifier had behind `base` is no more."""
+
+    base: Count
+    ids: Ids
+
+
+class Verify(Message, frozen=True, tag=8):
+    """Round number `round`: judge a draft behind the first `base` tokens, whose digest is `digest`.
+
+    `committed` are tokens that the edge drew itself since; they stand before the draft, and are no part of `base`.
+    Node i + 1 of the tree is `draft[i]` below node `parents[i]`; no parents: a chain. `q` are float32 or float64, the
+    probability with which each node was drawn; `laws` the whole law of each. `draw` says how nodes with a law were
+    drawn, a word of `engine.draft.Draw`.
+    """
+
+    round: Count
+    base: Count
+    digest: Digest
+    draft: Nodes = ()
+    parents: Nodes = ()
+    committed: Nodes = ()
+    q: Bytes = b""
+    laws: Annotated[tuple[Law, ...], Meta(max_length=MOST_NODES)] = ()
+    draw: Word = ""
+
+    def tree(self) -> tuple[int, ...]:
+        """Return the parents of all nodes, that of the root first. Raises MessageError where they form no tree."""
+        n = len(self.draft)
+        parents = self.parents or tuple(range(n))
+        if len(parents) != n or any(parent > node for node, parent in enumerate(parents)):
+            raise MessageError("the parents of a draft form no tree")
+        if len(self.laws) not in (0, n) or len(self.q) not in (0, 4 * n, 8 * n):
+            raise MessageError("a draft has no probability for each of its tokens")
+        return (-1, *parents)
+
+    def chances(self) -> tuple[float, ...]:
+        """Return the probability of each node, () where none were sent."""
+        width = 4 if len(self.q) == 4 * len(self.draft) else 8
+        return tuple(np.frombuffer(self.q, f"<f{width}").astype(np.float64).tolist())
+
+
+class Result(Message, frozen=True, tag=9):
+    """The verdict of round `round`: the path to `node` stands, then `token`, and the text has `length` tokens now.
+
+    `token` None: the edge draws it, from `laws`. They are the verifier's, the row of `node` alone or one for each node.
+    `micros` passed in the verifier. `finish` is why the answer ends, "" where it goes on.
+    """
+
+    round: Count
+    node: Count
+    token: Id | None
+    length: Count
+    micros: Count = 0
+    finish: Word = ""
+    laws: Annotated[tuple[Law, ...], Meta(max_length=MOST_NODES + 1)] = ()
+
+
+class Wait(Message, frozen=True, tag=10):
+    """The round waits: `before` others are judged first."""
+
+    before: Count
+
+
+class Resync(Message, frozen=True, tag=11):
+    """The verifier has other tokens: `have` of them, with this `digest`. Send a Prefix, then ask again."""
+
+    have: Count
+    digest: Digest
+
+
+class Error(Message, frozen=True, tag=12):
+    """The last message cannot be obeyed: the kind of an error, a sentence, and what to type."""
+
+    code: Word
+    message: Text
+    hint: Text = ""
+
+
+class Cancel(Message, frozen=True, tag=13):
+    """Nobody waits for round `round` any more."""
+
+    round: Count
+
+
+class Bye(Message, frozen=True, tag=14):
+    """The session is over."""
+
+
+ToVerifier = Look | Fetch | Hello | Prefix | Verify | Cancel | Bye
+ToEdge = Facts | Vocabulary | Welcome | Result | Wait | Resync | Error
+_ENCODER = msgspec.msgpack.Encoder()
+_TO_VERIFIER = msgspec.msgpack.Decoder(ToVerifier)
+_TO_EDGE = msgspec.msgpack.Decoder(ToEdge)
+
+
+def encode(message: ToVerifier | ToEdge) -> bytes:
+    """Return a message as bytes."""
+    return _ENCODER.encode(message)
+
+
+def request_of(data: bytes) -> ToVerifier:
+    """Return a message of an edge. Raises MessageError."""
+    if len(data) > LONGEST_FRAME:
+        raise MessageError(f"a message has {len(data)} bytes: at most {LONGEST_FRAME} are read")
+    found: ToVerifier = _decoded(data, _TO_VERIFIER)
+    if isinstance(found, Hello):
+        try:
+            found.sampling.check()
+        except LocalspecError as error:
+            raise MessageError(error.message) from None
+    return found
+
+
+def reply_of(data: bytes) -> ToEdge:
+    """Return a message of a verifier. Raises MessageError."""
+    found: ToEdge = _decoded(data, _TO_EDGE)
+    return found
+
+
+def _decoded(data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, RecursionError, ValueError, OverflowError) as error:
+        raise MessageError(f"this is no message of protocol {VERSION}: {' '.join(str(error).split())[:200]}") from None
+
+
+def digest_of(ids: Iterable[int], digest: int = 0) -> int:
+    """Return the 64-bit digest of a text of tokens; `digest` is that of the tokens before them.
+
+    Two rounds of multiplying and folding a token, after SplitMix64: it finds a slip, and is no defence.
+    """
+    for token in ids:
+        digest = ((digest ^ (token + 1)) * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
+        digest = ((digest ^ digest >> 29) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+        digest ^= digest >> 32
+    return digest

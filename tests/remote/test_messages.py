@@ -1,0 +1,219 @@
+"""The messages between an edge and its verifier: what is sent arrives, and what is none is refused in one line."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.engine.distribution import Distribution
+from localspec.remote import messages
+from localspec.remote.messages import (
+    LONGEST_FRAME,
+    Hello,
+    Law,
+    MessageError,
+    Prefix,
+    Result,
+    ToEdge,
+    ToVerifier,
+    Verify,
+    digest_of,
+    encode,
+    reply_of,
+    request_of,
+)
+from localspec.settings.request import Sampling
+
+SAMPLINGS = st.builds(
+    Sampling,
+    temperature=st.floats(0, 10),
+    top_k=st.integers(0, 2**31 - 1),
+    seed=st.none() | st.integers(0, 2**64 - 1),
+    logit_bias=st.lists(st.tuples(st.integers(0, 999), st.sampled_from([1.5, -float("inf")])), max_size=3).map(tuple),
+)
+LAWS = st.builds(Law, st.binary(max_size=40), st.binary(max_size=40))
+KNOWN = {Sampling: SAMPLINGS, Law: LAWS}
+
+
+def values(kind: object) -> st.SearchStrategy[object]:
+    """Return what a field of a type may hold, drawn from its limits."""
+    if kind in KNOWN:
+        return KNOWN[typing.cast(type, kind)]
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        meta = args[1]
+        if args[0] is int:
+            return st.integers(meta.ge, meta.le or (meta.lt or 2**64) - 1)
+        if args[0] is str:
+            return st.text(max_size=8)
+        return values(args[0])
+    if origin is tuple:
+        if args[-1] is Ellipsis:
+            return st.lists(values(args[0]), max_size=4).map(tuple)
+        return st.tuples(*map(values, args))
+    if args:
+        return st.one_of(*map(values, args))
+    return {bytes: st.binary(max_size=16), type(None): st.none(), int: st.integers(0, 9)}[typing.cast(type, kind)]
+
+
+def drawn(union: object) -> st.SearchStrategy[typing.Any]:
+    """Return every message of a union, with every field."""
+    kinds = typing.get_args(union)
+    return st.one_of(
+        *(st.builds(kind, **{f.name: values(f.type) for f in msgspec.structs.fields(kind)}) for kind in kinds)
+    )
+
+
+@given(drawn(ToVerifier))
+def test_what_an_edge_says_arrives(message: ToVerifier) -> None:
+    assert request_of(encode(message)) == message
+
+
+@given(drawn(ToEdge))
+def test_what_a_verifier_says_arrives(message: ToEdge) -> None:
+    assert reply_of(encode(message)) == message
+
+
+def assert_one_line(read: Callable[[bytes], object], data: bytes) -> None:
+    """Assert that bytes are a message, or refused by one line."""
+    try:
+        read(data)
+    except MessageError as error:
+        told = str(error)
+    else:
+        told = ""
+    assert "\n" not in told
+    assert len(told) < 300
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_one_error(data: bytes) -> None:
+    for read in (request_of, reply_of):
+        assert_one_line(read, data)
+
+
+@given(drawn(ToVerifier), st.data())
+def test_a_broken_message_is_one_error(message: ToVerifier, data: st.DataObject) -> None:
+    """Cut, or with one byte changed: another message at most."""
+    whole = encode(message)
+    with pytest.raises(MessageError):
+        request_of(whole[: data.draw(st.integers(0, len(whole) - 1))])
+    at, byte = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 255))
+    assert_one_line(request_of, whole[:at] + bytes([byte]) + whole[at + 1 :])
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Prefix(-1, ()),
+        Prefix(0, (-1,)),
+        Prefix(0, (2**31,)),
+        Prefix(0, (1,) * (messages.MOST_IDS + 1)),
+        Verify(0, 0, -1),
+        Verify(0, 0, 0, (1,) * (messages.MOST_NODES + 1)),
+        Hello(1, "v" * 200),
+        Hello(1, "v", sampling=replace(Sampling(), temperature=-1.0)),
+        Hello(1, "v", stops=("x",) * 65),
+        Hello(1, "v", stops=("x" * 5000,)),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_values_out_of_range_are_refused(message: ToVerifier) -> None:
+    with pytest.raises(MessageError):
+        request_of(encode(message))
+
+
+def test_a_long_frame_is_refused_unread() -> None:
+    with pytest.raises(MessageError, match="at most"):
+        request_of(b"\xc6" + bytes(LONGEST_FRAME))
+
+
+def test_each_side_reads_the_other_only() -> None:
+    with pytest.raises(MessageError):
+        reply_of(encode(Verify(1, 2, 3)))
+    with pytest.raises(MessageError):
+        request_of(encode(Result(1, 0, 5, 9)))
+
+
+def test_a_later_version_may_say_more() -> None:
+    """Its Hello can be read, and refused by its number."""
+    wire = [*msgspec.msgpack.decode(encode(Hello(2, "v", session="s"))), "more"]
+    assert request_of(msgspec.msgpack.encode(wire)) == Hello(2, "v", session="s")
+
+
+def test_bytes_of_a_round() -> None:
+    """Eight ids in a vocabulary of 150 000: no more than a text of them would take."""
+    up = Verify(1000, 3000, 2**63, (140_000,) * 8)
+    assert len(encode(up)) <= 66
+    assert len(encode(Result(1000, 5, 77_777, 3006, 45_000))) <= 22
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), max_size=30), st.integers(0, 30))
+def test_the_digest_goes_on(ids: list[int], at: int) -> None:
+    whole = digest_of(ids)
+    assert digest_of(ids[at:], digest_of(ids[:at])) == whole
+    assert 0 <= whole < 2**64
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20), st.data())
+def test_the_digest_finds_a_slip(ids: list[int], data: st.DataObject) -> None:
+    """One token changed, dropped, doubled or swapped with its neighbour."""
+    at = data.draw(st.integers(0, len(ids) - 1))
+    slips = [
+        [*ids[:at], ids[at] + 1, *ids[at + 1 :]],
+        [*ids[:at], *ids[at + 1 :]],
+        [*ids[:at], ids[at], *ids[at:]],
+        [*ids[:at], *ids[at : at + 2][::-1], *ids[at + 2 :]],
+    ]
+    assert all(digest_of(slip) != digest_of(ids) for slip in slips if slip != ids)
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.floats(0.01, 1)), min_size=1, max_size=12, unique_by=lambda x: x[0]))
+def test_a_law_arrives(pairs: list[tuple[int, float]]) -> None:
+    """Eight bytes keep every bit; of four both sides read the same."""
+    pairs.sort()
+    dist = Distribution.of(np.array([i for i, _ in pairs], np.int32), np.array([p for _, p in pairs]))
+    whole, short = Law.of(dist).distribution(100), Law.of(dist, is_short=True).distribution(100)
+    assert whole is not None
+    assert short is not None
+    assert np.array_equal(whole.ids, dist.ids)
+    assert np.allclose(whole.probs, dist.probs, rtol=1e-15, atol=0)
+    assert np.allclose(short.probs, dist.probs, rtol=1e-6, atol=0)
+    assert Law.of(None).distribution(100) is None
+
+
+@pytest.mark.parametrize(
+    ("ids", "probs"),
+    [([3, 3], [0.5, 0.5]), ([4, 3], [0.5, 0.5]), ([3, 100], [0.5, 0.5]), ([1, 2], [1.0, 0.0]), ([1], [np.nan])],
+)
+def test_what_is_no_law_is_refused(ids: list[int], probs: list[float]) -> None:
+    law = Law(np.array(ids, "<u4").tobytes(), np.array(probs, "<f8").tobytes())
+    with pytest.raises(MessageError):
+        law.distribution(100)
+
+
+def test_a_law_with_missing_bytes_is_refused() -> None:
+    for law in (Law(b"abc", b"abc"), Law(b"abcd", b"abc"), Law(b"abcdefgh", b"abcd")):
+        with pytest.raises(MessageError):
+            law.distribution(2**31)
+
+
+def test_a_draft_is_a_tree() -> None:
+    assert Verify(1, 2, 3, (5, 6, 7)).tree() == (-1, 0, 1, 2)
+    assert Verify(1, 2, 3, (5, 6, 7), (0, 0, 2)).tree() == (-1, 0, 0, 2)
+    assert Verify(1, 2, 3, (5, 6), q=np.array([0.5, 0.25], "<f4").tobytes()).chances() == (0.5, 0.25)
+    for wrong in (
+        Verify(1, 2, 3, (5, 6), (0, 2)),
+        Verify(1, 2, 3, (5, 6), (0,)),
+        Verify(1, 2, 3, (5, 6), q=b"abc"),
+        Verify(1, 2, 3, (5, 6), laws=(Law(),)),
+    ):
+        with pytest.raises(MessageError):
+            wrong.tree()
