@@ -89,7 +89,7 @@ def engine_for(
     target: LlamaBackend, drafter: Drafter, rule: Verifier, k: int, draw: Draw, sampling: Sampling
 ) -> Engine:
     """Put an engine together as a session does."""
-    return Engine(
+    return Engine.local(
         target,
         {"drafter": drafter},
         rule,

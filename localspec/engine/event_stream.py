@@ -36,12 +36,12 @@ def stream_events(
     reset_peak_memory()
     split = ReasoningStream(marks)
     first: float | None = None
-    evaluated = engine.target.evaluated
+    evaluated = engine.judge.evaluated
     told = engine.clock()
     prepare_ms = 1e3 * (told - began)
     for index, step in enumerate(engine.generate(context)):
         if index == 0:
-            cached = context.prompt_n - (engine.target.evaluated - evaluated)
+            cached = context.prompt_n - (engine.judge.evaluated - evaluated)
             yield Prefilled(context.prompt_n, cached, 1e3 * step.times.verify, prepare_ms)
             first = engine.clock()
         yield _committed(index, step, split.feed(step.text), vocabulary, details=details)

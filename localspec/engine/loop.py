@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from localspec.engine.constraint import Ahead, cut, forced_run
 from localspec.engine.context import Context
-from localspec.engine.draft import Draft, Step, Verdict
+from localspec.engine.draft import Draft, Step
+from localspec.engine.judge import Judge, LocalJudge
 from localspec.engine.logprobs import Judging
 from localspec.engine.protocols import (
     Backend,
@@ -26,7 +27,7 @@ from localspec.engine.protocols import (
     Rows,
     Verifier,
 )
-from localspec.engine.sampling import Sampler, TargetDistributions
+from localspec.engine.sampling import Sampler
 from localspec.engine.stopwatch import Stopwatch
 
 NO_DRAFT = DraftBudget(0, 0)
@@ -34,21 +35,31 @@ NO_DRAFT = DraftBudget(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One target with whatever drafts for it. All state is in the parts; `context` is passed in."""
+    """One judge with whatever drafts for it. All state is in the parts; `context` is passed in."""
 
-    target: Backend
+    judge: Judge
     drafters: Mapping[str, Drafter]
-    verifier: Verifier
     controller: Controller
-    sampler: Sampler
-    rng: RandomSource
+    rng: RandomSource  # of the drafts
     clock: Clock
     cancel: Cancel
     judging: Judging | None = None  # how log-probabilities are told, None where nobody asked
 
-    def with_logprobs(self, n_top: int, *, is_after: bool) -> Engine:
-        """Return an engine that tells log-probabilities too; `is_after`: of what the sampler leaves of a row."""
-        return replace(self, judging=Judging(n_top, self.sampler if is_after else None))
+    @classmethod
+    def local(
+        cls,
+        target: Backend,
+        drafters: Mapping[str, Drafter],
+        verifier: Verifier,
+        controller: Controller,
+        sampler: Sampler,
+        rng: RandomSource,
+        clock: Clock,
+        cancel: Cancel,
+        judging: Judging | None = None,
+    ) -> Engine:
+        """Return an engine whose target is in this process; drafts and verdicts draw from one source of chance."""
+        return cls(LocalJudge(target, sampler, verifier, rng), drafters, controller, rng, clock, cancel, judging)
 
     def start(self, context: Context, watch: Stopwatch) -> Step:
         """Evaluate the prompt and commit the first token straight from its last row.
@@ -57,9 +68,7 @@ class Engine:
         """
         watch.mark()
         draft = Draft.root(context.pending)
-        rows = self.target.prefill(context.tokens, self.cancel)
-        watch.mark()
-        verdict = self._verdict(context, draft, rows)
+        verdict, rows = self.judge.start(draft, context.tokens, watch.mark, self.cancel)
         step = self._judged(context.commit(draft, verdict, watch.prompt_times()), rows, context)
         for drafter in self.drafters.values():
             drafter.begin(context)
@@ -68,23 +77,22 @@ class Engine:
     def step(self, context: Context, watch: Stopwatch) -> Step:
         """One pass of the target."""
         watch.mark()
-        to_replay = self.target.to_replay
+        judge = self.judge
+        to_replay = judge.to_replay
         plan = self.controller.plan(context, NO_DRAFT if to_replay else self._budget(context))
         if to_replay:  # no snapshot can be taken before them: a rejected draft would make the next pass still wider
             plan = replace(plan, max_nodes=0, max_depth=0, is_probe=False, why=f"reads {to_replay} tokens again")
         watch.mark()
         draft = self._proposed(context, plan)
-        if self.sampler.constraint is not None:
-            draft = cut(draft, self.sampler.constraint, context.tokens)
+        if judge.constraint is not None:
+            draft = cut(draft, judge.constraint, context.tokens)
         draft = draft.padded(plan.width(len(draft)))
         watch.mark()
-        rows = self.target.extend(draft.tokens, draft.parents, draft.outputs)
-        watch.mark()
-        verdict = self._verdict(context, draft, rows)
+        verdict, rows = judge.verdict(draft, context.tokens, watch.mark)
         step = context.commit(draft, verdict, watch.pass_times(), plan, replayed=to_replay)
         step = self._judged(step, rows, context)
-        self.target.keep(step.kept)  # the last token of the run becomes pending; `rows` last until the next decode
-        assert self.target.length == len(context.tokens) - 1
+        judge.keep(step.kept)  # the last token of the run becomes pending; `rows` last until the next decode
+        assert judge.length == len(context.tokens) - 1
         for drafter in self.drafters.values():
             drafter.observe(step, rows)
         return step
@@ -114,9 +122,9 @@ class Engine:
 
     def _budget(self, context: Context) -> DraftBudget:
         """Return what is left before the end, with the tokens that must come next."""
-        budget, constraint = context.budget, self.sampler.constraint
+        budget, constraint = context.budget, self.judge.constraint
         most = min(budget.depth, budget.nodes)
-        if constraint is None or most <= 0 or not self.target.capabilities.can_rollback:
+        if constraint is None or most <= 0 or not self.judge.capabilities.can_rollback:
             return budget
         return replace(budget, forced=forced_run(constraint, context.tokens, most))
 
@@ -127,8 +135,3 @@ class Engine:
             return drafter.propose(context, plan, self.rng)
         ahead = Ahead([*context.tokens, *run])
         return drafter.propose(ahead, plan, self.rng).after(context.pending, run)
-
-    def _verdict(self, context: Context, draft: Draft, rows: Rows) -> Verdict:
-        """Judge a draft by the target's distributions at its nodes."""
-        dists = TargetDistributions(self.sampler, rows, draft, context.tokens)
-        return self.verifier.verify(draft, dists, self.rng, context.position)

@@ -17,6 +17,7 @@ from localspec.engine import events
 from localspec.engine.constraint import Constraint, is_whole
 from localspec.engine.context import Context, Vocabulary
 from localspec.engine.event_stream import stream_events
+from localspec.engine.logprobs import Judging
 from localspec.engine.loop import Engine
 from localspec.engine.protocols import Cancel, Cancelled, Clock
 from localspec.engine.randomness import SeededRandom
@@ -266,8 +267,6 @@ class LoadedPair:
         stops = (*request.stop, *prompt.stops)
         context = Context(prompt.tokens, vocabulary, n_ctx=self.n_ctx, max_tokens=request.max_tokens, stops=stops)
         engine = self._engine(decision, request, seed, constraint)
-        if request.logprobs is not None:
-            engine = engine.with_logprobs(request.logprobs, is_after=request.is_after_sampler)
         for event in stream_events(
             engine, context, vocabulary, details=request.details, began=began, marks=prompt.marks
         ):
@@ -337,13 +336,15 @@ class LoadedPair:
         controller = decision.controllers.controller(
             axes, drafters, acceptance, parts, sampling.temperature, is_seeded=sampling.seed is not None
         )
-        return Engine(
+        sampler, n_top = Sampler(sampling, breakers=breakers, constraint=constraint), request.logprobs
+        return Engine.local(
             target=self.target.backend,
             controller=narrowed(controller, self.widths),
             drafters=drafters,
             verifier=axes.verifier,
-            sampler=Sampler(sampling, breakers=breakers, constraint=constraint),
+            sampler=sampler,
             rng=SeededRandom(seed),
             clock=self.clock,
             cancel=self.cancel,
+            judging=None if n_top is None else Judging(n_top, sampler if request.is_after_sampler else None),
         )

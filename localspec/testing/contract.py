@@ -308,7 +308,7 @@ class DrafterContract:
 
         The verifier is the coupled one: it takes every kind of draft, and a perfect one whole.
         """
-        engine = Engine(
+        engine = Engine.local(
             target=TableBackend(random_table(self.n_vocab, 5), self.n_vocab),
             drafters={"it": subject.drafter, "other": Plain()},
             verifier=CoupledVerifier(),

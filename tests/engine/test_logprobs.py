@@ -26,8 +26,10 @@ PENALISED = Sampling(top_k=0, top_p=1.0, min_p=0.0, frequency_penalty=0.7)  # ea
 @pytest.mark.parametrize("is_after", [False, True])
 def test_each_token_is_judged_by_the_row_of_the_token_before(shape: Shape, is_after: bool) -> None:
     """Also where a run of accepted tokens was drafted, where a limit cuts it, and where penalties see all before."""
-    text, parts = context(max_tokens=19), replace(engine(shape), sampler=Sampler(PENALISED))
-    judged = [each for step in parts.with_logprobs(2, is_after=is_after).generate(text) for each in step.judged]
+    text, parts, sampler = context(max_tokens=19), engine(shape), Sampler(PENALISED)
+    judging = Judging(2, sampler if is_after else None)
+    parts = replace(parts, judge=replace(parts.judge, sampler=sampler), judging=judging)
+    judged = [each for step in parts.generate(text) for each in step.judged]
     assert [each.token for each in judged] == text.tokens[len(PROMPT) :]
     for at, each in enumerate(judged, start=len(PROMPT)):
         before = text.tokens[:at]

@@ -58,7 +58,7 @@ def engine(
     sampler = Sampler(Sampling())
     near = random_table(4, 2, near=TABLE, distance=1.0)
     drafter = DraftModel(draft or TableBackend(near, 4), sampler, policy or Static((2, 1)), cancel)
-    return Engine(
+    return Engine.local(
         target=target or TableBackend(TABLE, 4),
         drafters={"d": drafter, "plain": Plain()},
         verifier=CoupledVerifier(),
@@ -75,8 +75,8 @@ def test_the_cache_holds_all_but_the_pending_token() -> None:
     for shape in (PLAIN, TREE):
         text, parts = context(), engine(shape)
         for index, step in enumerate(parts.generate(text)):
-            assert parts.target.committed == text.tokens[:-1]
-            assert parts.target.open == 0
+            assert parts.judge.target.committed == text.tokens[:-1]
+            assert parts.judge.target.open == 0
             assert step.position + len(step.tokens) == len(text.tokens)
             if index > 0 and text.finish is None:
                 assert (len(step.draft) > 0) == (shape is TREE)
@@ -89,7 +89,7 @@ def test_of_a_long_chain_all_is_kept_that_was_accepted(n: int) -> None:
     text, parts = context(max_tokens=31), engine(Shape(n, n, 1), draft=TableBackend(TABLE, 4), policy=Static((1,) * n))
     steps = []
     for step in parts.generate(text):
-        assert parts.target.committed == text.tokens[:-1]
+        assert parts.judge.target.committed == text.tokens[:-1]
         steps.append(len(step.tokens))
     assert max(steps) == n + 1
 
@@ -98,8 +98,8 @@ def test_one_evaluation_a_pass() -> None:
     """The target is asked once for the prompt and once a pass, and never for a token it holds."""
     text, parts = context(), engine()
     steps = list(parts.generate(text))
-    assert parts.target.calls == len(steps)
-    assert parts.target.evaluated == parts.target.length + parts.target.dropped
+    assert parts.judge.target.calls == len(steps)
+    assert parts.judge.target.evaluated == parts.judge.target.length + parts.judge.target.dropped
     assert len(steps) < text.generated, "drafting saved passes"
 
 
@@ -170,7 +170,7 @@ def test_cancelling_between_passes(after: int) -> None:
         seen.append(step)
     assert len(seen) == after + 1
     assert text.finish is Finish.INTERRUPTED
-    assert parts.target.committed == text.tokens[:-1]
+    assert parts.judge.target.committed == text.tokens[:-1]
 
 
 class Stopping(TableBackend):
@@ -206,7 +206,7 @@ def test_cancelling_the_drafts_own_prefill() -> None:
     text = context()
     assert len(list(parts.generate(text))) == 1
     assert text.finish is Finish.INTERRUPTED
-    assert parts.target.committed == text.tokens[:-1]
+    assert parts.judge.target.committed == text.tokens[:-1]
     draft.is_stopping = False
     again = context()
     list(parts.generate(again))
@@ -222,7 +222,7 @@ def test_dropping_the_generator_anywhere() -> None:
         for _ in range(n):
             next(stream)
         stream.close()
-        assert parts.target.committed == text.tokens[:-1]
+        assert parts.judge.target.committed == text.tokens[:-1]
     full = context()
     list(parts.generate(full))
     assert full.generated == 20

@@ -100,7 +100,7 @@ def test_the_events_of_an_answer_keep_them_apart() -> None:
     pieces = [b"go", b"<thi", b"nk", b">Hm", b".", b"</", b"think>\n", b"\nYe", b"s.", b""]
     axes = resolve_axes(Speculation(method="plain"), has_draft=False, is_seeded=False)
     target = TableBackend(one_hot_table(len(pieces), len), len(pieces))
-    engine = Engine(
+    engine = Engine.local(
         target, {"plain": Plain()}, axes.verifier,
         axes.controller(axes.shape), Sampler(Sampling(temperature=0.0)), SeededRandom(1), lambda: 0.0, lambda: False,
     )  # fmt: skip

@@ -119,7 +119,7 @@ def build(setup: Setup, target: Table, draft: Table, rng: RandomSource) -> tuple
     drafters = {"d": drafter}
     if setup.steer is not None:
         controller = setup.steer(drafters)
-    engine = Engine(
+    engine = Engine.local(
         TableBackend(target, setup.n_vocab, setup.n_ctx),
         drafters,
         setup.verifier,
@@ -155,7 +155,7 @@ def passes(setup: Setup) -> list[tuple[float, Step]]:
 
     def run(rng: RandomSource) -> Step:
         engine, context = build(setup, target, draft, rng)
-        engine.target.prefill(PROMPT[:-1], lambda: False)  # the state between two passes: the last token is pending
+        engine.judge.target.prefill(PROMPT[:-1], lambda: False)  # as between two passes: the last token is pending
         return engine.step(context, Stopwatch(engine.clock))
 
     return list(enumerate_branches(run))

@@ -127,7 +127,7 @@ def test_the_text_of_a_seed_is_that_of_plain_decoding(policy: TreePolicy, temper
     sampling = replace(OPEN, temperature=temperature)
 
     def text(plan: Plan, seed: int) -> Sequence[int]:
-        engine = Engine(
+        engine = Engine.local(
             TableBackend(random_table(4, seed), 4),
             {"d": drafter(policy, sampling, seed), "plain": Plain()},
             CoupledVerifier(),

@@ -119,7 +119,7 @@ def generate(
     tokens = model.tokenize(prompt, add_bos=True) if isinstance(prompt, str) else prompt
     vocabulary = Vocabulary(model.is_eog if eog is None else eog.__contains__, model.piece)
     context = Context(tokens, vocabulary, n_ctx=n_ctx or target.capabilities.n_ctx, max_tokens=max_tokens, stops=stops)
-    engine = Engine(
+    engine = Engine.local(
         target,
         {"drafter": drafter},
         verifier,

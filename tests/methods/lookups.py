@@ -58,7 +58,7 @@ def scripted(truth: Sequence[int], n_vocab: int) -> Table:
 def replay(drafter: LookupDrafter, truth: Sequence[int], prompt_n: int, k: int) -> list[Step]:
     """Generate the rest of `truth` with the shipped engine; return the passes, that of the prompt left out."""
     n_vocab = max(truth) + 1
-    engine = Engine(
+    engine = Engine.local(
         TableBackend(scripted(truth, n_vocab), n_vocab, n_ctx=4096),
         {"it": drafter},
         MatchVerifier(),

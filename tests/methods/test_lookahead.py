@@ -101,7 +101,7 @@ def run(w: int, n: int, g: int, *, eog: int = -1, table: Table | None = None, **
     prompt = PROMPT[: 9 if eog < 0 else 3]
     drafter = Paper(parts(eog, W=w, N=n, G=g, **options), table, prompt)
     context = ContractLimits(max_tokens=30, n_ctx=200).context(prompt)
-    engine = Engine(
+    engine = Engine.local(
         TableBackend(table, 4, 200), {"it": drafter}, MatchVerifier(), Scripted([plan_for(w, n, g)]),
         Sampler(Sampling()), SeededRandom(3), lambda: 0.0, lambda: False,
     )  # fmt: skip

@@ -85,7 +85,7 @@ def run(policy: TreePolicy, k: int, masks: tuple[int, ...], *, is_perfect: bool 
     shape = MaskTokens.pass_shape(policy.shape(k))
     drafter = Watched(masks, policy, table)
     context = ContractLimits(max_tokens=60, n_ctx=n_ctx).context((0, 1, 2, 1))
-    engine = Engine(
+    engine = Engine.local(
         TableBackend(table, 4, n_ctx), {"it": drafter}, MatchVerifier(),
         Scripted([Plan("it", shape.nodes, shape.depth, Draw.FIXED)]),
         Sampler(GREEDY), SeededRandom(3), lambda: 0.0, lambda: False,
@@ -147,7 +147,7 @@ def test_another_pass_in_between_ends_the_guesses() -> None:
     drafter = MaskTokens((7, 8), Sampler(GREEDY), Chain())
     context = ContractLimits(max_tokens=40, n_ctx=200).context((0, 1, 2, 1))
     plans = [Plan("it", 8, 2, Draw.FIXED), Plan("plain")]
-    engine = Engine(
+    engine = Engine.local(
         TableBackend(table, 4, 200), {"it": drafter, "plain": Plain()}, MatchVerifier(), Scripted(plans),
         Sampler(GREEDY), SeededRandom(3), lambda: 0.0, lambda: False,
     )  # fmt: skip

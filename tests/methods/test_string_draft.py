@@ -135,7 +135,7 @@ def test_the_plan_ends_the_draft() -> None:
 def generated(target_says: Sequence[int], draft_says: bytes, n: int = 24) -> tuple[set[int], list[int], TableBackend]:
     """Generate with drafts of three tokens; return the lengths accepted, the text, and the draft model."""
     drafter, backend = drafting(saying(draft_says, 256), lexicon(BYTES))
-    engine = Engine(
+    engine = Engine.local(
         TableBackend(saying(target_says, 260), 260),
         {"it": drafter},
         CoupledVerifier(),
@@ -198,7 +198,7 @@ def test_text_at_temperature_zero_is_that_of_plain_decoding() -> None:
                 TableBackend(random_table(4, seed + 1), 4), Sampler(GREEDY), Chain(), lambda: False,
                 translation=Intersection(target, draft), writes_text=True,
             )  # fmt: skip
-            engine = Engine(
+            engine = Engine.local(
                 backend, {"it": drafter}, CoupledVerifier(), Scripted([plan]), Sampler(GREEDY), SeededRandom(1),
                 lambda: 0.0, lambda: False,
             )  # fmt: skip

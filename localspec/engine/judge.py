@@ -1,0 +1,110 @@
+"""Who decides what becomes of a draft: the target with its sampling settings, its rule and its source of chance.
+
+The loop asks nothing else about the target. `LocalJudge` holds it in this process. A judge elsewhere gets the draft,
+and answers with the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from localspec.engine.constraint import Constraint
+from localspec.engine.draft import Draft, Nodes, Verdict
+from localspec.engine.protocols import Backend, Cancel, Capabilities, RandomSource, Rows, Verifier
+from localspec.engine.sampling import Sampler, TargetDistributions
+
+Mark = Callable[[], None]  # called between evaluating a draft and judging it
+
+
+class Judge(Protocol):
+    """What the loop asks about the target. Between two verdicts the judge holds all tokens but the pending one."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """What restricts the answer, where this side knows it: drafts are cut by it."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """Committed tokens that the target holds."""
+        ...
+
+    @property
+    def evaluated(self) -> int:
+        """Tokens the target evaluated since it was made."""
+        ...
+
+    @property
+    def to_replay(self) -> int:
+        """Committed tokens that the next pass evaluates again; nothing is drafted then."""
+        ...
+
+    def start(self, draft: Draft, tokens: Sequence[int], mark: Mark, cancel: Cancel) -> tuple[Verdict, Rows]:
+        """Read the prompt `tokens`, and judge the empty `draft` of its last one. Raises Cancelled."""
+        ...
+
+    def verdict(self, draft: Draft, tokens: Sequence[int], mark: Mark) -> tuple[Verdict, Rows]:
+        """Judge a `draft` after `tokens`, of which the last is pending; its rows last until the next decode."""
+        ...
+
+    def keep(self, nodes: Nodes) -> None:
+        """Commit the path `nodes` of the draft that was judged, node 0 first; drop its other nodes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalJudge:
+    """The target in this process."""
+
+    target: Backend
+    sampler: Sampler
+    verifier: Verifier
+    rng: RandomSource
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.target.capabilities
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """The sampler's own."""
+        return self.sampler.constraint
+
+    @property
+    def length(self) -> int:
+        """Those in the target's cache."""
+        return self.target.length
+
+    @property
+    def evaluated(self) -> int:
+        """As the target counts them."""
+        return self.target.evaluated
+
+    @property
+    def to_replay(self) -> int:
+        """As the target says."""
+        return self.target.to_replay
+
+    def start(self, draft: Draft, tokens: Sequence[int], mark: Mark, cancel: Cancel) -> tuple[Verdict, Rows]:
+        """Evaluate what the cache lacks of the prompt; the verdict is drawn from its last row."""
+        rows = self.target.prefill(tokens, cancel)
+        mark()
+        return self.verifier.verify(draft, self._laws(draft, tokens, rows), self.rng, len(tokens)), rows
+
+    def verdict(self, draft: Draft, tokens: Sequence[int], mark: Mark) -> tuple[Verdict, Rows]:
+        """Evaluate the draft in one decode, and judge it by the target's distributions at its nodes."""
+        rows = self.target.extend(draft.tokens, draft.parents, draft.outputs)
+        mark()
+        return self.verifier.verify(draft, self._laws(draft, tokens, rows), self.rng, len(tokens)), rows
+
+    def keep(self, nodes: Nodes) -> None:
+        """Keep the cells of the path."""
+        self.target.keep(nodes)
+
+    def _laws(self, draft: Draft, tokens: Sequence[int], rows: Rows) -> TargetDistributions:
+        return TargetDistributions(self.sampler, rows, draft, tokens)
