@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,16 +42,26 @@ class RankOptions(PromptOptions, ReportOptions):
     items: str | None
     top: int
     whole: bool
+    draw: bool
+    seed: int | None
     as_json: bool
 
 
 @click.command("rank", cls=Command)
 @click.argument("pair", shell_complete=pair_names)
 @click.argument("prompt", nargs=-1)
-@option("--items", metavar="FILE", section="Ranking", help="The items, one a line.")
+@option("--items", metavar="FILE|a,b,c", section="Ranking", help="The items: a file with one a line, or a list.")
 @option("--top", type=click.IntRange(1, 10_000), default=10, metavar="N", section="Ranking",
         help="How many are told.  [default: 10]")  # fmt: skip
 @option("--whole", is_flag=True, section="Ranking", help="Count the chance that the answer ends behind an item.")
+@option(
+    "--draw",
+    is_flag=True,
+    section="Ranking",
+    help="Draw N distinct items by their shares as whole answers, instead of the likeliest.",
+)
+@option("--seed", type=click.IntRange(0, 2**32 - 1), metavar="N", section="Ranking",
+        help="Of --draw: the same draws again.  [default: a new one each time]")  # fmt: skip
 @pair_options
 @option("-s", "--system", metavar="TEXT", section="Ranking", help="The system message, or @FILE.")
 @prompt_options
@@ -60,7 +72,7 @@ def rank(console: Console, /, pair: str, prompt: tuple[str, ...], **values: Any)
     """Rank the items of a file by their probability as an answer of PAIR to PROMPT.
 
     The N likeliest are found exactly. Most items are never scored: their first tokens are less likely already than the
-    Nth item. The last column is an item's share of the probability of all items.
+    Nth item. The share is an item's part of the probability of all items. --draw draws N of them without replacement.
 
     \b
     localspec rank qwen2.5-1.5b "The capital of Australia?" --items cities.txt --top 3
@@ -71,12 +83,16 @@ def rank(console: Console, /, pair: str, prompt: tuple[str, ...], **values: Any)
     promised = promised_settings(PairOptions.of(values, pair))
     if options.items is None:
         raise UsageError("which items? --items names a file of them, one a line", hint="--items FILE")
-    path = typed_path(options.items)
-    items = read_items(Path(path))
+    if options.seed is not None and not options.draw:
+        raise UsageError("--seed is for --draw: the likeliest items are not drawn", hint="--draw --seed N")
+    path = Path(typed_path(options.items))
+    named = str(path.resolve()) if os.path.exists(path) or "," not in options.items else options.items
+    items = read_items(named)
     read = partial(_request, prompt, options, console, f"localspec rank {pair}")
     request, left = timed(options.timeout, "reading the prompt", read)
     settings = replace(present_settings(promised, console), draft=None)  # nothing is drafted
-    question = RankQuestion(request, str(Path(path).resolve()), options.top, options.whole)
+    seed = (random.getrandbits(32) if options.seed is None else options.seed) if options.draw else None
+    question = RankQuestion(request, named, options.top, options.whole, seed)
     with open_engine(console, options.log_file, left) as engine:
         found = {} if engine.load(settings) is None else inspect(engine.worker, question)
     if not found:
@@ -85,8 +101,13 @@ def rank(console: Console, /, pair: str, prompt: tuple[str, ...], **values: Any)
         return engine.stop.exit_code
     if items.n_double:
         console.warn(f"{items.n_double} lines say what a line before them says: they are left out")
+    if found["n_joined"]:
+        console.warn(
+            f"{found['n_joined']} of these items would have other tokens, were they read together with the prompt: "
+            "end it before a space, and begin each item with that"
+        )
     if options.as_json:
-        write_json({"schema": SCHEMA, "pair": settings.name, **found})
+        write_json({"schema": SCHEMA, "pair": settings.name, "seed": seed, **found})
         console.on_error = None
     else:
         write_out("\n".join(_lines(found)) + "\n")

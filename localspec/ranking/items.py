@@ -35,13 +35,20 @@ class Items:
     key: str
 
 
-def read_items(path: Path) -> Items:
-    """Read a file with an item a line; raises NotFoundError or UsageError. Spaces at the ends of a line count."""
+def read_items(named: str) -> Items:
+    """Read a file with an item a line, or items as in a,b,c where there is no such file.
+
+    Raises NotFoundError or UsageError. Spaces at the ends of a line count.
+    """
+    path = Path(named)
     try:
         with path.open("rb") as file:
             raw = file.read(LARGEST + 1)
-    except OSError as error:
-        raise NotFoundError(f"--items {path}: {error.strerror}", hint="--items FILE, with an item a line") from None
+    except (OSError, ValueError) as error:
+        if "," not in named:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise NotFoundError(f"--items {named}: {why}", hint="--items FILE, with an item a line") from None
+        raw = named.replace(",", "\n").encode("utf-8", "replace")
     if len(raw) > LARGEST:
         raise UsageError(f"--items {path} has more than {LARGEST >> 20} MiB", hint="a smaller file")
     try:

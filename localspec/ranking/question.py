@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,15 +17,41 @@ from localspec.ranking.search import rank
 from localspec.settings.folders import cache_folder
 from localspec.settings.jobs import RankQuestion
 
+JOIN = 16  # tokens of the prompt's end that are read together with an item
+
 
 class Words(Protocol):
     """The vocabulary of a model."""
 
     n_vocab: int
 
-    def tokenize(self, text: str) -> list[int]: ...
+    def tokenize(self, text: str | bytes) -> list[int]: ...
+
+    def piece(self, token: int) -> bytes: ...
 
     def is_eog(self, token: int) -> bool: ...
+
+    def is_parsed(self, token: int) -> bool: ...
+
+
+def continuing(words: Words, text: str) -> list[int]:
+    """Return the tokens that write `text` behind another: some vocabularies put a space before a text by itself."""
+    line = words.tokenize("\n")
+    both = words.tokenize("\n" + text)
+    return both[len(line) :] if both[: len(line)] == line else words.tokenize(text)
+
+
+def is_joined(words: Words, prompt: Sequence[int], text: str) -> bool:
+    """Whether the tokenizer joins the end of a prompt and the beginning of `text` to tokens that neither has alone."""
+    end = list(prompt[-JOIN:])
+    for at in range(len(end) - 1, -1, -1):
+        if words.is_parsed(end[at]):
+            end = end[at + 1 :]
+            break
+    before = b"".join(map(words.piece, end))
+    both = words.tokenize(before + text.encode())
+    alone = words.tokenize(before)
+    return bool(end) and both != [*alone, *continuing(words, text)]
 
 
 def ranked(
@@ -33,18 +59,21 @@ def ranked(
 ) -> dict[str, Any]:
     """Return the ranking as a JSON object; `fingerprint` tells the file of the vocabulary `words`. Times are seconds.
 
-    A `share` is the item's part of the probability of all items: the least and the most that it can be.
+    A `share` is the item's part of the probability of all items: the least and the most that it can be. `n_joined` of
+    the told items would have other tokens, were they read together with the prompt.
     """
     began = time.perf_counter()
-    items = read_items(Path(question.items))
-    trie, was_kept = kept_trie(items, words.tokenize, fingerprint, cache_folder("items"))
+    items = read_items(question.items)
+    is_raw = not question.request.messages
+    tokenize = partial(continuing, words) if is_raw else words.tokenize
+    trie, was_kept = kept_trie(items, tokenize, f"{fingerprint} {is_raw}", cache_folder("items"))
     built = time.perf_counter()
     ends = None
-    if question.is_whole:
+    if question.is_whole or question.seed is not None:
         ends = np.array([token for token in range(words.n_vocab) if words.is_eog(token)], np.int32)
         if not ends.size:
-            raise UsageError("this model has no token that ends a text", hint="leave out --whole")
-    found = rank(trie, backend, prompt, question.top, cancel=cancel, ends=ends)
+            raise UsageError("this model has no token that ends a text", hint="leave out --whole and --draw")
+    found = rank(trie, backend, prompt, question.top, cancel=cancel, ends=ends, seed=question.seed)
     ended = time.perf_counter()
     told = []
     for one in found.found:
@@ -55,6 +84,7 @@ def ranked(
         "ranking": told,
         "n_items": len(items.texts),
         "n_double": items.n_double,
+        "n_joined": sum(is_joined(words, prompt, items.texts[one.item]) for one in found.found) if is_raw else 0,
         "n_nodes": len(trie),
         "scored": found.scored,
         "passes": found.passes,

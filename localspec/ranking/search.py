@@ -7,6 +7,10 @@ the best node that is left is no better than the Nth item, no item below any nod
 
 A pass evaluates the paths to several nodes as one tree, each on a sequence of its own. Below a node it follows what has
 one child alone, so that an item whose end is certain takes no further pass.
+
+Drawing N distinct items is the same search with noise: an item's score is its log-probability plus Gumbel noise, and
+the N greatest are draws without replacement, by what the items' probabilities are to each other (arXiv 1903.06059). A
+node's noise is drawn before that of what lies below it, as the greatest of that, so it is a bound as well.
 """
 
 from __future__ import annotations
@@ -65,11 +69,13 @@ def rank(
     *,
     cancel: Cancel,
     ends: Ids | None = None,
+    seed: int | None = None,
 ) -> Ranking:
     """Return the `top` likeliest items after `prompt`, the likeliest first.
 
-    With `ends`, the tokens that end a text, an item counts with the chance that the text ends behind it. Raises
-    UsageError where an item has no room in the context, Cancelled once that is asked.
+    With `ends`, the tokens that end a text, an item counts with the chance that the text ends behind it. With `seed`,
+    too, `top` distinct items are drawn, in this order. Raises UsageError where an item has no room in the context,
+    Cancelled once that is asked.
     """
     capabilities = backend.capabilities
     if not capabilities.can_rollback or capabilities.max_leaves < 2:
@@ -85,21 +91,39 @@ def rank(
             f"item {item + 1} has {longest} tokens, and {max(room, 0)} have room behind the prompt",
             hint="shorter items, or a longer --ctx",
         )
-    search = _Search(trie, parents, top, ends)
+    search = _Search(trie, parents, top, ends, seed)
     rows = backend.prefill(prompt, cancel)
-    search.expand(0, 0.0, rows.logits(0))
+    search.expand(search.root, rows.logits(0))
     width = min(WIDTH, capabilities.max_leaves)
     while nodes := search.best(width):
         if cancel():
             raise Cancelled
         tree = _Tree.of(trie, search, nodes, room)
         evaluated = backend.extend(tree.tokens, tree.parents, np.array(tree.outputs, np.bool_))
-        for node, logprob in nodes:
-            search.follow(node, logprob, tree.place, evaluated.logits)
+        for one in nodes:
+            search.follow(one, tree.place, evaluated.logits)
         backend.keep(())
         search.ranking.passes += 1
         search.ranking.rows += len(tree.tokens)
     return search.finished(trie.nested(parents) if ends is None else 1)
+
+
+def shared_out(greatest: float, logprobs: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return `logprobs` [n] with Gumbel noise, given that the `greatest` of them is known."""
+    noisy = logprobs + rng.gumbel(size=len(logprobs))
+    with np.errstate(divide="ignore"):
+        v = greatest - noisy + np.log1p(-np.exp(noisy - noisy.max()))
+    shared: NDArray[np.float64] = greatest - np.maximum(v, 0.0) - np.log1p(np.exp(-np.abs(v)))
+    return shared
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A node that may be expanded. `bound`: no item below it has a greater score."""
+
+    node: int
+    logprob: float
+    bound: float
 
 
 @dataclass(slots=True)
@@ -112,20 +136,20 @@ class _Tree:
     place: dict[int, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(trie: Trie, search: _Search, nodes: list[tuple[int, float]], room: int) -> _Tree:
+    def of(trie: Trie, search: _Search, nodes: list[_Open], room: int) -> _Tree:
         """Return the paths to as many of `nodes` as have room, and what follows them alone; the rest wait again."""
         tree = _Tree()
-        for at, (node, _) in enumerate(nodes):
-            path = search.path(node)
+        for at, one in enumerate(nodes):
+            path = search.path(one.node)
             if len(tree.tokens) + sum(step not in tree.place for step in path) > room:
                 search.wait(nodes[at:])
                 del nodes[at:]
                 break
             for step in path:
                 tree._add(trie, search, step)
-            tree.outputs[tree.place[node]] = True
-        for node, _ in nodes:
-            for below in search.chain(node):
+            tree.outputs[tree.place[one.node]] = True
+        for one in nodes:
+            for below in search.chain(one.node):
                 if len(tree.tokens) >= room:
                     break
                 tree._add(trie, search, below)
@@ -142,35 +166,40 @@ class _Tree:
 
 
 class _Search:
-    """Nodes that wait to be expanded, the best first, and the best items so far."""
+    """Nodes that wait to be expanded, the best first, and the best items so far.
 
-    def __init__(self, trie: Trie, parents: Ints, top: int, ends: Ids | None) -> None:
+    The score of an item is its log-probability, with noise where there is a `seed`.
+    """
+
+    def __init__(self, trie: Trie, parents: Ints, top: int, ends: Ids | None, seed: int | None) -> None:
         self.parents = parents
         self.ranking = Ranking([])
         self._trie = trie
         self._top = top
         self._ends = ends
-        self._best: list[tuple[float, int]] = []  # a heap, the worst first
-        self._waiting: list[tuple[float, int]] = []  # a heap of negative log-probabilities
+        self._seed = seed
+        self.root = _Open(0, 0.0, 0.0 if seed is None else float(np.random.default_rng(seed).gumbel()))
+        self._best: list[tuple[float, int, float]] = []  # a heap of scores, the worst first; the item, its logprob
+        self._waiting: list[tuple[float, int, float]] = []  # a heap of negative bounds; the node, its logprob
         self._left_out = 0.0  # probability of nodes that were not expanded
 
     @property
     def _bar(self) -> float:
-        """The log-probability that an item must exceed."""
+        """The score that an item must exceed."""
         return self._best[0][0] if len(self._best) == self._top else -math.inf
 
-    def best(self, width: int) -> list[tuple[int, float]]:
-        """Take at most `width` nodes below which the best items may be, with their log-probabilities."""
-        taken: list[tuple[int, float]] = []
+    def best(self, width: int) -> list[_Open]:
+        """Take at most `width` nodes below which the best items may be."""
+        taken: list[_Open] = []
         while self._waiting and len(taken) < width and -self._waiting[0][0] > self._bar:
-            logprob, node = heapq.heappop(self._waiting)
-            taken.append((node, -logprob))
+            bound, node, logprob = heapq.heappop(self._waiting)
+            taken.append(_Open(node, logprob, -bound))
         return taken
 
-    def wait(self, nodes: Sequence[tuple[int, float]]) -> None:
+    def wait(self, nodes: Sequence[_Open]) -> None:
         """Put nodes back."""
-        for node, logprob in nodes:
-            heapq.heappush(self._waiting, (-logprob, node))
+        for one in nodes:
+            heapq.heappush(self._waiting, (-one.bound, one.node, one.logprob))
 
     def path(self, node: int) -> list[int]:
         """Return the nodes from below the root to `node`."""
@@ -191,39 +220,56 @@ class _Search:
             found.append(node)
         return found
 
-    def follow(self, node: int, logprob: float, place: dict[int, int], logits: Callable[[int], Logits]) -> None:
+    def follow(self, one: _Open, place: dict[int, int], logits: Callable[[int], Logits]) -> None:
         """Expand a node and those of its chain that were evaluated with it."""
-        chain = [below for below in self.chain(node) if below in place]
-        for next_node in [*chain, None]:
-            below = self.expand(node, logprob, logits(place[node]), keeps=next_node)
-            if next_node is None:
-                return
-            node, logprob = next_node, below
+        for below in [below for below in self.chain(one.node) if below in place]:
+            one = self.expand(one, logits(place[one.node]), keeps=below)
+        self.expand(one, logits(place[one.node]))
 
-    def expand(self, node: int, logprob: float, row: Logits, *, keeps: int | None = None) -> float:
-        """Score the children of a node by its row; return the log-probability of the child `keeps`, which waits not."""
-        total = log_normaliser(row)
-        if self._ends is not None and self._trie.items[node] >= 0:
-            self._score(int(self._trie.items[node]), logprob + log_normaliser(row[self._ends]) - total)
+    def expand(self, one: _Open, row: Logits, *, keeps: int | None = None) -> _Open:
+        """Score the children of a node by its row; return the child `keeps`, which does not wait, or the node."""
+        node, total = one.node, log_normaliser(row)
         below = self._trie.children(node)
-        scores = logprob + row[self._trie.tokens[below]].astype(np.float64) - total
+        logprobs = one.logprob + row[self._trie.tokens[below]].astype(np.float64) - total
+        item, ended = int(self._trie.items[node]), -math.inf
+        if self._ends is not None and item >= 0:
+            ended = one.logprob + log_normaliser(row[self._ends]) - total
+        scores, score = self._scores(one, logprobs, ended)
+        if ended > -math.inf:
+            self._score(item, score, ended)
         items = self._trie.items[below]
         if self._ends is None:
-            self._score_all(items, scores)
+            self._score_all(items, logprobs)
         is_open = self._are_open(below)
         if keeps is not None:
             is_open[keeps - below.start] = False
         is_hopeful = is_open & (scores > self._bar)
-        self._left_out += float(np.exp(scores[is_open & ~is_hopeful]).sum())
+        self._left_out += float(np.exp(logprobs[is_open & ~is_hopeful]).sum())
         for at in is_hopeful.nonzero()[0].tolist():
-            heapq.heappush(self._waiting, (-float(scores[at]), below.start + at))
-        return 0.0 if keeps is None else float(scores[keeps - below.start])
+            heapq.heappush(self._waiting, (-float(scores[at]), below.start + at, float(logprobs[at])))
+        if keeps is None:
+            return one
+        at = keeps - below.start
+        return _Open(keeps, float(logprobs[at]), float(scores[at]))
+
+    def _scores(self, one: _Open, logprobs: NDArray[np.float64], ended: float) -> tuple[NDArray[np.float64], float]:
+        """Return the bounds of a node's children [n] and the score of the item that ends there.
+
+        A node's noise is shared out among its children, its end and all that is no item: drawn for each node by
+        itself, it does not depend on the order of the passes.
+        """
+        if self._seed is None:
+            return logprobs, ended
+        rest = math.exp(one.logprob) - float(np.exp(logprobs).sum()) - math.exp(ended)
+        parts = np.append(logprobs, [ended, math.log(rest) if rest > 0.0 else -math.inf])
+        scores = shared_out(one.bound, parts, np.random.default_rng([self._seed, one.node]))
+        return scores[:-2], float(scores[-2])
 
     def finished(self, nested: int) -> Ranking:
         """Return what was found; at most `nested` items lie on one path."""
         ranking = self.ranking
-        ranking.found = [Found(-item, logprob) for logprob, item in sorted(self._best, reverse=True)]
-        rest = self._left_out + sum(math.exp(-logprob) for logprob, _ in self._waiting)
+        ranking.found = [Found(-item, logprob) for _, item, logprob in sorted(self._best, reverse=True)]
+        rest = self._left_out + sum(math.exp(logprob) for _, _, logprob in self._waiting)
         ranking.most = ranking.known + nested * rest
         return ranking
 
@@ -236,21 +282,21 @@ class _Search:
         has_children: NDArray[np.bool_] = np.diff(self._trie.first[nodes.start : nodes.stop + 1]) > 0
         return has_children if self._ends is None else has_children | (self._trie.items[nodes] >= 0)
 
-    def _score_all(self, items: Ints, scores: NDArray[np.float64]) -> None:
+    def _score_all(self, items: Ints, logprobs: NDArray[np.float64]) -> None:
         is_item = items >= 0
         self.ranking.scored += int(is_item.sum())
-        self.ranking.known += float(np.exp(scores[is_item]).sum())
-        for at in (is_item & (scores > self._bar)).nonzero()[0].tolist():
-            self._keep(int(items[at]), float(scores[at]))
+        self.ranking.known += float(np.exp(logprobs[is_item]).sum())
+        for at in (is_item & (logprobs > self._bar)).nonzero()[0].tolist():
+            self._keep(int(items[at]), float(logprobs[at]), float(logprobs[at]))
 
-    def _score(self, item: int, logprob: float) -> None:
+    def _score(self, item: int, score: float, logprob: float) -> None:
         self.ranking.scored += 1
         self.ranking.known += math.exp(logprob)
-        self._keep(item, logprob)
+        self._keep(item, score, logprob)
 
-    def _keep(self, item: int, logprob: float) -> None:
+    def _keep(self, item: int, score: float, logprob: float) -> None:
         """Count an item among the best, if it is one."""
         if len(self._best) < self._top:
-            heapq.heappush(self._best, (logprob, -item))
-        elif logprob > self._bar:
-            heapq.heapreplace(self._best, (logprob, -item))
+            heapq.heappush(self._best, (score, -item, logprob))
+        elif score > self._bar:
+            heapq.heapreplace(self._best, (score, -item, logprob))

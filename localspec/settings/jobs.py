@@ -69,13 +69,14 @@ class TextQuestion:
 class RankQuestion:
     """Which of the items in the file `items` are the `top` likeliest answers to `request`?
 
-    `is_whole`: the text ends behind the item.
+    `is_whole`: the text ends behind the item. With `seed`, too, `top` distinct items are drawn.
     """
 
     request: Request
     items: str
     top: int
     is_whole: bool = False
+    seed: int | None = None
 
 
 PairQuestion = ForkQuestion | DistributionQuestion

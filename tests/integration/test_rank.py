@@ -85,5 +85,19 @@ def test_bad_items_are_refused_in_a_line(tmp_path: Path, raw: bytes | None, code
     assert json.loads(call(items, "--json").stdout)["error"]["code"] == code
 
 
+def test_items_are_drawn(tmp_path: Path) -> None:
+    """The same seed draws the same; a prompt that ends in the items' space is told of."""
+    asked = ["rank", "storyteller", "--raw", OPENING, "--items", " king, queen, girl, little girl"]
+    asked += ["--top", "2"]
+    drawn = [json.loads(run_engine(*asked, "--draw", "--json", "--seed", str(n)).stdout) for n in (1, 2, 1)]
+    assert [one["item"] for one in drawn[0]["ranking"]] == [one["item"] for one in drawn[2]["ranking"]]
+    assert len({one["item"] for one in drawn[0]["ranking"]}) == 2
+    assert drawn[0]["seed"] == 1
+    joined = run_engine("rank", "storyteller", "--raw", OPENING + " ", "--items", "king,queen", "--draw")
+    assert joined.returncode == 0
+    assert b"2 of these items would have other tokens" in joined.stderr
+    assert_one_line(run(*asked, "--seed", "1"), 2, "--seed is for --draw")
+
+
 def test_items_must_be_named() -> None:
     assert_one_line(run("rank", "storyteller", "hi"), 2, "--items")

@@ -80,8 +80,9 @@ def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
 def test_a_file_is_read_line_by_line(tmp_path: Path) -> None:
     path = tmp_path / "items.txt"
     path.write_bytes("\ufeff b\r\nä\n\n b\n".encode())
-    assert read_items(path).texts == (" b", "ä")
-    assert read_items(path).n_double == 1
+    assert read_items(str(path)).texts == (" b", "ä")
+    assert read_items(str(path)).n_double == 1
+    assert read_items("yes, no,yes").texts == ("yes", " no")
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,6 @@ def test_a_file_without_items_is_refused(
     if raw is not None:
         path.write_bytes(raw)
     with pytest.raises(kind, match=said):
-        read_items(path)
+        read_items(str(path))
     with pytest.raises(NotFoundError):
-        read_items(tmp_path)
+        read_items(str(tmp_path))

@@ -95,3 +95,40 @@ def test_it_stops_when_asked() -> None:
     backend = TableBackend(random_table(V, 0), V, 64)
     with pytest.raises(Cancelled):
         rank(build(items(100, 0)), backend, PROMPT, 50, cancel=lambda: True)
+
+
+# Draws.
+
+
+def drawn(seed: int, paths: list[list[int]], top: int, noise: int, **limits: int) -> list[int]:
+    backend = TableBackend(random_table(V, seed), V, 64)
+    backend.capabilities = replace(backend.capabilities, **limits)  # type: ignore[arg-type]
+    found = rank(build(paths), backend, PROMPT, top, cancel=lambda: False, ends=ENDS, seed=noise)
+    every = scores(random_table(V, seed), paths, ENDS)
+    assert np.allclose([one.logprob for one in found.found], [every[one.item] for one in found.found], atol=1e-9)
+    return [one.item for one in found.found]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_first_drawn_are_those_of_drawing_all(seed: int) -> None:
+    paths = items(300, seed)
+    every = drawn(seed, paths, len(paths), noise=seed)
+    assert sorted(every) == list(range(len(paths)))
+    for limits in ({}, {"max_rows": 9}, {"max_leaves": 2}):
+        assert drawn(seed, paths, 10, noise=seed, **limits) == every[:10]
+
+
+def test_items_are_drawn_by_their_probabilities_without_replacement() -> None:
+    """Pairs of draws have the law p(a) p(b) / (1 - p(a)), over items of different lengths that begin each other."""
+    paths = [[1], [1, 2], [1, 2, 4], [5], [6, 5], [6, 8]]
+    p = np.exp(scores(random_table(V, 2), paths, ENDS))
+    p /= p.sum()
+    n, seen = 700, np.zeros((6, 6))
+    for noise in range(n):
+        first, second = drawn(2, paths, 2, noise)
+        seen[first, second] += 1
+    law = p[:, None] * p[None, :] / (1.0 - p[:, None])
+    np.fill_diagonal(law, 0.0)
+    kept = n * law > 3.0
+    statistic = float(((seen - n * law)[kept] ** 2 / (n * law[kept])).sum())
+    assert statistic < 60.0  # at most 29 degrees of freedom: exceeded once in 1 700 seeds
