@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from localspec.engine.distribution import Distribution
+from localspec.engine.distribution import Distribution, Probs
 from localspec.errors import LocalspecError
 from localspec.settings.request import Sampling
 
@@ -33,6 +33,7 @@ MOST_IDS = 1 << 18  # of one Prefix; a longer text is several
 MOST_SUPPORT = 1 << 18  # tokens of one law
 LONGEST_FRAME = 4 << 20  # bytes of a message to the verifier
 LONGEST_PART = 1 << 20  # bytes of a part of a vocabulary
+UNITS = 2.0**32  # of a probability in four bytes
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Id = Annotated[int, Meta(ge=0, lt=2**31)]
@@ -53,36 +54,62 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Law(msgspec.Struct, array_like=True, frozen=True):
-    """A distribution: `ids` [m] as little-endian uint32, ascending, and `probs` [m] as float32 or float64.
+    """A distribution: `ids` [m] as little-endian uint32, ascending, and `probs` [m].
 
-    No ids: a point mass on the token it belongs to. What is sent is the law: whoever draws from it draws from what the
-    other side reads, `distribution()`, and not from what it was made of.
+    A probability is a float64, or a uint32: multiples of 1 / UNITS, less one, that add up to UNITS. No ids: a point
+    mass on the token it belongs to. Nothing is rounded here: whoever wants short laws draws from `quantised` ones.
     """
 
     ids: Bytes = b""
     probs: Bytes = b""
 
     @staticmethod
-    def of(dist: Distribution | None, *, is_short: bool = False) -> Law:
-        """Return the law of a distribution, None for a point mass; `is_short`: 4 bytes a probability, not 8."""
-        if dist is None:
-            return Law()
-        return Law(dist.ids.astype("<u4").tobytes(), dist.probs.astype("<f4" if is_short else "<f8").tobytes())
+    def of(dist: Distribution | None) -> Law:
+        """Return the law of a distribution, None for a point mass: of 8 bytes a token if it is `quantised`, else 12."""
+        return Law() if dist is None else Law(dist.ids.astype("<u4").tobytes(), packed(dist.probs))
 
     def distribution(self, n_vocab: int) -> Distribution | None:
         """Return the distribution on a vocabulary of `n_vocab` tokens. Raises MessageError for what is none."""
         if not self.ids:
             return None
-        width = len(self.probs) / len(self.ids)
-        if len(self.ids) % 4 or width not in (1, 2):
+        m, rest = divmod(len(self.ids), 4)
+        if rest or len(self.probs) not in (4 * m, 8 * m):
             raise MessageError("a law has no probability for each of its tokens")
         ids = np.frombuffer(self.ids, "<u4").astype(np.int64)
-        probs = np.frombuffer(self.probs, "<f4" if width == 1 else "<f8").astype(np.float64)
+        probs = unpacked(self.probs, m)
         if ids[-1] >= n_vocab or (np.diff(ids) <= 0).any():
             raise MessageError("the tokens of a law do not ascend within the vocabulary")
-        if not (np.isfinite(probs).all() and (probs > 0).all()):
-            raise MessageError("a law has a probability that is not positive")
-        return Distribution.of(ids.astype(np.int32), probs)
+        if not (probs > 0).all() or not abs(probs.sum() - 1.0) < 1e-9:
+            raise MessageError("the probabilities of a law are not positive, or do not add up to one")
+        return Distribution(ids.astype(np.int32), probs)
+
+
+def quantised(dist: Distribution) -> Distribution:
+    """Return the distribution in multiples of 1 / UNITS, which add up to one exactly; smaller ones leave the support.
+
+    The units of a token are those between two rounded cumulative sums, so each is right to one unit.
+    """
+    if dist.ids.size == 1:
+        return dist
+    edges = np.rint(dist.probs.cumsum() * UNITS)
+    edges[-1] = UNITS
+    units = np.diff(edges, prepend=0.0)
+    some = units > 0.0
+    return Distribution(dist.ids[some], units[some] / UNITS, dist.untempered)
+
+
+def packed(probs: Probs) -> bytes:
+    """Return probabilities as uint32 where all are multiples of 1 / UNITS, else as float64."""
+    units = probs * UNITS
+    is_whole = bool((units == np.rint(units)).all() and (units >= 1.0).all())
+    return (units - 1.0).astype("<u4").tobytes() if is_whole else probs.astype("<f8").tobytes()
+
+
+def unpacked(data: bytes, n: int) -> Probs:
+    """Return the `n` probabilities that were `packed`."""
+    if len(data) == 4 * n:
+        return (np.frombuffer(data, "<u4").astype(np.float64) + 1.0) / UNITS
+    return np.frombuffer(data, "<f8").astype(np.float64)
 
 
 class Look(Message, frozen=True, tag=1):
@@ -119,7 +146,8 @@ class Hello(Message, frozen=True, tag=5):
     """Open a session. `model` is the fingerprint of the target that the edge expects, "" for any.
 
     `mode` says what goes up and down, `verify` names the rule. `seed` is of the noise that both sides share, and of the
-    verifier's own draws. `form` is the constraint's kind, a field of a request, and its text. `session` resumes one.
+    verifier's own draws. `form` is the constraint's kind, a field of a request, and its text. `session` resumes one. The first `prompt_n` tokens are the
+    prompt, what follows is the answer.
     """
 
     version: Count
@@ -133,6 +161,7 @@ class Hello(Message, frozen=True, tag=5):
     stops: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
     form: tuple[Word, Annotated[str, Meta(max_length=1 << 20)]] | None = None
     session: Word = ""
+    prompt_n: Count = 0
 
 
 class Welcome(Message, frozen=True, tag=6):
@@ -160,7 +189,7 @@ class Verify(Message, frozen=True, tag=8):
     """Round number `round`: judge a draft behind the first `base` tokens, whose digest is `digest`.
 
     `committed` are tokens that the edge drew itself since; they stand before the draft, and are no part of `base`.
-    Node i + 1 of the tree is `draft[i]` below node `parents[i]`; no parents: a chain. `q` are float32 or float64, the
+    Node i + 1 of the tree is `draft[i]` below node `parents[i]`; no parents: a chain. `q` has the `packed`
     probability with which each node was drawn; `laws` the whole law of each. `draw` says how nodes with a law were
     drawn, a word of `engine.draft.Draw`.
     """
@@ -187,8 +216,7 @@ class Verify(Message, frozen=True, tag=8):
 
     def chances(self) -> tuple[float, ...]:
         """Return the probability of each node, () where none were sent."""
-        width = 4 if len(self.q) == 4 * len(self.draft) else 8
-        return tuple(np.frombuffer(self.q, f"<f{width}").astype(np.float64).tolist())
+        return tuple(unpacked(self.q, len(self.draft)).tolist()) if self.q else ()
 
 
 class Result(Message, frozen=True, tag=9):

@@ -26,6 +26,8 @@ from localspec.remote.messages import (
     Verify,
     digest_of,
     encode,
+    packed,
+    quantised,
     reply_of,
     request_of,
 )
@@ -177,21 +179,26 @@ def test_the_digest_finds_a_slip(ids: list[int], data: st.DataObject) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.floats(0.01, 1)), min_size=1, max_size=12, unique_by=lambda x: x[0]))
 def test_a_law_arrives(pairs: list[tuple[int, float]]) -> None:
-    """Eight bytes keep every bit; of four both sides read the same."""
+    """To the last bit: in eight bytes a token where it is quantised, else in twelve."""
     pairs.sort()
     dist = Distribution.of(np.array([i for i, _ in pairs], np.int32), np.array([p for _, p in pairs]))
-    whole, short = Law.of(dist).distribution(100), Law.of(dist, is_short=True).distribution(100)
-    assert whole is not None
-    assert short is not None
-    assert np.array_equal(whole.ids, dist.ids)
-    assert np.allclose(whole.probs, dist.probs, rtol=1e-15, atol=0)
-    assert np.allclose(short.probs, dist.probs, rtol=1e-6, atol=0)
+    short = quantised(dist)
+    assert np.allclose(short.probs, dist.probs, rtol=0, atol=2**-32)
+    assert short.probs.sum() == 1.0
+    for sent in (dist, short):
+        law = Law.of(sent)
+        assert len(law.ids) + len(law.probs) <= (12 if sent is dist else 8) * dist.ids.size
+        arrived = law.distribution(100)
+        assert arrived is not None
+        assert arrived.ids.tolist() == sent.ids.tolist()
+        assert arrived.probs.tolist() == sent.probs.tolist()
+    assert quantised(short).probs.tolist() == short.probs.tolist()
     assert Law.of(None).distribution(100) is None
 
 
 @pytest.mark.parametrize(
     ("ids", "probs"),
-    [([3, 3], [0.5, 0.5]), ([4, 3], [0.5, 0.5]), ([3, 100], [0.5, 0.5]), ([1, 2], [1.0, 0.0]), ([1], [np.nan])],
+    [([3, 3], [0.5, 0.5]), ([4, 3], [0.5, 0.5]), ([3, 100], [0.5, 0.5]), ([1, 2], [1.0, 0.0]), ([1], [np.nan]), ([1, 2], [0.5, 0.6])],
 )
 def test_what_is_no_law_is_refused(ids: list[int], probs: list[float]) -> None:
     law = Law(np.array(ids, "<u4").tobytes(), np.array(probs, "<f8").tobytes())
@@ -208,7 +215,7 @@ def test_a_law_with_missing_bytes_is_refused() -> None:
 def test_a_draft_is_a_tree() -> None:
     assert Verify(1, 2, 3, (5, 6, 7)).tree() == (-1, 0, 1, 2)
     assert Verify(1, 2, 3, (5, 6, 7), (0, 0, 2)).tree() == (-1, 0, 0, 2)
-    assert Verify(1, 2, 3, (5, 6), q=np.array([0.5, 0.25], "<f4").tobytes()).chances() == (0.5, 0.25)
+    assert Verify(1, 2, 3, (5, 6), q=packed(np.array([0.5, 0.25]))).chances() == (0.5, 0.25)
     for wrong in (
         Verify(1, 2, 3, (5, 6), (0, 2)),
         Verify(1, 2, 3, (5, 6), (0,)),
