@@ -27,7 +27,14 @@ from localspec.cli.options import (
 from localspec.cli.output import write_json
 from localspec.cli.pair_engine import asking
 from localspec.cli.params import Command, option, stacked
-from localspec.cli.settings import PairOptions, open_worker, promised_settings, request_settings
+from localspec.cli.serve_models import Others
+from localspec.cli.settings import (
+    PairOptions,
+    is_drafting_open,
+    open_worker,
+    promised_settings,
+    request_settings,
+)
 from localspec.engine.events import Loaded
 from localspec.errors import LocalspecError, UsageError
 from localspec.sanitize import one_line
@@ -40,6 +47,7 @@ from localspec.worker.client import Worker
 if TYPE_CHECKING:
     from localspec.server.guard import Rules
     from localspec.server.listening import Door
+    from localspec.server.pairs import Pairs
 
 SERVER = "Server"
 NEEDED = ("starlette", "uvicorn")
@@ -56,6 +64,7 @@ class ServeOptions(ReportOptions):
     api_key: str | None
     api_key_file: str | None
     cors: tuple[str, ...]
+    models: tuple[str, ...]
     queue: int
     as_json: bool
 
@@ -72,6 +81,8 @@ class ServeOptions(ReportOptions):
         help="Let pages of this origin ask, such as http://localhost:3000.")  # fmt: skip
 @option("--alias", is_own=True, multiple=True, metavar="NAME", section=SERVER,
         help="A further name of the model, for clients that name another.")  # fmt: skip
+@option("--models", is_own=True, multiple=True, metavar="all|NAME,...", section=SERVER,
+        help="Let requests name these pairs too, or all that are on this machine.")  # fmt: skip
 @option("--queue", is_own=True, type=click.IntRange(0, 10_000), default=16, metavar="N", section=SERVER,
         help="Requests that may wait; more are refused.  [default: 16]")  # fmt: skip
 @preset_option
@@ -91,6 +102,8 @@ def serve(console: Console, /, pair: str | None, **values: Any) -> int:
 
     One answer is made at a time, and the others wait. Ctrl-C lets the answer at hand end; a second one leaves at once.
 
+    --models lets requests name other pairs: the one that is asked for is loaded in place of the one that is there.
+
     Only programs of this machine are answered, and no web pages. --api-key opens the way for other machines, and --cors
     for pages.
     """
@@ -103,13 +116,16 @@ def serve(console: Console, /, pair: str | None, **values: Any) -> int:
     from localspec.server.listening import listener  # late: it brings the packages
 
     rules = _rules(options)
-    promised = promised_settings(PairOptions.of(values, pair))
+    pairs = PairOptions.of(values, pair)
+    promised = promised_settings(pairs)
     request = request_settings(values, promised.settings)
+    others = Others(options.models, pairs, request, is_drafting_open())
+    others.require()
     with listener(options.host, options.port) as door:
         _require_key(door, rules)
         settings = present_settings(promised, console)
         with open_worker(options.log_file) as worker:
-            return _Serving(console, options, rules, settings, request, worker, door).run()
+            return _Serving(console, options, rules, settings, request, others, worker, door).run()
 
 
 def called_as_typed(alias: tuple[str, ...], pair: str | None) -> tuple[str, ...]:
@@ -155,6 +171,7 @@ class _Serving:
     rules: Rules
     settings: LoadSettings
     request: Request
+    others: Others
     worker: Worker
     door: Door
 
@@ -173,6 +190,7 @@ class _Serving:
             loading.live.erase()
             if loaded is None:
                 return loading.stop.exit_code
+            pairs = self._pairs(loaded)
             engine = Engine(
                 self.worker,
                 loading.pairs,
@@ -180,9 +198,10 @@ class _Serving:
                 most_waiting=self.options.queue,
                 on_end=self._tell_answer,
                 on_warning=lambda warned: self.console.warn(warned.message),
+                on_loaded=pairs.loaded,
             )
             try:
-                servers.append(HttpServer(self._app(engine, loaded), engine, on_wait=self._tell_wait))
+                servers.append(HttpServer(self._app(engine, pairs), engine, on_wait=self._tell_wait))
                 self._tell(loaded)
                 if not loading.is_stopped():  # a signal on the way here
                     servers[0].run([self.door])
@@ -190,19 +209,26 @@ class _Serving:
                 engine.end(PATIENCE)
         return loading.stop.exit_code
 
-    def _app(self, engine: Any, loaded: Loaded) -> Any:
+    def _app(self, engine: Any, pairs: Pairs) -> Any:
         """Return the application, guarded."""
         from localspec.server.app import Server
-        from localspec.server.fields import Served
         from localspec.server.guard import Guard
+
+        return Guard(Server(engine, pairs).app(), self.rules, self._tell_bug)
+
+    def _pairs(self, loaded: Loaded) -> Pairs:
+        """Return what requests can name: first the pair that was loaded."""
+        from localspec.server.fields import Served
+        from localspec.server.pairs import Pairs
 
         whole = self.settings.name
         files = (Path(self.settings.target).stem, *([whole] if whole else []), *self.options.alias)
         name = whole.removesuffix("+none") or files[0]  # a pair without a draft is called as its model
         aliases = tuple(dict.fromkeys(each for each in files if each != name))
-        facts = (loaded.target, loaded.draft)
-        served = Served(name, aliases, int(time.time()), loaded.n_ctx, self.request, *facts)
-        return Guard(Server(engine, served).app(), self.rules, self._tell_bug)
+        facts = loaded.target
+        now = int(time.time())
+        first = Served(name, aliases, now, facts.bytes, facts.quant, loaded, self.settings, self.request)
+        return Pairs(first, self.others.offers, self.others.served)
 
     def _tell(self, loaded: Loaded) -> None:
         """Say where it serves."""

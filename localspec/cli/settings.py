@@ -130,8 +130,12 @@ def request_settings(values: Values, settings: LoadSettings, kept: KeptSettings 
 def _speculation(values: Values, settings: LoadSettings) -> Speculation:
     """Return the four axes; a pair's own method drafts where no option says how and how much to draft."""
     asked, usual = collected(Speculation, values), usual_speculation(settings)
-    is_left_open = all(_source(name) is ParameterSource.DEFAULT for name in DRAFTING)
-    return replace(asked, method=usual.method, k=usual.k) if is_left_open else asked
+    return replace(asked, method=usual.method, k=usual.k) if is_drafting_open() else asked
+
+
+def is_drafting_open() -> bool:
+    """Whether no option says how and how much to draft."""
+    return all(_source(name) is ParameterSource.DEFAULT for name in DRAFTING)
 
 
 def system_message(text: str | None, limit: int = MAX_FILE) -> tuple[Message, ...]:

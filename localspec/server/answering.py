@@ -14,18 +14,18 @@ from localspec.server.fields import Asked
 from localspec.server.guard import Receive, Scope, Send, respond
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import encoded
-from localspec.settings.request import Request
+from localspec.settings.request import LoadSettings, Request
 
 SILENCE = 10.0  # seconds without news after which a stream begins or goes on with a sign of life
 SLOWEST = 30.0  # seconds that a client may take nothing, before it is cut off
 
 
 class _Waiting(ABC):
-    """A response that waits for jobs, which have their place in the queue from here on."""
+    """A response that waits for jobs of a pair, which have their place in the queue from here on."""
 
-    def __init__(self, engine: Engine, work: Sequence[Work]) -> None:
+    def __init__(self, engine: Engine, settings: LoadSettings, work: Sequence[Work]) -> None:
         self._engine = engine
-        self._jobs = engine.submit(*work)
+        self._jobs = engine.submit(*work, settings=settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it; a client that leaves stops the jobs."""
@@ -58,8 +58,8 @@ class _Waiting(ABC):
 class Finding(_Waiting):
     """The response to a question of a text, which `told` makes of what was found."""
 
-    def __init__(self, engine: Engine, work: Work, told: Callable[[Wire], Wire]) -> None:
-        super().__init__(engine, [work])
+    def __init__(self, engine: Engine, settings: LoadSettings, work: Work, told: Callable[[Wire], Wire]) -> None:
+        super().__init__(engine, settings, [work])
         self._told = told
 
     async def _send(self, sender: _Sender) -> None:
@@ -73,8 +73,8 @@ class Finding(_Waiting):
 class Answer(_Waiting):
     """The response to one request: of one answer, or of several, one after the other."""
 
-    def __init__(self, engine: Engine, asked: Asked) -> None:
-        super().__init__(engine, [_numbered(asked.request, i) for i in range(asked.n)])
+    def __init__(self, engine: Engine, settings: LoadSettings, asked: Asked) -> None:
+        super().__init__(engine, settings, [_numbered(asked.request, i) for i in range(asked.n)])
         self._asked = asked
         self._reply = asked.reply
 

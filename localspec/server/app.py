@@ -20,6 +20,7 @@ from localspec.server.engine import Engine
 from localspec.server.fields import Asked, Searched, Served
 from localspec.server.guard import STATUS, App, Receive, Scope, Send, respond_refusal
 from localspec.server.page import page
+from localspec.server.pairs import Pairs
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import encoded
 
@@ -46,18 +47,18 @@ class Server:
     """What the routes ask."""
 
     engine: Engine
-    served: Served
+    pairs: Pairs
 
     def routes(self) -> Sequence[Route]:
         """Return every path."""
         get: dict[str, Callable[[], Wire]] = {
             "/health": self._health,
             "/v1/health": self._health,
-            "/v1/models": lambda: openai.models(self.served),
+            "/v1/models": lambda: openai.models(self.pairs.listed()),
             STATUS: self._status,
-            "/props": lambda: llama_server.props(self.served),
-            "/api/tags": lambda: ollama.tags(self.served),
-            "/api/ps": lambda: ollama.ps(self.served),
+            "/props": lambda: llama_server.props(self.pairs.current),
+            "/api/tags": lambda: ollama.tags(self.pairs.listed()),
+            "/api/ps": lambda: ollama.ps(self.pairs.current),
             "/api/version": ollama.version,
         }
         post: dict[str, Reader] = {
@@ -93,7 +94,8 @@ class Server:
         return {"status": "ok", "is_busy": self.engine.is_busy, "waiting": self.engine.n_waiting}
 
     def _status(self) -> Wire:
-        served, draft = self.served, self.served.draft
+        served = self.pairs.current
+        draft = served.draft
         drafts = None if draft is None else f"{draft.arch}, {draft.n_params / 1e6:.0f}M"
         facts = {"model": served.name, "draft": drafts, "n_ctx": served.n_ctx, "waiting": self.engine.n_waiting}
         return {**facts, "answers": self.engine.totals.answers, **self.engine.board.told()}
@@ -107,24 +109,28 @@ class Server:
 
     def _told(self, tell: Callable[[], Wire]) -> Handler:
         async def handle(_request: Request) -> Response:
-            return _json(tell())
+            return _json(await asyncio.to_thread(tell))  # a list of models is read from the disk
 
         return handle
 
     def _answered(self, read: Reader) -> Handler:
         async def handle(request: Request) -> App:
-            asked = read(await body_of(request), self.served)
+            body = await body_of(request)
+            served = await self.pairs.named(body.get("model") if isinstance(body, dict) else None)
+            asked = read(body, served)
             if isinstance(asked, Searched):
-                return Finding(self.engine, asked.question, asked.told)
+                return Finding(self.engine, served.settings, asked.question, asked.told)
             if not isinstance(asked, Asked):
                 return _json(asked)
-            return Answer(self.engine, asked)
+            return Answer(self.engine, served.settings, asked)
 
         return handle
 
     async def _model(self, request: Request) -> Response:
-        self.served.require(request.path_params["name"])
-        return _json(openai.model(self.served))
+        name = request.path_params["name"]
+        served = await self.pairs.named(name)
+        served.require(name)
+        return _json(openai.model(served))
 
     async def _metrics(self, _request: Request) -> Response:
         engine = self.engine

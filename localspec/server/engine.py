@@ -1,4 +1,6 @@
-"""The engine of a server: one pair, one answer at a time, the others in a queue in the order in which they came.
+"""The engine of a server: one answer at a time, the others in a queue in the order in which they came.
+
+Each job names its pair, which is loaded when its turn comes, in place of the one that is loaded.
 
 A thread reads the worker, and tells each job's events to the loop that waits for them. A client that leaves takes its
 place in the queue along, or stops the answer within a pass. An engine that dies costs the answer that it was writing;
@@ -15,7 +17,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from localspec.chat.pair_loader import PairLoader
-from localspec.engine.events import Event, Finished, Inspected, Warned
+from localspec.engine.events import Event, Finished, Inspected, Loaded, Warned
 from localspec.errors import InternalError, LocalspecError
 from localspec.server.metrics import Totals
 from localspec.server.page import Board
@@ -35,10 +37,11 @@ class ClientGoneError(Exception):
 
 
 class Job:
-    """One request on its way. `stats` are of the events that the engine has told so far."""
+    """One request of a pair on its way. `stats` are of the events that the engine has told so far."""
 
-    def __init__(self, work: Work, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, work: Work, settings: LoadSettings, loop: asyncio.AbstractEventLoop) -> None:
         self.work = work
+        self.settings = settings
         self.stats = Stats()
         self.is_stopped = False
         self._loop = loop
@@ -70,7 +73,10 @@ class Job:
 
 
 class Engine:
-    """Answers jobs. `most_waiting` may wait besides the one that is answered; `on_end` is told of each that ended.
+    """Answers jobs, of the pair of `settings` where they name none.
+
+    `most_waiting` may wait besides the one that is answered; `on_end` is told of each that ended, and `on_loaded` of
+    each pair that was loaded.
 
     Invariant: only the thread asks the worker for something, and only jobs that are generating are cancelled.
     """
@@ -84,6 +90,7 @@ class Engine:
         most_waiting: int,
         on_end: Callable[[Stats], None] = lambda stats: None,
         on_warning: Callable[[Warned], None] = lambda warned: None,
+        on_loaded: Callable[[LoadSettings, Loaded], None] = lambda settings, loaded: None,
     ) -> None:
         self.totals = Totals()
         self.board = Board()
@@ -93,6 +100,7 @@ class Engine:
         self._most_waiting = most_waiting
         self._on_end = on_end
         self._on_warning = on_warning
+        self._on_loaded = on_loaded
         self._changed = threading.Condition()  # guards all below
         self._waiting: deque[Job] = deque()
         self._current: Job | None = None
@@ -113,12 +121,12 @@ class Engine:
         """Whether an answer is being made."""
         return self._current is not None
 
-    def submit(self, *work: Work) -> list[Job]:
-        """Put work into the queue, all or nothing; raises Refusal where that is full or closed. For coroutines.
+    def submit(self, *work: Work, settings: LoadSettings | None = None) -> list[Job]:
+        """Put work of a pair into the queue, all or nothing; raises Refusal where that is full or closed.
 
-        Work that comes together takes one place of `most_waiting`.
+        For coroutines. Work that comes together takes one place of `most_waiting`.
         """
-        jobs = [Job(each, asyncio.get_running_loop()) for each in work]
+        jobs = [Job(each, settings or self._settings, asyncio.get_running_loop()) for each in work]
         with self._changed:
             if self._is_closed:
                 raise Refusal(503, LEAVING)
@@ -183,6 +191,8 @@ class Engine:
                     self.board.observe(event)
                     if isinstance(event, Warned):
                         self._on_warning(event)
+                    elif isinstance(event, Loaded):
+                        self._on_loaded(job.settings, event)
                     job.tell(event)
             except Refusal as refusal:
                 job.tell(refusal)
@@ -204,7 +214,7 @@ class Engine:
     def _answer(self, job: Job) -> Iterator[Event]:
         """Load the pair if it is not loaded, and answer; the last event is Finished."""
         try:
-            yield from self._loader.ready(self._settings, lambda: self._is_aborted)
+            yield from self._loader.ready(job.settings, lambda: self._is_aborted)
         except LocalspecError as error:
             self._on_warning(Warned("engine", error.message))
             raise refused(error, is_ours=True) from error

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from localspec.engine.events import ModelFacts
+from localspec.engine.events import Loaded, ModelFacts
 from localspec.errors import UsageError
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import Reply
 from localspec.settings.declaration import Declaration, declared
 from localspec.settings.jobs import TextQuestion
-from localspec.settings.request import MOST_LOGPROBS, Request, Sampling, Speculation
+from localspec.settings.request import MOST_LOGPROBS, LoadSettings, Request, Sampling, Speculation
 from localspec.settings.structure import MAX_BYTES, json_schema
 from localspec.ui.settings import check_form
 
@@ -31,6 +31,7 @@ ONE = "one answer a request; ask again for another"
 MOST_ANSWERS = 4  # to one request
 MOST_STOPS, LONGEST_STOP = 16, 256
 MOST_BIASES = 10_000
+LATEST = ":latest"
 ANY_OBJECT = '{"type": "object"}'
 # Settings of sampling by the names that llama-server gives them; OpenAI's are among them.
 SAMPLED = {
@@ -56,22 +57,52 @@ SPECULATED = {"tree": "tree", "k": "k", "length": "length", "verify": "verify"}
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """The pair that answers: its names, when it was loaded (Unix time), and what a request begins with."""
+class Listed:
+    """A pair that a request can name. `created` is when the server offered it (Unix time), `bytes` its target's size.
+
+    `loaded` tells of the pair as it was loaded last, None before that.
+    """
 
     name: str
     aliases: tuple[str, ...]
     created: int
-    n_ctx: int
+    bytes: int
+    quant: str
+    loaded: Loaded | None
+
+    @property
+    def n_ctx(self) -> int:
+        """Return the tokens that its context holds, 0 before it was loaded."""
+        return 0 if self.loaded is None else self.loaded.n_ctx
+
+    @property
+    def target(self) -> ModelFacts | None:
+        """Return the facts of its target."""
+        return None if self.loaded is None else self.loaded.target
+
+    @property
+    def draft(self) -> ModelFacts | None:
+        """Return the facts of its draft, None without one."""
+        return None if self.loaded is None else self.loaded.draft
+
+    def is_called(self, model: str) -> bool:
+        """Whether a request may call it so; the tag latest goes without saying, as with Ollama."""
+        return model.removesuffix(LATEST) in (name.removesuffix(LATEST) for name in (self.name, *self.aliases))
+
+
+@dataclass(frozen=True, slots=True)
+class Served(Listed):
+    """A pair that answers: how it is loaded, and what a request of it begins with. `others` can be named too."""
+
+    settings: LoadSettings
     request: Request
-    target: ModelFacts
-    draft: ModelFacts | None = None
+    others: int = 0
 
     def require(self, model: str) -> None:
         """Raise Refusal for the name of another model."""
-        known = {each for name in (self.name, *self.aliases) for each in (name, f"{name}:latest")}
-        if model not in known:
-            told = f"there is no model {model[:80]!r} here; this server has {self.name!r}"
+        if not self.is_called(model):
+            more = f" and {self.others} more, which /v1/models lists" if self.others else ""
+            told = f"there is no model {model[:80]!r} here; this server has {self.name!r}{more}"
             raise Refusal(404, told, param="model", code="model_not_found")
 
 

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from localspec import __version__
-from localspec.engine.events import Committed, Event, Finished, ModelFacts
-from localspec.server.fields import NO_IMAGES, Asked, Fields, Served
+from localspec.engine.events import Committed, Event, Finished
+from localspec.server.fields import NO_IMAGES, Asked, Fields, Listed, Served
 from localspec.server.messages import messages_of
 from localspec.server.refusal import Wire
 from localspec.server.reply import Lines, is_cut, released, speculation, timings, told_logprobs
@@ -87,7 +87,7 @@ def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -
 def _optioned(options: Fields, request: Request, served: Served) -> Request:
     """Return the request with Ollama's `options`."""
     n_ctx = options.take("num_ctx", int, 0)
-    if n_ctx > served.n_ctx:
+    if 0 < served.n_ctx < n_ctx:
         told = f"the context holds {served.n_ctx} tokens; localspec serve --ctx {n_ctx} has more"
         raise options.refusal("num_ctx", told)
     most = options.take("num_predict", int)
@@ -177,10 +177,14 @@ def _ns(ms: float | None) -> int:
     return round(1e6 * (ms or 0.0))
 
 
-def _details(facts: ModelFacts) -> Wire:
+def _details(listed: Listed) -> Wire:
+    """Return what is known of a pair's target: of one that was not loaded yet the quantisation."""
+    facts = listed.target
+    told = {"parent_model": "", "format": "gguf"}
+    if facts is None:
+        return {**told, "family": "", "families": [], "parameter_size": "", "quantization_level": listed.quant}
     return {
-        "parent_model": "",
-        "format": "gguf",
+        **told,
         "family": facts.arch,
         "families": [facts.arch],
         "parameter_size": f"{facts.n_params / 1e9:.1f}B" if facts.n_params >= 1e9 else f"{facts.n_params / 1e6:.1f}M",
@@ -188,20 +192,20 @@ def _details(facts: ModelFacts) -> Wire:
     }
 
 
-def _entry(served: Served) -> Wire:
-    facts = served.target
-    made = datetime.fromtimestamp(served.created, UTC).isoformat().replace("+00:00", "Z")
-    names = {"name": served.name, "model": served.name}
-    return {**names, "modified_at": made, "size": facts.bytes, "digest": facts.fingerprint, "details": _details(facts)}
+def _entry(listed: Listed) -> Wire:
+    made = datetime.fromtimestamp(listed.created, UTC).isoformat().replace("+00:00", "Z")
+    digest = listed.target.fingerprint if listed.target is not None else ""
+    names = {"name": listed.name, "model": listed.name}
+    return {**names, "modified_at": made, "size": listed.bytes, "digest": digest, "details": _details(listed)}
 
 
-def tags(served: Served) -> Wire:
+def tags(listed: Sequence[Listed]) -> Wire:
     """Return the body of /api/tags."""
-    return {"models": [_entry(served)]}
+    return {"models": [_entry(each) for each in listed]}
 
 
 def ps(served: Served) -> Wire:
-    """Return the body of /api/ps: the pair stays loaded until the server ends."""
+    """Return the body of /api/ps: a pair stays loaded until another one is asked for, or the server ends."""
     held = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0, "context_length": served.n_ctx}
     return {"models": [{**_entry(served), **held}]}
 
@@ -212,14 +216,14 @@ def show(body: object, served: Served) -> Wire:
     served.require(fields.take("model", str) or fields.take("name", str) or served.name)
     fields.finish(("verbose", "system", "template", "options"))
     facts = served.target
-    info = {
+    info = {} if facts is None else {
         "general.architecture": facts.arch,
         "general.parameter_count": facts.n_params,
         f"{facts.arch}.context_length": served.n_ctx,
         f"{facts.arch}.block_count": facts.n_layer,
-    }
+    }  # fmt: skip
     told = {"modelfile": "", "parameters": "", "template": "", "capabilities": ["completion"]}
-    return {**told, "details": _details(facts), "model_info": info}
+    return {**told, "details": _details(served), "model_info": info}
 
 
 def version() -> Wire:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from localspec.server.fields import MOST_ANSWERS, ONE, Asked, Fields, Served
+from localspec.server.fields import MOST_ANSWERS, ONE, Asked, Fields, Listed, Served
 from localspec.server.messages import OLD_TOOLS, messages_of
 from localspec.server.openai_reply import OpenAI
 from localspec.server.refusal import Wire
@@ -137,15 +138,17 @@ def _template_args(fields: Fields, request: Request) -> tuple[tuple[str, Any], .
     return (*request.template_args, *((name, with_tuples(value)) for name, value in given.items()))
 
 
-def models(served: Served) -> Wire:
+def models(listed: Sequence[Listed]) -> Wire:
     """Return the body of /v1/models."""
-    return {"object": "list", "data": [model(served)]}
+    return {"object": "list", "data": [model(each) for each in listed]}
 
 
-def model(served: Served) -> Wire:
-    """Return the pair as a model."""
-    facts, draft = served.target, served.draft
+def model(listed: Listed) -> Wire:
+    """Return a pair as a model, with less of one that was not loaded yet."""
+    facts, draft = listed.target, listed.draft
+    made = {"id": listed.name, "object": "model", "created": listed.created, "owned_by": "localspec"}
+    if facts is None:
+        return {**made, "aliases": list(listed.aliases), "meta": {"quant": listed.quant, "bytes": listed.bytes}}
     meta = {name: getattr(facts, name) for name in ("arch", "quant", "n_vocab", "n_params", "bytes")}
     drafts = draft and {"arch": draft.arch, "n_params": draft.n_params}
-    made = {"id": served.name, "object": "model", "created": served.created, "owned_by": "localspec"}
-    return {**made, "aliases": list(served.aliases), "meta": {"n_ctx": served.n_ctx, **meta, "draft": drafts}}
+    return {**made, "aliases": list(listed.aliases), "meta": {"n_ctx": listed.n_ctx, **meta, "draft": drafts}}

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,10 @@ LONG = "Once upon a time there was a little girl who lived in the forest."
 class Server:
     """`localspec serve` on a free port; `url` is its address."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, env: Mapping[str, str] | None = None) -> None:
         command = [sys.executable, "-m", "localspec", "serve", "storyteller", "--port", "0", "--json", *arguments]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=ROOT, start_new_session=True
-        )
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
+        self.process = subprocess.Popen(command, env=environment(env), cwd=ROOT, **pipes)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.process.communicate()[1].decode()
@@ -106,9 +105,9 @@ class Server:
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[Server]:
+def serving(*arguments: str, env: Mapping[str, str] | None = None) -> Iterator[Server]:
     """Start a server and end it."""
-    server = Server(*arguments)
+    server = Server(*arguments, env=env)
     try:
         yield server
     finally:

@@ -11,14 +11,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localspec.engine.events import Loaded
 from localspec.errors import PromptTooLongError, UsageError, WorkerDiedError
 from localspec.server import llama_server, ollama, openai, responses
 from localspec.server.fields import MOST_STOPS, Asked, Served
 from localspec.server.refusal import Refusal, refused
-from localspec.settings.request import Message, Request, Sampling, Speculation
+from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from tests.cli.fakes import facts
 
-SERVED = Served("storyteller", ("target-q8_0",), 1_700_000_000, 1024, Request(max_tokens=200), facts("m.gguf"))
+
+def served(name: str, aliases: tuple[str, ...] = (), request: Request | None = None) -> Served:
+    """Return a pair that was loaded with 1024 tokens of context."""
+    target = facts("m.gguf")
+    loaded = Loaded(name, target, None, n_ctx=1024, threads=1, load_ms=1.0, versions={})
+    settings = LoadSettings("m.gguf", name=name)
+    return Served(name, aliases, 1_700_000_000, target.bytes, target.quant, loaded, settings, request or Request())
+
+
+SERVED = served("storyteller", ("target-q8_0",), Request(max_tokens=200))
 HELLO = [{"role": "user", "content": "Hello"}]
 
 

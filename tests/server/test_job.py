@@ -9,7 +9,7 @@ import pytest
 from localspec.engine.events import Event, Finished, Warned
 from localspec.server.engine import LEAVING, Job
 from localspec.server.refusal import Refusal
-from localspec.settings.request import Request
+from localspec.settings.request import LoadSettings, Request
 
 
 def ended(reason: str) -> Finished:
@@ -18,7 +18,7 @@ def ended(reason: str) -> Finished:
 
 async def read(*news: Event | Exception) -> list[Event | None]:
     """Read a job to its end; each of `news` comes once a pause was told."""
-    job = Job(Request(), asyncio.get_running_loop())
+    job = Job(Request(), LoadSettings("m.gguf"), asyncio.get_running_loop())
     told: list[Event | None] = []
     left = list(news)
     async for event in job.events(patience=0.001):

@@ -18,6 +18,7 @@ from localspec.settings.request import LoadSettings, Request
 from tests.server.test_openai_replies import STARTED
 
 SOON = 5.0  # seconds
+SETTINGS = LoadSettings("m.gguf")
 
 
 class EndlessWorker:
@@ -51,7 +52,7 @@ class Client:
         asked = Asked(Request(prompt="x"), OpenAI("m", is_chat=True, has_usage=False), is_streamed)
         self._leaving = asyncio.Event()
         scope = {"type": "http", "state": {"abort": lambda: None}}
-        self._task = asyncio.ensure_future(Answer(engine, asked)(scope, self._receive, self._send))
+        self._task = asyncio.ensure_future(Answer(engine, SETTINGS, asked)(scope, self._receive, self._send))
 
     async def _receive(self) -> MutableMapping[str, Any]:
         await self._leaving.wait()
@@ -70,7 +71,7 @@ def talk(going: Callable[[Engine, EndlessWorker], Any], most_waiting: int = 4) -
 
     async def run() -> None:
         worker = EndlessWorker()
-        engine = Engine(worker, Loader(), LoadSettings("m.gguf"), most_waiting=most_waiting)  # type: ignore[arg-type]
+        engine = Engine(worker, Loader(), SETTINGS, most_waiting=most_waiting)  # type: ignore[arg-type]
         try:
             await going(engine, worker)
         finally:

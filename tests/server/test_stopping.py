@@ -13,11 +13,12 @@ import pytest
 from localspec.chat.pair_loader import PairLoader
 from localspec.server.app import Server
 from localspec.server.engine import LEAVING, Engine
-from localspec.server.fields import Served
 from localspec.server.listening import HttpServer, listener
-from localspec.settings.request import LoadSettings, Request
-from tests.cli.fakes import FakeWorker, facts
+from localspec.server.pairs import Pairs
+from localspec.settings.request import LoadSettings
+from tests.cli.fakes import FakeWorker
 from tests.cli.harness import TIMEOUT, wait_for
+from tests.server.test_fields import served
 
 
 @contextmanager
@@ -25,8 +26,8 @@ def serving() -> Iterator[tuple[HttpServer, FakeWorker, http.client.HTTPConnecti
     """Serve a pair whose answers do not end by themselves, and that has no patience once it is told to go."""
     worker = FakeWorker(pause=TIMEOUT)
     engine = Engine(worker, PairLoader(worker), LoadSettings("/t.gguf", name="pair"), most_waiting=1)
-    served = Served("pair", (), 0, 1024, Request(), facts("/t.gguf"))
-    server, door = HttpServer(Server(engine, served).app(), engine, patience=0.0), listener("127.0.0.1", 0)
+    app = Server(engine, Pairs(served("pair"))).app()
+    server, door = HttpServer(app, engine, patience=0.0), listener("127.0.0.1", 0)
     thread = threading.Thread(target=server.run, args=([door],))
     thread.start()
     connection = http.client.HTTPConnection(*door.getsockname(), timeout=TIMEOUT)

@@ -1,0 +1,84 @@
+"""The pairs that a request can name: the one that the server began with, and those that --models lets in.
+
+What could be loaded is looked up when it is listed, and when a name is new: a model may be pulled meanwhile. No name of
+a request is ever taken for a path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from localspec.engine.events import Loaded
+from localspec.errors import LocalspecError
+from localspec.models.available import AvailablePair
+from localspec.server.fields import Listed, Served
+from localspec.server.refusal import refused
+from localspec.settings.request import LoadSettings
+
+
+class Pairs:
+    """What a server can load. `offers` lists pairs beside the first one, and `served` finds the files of one."""
+
+    def __init__(
+        self,
+        first: Served,
+        offers: Callable[[], Sequence[AvailablePair]] = tuple,
+        served: Callable[[AvailablePair], Served] | None = None,
+    ) -> None:
+        self.current = first  # the pair that was loaded last
+        self._first = first
+        self._offers = offers
+        self._served = served
+        self._found = {first.name: first}  # by name
+
+    def listed(self) -> list[Listed]:
+        """Return all that could be loaded, the first pair before the others."""
+        now = int(time.time())
+        return [self._found[self._first.name], *(self._listed(each, now) for each in self._others())]
+
+    async def named(self, model: object) -> Served:
+        """Return the pair that a request means; the first one where it names none, or none that is known.
+
+        Raises Refusal where the files of a pair cannot be found.
+        """
+        if not isinstance(model, str) or not model:
+            return self._found[self._first.name]
+        for each in self._found.values():
+            if each.is_called(model):
+                return each
+        return await asyncio.to_thread(self._looked_up, model)
+
+    def loaded(self, settings: LoadSettings, loaded: Loaded) -> None:
+        """Note that a pair was loaded."""
+        for name, each in list(self._found.items()):
+            if each.settings == settings:
+                self._found[name] = self.current = replace(each, bytes=loaded.target.bytes, loaded=loaded)
+
+    def _looked_up(self, model: str) -> Served:
+        others = self._others()
+        offer = next((each for each in others if self._listed(each, 0).is_called(model)), None)
+        if offer is None or self._served is None:
+            return replace(self._found[self._first.name], others=len(others))
+        try:
+            found = self._served(offer)
+        except LocalspecError as error:
+            raise refused(error) from error
+        return self._found.setdefault(found.name, found)
+
+    def _others(self) -> list[AvailablePair]:
+        return [each for each in self._offers() if not self._first.is_called(each.ref)]
+
+    def _listed(self, offer: AvailablePair, now: int) -> Listed:
+        """Return an offer as it is listed: as it was loaded, if it was."""
+        found = self._found.get(offer.ref)
+        return found or Listed(offer.ref, other_names(offer), now, offer.target_bytes, offer.quant, None)
+
+
+def other_names(offer: AvailablePair) -> tuple[str, ...]:
+    """Return what else an offer is called: a model of the hub as Ollama and llama-server spell it, too."""
+    plain = offer.ref.removeprefix("hf:")
+    hub = (plain, f"hf.co/{plain}") if plain != offer.ref else ()
+    return tuple(dict.fromkeys(each for each in (offer.name, *hub) if each != offer.ref))

@@ -1,0 +1,157 @@
+"""`--models`: a request's name loads the pair that it means, once the running answer has ended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from tests.cli.harness import PAIR, assert_one_line, localspec, needs_pair, wait_for
+from tests.server.serving import Server, chat, serving
+
+pytestmark = needs_pair
+CHAT = "/v1/chat/completions"
+ENDLESS: dict[str, Any] = {"max_tokens": 100_000, "logit_bias": {"2": -1e6, "1": -1e6, "0": -1e6}}
+
+
+def put(home: Path, name: str, weights: bytes) -> None:
+    """Put a model where Ollama keeps it, under a name of its library."""
+    digest = hashlib.sha256(weights).hexdigest()
+    blobs, manifests = home / "blobs", home / "manifests" / "registry.ollama.ai" / "library" / name
+    blobs.mkdir(parents=True, exist_ok=True)
+    manifests.mkdir(parents=True)
+    (blobs / f"sha256-{digest}").write_bytes(weights)
+    layer = {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}"}
+    (manifests / "latest").write_text(json.dumps({"layers": [layer]}))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of Ollama's: a small model that works, and one that is cut off."""
+    home, weights = tmp_path_factory.mktemp("ollama"), (PAIR / "draft-q8_0.gguf").read_bytes()
+    put(home, "tiny", weights)
+    put(home, "broken", weights[:200_000])
+    return home
+
+
+@pytest.fixture(scope="module")
+def server(home: Path) -> Iterator[Server]:
+    with serving(
+        "--models", "all", "--temp", "0", "--ctx", "20000", "--method", "plain", env={"OLLAMA_MODELS": str(home)}
+    ) as server:
+        yield server
+
+
+def model(server: Server) -> str:
+    """Return the model that is loaded."""
+    return str(server.ask("GET", "/api/ps")[1]["models"][0]["name"])
+
+
+def test_a_name_loads_its_pair(server: Server) -> None:
+    """The answer is of that pair, and without a name of the first one."""
+    first = server.post(CHAT, **chat(max_tokens=8))
+    other = server.post(CHAT, **chat(max_tokens=8, model="tiny"))
+    assert (first["model"], other["model"]) == ("storyteller", "tiny:latest")
+    assert model(server) == "tiny:latest"
+    alone = localspec("run", "-m", str(PAIR / "draft-q8_0.gguf"), "--temp", "0", "-n", "8", *chat_words())
+    assert other["choices"][0]["message"]["content"].strip() == alone.stdout.decode().strip()
+    again = server.post(CHAT, **chat(max_tokens=8))
+    assert again["choices"] == first["choices"]
+    assert model(server) == "storyteller"
+
+
+def chat_words() -> list[str]:
+    """Return the words that `chat` says."""
+    return [str(chat()["messages"][0]["content"])]
+
+
+def test_every_api_loads_by_name(server: Server) -> None:
+    assert server.post("/api/generate", model="tiny", prompt="Once", stream=False)["model"] == "tiny:latest"
+    assert server.post("/completion", model="storyteller", prompt="Once", n_predict=2)["model"] == "storyteller"
+    assert server.post("/tokenize", model="tiny:latest", content="Once")["tokens"]
+    assert model(server) == "tiny:latest"
+    answer = server.post("/api/chat", model="storyteller", messages=chat()["messages"], stream=False)
+    assert answer["model"] == "storyteller"
+
+
+def test_the_running_answer_ends_first(server: Server) -> None:
+    """Who asks for another pair waits for the answer at hand, which stays whole; then the next one gets its pair."""
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(server.post, CHAT, **chat(max_tokens=600, logit_bias={"2": -1e6}))
+        server.wait_until_waiting(0)
+        other = pool.submit(server.post, CHAT, **chat(max_tokens=2, model="tiny"))
+        server.wait_until_waiting(1)
+        assert model(server) == "storyteller"
+        assert running.result()["usage"]["completion_tokens"] == 600
+        assert other.result()["model"] == "tiny:latest"
+
+
+def test_what_could_be_loaded_is_listed(server: Server) -> None:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client:
+        names = [each.id for each in client.models.list()]
+        assert names[0] == "storyteller"
+        assert {"tiny:latest", "broken:latest"} <= set(names)
+        assert client.models.retrieve("tiny:latest").id == "tiny:latest"
+    tags = server.ask("GET", "/api/tags")[1]["models"]
+    assert [each["name"] for each in tags] == names
+    (tiny,) = (each for each in tags if each["name"] == "tiny:latest")
+    assert tiny["size"] == (PAIR / "draft-q8_0.gguf").stat().st_size
+    assert server.post("/api/show", model="tiny")["details"]["format"] == "gguf"
+
+
+def test_a_model_that_comes_later(server: Server, home: Path) -> None:
+    put(home, "late", (PAIR / "draft-q8_0.gguf").read_bytes() + b"\0")
+    assert "late:latest" in [each["id"] for each in server.ask("GET", "/v1/models")[1]["data"]]
+    assert server.post(CHAT, **chat(max_tokens=1, model="late"))["model"] == "late:latest"
+
+
+@pytest.mark.parametrize("name", ["nonsense", "/etc/passwd", str(PAIR / "target-q8_0.gguf"), "../tiny", "tiny+none"])
+def test_an_unknown_name(server: Server, name: str) -> None:
+    """No path is a name, whatever lies there."""
+    status, told, _ = server.ask("POST", CHAT, chat(model=name))
+    assert (status, told["error"]["code"], told["error"]["param"]) == (404, "model_not_found", "model")
+    assert "'storyteller' and" in told["error"]["message"]
+    assert "/v1/models" in told["error"]["message"]
+    status, told, _ = server.ask("POST", "/api/chat", {"model": name, "messages": chat()["messages"]})
+    assert status == 404
+    assert told["error"].startswith("there is no model")
+    assert server.ask("POST", "/completion", {"model": name, "prompt": "Once"})[0] == 404
+
+
+def test_a_file_that_is_damaged_costs_its_own_answer(server: Server) -> None:
+    status, told, _ = server.ask("POST", CHAT, chat(model="broken"))
+    assert status == 503
+    assert "cut off" in told["error"]["message"]
+    assert server.post(CHAT, **chat(max_tokens=2))["usage"]["completion_tokens"] == 2
+
+
+def test_a_client_that_leaves_while_its_pair_waits(server: Server) -> None:
+    """Nothing is loaded for it."""
+    server.post(CHAT, **chat(max_tokens=1))
+    running = server.open(CHAT, **chat(stream=True, **ENDLESS))
+    server.wait_until_waiting(0)
+    waiting = server.open(CHAT, **chat(model="tiny"))
+    server.wait_until_waiting(1)
+    waiting.close()
+    server.wait_until_waiting(0)
+    running.close()
+    wait_for(lambda: server.queue() == (False, 0))
+    assert model(server) == "storyteller"
+
+
+def test_named_ones_alone(home: Path) -> None:
+    with serving("--models", "tiny,", env={"OLLAMA_MODELS": str(home)}) as server:
+        assert [each["id"] for each in server.ask("GET", "/v1/models")[1]["data"]] == ["storyteller", "tiny:latest"]
+        assert server.post(CHAT, **chat(max_tokens=1, model="tiny"))["model"] == "tiny:latest"
+        assert server.ask("POST", CHAT, chat(model="broken"))[0] == 404
+
+
+def test_a_name_that_is_not_here(home: Path) -> None:
+    done = localspec("serve", "storyteller", "--port", "0", "--models", "gone", env={"OLLAMA_MODELS": str(home)})
+    assert_one_line(done, 3, "--models: there is no gone on this machine", "localspec ls")
