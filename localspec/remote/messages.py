@@ -146,8 +146,8 @@ class Hello(Message, frozen=True, tag=5):
     """Open a session. `model` is the fingerprint of the target that the edge expects, "" for any.
 
     `mode` says what goes up and down, `verify` names the rule. `seed` is of the noise that both sides share, and of the
-    verifier's own draws. `form` is the constraint's kind, a field of a request, and its text. `session` resumes one. The first `prompt_n` tokens are the
-    prompt, what follows is the answer.
+    verifier's own draws. `form` is the constraint's kind, a field of a request, and its text. `session` resumes one.
+    Of the text the first `prompt_n` tokens are the prompt, and what follows is the answer.
     """
 
     version: Count

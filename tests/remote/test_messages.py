@@ -198,7 +198,14 @@ def test_a_law_arrives(pairs: list[tuple[int, float]]) -> None:
 
 @pytest.mark.parametrize(
     ("ids", "probs"),
-    [([3, 3], [0.5, 0.5]), ([4, 3], [0.5, 0.5]), ([3, 100], [0.5, 0.5]), ([1, 2], [1.0, 0.0]), ([1], [np.nan]), ([1, 2], [0.5, 0.6])],
+    [
+        ([3, 3], [0.5, 0.5]),
+        ([4, 3], [0.5, 0.5]),
+        ([3, 100], [0.5, 0.5]),
+        ([1, 2], [1.0, 0.0]),
+        ([1], [np.nan]),
+        ([1, 2], [0.5, 0.6]),
+    ],
 )
 def test_what_is_no_law_is_refused(ids: list[int], probs: list[float]) -> None:
     law = Law(np.array(ids, "<u4").tobytes(), np.array(probs, "<f8").tobytes())
