@@ -1,0 +1,205 @@
+"""The edge's side: a judge whose target is elsewhere. Each verdict is a round, and nothing stands before its Result.
+
+Whatever was lost or forgotten comes back as a Resync: the text is sent again, and the same round is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+import msgspec
+import numpy as np
+
+from localspec.engine.constraint import Constraint
+from localspec.engine.distribution import Distribution, residual
+from localspec.engine.draft import Draft, Nodes, Verdict
+from localspec.engine.judge import Mark
+from localspec.engine.protocols import Cancel, Capabilities, RandomSource, Rows, Verifier
+from localspec.errors import IncompatibleError, UsageError
+from localspec.remote.messages import (
+    MOST_IDS,
+    Hello,
+    Law,
+    MessageError,
+    Prefix,
+    Result,
+    Resync,
+    ToEdge,
+    ToVerifier,
+    Verify,
+    digest_of,
+    packed,
+)
+from localspec.remote.modes import mode_of
+
+MOST_RESYNCS = 16  # of one round
+UNFIT = "pip install -U localspec, on both machines"
+
+
+class Channel(Protocol):
+    """Messages to a verifier and back, in order. Whatever breaks is opened anew, and the last round asked again."""
+
+    def send(self, message: ToVerifier) -> None:
+        """Send a message."""
+        ...
+
+    def receive(self) -> ToEdge:
+        """Return the next reply. Raises Cancelled, and LocalspecError for a verifier that is gone or refuses."""
+        ...
+
+
+class WithheldRows:
+    """The rows of a target elsewhere: nobody here can read them."""
+
+    def logits(self, node: int) -> NoReturn:
+        """Raise UsageError."""
+        raise UsageError("the rows of the target stay with its verifier", hint="--method draft-model")
+
+
+ROWS: Rows = WithheldRows()
+
+
+@dataclass(frozen=True, slots=True)
+class Laws:
+    """The target's laws at the nodes of a draft, as they came."""
+
+    dists: tuple[Distribution, ...]
+
+    def __getitem__(self, node: int) -> Distribution:
+        return self.dists[node]
+
+
+class RemoteJudge:
+    """The target of a verifier behind `channel`, for one answer. `hello` opens the session.
+
+    `verifier` is the rule, which mode `laws` applies here; `rng` draws what the edge draws. `constraint`, if the edge
+    has it too, cuts drafts that cannot stand.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        hello: Hello,
+        capabilities: Capabilities,
+        verifier: Verifier,
+        rng: RandomSource,
+        constraint: Constraint | None = None,
+    ) -> None:
+        self._mode = mode_of(hello.mode)
+        self._mode.require(hello.verify, hello.sampling, capabilities.n_vocab)
+        self.capabilities = capabilities
+        self.constraint = constraint
+        self.length = 0
+        self.evaluated = 0
+        self.to_replay = 0
+        self.micros = 0  # that the last round took in the verifier
+        self._channel = channel
+        self._hello = hello
+        self._verifier = verifier
+        self._rng = rng
+        self._round = 0
+        self._told = 0  # tokens that the verifier has, if it has forgotten nothing
+        self._digest = 0  # of those
+
+    def start(self, draft: Draft, tokens: Sequence[int], mark: Mark, cancel: Cancel) -> tuple[Verdict, Rows]:
+        """Open the session, send the prompt, and ask for its first token: all at once, one way there and back."""
+        self._hello = msgspec.structs.replace(self._hello, prompt_n=len(tokens), session="")
+        self._channel.send(self._hello)
+        self._send_text(tokens, 0)
+        self.length = self.evaluated = len(tokens)
+        return self.verdict(draft, tokens, mark)
+
+    def verdict(self, draft: Draft, tokens: Sequence[int], mark: Mark) -> tuple[Verdict, Rows]:
+        """Send the draft, and wait for what stands of it. Raises as the channel does; nothing stands then."""
+        names = [node for node in range(len(draft.tokens)) if not draft.scratch[node]]
+        bare = draft if len(names) == len(draft.tokens) else draft.only(names)
+        self._round += 1
+        result = self._asked(bare, tokens)
+        mark()
+        try:
+            verdict = self._decided(bare, tokens, result)
+            run = [int(bare.tokens[node]) for node in verdict.path] + [verdict.token]
+        except (MessageError, IndexError) as error:
+            raise IncompatibleError(f"the verifier's answer fits no draft: {error}", hint=UNFIT) from None
+        if len(verdict.path) < bare.forced:
+            raise IncompatibleError("the verifier allows an answer of another form", hint=UNFIT)
+        self._note([*tokens, *run], result.length)
+        self.micros = result.micros
+        return draft.verdict(names[(verdict.path or (0,))[-1]], verdict.token), ROWS
+
+    def keep(self, nodes: Nodes) -> None:
+        """Count what was committed; the verifier has done the same, or is told with the next round."""
+        self.length += len(nodes)
+
+    def _note(self, tokens: Sequence[int], length: int) -> None:
+        """Note that the verifier has the first `length` of `tokens`."""
+        if not self._told <= length <= len(tokens):
+            raise IncompatibleError(
+                f"the verifier's text has {length} tokens, and the edge's {len(tokens)}", hint=UNFIT
+            )
+        self._digest = digest_of(tokens[self._told : length], self._digest)
+        self._told = length
+
+    def _send_text(self, tokens: Sequence[int], base: int) -> None:
+        """Send the text from `base` on."""
+        for start in range(base, max(len(tokens), base + 1), MOST_IDS):
+            self._channel.send(Prefix(start, tuple(tokens[start : start + MOST_IDS])))
+        self._told, self._digest = len(tokens), digest_of(tokens)
+
+    def _asked(self, draft: Draft, tokens: Sequence[int]) -> Result:
+        """Return the Result of a round, sending the text again as often as the verifier lacks it."""
+        self._channel.send(self._verify(draft, tokens))
+        for _ in range(MOST_RESYNCS):
+            reply = self._channel.receive()
+            while not isinstance(reply, Result | Resync) or (isinstance(reply, Result) and reply.round != self._round):
+                reply = self._channel.receive()
+            if isinstance(reply, Result):
+                return reply
+            have = reply.have if reply.have <= len(tokens) else 0
+            self._send_text(tokens, have if digest_of(tokens[:have]) == reply.digest else 0)
+            self._channel.send(self._verify(draft, tokens))
+        raise IncompatibleError("the verifier has another text, however often it is sent", hint=UNFIT)
+
+    def _verify(self, draft: Draft, tokens: Sequence[int]) -> Verify:
+        """Return the round's question: the draft, and what was drawn here since the verifier's last word."""
+        n, q, draw = len(draft), b"", ""
+        laws: tuple[Law, ...] = ()
+        parents = tuple(draft.parents[1:].tolist())
+        if self._hello.mode == "scalar-q" and n:
+            nodes = range(1, n + 1)
+            q = packed(np.array([draft.dist(node).prob(int(draft.tokens[node])) for node in nodes]))
+        if self._hello.mode == "sparse-q":
+            laws = tuple(Law.of(dist) for dist in draft.dists[1:])
+            draw = next((draft.draws[node].value for node in range(1, n + 1) if draft.dists[node]), "")
+        return Verify(
+            self._round,
+            self._told,
+            self._digest,
+            tuple(draft.tokens[1:].tolist()),
+            () if parents == tuple(range(n)) else parents,
+            tuple(tokens[self._told :]),
+            q,
+            laws,
+            draw,
+        )
+
+    def _decided(self, draft: Draft, tokens: Sequence[int], result: Result) -> Verdict:
+        """Return the verdict: the verifier's, or what the edge draws from the laws that came."""
+        if result.token is not None:
+            if result.node > len(draft) or result.token >= self.capabilities.n_vocab:
+                raise MessageError("it names what there is not")
+            return draft.verdict(result.node, result.token)
+        dists = []
+        for law in result.laws:
+            dist = law.distribution(self.capabilities.n_vocab)
+            if dist is None:
+                raise MessageError("a law is empty")
+            dists.append(dist)
+        if self._hello.mode == "laws":
+            if len(dists) != len(draft.tokens):
+                raise MessageError(f"it has {len(dists)} laws for {len(draft.tokens)} rows")
+            return self._verifier.verify(draft, Laws(tuple(dists)), self._rng, len(tokens))
+        (child,) = draft.children[result.node]
+        return draft.verdict(result.node, self._rng.categorical(residual(dists[0], draft.dist(child)).dist))

@@ -1,0 +1,267 @@
+"""The verifier's side: sessions of edges over one target, as a machine of states without a network.
+
+A session is its text and its last round. Whatever is lost on the way, or forgotten here, is found by the base and the
+digest of a round: the edge then sends its text again. A round that is asked again has the same Result: the last one is
+kept, and the chances of a round come from its number and the session's seed, so that one who forgot it draws the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from localspec.engine.context import Context, Vocabulary
+from localspec.engine.distribution import Distribution
+from localspec.engine.draft import Draft, Draw, Source, Times, Verdict
+from localspec.engine.protocols import Backend, Cancel, Clock, Distributions, RandomSource, Rows
+from localspec.engine.randomness import SeededRandom
+from localspec.engine.sampling import Sampler, TargetDistributions
+from localspec.errors import LocalspecError, PromptTooLongError
+from localspec.remote.messages import (
+    Error,
+    Hello,
+    Law,
+    MessageError,
+    Prefix,
+    Result,
+    Resync,
+    ToEdge,
+    Verify,
+    digest_of,
+    quantised,
+)
+from localspec.remote.modes import RULES, mode_of
+
+MOST_SESSIONS = 64  # that are remembered
+WORD = 64  # bits of a seed
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What judges a session: the target, the sampler with its constraint, and what ends a text."""
+
+    target: Backend
+    sampler: Sampler
+    vocabulary: Vocabulary
+
+
+def random_of(hello: Hello, number: int) -> RandomSource:
+    """Return the source of chance of a round: races depend on the seed alone, all else on the round's number too."""
+    return SeededRandom(hello.seed if hello.mode == "coupled" else number << WORD | hello.seed)
+
+
+class Verifier:
+    """All sessions over one target. `served` makes what judges one, and raises LocalspecError for what cannot be."""
+
+    def __init__(
+        self,
+        served: Callable[[Hello], Served],
+        chance: Callable[[Hello, int], RandomSource] = random_of,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        self._served = served
+        self._chance = chance
+        self._clock = clock
+        self._sessions: dict[str, Session] = {}  # the last used is the last
+
+    def answer(self, name: str, hello: Hello, prefixes: Sequence[Prefix], verify: Verify, cancel: Cancel) -> ToEdge:
+        """Return the reply to a round of the session `name`, which `hello` opened. Raises Cancelled.
+
+        `prefixes` are those that came since the round before.
+        """
+        try:
+            session = self._session(name, hello)
+            for prefix in prefixes:
+                session.read(prefix)
+            return session.judge(verify, cancel)
+        except MessageError as error:
+            return Error("usage", str(error))
+        except LocalspecError as error:
+            return Error(error.kind, error.message, error.hint)
+
+    def forget(self, name: str) -> None:
+        """End a session, if there is one."""
+        self._sessions.pop(name, None)
+
+    def _session(self, name: str, hello: Hello) -> Session:
+        session = self._sessions.pop(name, None)
+        if session is None:
+            session = Session(hello, self._served(hello), self._chance, self._clock)
+        self._sessions[name] = session
+        while len(self._sessions) > MOST_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        return session
+
+
+class Session:
+    """One answer of one edge. Raises MessageError for what an edge may not ask, and UsageError for a mode."""
+
+    def __init__(
+        self, hello: Hello, served: Served, chance: Callable[[Hello, int], RandomSource], clock: Clock
+    ) -> None:
+        self._hello = hello
+        self._mode = mode_of(hello.mode)
+        self._can = served.target.capabilities
+        self._mode.require(hello.verify, hello.sampling, self._can.n_vocab)
+        self._target = served.target
+        self._sampler = served.sampler
+        self._vocabulary = served.vocabulary
+        self._chance = chance
+        self._clock = clock
+        self._text: Context | None = None
+        self._digest = 0
+        self._last: Result | None = None
+        self._open: Draft | None = None  # whose nodes the target holds still, until the edge says which are kept
+        self._evaluated = -1  # by the target after the last round: nobody else has used it since if it is the same
+
+    def read(self, prefix: Prefix) -> None:
+        """Take the text from a position on as the edge has it. One that does not fit is found by the next round."""
+        before = [] if self._text is None else self._text.tokens[: prefix.base]
+        if len(before) < prefix.base:
+            return
+        tokens = [*before, *prefix.ids]
+        self._known(prefix.ids)
+        if len(tokens) >= self._can.n_ctx:
+            told = f"the text has {len(tokens)} tokens, and the context of the verifier {self._can.n_ctx}"
+            raise PromptTooLongError(told, hint="a shorter text, or on that machine: localspec serve --ctx N")
+        self._text, self._evaluated, self._digest = None, -1, digest_of(tokens)
+        if tokens:
+            n = max(1, min(self._hello.prompt_n or len(tokens), len(tokens)))
+            self._text = Context(
+                tokens[:n],
+                self._vocabulary,
+                n_ctx=self._can.n_ctx,
+                max_tokens=self._hello.max_tokens,
+                stops=self._hello.stops,
+            )
+            self._append(tokens[n:])
+
+    def judge(self, verify: Verify, cancel: Cancel) -> Result | Resync | Error:
+        """Return the reply to a round. One that was judged already is not judged again."""
+        if self._last is not None and verify.round <= self._last.round:
+            return self._last if verify.round == self._last.round else Result(verify.round, 0, None, 0)
+        text = self._text
+        if text is None or verify.base != len(text.tokens) or verify.digest != self._digest:
+            return Resync(0 if text is None else len(text.tokens), self._digest)
+        began, base = self._clock(), len(text.tokens)
+        draft = self._draft(text, verify)
+        self._commit(text, verify.committed)
+        with self._undone():
+            result = self._judged(text, draft, verify, cancel)
+        self._evaluated = self._target.evaluated
+        self._digest = digest_of(text.tokens[base:], self._digest)
+        micros = int(1e6 * (self._clock() - began))
+        finish = "" if text.finish is None else text.finish.value
+        self._last = Result(verify.round, result[0], result[1], len(text.tokens), micros, finish, result[2])
+        return self._last
+
+    @contextmanager
+    def _undone(self) -> Iterator[None]:
+        """Where a round fails, the target's state is not relied on again."""
+        try:
+            yield
+        except BaseException:
+            self._evaluated, self._open = -1, None
+            raise
+
+    def _known(self, ids: Sequence[int]) -> None:
+        if ids and max(ids) >= self._can.n_vocab:
+            raise MessageError(f"there is no token {max(ids)}: the vocabulary has {self._can.n_vocab}")
+
+    def _draft(self, text: Context, verify: Verify) -> Draft:
+        """Return the draft of a round, checked."""
+        self._known(verify.draft)
+        self._known(verify.committed)
+        parents, n = verify.tree(), len(verify.draft)
+        pending = verify.committed[-1] if verify.committed else text.tokens[-1]
+        q: list[Distribution | None] = [law.distribution(self._can.n_vocab) for law in verify.laws] or [None] * n
+        drawn = Draw(verify.draw) if verify.draw in [draw.value for draw in Draw] else Draw.FIXED
+        draft = Draft.of((pending, *verify.draft), parents, (None, *q), drawn)
+        if n + 1 > self._can.max_rows or (n and not self._can.can_rollback):
+            raise MessageError(f"a draft of {n} tokens is too long: the verifier takes {self._can.max_rows - 1}")
+        if draft.n_leaves > self._can.max_leaves or not (self._mode.trees or draft.is_chain):
+            raise MessageError(f"a draft of {draft.n_leaves} leaves is too wide")
+        if len(text.tokens) + len(verify.committed) + n > self._can.n_ctx:
+            raise MessageError("the draft does not fit the context")
+        if any(dist is not None and dist.prob(token) <= 0.0 for token, dist in zip(verify.draft, q, strict=True)):
+            raise MessageError("a token was not drawn from its law")
+        if self._hello.mode == "scalar-q" and not (n == len(verify.chances()) and all(verify.chances())):
+            raise MessageError("a draft has no probability for each of its tokens")
+        return draft
+
+    def _commit(self, text: Context, tokens: Sequence[int]) -> None:
+        """Append tokens that the edge drew; of the open draft, what they pass through is kept."""
+        draft, self._open = self._open, None
+        if draft is not None:
+            path = [0] if tokens else []
+            for token in tokens[:-1]:
+                below = [child for child in draft.children[path[-1]] if draft.tokens[child] == token]
+                if not below:
+                    break
+                path.append(below[0])
+            self._target.keep(tuple(path))
+        self._append(tokens)
+
+    def _append(self, tokens: Sequence[int]) -> None:
+        assert self._text is not None
+        for token in tokens:
+            self._text.commit(Draft.root(self._text.pending), Verdict((), token, Source.PLAIN), Times())
+
+    def _judged(
+        self, text: Context, draft: Draft, verify: Verify, cancel: Cancel
+    ) -> tuple[int, int | None, tuple[Law, ...]]:
+        """Return the node up to which a draft stands, the token after it or None, and the laws that go back."""
+        n, rng = len(text.tokens), self._chance(self._hello, verify.round)
+        rows, is_open = self._rows(text.tokens, draft, cancel)
+        dists: Distributions = TargetDistributions(self._sampler, rows, draft, text.tokens)
+        token: int | None = None
+        if self._hello.mode == "laws":
+            laws = tuple(Law.of(quantised(dists[node])) for node in range(len(draft.tokens)))
+            self._open = draft if is_open else None
+            return 0, None, laws
+        laws = ()
+        if self._hello.mode == "scalar-q":
+            node, p = _coins(draft, (1.0, *verify.chances()), dists, rng)
+            if draft.children[node]:
+                laws = (Law.of(p),)
+            else:
+                token = rng.categorical(p)
+        else:
+            verdict = RULES[self._hello.verify].verify(draft, dists, rng, n)
+            node, token = (verdict.path or (0,))[-1], verdict.token
+        if token is None:
+            path = draft.verdict(node, 0).path
+            self._append([int(draft.tokens[each]) for each in path])
+            kept = (0, *path)
+        else:
+            kept = text.commit(draft, draft.verdict(node, token), Times()).kept
+        if is_open:
+            self._target.keep(kept)
+        return node, token, laws
+
+    def _rows(self, tokens: list[int], draft: Draft, cancel: Cancel) -> tuple[Rows, bool]:
+        """Evaluate a draft; return its rows, and whether its nodes are open: the prompt's last row has none."""
+        target = self._target
+        is_ours = target.evaluated == self._evaluated and target.length == len(tokens) - 1 and not target.to_replay
+        if not is_ours:
+            if len(draft) == 0 or len(tokens) == 1:
+                if len(draft):
+                    raise MessageError("a text of one token has no draft yet")
+                return target.prefill(tokens, cancel), False
+            target.prefill(tokens[:-1], cancel)
+        return target.extend(draft.tokens, draft.parents, np.ones(len(draft.tokens), np.bool_)), True
+
+
+def _coins(draft: Draft, chances: Sequence[float], dists: Distributions, rng: RandomSource) -> tuple[int, Distribution]:
+    """Toss the coins of the token rule: return the last accepted node and the quantised law of its row."""
+    node = 0
+    while True:
+        p = quantised(dists[node])
+        below = draft.children[node]
+        if not below or not rng.bernoulli(p.prob(int(draft.tokens[below[0]])) / chances[below[0]]):
+            return node, p
+        node = below[0]

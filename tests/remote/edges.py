@@ -1,0 +1,145 @@
+"""An edge and a verifier in one process, with all that they say encoded, and a way between them that may be bad."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from localspec.engine.context import Context, Vocabulary
+from localspec.engine.loop import Engine
+from localspec.engine.protocols import RandomSource
+from localspec.engine.sampling import Sampler
+from localspec.errors import from_wire
+from localspec.methods.draft_model import DraftModel
+from localspec.remote.judge import RemoteJudge
+from localspec.remote.messages import (
+    Bye,
+    Error,
+    Hello,
+    Prefix,
+    ToEdge,
+    ToVerifier,
+    Verify,
+    Welcome,
+    encode,
+    reply_of,
+    request_of,
+)
+from localspec.remote.modes import MODES, QuantisedSampler
+from localspec.remote.verifier import Served, Verifier
+from localspec.testing.contract import TableBackend
+from tests.exact import harness
+from tests.exact.harness import PROMPT, Setup, Table
+
+
+@dataclass
+class Far:
+    """The verifier's machine: connections come and go, and `die` forgets every session."""
+
+    make: Callable[[], Verifier]
+    names: int = 0
+    prefixes: list[Prefix] = field(default_factory=list)
+    hello: Hello | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.verifier = self.make()
+
+    def die(self) -> None:
+        self.verifier = self.make()
+        self.prefixes, self.hello = [], None
+
+    def hear(self, data: bytes) -> list[bytes]:
+        """Return the replies to a message."""
+        message = request_of(data)
+        reply: ToEdge | None = None
+        match message:
+            case Hello():
+                self.names += not message.session
+                self.name = message.session or f"session {self.names}"
+                self.hello, self.prefixes = message, []
+                reply = Welcome(self.name)
+            case Prefix():
+                self.prefixes.append(message)
+            case Verify():
+                if self.hello is None:
+                    reply = Error("usage", "say hello first")
+                else:
+                    reply = self.verifier.answer(self.name, self.hello, self.prefixes, message, lambda: False)
+                    self.prefixes = []
+            case Bye():
+                self.verifier.forget(self.name)
+        return [] if reply is None else [encode(reply)]
+
+
+@dataclass
+class Wire:
+    """A channel without faults: every message crosses as bytes. `up` and `down` keep them."""
+
+    far: Far
+    up: list[bytes] = field(default_factory=list)
+    down: list[bytes] = field(default_factory=list)
+    queue: list[bytes] = field(default_factory=list)
+
+    def send(self, message: ToVerifier) -> None:
+        data = encode(message)
+        self.up.append(data)
+        self.queue += self.far.hear(data)
+
+    def receive(self) -> ToEdge:
+        data = self.queue.pop(0)
+        self.down.append(data)
+        reply = reply_of(data)
+        if isinstance(reply, Error):
+            raise from_wire({"kind": reply.code, "message": reply.message, "hint": reply.hint})
+        return reply
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A setup of tests/exact whose target is elsewhere, in a mode."""
+
+    setup: Setup
+    mode: str
+    seed: int = 0
+    served: Callable[[Served], Served] = lambda served: served
+    judge: type[RemoteJudge] = RemoteJudge
+
+    @property
+    def hello(self) -> Hello:
+        verify = self.setup.verifier.name
+        return Hello(1, "v", mode=self.mode, verify=verify, seed=self.seed, sampling=self.setup.sampling)
+
+    def far(self, target: Table, chance: Callable[[Hello, int], RandomSource]) -> Far:
+        setup = self.setup
+        backend = TableBackend(target, setup.n_vocab, setup.n_ctx)
+        sampler = Sampler(setup.sampling, constraint=setup.constraint)
+        vocabulary = Vocabulary(lambda token: token in setup.eog, lambda token: b"x")
+        return Far(
+            lambda: Verifier(lambda hello: self.served(Served(backend, sampler, vocabulary)), chance, lambda: 0.0)
+        )
+
+    def engine(self, channel, draft: Table, rng: RandomSource, capabilities) -> tuple[Engine, Context]:
+        """Compose the edge."""
+        setup = self.setup
+        local, context = harness.build(setup, draft, draft, rng)
+        has_laws = MODES[self.mode].has_laws and self.mode != "laws"
+        sampler = (QuantisedSampler if has_laws else Sampler)(
+            setup.draft_sampling or setup.sampling, temperature=setup.draft_temperature,
+            constraint=setup.draft_constraint or setup.constraint, drafts=True,
+        )  # fmt: skip
+        drafter = DraftModel(TableBackend(draft, setup.n_vocab), sampler, setup.policy, lambda: False)
+        judge = self.judge(channel, self.hello, capabilities, setup.verifier, rng, setup.draft_constraint)
+        drafters = local.drafters if setup.drafter else {**local.drafters, "d": drafter}
+        return replace(local, judge=judge, drafters=drafters), context
+
+
+def run(remote: Remote, target: Table, draft: Table, rng: RandomSource, chance=None) -> tuple[list[int], Wire]:
+    """Generate one answer through the wire; `rng` is that of both sides, or `chance` that of the verifier."""
+    far = remote.far(target, chance or (lambda hello, number: rng))
+    wire = Wire(far)
+    can = TableBackend(target, remote.setup.n_vocab, remote.setup.n_ctx).capabilities
+    engine, context = remote.engine(wire, draft, rng, can)
+    for _ in engine.generate(context):
+        pass
+    return context.tokens[len(PROMPT) :], wire
