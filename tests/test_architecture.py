@@ -79,7 +79,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "starlette": ("localspec.server",),
     "uvicorn": ("localspec.server.listening",),
     "h11": ("localspec.server.listening",),
-    "msgspec": ("localspec.remote.messages", "localspec.server", "localspec.worker.codec"),
+    "msgspec": ("localspec.remote", "localspec.server", "localspec.worker.codec"),
     "sqlite3": ("localspec.conversations",),
     "platformdirs": ("localspec.cli", "localspec.models", "localspec.settings.folders"),
     "numpy": ("localspec",),

@@ -58,7 +58,7 @@ class Far:
                 self.names += not message.session
                 self.name = message.session or f"session {self.names}"
                 self.hello, self.prefixes = message, []
-                reply = Welcome(self.name)
+                reply = Welcome(self.name, n_ctx=64, max_rows=64)
             case Prefix():
                 self.prefixes.append(message)
             case Verify():

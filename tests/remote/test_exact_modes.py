@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draw
-from localspec.engine.randomness import SeededRandom
-from localspec.remote import messages, modes, verifier
-from localspec.remote.judge import RemoteJudge
-from localspec.remote.messages import Law
 from localspec.testing.enumeration import enumerate_branches
-from localspec.trees.specinfer import SpecInfer
 from localspec.trees.sequoia import Sequoia
-from localspec.trees.static import Chain, Static
+from localspec.trees.specinfer import SpecInfer
+from localspec.trees.static import Chain
 from localspec.verify.block import BlockVerifier
-from localspec.verify.coupled import CoupledVerifier
 from localspec.verify.match import MatchVerifier
 from localspec.verify.spectr import SpecTrVerifier
 from localspec.verify.token import TokenVerifier
 from localspec.verify.traversal import TraversalVerifier
 from localspec.verify.tree import TreeVerifier
 from tests.exact.harness import (
-    EXACT,
     FILTERS,
-    OPEN,
     Answer,
     Setup,
     assert_exact,
     target_answers,
-    total_variation,
 )
 from tests.remote.edges import Remote, run
 
