@@ -48,4 +48,5 @@ DEFAULT_CTX = 4096  # tokens of a context where nobody asks for a size
 SMALLEST_CTX = 512  # tokens: no smaller context is chosen
 MARGIN_DEVICE = 0.07  # of a device's free memory: libraries' work space, fragments, other programs' windows
 MARGIN_RAM = 0.05  # of the free main memory
+LOW_BIT_ON_CPU = 3.2  # times the seconds a byte of four bits: of types of fewer on a processor [test_low_bit]
 TINY_WEIGHTS = 32 << 20  # bytes of a model's weights below which one thread is fastest: a barrier costs as much

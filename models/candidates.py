@@ -14,7 +14,7 @@ from pathlib import Path
 
 from localspec.errors import LocalspecError, NotFoundError
 from localspec.models.foreign import foreign_models
-from localspec.models.gguf.head import KINDS, MASKS, MTP
+from localspec.models.gguf.head import KINDS, LOW_BIT, MASKS, MTP
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.heads import head_for
@@ -22,6 +22,7 @@ from localspec.models.hub.cache import Cache
 from localspec.models.hub.files import is_model, part_number
 from localspec.models.hub.remote import Hub
 from localspec.models.learned import learned
+from localspec.models.low_bit import copies_of
 from localspec.models.names import HubName
 from localspec.models.pairs import PairReport, check_pair, require_fit
 from localspec.models.plan.search import ACCEPTANCE
@@ -136,12 +137,15 @@ def local_candidates(target: ModelInfo, folders: Iterable[Path] = ()) -> Iterato
 def local_drafts(target: ModelInfo) -> dict[str, Path]:
     """Return all on this machine that can draft for the target, by what to type after --draft.
 
-    Heads are those that were trained here for this very file, models those of any vocabulary that are small enough.
+    Heads and low-bit copies are those that were made here of this very file, models those of any vocabulary that are
+    small enough.
     """
     heads = {kind: head_for(target.path, kind) for kind in KINDS if kind != MASKS}
     found = {kind: path for kind, path in heads.items() if path is not None}
     if target.has_mtp:
         found.setdefault(MTP, target.path)
+    for at, copy in enumerate(copies_of(target.path)):
+        found[str(copy.path) if at else LOW_BIT] = copy.path
     models = {
         one.name: one.path for one in local_candidates(target) if one.can_draft(target.bytes) and one.kind != MASKS
     }
@@ -152,7 +156,7 @@ def best_local_draft(target: Path) -> Path:
     """Return the draft that `auto` stands for in a pair. Raises NotFoundError if there is none on this machine.
 
     It is a head that was trained here for this very file, or else the target's own block for further tokens, which is
-    the target's file, or else the smallest model that fits.
+    the target's file, or else a low-bit copy that was predicted to pay, or else the smallest model that fits.
     """
     head = head_for(target)
     if head is not None:
@@ -160,6 +164,9 @@ def best_local_draft(target: Path) -> Path:
     info = look(target)
     if info.has_mtp:
         return target
+    copy = next((one for one in copies_of(target) if one.pays), None)
+    if copy is not None:
+        return copy.path
     here = [one for one in local_candidates(info) if one.can_draft(info.bytes)]
     found = [one for one in here if one.is_good(info.bytes)]
     if not found:

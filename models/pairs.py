@@ -190,7 +190,7 @@ def _warnings(target: ModelInfo, draft: ModelInfo, shared: Overlap | None) -> li
     elif target.vocab.pre != draft.vocab.pre:
         pres = f"{shown(target.vocab.pre) or 'none'} and {shown(draft.vocab.pre) or 'none'}"
         warnings.append(f"their pre-tokenizers differ ({pres}), so fewer guesses may be accepted")
-    if draft.n_params >= target.n_params:
+    if draft.n_params >= target.n_params and draft.bytes >= target.bytes:  # a copy in fewer bits is none of these
         warnings.append(
             f"the draft has as many parameters as the target or more ({draft.n_params} and {target.n_params}), "
             "so drafting will not save time"

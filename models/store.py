@@ -16,7 +16,7 @@ from pathlib import Path
 
 from localspec.errors import IntegrityError, LocalspecError, NotFoundError, UsageError
 from localspec.models.gguf.archs import MTP_ARCHS
-from localspec.models.gguf.head import KINDS, MASKS, MTP, has_own_head
+from localspec.models.gguf.head import KINDS, LOW_BIT, MASKS, MTP, has_own_head
 from localspec.models.gguf.header import read_architecture
 from localspec.models.gguf.shards import read_model
 from localspec.models.names import (
@@ -129,7 +129,7 @@ def expand(ref: str | None = None, draft: str | None = None) -> PairName:
 
         catalog = load_catalog()
         found = catalog.draft(chosen.name)
-        if found is None and chosen.name not in KINDS:
+        if found is None and not is_kind(chosen):
             found = _target(chosen)[0]
         chosen = found or chosen
     return PairName(target, chosen)
@@ -152,6 +152,10 @@ def locate(pair: PairName) -> PairRef:
     if isinstance(draft, DraftChoice):
         end = "+none" if draft is DraftChoice.NONE else ""
         return PairRef(target, None, target_label + end)
+    if isinstance(draft, Alias) and draft.name == LOW_BIT:
+        from localspec.models.low_bit import copy_of  # reads headers
+
+        return PairRef(target, copy_of(target), f"{target_label}+{draft}")
     if is_kind(draft):
         return PairRef(target, _head(pair.target, target, str(draft)), f"{target_label}+{draft}")
     draft_path, draft_label = _file(draft, as_draft=True)
@@ -180,7 +184,7 @@ def _target(name: ModelName) -> tuple[ModelName, ModelName | DraftChoice]:
         raise _unknown(name.name, catalog.names())
     if isinstance(pair.target, Alias) and pair.target.name not in BUNDLED:
         raise _unknown(pair.target.name, catalog.names())
-    if isinstance(pair.draft, Alias) and pair.draft.name not in (*BUNDLED, *KINDS):
+    if isinstance(pair.draft, Alias) and pair.draft.name not in (*BUNDLED, *KINDS, LOW_BIT):
         raise _unknown(pair.draft.name, catalog.names())
     return pair.target, pair.draft
 
@@ -249,8 +253,8 @@ def _has_own_block(target: Path) -> bool:
 
 
 def is_kind(draft: ModelName | DraftChoice) -> bool:
-    """Whether a draft is named by its kind: a head."""
-    return isinstance(draft, Alias) and draft.name in KINDS
+    """Whether a draft is named by its kind: a head, or a copy of the target in fewer bits."""
+    return isinstance(draft, Alias) and draft.name in (*KINDS, LOW_BIT)
 
 
 def bundled_head(name: str, kind: str) -> Path | None:

@@ -19,7 +19,7 @@ from localspec.backends.cpus import physical_cores
 from localspec.backends.devices import Device, devices, handle_of
 from localspec.backends.lib import api, function, ggml
 
-TYPES = ("F16", "Q8_0", "Q4_K", "Q4_0")
+TYPES = ("F16", "Q8_0", "Q4_K", "Q4_0", "Q3_K", "Q2_K")
 ROWS = (1, 2, 4, 8, 16)
 WIDTH = 4096  # of the square matrices, as in models of 8 billion parameters
 TOTAL = 256 << 20  # bytes of all of them together: more than caches hold

@@ -7,10 +7,12 @@ so the ring is a module object.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
 import sys
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from localspec.backends.layouts import misfit
@@ -65,6 +67,7 @@ class LogRing:
         self.is_echoing = False
         self._partial = ""
         self._level = 0
+        self._listener: Callable[[str], None] | None = None
         # ctypes frees a callback with its Python object, and llama.cpp calls this one until the process ends.
         self._callback: Any = api.llama_log_callback(self._receive)
 
@@ -87,6 +90,15 @@ class LogRing:
     def clear(self) -> None:
         self.lines.clear()
 
+    @contextlib.contextmanager
+    def told(self, listener: Callable[[str], None]) -> Iterator[None]:
+        """Tell the `listener` each line that is logged within this. It is called from C, so it must not raise."""
+        self._listener = listener
+        try:
+            yield
+        finally:
+            self._listener = None
+
     def _receive(self, level: int, text: bytes, _data: object) -> None:
         self._level = self._level if level == CONTINUED else level
         if self._level == DEBUG:  # hundreds of lines for every context
@@ -95,6 +107,9 @@ class LogRing:
         *whole, self._partial = self._partial.split("\n")
         self._partial = self._partial[-4096:]  # progress dots never end their line
         self.lines.extend(whole)
+        if self._listener is not None:
+            for line in whole:
+                self._listener(line)
         if self.is_echoing:
             sys.stderr.write("".join(f"{line}\n" for line in whole))
 

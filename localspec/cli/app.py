@@ -48,6 +48,7 @@ COMMANDS = {
     "rank": ("localspec.cli.rank:rank", "Find the likeliest of many items as an answer, exactly."),
     "verify": ("localspec.cli.verify:verify", "Check that speculation changes nothing on your pair."),
     "heads": ("localspec.cli.heads:heads", "Draft heads for your models: train, eval, list, show, rm."),
+    "drafts": ("localspec.cli.drafts:drafts", "Copies of a model in fewer bits, as its drafts: make, list, rm."),
     "early-exit": ("localspec.cli.early_exit:early_exit", "Find the layers of a model that draft best: tune."),
     "methods": ("localspec.cli.methods:methods", "List drafting methods, trees, lengths and verifiers."),
     "explain": ("localspec.cli.explain:explain", "Explain a method, a rule or a term, such as acceptance."),

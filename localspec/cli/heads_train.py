@@ -18,7 +18,7 @@ from localspec.cli.output import write_json
 from localspec.cli.pair_engine import PairEngine, open_engine
 from localspec.cli.params import Command, Positive, option
 from localspec.errors import IncompatibleError, InternalError, NotFoundError, UsageError
-from localspec.models.gguf.info import model_info
+from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.store import find_model, parse_pair
 from localspec.sanitize import one_line
@@ -94,14 +94,12 @@ def train(console: Console, /, target: str, output: str | None, as_json: bool, *
     Needs PyTorch: pip install 'localspec[train]'.
     """
     path = find_model(target).absolute()
-    is_raw = values.pop("raw") or model_info(read_model(path)).chat_template is None
     file = typed_path(output).absolute() if output else None
     if file is not None and not file.parent.is_dir():
         raise NotFoundError(f"there is no folder {one_line(str(file.parent))}", hint="-o with a folder that is there")
-    prompts = values.pop("prompts")
-    texts = _bundled(is_raw) if prompts is None else _prompts(prompts)
+    texts = read_texts(values.pop("prompts"), is_raw=values.pop("raw"), info=model_info(read_model(path)))
     named = {"target": str(path), "output": str(file or ""), "folder": str(cache_folder("heads"))}
-    options = TrainOptions(**{**values, **named, "raw" if is_raw else "prompts": texts})
+    options = TrainOptions(**{**values, **named, **texts})
     done: dict[str, Any] = {}
     live = Live(console, is_long=True)
     try:
@@ -197,6 +195,12 @@ def _count(engine: PairEngine, texts: Sequence[str], is_raw: bool, method: str, 
         tokens, passes = tokens + stats.emitted, passes + stats.passes
         accepted, drafted = accepted + stats.accepted, drafted + stats.drafted
     return Counted(k, tokens, passes, accepted, drafted)
+
+
+def read_texts(prompts: str | None, *, is_raw: bool, info: ModelInfo) -> dict[str, tuple[str, ...]]:
+    """Return the prompts of a file, or those that come with localspec, by the field of options that they are for."""
+    is_raw = is_raw or info.chat_template is None
+    return {"raw" if is_raw else "prompts": _bundled(is_raw) if prompts is None else _prompts(prompts)}
 
 
 def _bundled(is_raw: bool) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.learned import learned
+from localspec.models.low_bit import ACCEPTED, COUNTED, best_copy
 from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse
 from localspec.models.pairs import require_fit
 from localspec.models.plan import calibration
@@ -30,7 +31,7 @@ from localspec.models.plan.compare import PlannedDraft, compare
 from localspec.models.plan.describe import to_wire
 from localspec.models.plan.estimate import estimate
 from localspec.models.plan.machine import CPU, Machine, MachineDevice, Rates, flat
-from localspec.models.plan.models import ModelPart, Models, placed
+from localspec.models.plan.models import TRIED, ModelPart, Models, placed
 from localspec.models.plan.search import ACCEPTANCE, PlacementRequest
 from localspec.models.store import DEFAULT, NotCachedError, PairRef, is_kind, locate, parse_pair
 from localspec.sanitize import one_line
@@ -112,6 +113,8 @@ def plan(console: Console, /, pair: str, as_json: bool, offline: bool, **values:
     one. Only the reading of weights and cache is counted. Without bandwidths there is an order and no number. Copies of
     the text take no time to draft and come on top.
 
+    Where a copy of the target in fewer bits would draft faster than nothing, it is shown too: localspec drafts make.
+
     Of files that are not downloaded yet, the headers are read from the hub, some megabytes. Offline, a pair of the
     catalogue is planned from its sizes there, about.
     """
@@ -128,10 +131,12 @@ def plan(console: Console, /, pair: str, as_json: bool, offline: bool, **values:
     machine = _machine(options)
     request = PlacementRequest(options.ctx, options.kv_type, acceptance=options.acceptance, threads=options.threads)
     rows = compare(machine, drafts, request)
+    copy = None if options.draft is not None else best_copy(machine, drafts, request, rows[0])
     if as_json:
-        write_json({**_wire(name, machine, request, rows), "is_about": head == ABOUT})
+        told = None if copy is None else {"draft_name": copy.name, **to_wire(copy.plan, copy.models)}
+        write_json({**_wire(name, machine, request, rows), "copy_to_make": told, "is_about": head == ABOUT})
     else:
-        write_out(head + plan_table(one_line(name), machine, request, rows))
+        write_out(head + plan_table(one_line(name), machine, request, rows, copy))
     return 0
 
 
@@ -160,8 +165,10 @@ def _models(target: ModelPart, draft: ModelPart | None = None) -> Models:
     """Return the parts of both models; raises IncompatibleError if they do not fit."""
     if draft is not None and target.info is not None and draft.info is not None:
         shared = require_fit(target.info, draft.info).overlap
-        accepted = learned(target.info.path, draft.info.path) if draft.info.head is None else None
-        return placed(target, draft, share=1.0 if shared is None else shared.use, accepted=accepted)
+        accepted, how = learned(target.info.path, draft.info.path) if draft.info.head is None else None, TRIED
+        if accepted is None and draft.copy_kind in ACCEPTED:
+            accepted, how = ACCEPTED[draft.copy_kind], COUNTED
+        return placed(target, draft, share=1.0 if shared is None else shared.use, accepted=accepted, how=how)
     return placed(target, draft)
 
 
@@ -199,6 +206,13 @@ def _here(path: Path, *, as_draft: bool = False) -> ModelPart:
 
 def _read(header: Header, *, as_draft: bool) -> ModelPart:
     return ModelPart.of(header, model_info(header, may_be_head=as_draft))
+
+
+def this_machine() -> Machine:
+    """Return the machine that this runs on."""
+    return _machine(
+        Options(None, None, "f16", ACCEPTANCE, None, None, unified=False, threads=None, bandwidth=None, rpc=None)
+    )
 
 
 def _machine(options: Options) -> Machine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from localspec.cli.console import columns_of_stdout, is_terminal
+from localspec.models.low_bit import COUNTED
 from localspec.models.plan.compare import PlannedDraft
 from localspec.models.plan.machine import CPU, DISK, Machine
 from localspec.models.plan.search import PlacementRequest
@@ -16,15 +17,20 @@ SHORTEST = 12  # characters of a draft's name that stay where there is no room
 LONGEST = 1000  # characters of a line that no terminal cuts
 
 
-def plan_table(name: str, machine: Machine, request: PlacementRequest, rows: list[PlannedDraft]) -> str:
-    """Return the plans, the chosen one first; on a terminal a draft's name gives way where a line has no room."""
+def plan_table(
+    name: str, machine: Machine, request: PlacementRequest, rows: list[PlannedDraft], copy: PlannedDraft | None = None
+) -> str:
+    """Return the plans, the chosen one first; on a terminal a draft's name gives way where a line has no room.
+
+    `copy` is a plan with a low-bit copy that nobody made yet. It comes last.
+    """
     chosen = rows[0].plan
     places = [CPU, *(device.name for device in machine.devices)]
     free = [f"{size(machine.ram)} RAM", *(f"{size(device.memory)} {device.name}" for device in machine.devices)]
     lines = [f"{name}, context {chosen.context.n_ctx} tokens in {chosen.context.kv_type}; free: {', '.join(free)}", ""]
     room = columns_of_stdout() if is_terminal(sys.stdout) else LONGEST
     table = [["draft", "on", "target on", *(place if place != CPU else "RAM" for place in places), "tok/s"]]
-    for row in rows:
+    for row in rows if copy is None else [*rows, copy]:
         one, parts = row.plan, row.models.draft
         short = one_line(row.name.rpartition("/")[2])
         draft = [COPIES, "-"] if one.draft is None or parts is None else [short, one.draft.tell(parts)]
@@ -37,7 +43,30 @@ def plan_table(name: str, machine: Machine, request: PlacementRequest, rows: lis
     for index, cells in enumerate(table):
         text = [shortened(cell, width).ljust(width) for cell, width in zip(cells, widths, strict=True)]
         lines.append(("  ".join(text).rstrip() + ("  <- chosen" if index == 1 else "")).rstrip())
-    return "\n".join([*lines, "", *_notes(rows, request)]) + "\n"
+    return "\n".join([*lines, "", *_notes(rows, request), *_of_copy(name, rows[0], copy)]) + "\n"
+
+
+def _of_copy(name: str, chosen: PlannedDraft, copy: PlannedDraft | None) -> list[str]:
+    """Say how a copy compares with what is chosen, and why, and how it is made."""
+    if copy is None:
+        return []
+    one = copy.plan
+    kept = sum(copy.models.guessing.accepted[: one.k])
+    ratio = chosen.plan.seconds / one.seconds
+    told = "" if one.tokens_per_s is None else f", {ratio:.2f} of the speed that is chosen"
+    target, bits = name.partition("+")[0], copy.name.partition("-")[0]
+    lines = [f"{copy.name}: not made yet{told}. To make it: localspec drafts make {target} --bits {bits}"]
+    if one.tokens_per_s is not None:
+        where = "all" if not one.target.n_offloaded else "a part"
+        lines.append(
+            f"why: {one.k} passes of the copy take {_ms(one.k * one.guess)}, one of the target with {one.k + 1} rows "
+            f"{_ms(one.check)}, {where} of it from RAM; {1 + kept:.1f} tokens come of both ({COUNTED})"
+        )
+    return lines
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms" if seconds < 1.0 else f"{seconds:.2g} s"
 
 
 def _notes(rows: list[PlannedDraft], request: PlacementRequest) -> list[str]:

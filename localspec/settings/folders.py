@@ -49,6 +49,11 @@ def heads_folder() -> Path:
     return _folder("data") / "heads"
 
 
+def drafts_folder() -> Path:
+    """Return where the copies in fewer bits are kept that draft for a model. The folder need not exist."""
+    return _folder("data") / "drafts"
+
+
 def state_folder(name: str) -> Path:
     """Return where localspec keeps what it did, such as receipts. The folder need not exist."""
     return _folder("state") / name

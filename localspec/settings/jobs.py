@@ -153,5 +153,28 @@ class TrainOptions:
     gpu: str = "auto"
 
 
+@dataclass(frozen=True, slots=True)
+class CopyOptions:
+    """Make a copy of `target` in fewer bits. `bits` is 2, 3 or mixed; the layers `dropped` are left out.
+
+    `kind` is llama.cpp's mix. `prompts` are read through the chat template and `raw` as they are, for the importance
+    matrix, `tokens` of them at most; 0 makes the copy without one. `folder` keeps matrices. `pays`: noted in the file.
+    `output` is the file, "" for the folder of such copies.
+    """
+
+    target: str
+    folder: str
+    bits: str
+    kind: str
+    dropped: tuple[int, ...] = ()
+    prompts: tuple[str, ...] = ()
+    raw: tuple[str, ...] = ()
+    tokens: int = 4096
+    pays: bool = True
+    output: str = ""
+    threads: int | None = None
+    gpu: str = "auto"
+
+
 PairJob = Load | Generate | SurveyRequest | Question
-LoneJob = BuildFacts | MachineFacts | MeasureBandwidths | LendDevices | TrainOptions
+LoneJob = BuildFacts | MachineFacts | MeasureBandwidths | LendDevices | TrainOptions | CopyOptions

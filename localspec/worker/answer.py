@@ -14,7 +14,15 @@ from typing import Any
 
 from localspec.engine.events import Failed, Inspected
 from localspec.errors import InternalError, LocalspecError
-from localspec.settings.jobs import BuildFacts, LendDevices, LoneJob, MachineFacts, MeasureBandwidths, TrainOptions
+from localspec.settings.jobs import (
+    BuildFacts,
+    CopyOptions,
+    LendDevices,
+    LoneJob,
+    MachineFacts,
+    MeasureBandwidths,
+    TrainOptions,
+)
 from localspec.worker.codec import LONE_JOBS, CodecError, event_line, job_of
 
 
@@ -44,6 +52,10 @@ def answers(job: LoneJob) -> Iterator[dict[str, Any]]:
             from localspec.heads.make_head import train
 
             yield from train(job)
+        case CopyOptions():
+            from localspec.heads.make_copy import make_copy
+
+            yield from make_copy(job)
 
 
 def main() -> None:

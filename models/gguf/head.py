@@ -17,6 +17,7 @@ from localspec.models.gguf.header import Header, unusable
 
 EAGLE3, EAGLE1, MTP, MEDUSA, DFLASH, MASKS = "eagle3", "eagle1", "mtp", "medusa", "dflash", "mask-tokens"
 KINDS = EAGLE3, EAGLE1, MTP, MEDUSA, DFLASH, MASKS
+LOW_BIT = "low-bit"  # no head: a copy of the target in fewer bits, which is found like one (models/low_bit.py)
 SWITCH = "graniteswitch"  # the architecture whose LoRA adapters act on some rows of a pass alone
 N_STATES = 3  # that the encoder of the architecture eagle3 joins
 Q8_BLOCK = 32  # numbers

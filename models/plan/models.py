@@ -46,32 +46,42 @@ class Models:
 
 @dataclass(frozen=True, slots=True)
 class ModelPart:
-    """One model of a pair. `info` is None where only the catalogue knows of it."""
+    """One model of a pair. `info` is None where only the catalogue knows of it.
+
+    `copy_kind` is llama.cpp's mix of a copy that was made here in fewer bits, "" of other models.
+    """
 
     anatomy: Anatomy
     n_ctx_train: int
     info: ModelInfo | None = None
+    copy_kind: str = ""
 
     @staticmethod
     def of(header: Header, info: ModelInfo) -> ModelPart:
         """Describe a model by its header. The blocks of a head are all that it has."""
         parts = anatomy(header)
-        return ModelPart(parts if info.head is None else replace(parts, n_next=0), info.n_ctx_train, info)
+        kind = str(header.metadata.get("localspec.draft.kind", ""))
+        return ModelPart(parts if info.head is None else replace(parts, n_next=0), info.n_ctx_train, info, kind)
 
 
 def placed(
-    target: ModelPart, draft: ModelPart | None = None, *, share: float = 1.0, accepted: float | None = None
+    target: ModelPart,
+    draft: ModelPart | None = None,
+    *,
+    share: float = 1.0,
+    accepted: float | None = None,
+    how: str = TRIED,
 ) -> Models:
     """Return a pair for planning. A draft that is the target's own file stands for the target's own block.
 
-    A draft model's tokens are `accepted` with this probability, where a trial of the pair found out.
+    A draft model's tokens are `accepted` with this probability, as `how` says; None: nobody knows.
     """
     if draft is None:
         return Models(target.anatomy, n_ctx_train=target.n_ctx_train)
     if target.info is not None and draft.info is not None and draft.info.path == target.info.path:
         return with_own_block(target)
     head = None if draft.info is None else draft.info.head
-    guessing = Guessing(share=share) if accepted is None else Guessing(assumed(accepted), how=TRIED)
+    guessing = Guessing(share=share) if accepted is None else Guessing(assumed(accepted), how=how)
     if head is not None:
         borrowed = target.anatomy.output if head.borrows_output else 0
         guessing = Guessing(head.accepted, head.kind not in (EAGLE1, EAGLE3, MTP), borrowed, how=TRAINED)

@@ -51,7 +51,7 @@ class PlacementPlan:
     `threads` is 0 where the cores are not known. `use` is by place, both models together. `k` is the draft length the
     prediction is for. `seconds` a token orders plans; `tokens_per_s` is None where a rate it rests on is not known, and
     `basis` says where the rates are from. `is_paged`: the weights in main memory exceed it and are read from the disk
-    in every pass.
+    in every pass. `guess` and `check` are the seconds of a pass of the draft, and of one of the target with k + 1 rows.
     """
 
     target: Layout
@@ -66,6 +66,8 @@ class PlacementPlan:
     seconds: float
     tokens_per_s: float | None
     basis: str
+    guess: float = 0.0
+    check: float = 0.0
 
 
 def best(machine: Machine, models: Models, request: PlacementRequest | None = None) -> PlacementPlan:
@@ -147,7 +149,7 @@ class Search:
         if missing(self.machine, use, is_mapped=self.request.is_mapped) or self._is_apart(target, draft):
             return None
         is_paged = use[CPU].weights > ram_room(self.machine, use)
-        seconds, k = self._seconds(ledger, target, draft_ledger, draft, is_paged)
+        seconds, k, guess, check = self._seconds(ledger, target, draft_ledger, draft, is_paged)
         places = {place for place in use if place != CPU or self._needs_cpu(target, draft)}
         places |= {DISK} if is_paged else set()
         is_known = all(self.machine.knows(place) for place in places)
@@ -165,6 +167,8 @@ class Search:
             seconds=seconds,
             tokens_per_s=1 / seconds if is_known else None,
             basis=" and ".join(sorted({self.machine.rates(p).source for p in places})) if is_known else "not measured",
+            guess=guess,
+            check=check,
         )
 
     def too_large(self) -> ResourceError:
@@ -184,15 +188,15 @@ class Search:
 
     def _seconds(
         self, ledger: MemoryUse, target: Layout, draft_ledger: MemoryUse | None, draft: Layout | None, is_paged: bool
-    ) -> tuple[float, int]:
-        """Return the time of a token and the draft length at which it is shortest."""
+    ) -> tuple[float, int, float, float]:
+        """Return the time of a token, the draft length at which it is shortest, and those of both passes for that."""
         read = ledger.reads(target)
 
         def check(rows: int) -> float:
             return pass_seconds(self.machine, ledger.parts, read, rows, is_paged=is_paged)
 
         if draft is None or draft_ledger is None:
-            return check(1), 0
+            return check(1), 0, 0.0, check(1)
         # The draft is used all the time, so its pages are the last to go.
         guess = pass_seconds(self.machine, draft_ledger.parts, draft_ledger.reads(draft), 1)
         how = self.models.guessing
@@ -202,7 +206,10 @@ class Search:
         accepted = how.accepted or assumed(self.request.acceptance * how.share)
         tokens = accumulate(accepted, initial=1.0)
         next(tokens)
-        return min((((1 if how.at_once else k) * guess + check(k + 1)) / n, k) for k, n in enumerate(tokens, start=1))
+        seconds, k = min(
+            (((1 if how.at_once else k) * guess + check(k + 1)) / n, k) for k, n in enumerate(tokens, start=1)
+        )
+        return seconds, k, guess, check(k + 1)
 
     def _is_apart(self, target: Layout, draft: Layout | None) -> bool:
         """Whether a draft that is a block of the target would be elsewhere than the target's head."""

@@ -16,10 +16,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from localspec.models.gguf.layer_sizes import Anatomy
+from localspec.models.gguf.types import TENSOR_TYPES
 from localspec.models.plan.machine import CPU, DISK, Machine
 from localspec.models.plan.memory_use import Read
+from localspec.tuning import LOW_BIT_ON_CPU
 
 LONGEST_DRAFT = 16
+FEW_BITS = frozenset(kind.name for kind in TENSOR_TYPES.values() if 8 * kind.size < 4 * kind.block)
 
 
 def pass_seconds(
@@ -34,12 +37,19 @@ def pass_seconds(
     total = max(1, sum(n for _, n in parts.types))
     seconds = 0.0
     for place, one in read.items():
-        n_bytes, rates = one.steady + share * one.routed, machine.rates(place)
-        a_byte = sum(n / total * rates.seconds_per_byte(kind, rows) for kind, n in parts.types)
+        n_bytes = one.steady + share * one.routed
+        a_byte = sum(n / total * _seconds_per_byte(machine, place, kind, rows) for kind, n in parts.types)
         seconds += n_bytes * a_byte
         if place == CPU and is_paged:
             seconds += n_bytes * machine.rates(DISK).seconds_per_byte("Q8_0", 1)
     return seconds
+
+
+def _seconds_per_byte(machine: Machine, place: str, kind: str, rows: int) -> float:
+    """Return the time for a byte of weights of a type; a processor that was not measured with few bits is slower."""
+    rates = machine.rates(place)
+    slower = LOW_BIT_ON_CPU if place == CPU and kind in FEW_BITS and kind not in rates.points else 1.0
+    return slower * rates.seconds_per_byte(kind, rows)
 
 
 def assumed(acceptance: float) -> tuple[float, ...]:

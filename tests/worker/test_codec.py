@@ -13,6 +13,7 @@ import pytest
 from localspec.engine.events import Event, Inspected, Warned
 from localspec.settings.jobs import (
     BuildFacts,
+    CopyOptions,
     DistributionQuestion,
     ForkQuestion,
     Generate,
@@ -47,6 +48,7 @@ JOBS = [
     MachineFacts(("gpu-box:50052",)),
     MeasureBandwidths(),
     LendDevices("127.0.0.1:50052", ("CUDA0",), 4),
+    CopyOptions("t", "f", "mixed", "Q2_K", (3, 4), raw=("Once\n",), tokens=512),
     TrainOptions("t", "", "f", raw=("Once\n",), minutes=0.5),
 ]
 

@@ -1,0 +1,220 @@
+"""`localspec drafts`: copies of a model in fewer bits, which draft for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from localspec.cli.complete import pair_names
+from localspec.cli.console import Console, write_out
+from localspec.cli.fetch import confirmed
+from localspec.cli.heads_train import read_texts
+from localspec.cli.live import Live
+from localspec.cli.options import declared_option
+from localspec.cli.output import write_json
+from localspec.cli.params import Command, CommandGroup, option
+from localspec.cli.plan import this_machine
+from localspec.errors import DeclinedError, InternalError, ResourceError
+from localspec.models.early_exit import n_layers, require_prunable
+from localspec.models.gguf.head import LOW_BIT
+from localspec.models.gguf.info import model_info
+from localspec.models.gguf.shards import read_model
+from localspec.models.low_bit import BITS, LowBitCopy, dropped_layers, kept_copies, kinds, named_copy, planned_copy
+from localspec.models.plan.compare import compare
+from localspec.models.plan.machine import Machine
+from localspec.models.plan.models import ModelPart, placed
+from localspec.models.plan.search import PlacementRequest
+from localspec.models.store import find_model
+from localspec.sanitize import one_line
+from localspec.settings.folders import cache_folder, drafts_folder
+from localspec.settings.jobs import CopyOptions
+from localspec.settings.request import LoadSettings
+from localspec.settings.sizes import duration, size
+from localspec.worker.ask import Unanswered, answers
+
+COPY, OUTPUT = "Copy", "Output"
+MATRIX_TOKENS = 4096
+
+
+@click.group(cls=CommandGroup, no_args_is_help=False)  # click's help would come as an error of many lines
+def drafts() -> None:
+    """Copies of a model in fewer bits, which draft for it where a GPU is near and the model is not all on it.
+
+    A pair with a copy is TARGET+low-bit. TARGET+auto takes one that was predicted to pay.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """The mix of types to make, and how fast drafting with the copy is predicted to be over plain decoding."""
+
+    kind: str
+    gain: float
+
+
+@drafts.command(cls=Command)
+@click.argument("target", shell_complete=pair_names)
+@option("--bits", is_own=True, type=click.Choice(BITS), default="2", section=COPY,
+        help="Of a weight; mixed: three at either end of the layers, else two.  [default: 2]")  # fmt: skip
+@option("--skip", is_own=True, metavar="LAYERS", section=COPY, help="Leave out these layers, counted from 0: 30-39.")
+@option("--prompts", is_own=True, metavar="FILE", section=COPY,
+        help="A prompt a line, or JSONL, to be read.  [default: those that come with localspec]")  # fmt: skip
+@option("--raw", is_flag=True, is_own=True, section=COPY, help="The prompts are read without a chat template.")
+@option("--tokens", is_own=True, type=click.IntRange(0, 10**7), default=MATRIX_TOKENS, metavar="N", section=COPY,
+        help=f"Tokens of them; 0 makes the copy without a matrix.  [default: {MATRIX_TOKENS}]")  # fmt: skip
+@option("--force", is_flag=True, is_own=True, section=COPY, help="Make it even where it is predicted not to pay.")
+@declared_option(LoadSettings, "threads")
+@declared_option(LoadSettings, "gpu")
+@option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
+@click.pass_obj
+def make(
+    console: Console,
+    /,
+    target: str,
+    bits: str,
+    skip: str | None,
+    tokens: int,
+    force: bool,
+    as_json: bool,
+    **values: Any,
+) -> int:
+    """Make a copy of TARGET in fewer bits, a pair's name or a GGUF file.
+
+    The target reads prompts first. Weights that meet large inputs there are rounded with more care (an importance
+    matrix). A run that was ended goes on where it was when the command is repeated.
+
+    The copy has the target's vocabulary. It pays where it fits a GPU beside a target that does not. On a processor a
+    pass of it takes longer than one of the target, so there it is refused, with the predicted speed.
+    """
+    path = find_model(target).absolute()
+    header = read_model(path)
+    info = model_info(header)
+    if skip is not None:
+        require_prunable(header)
+    dropped = () if skip is None else dropped_layers(skip, n_layers(header))
+    found = predicted(this_machine(), ModelPart.of(header, info), bits, len(dropped))
+    if found.gain <= 1.0 and not force:
+        raise DeclinedError(
+            f"a copy of {one_line(target)} in fewer bits would not pay here: "
+            f"drafting with it is predicted at {found.gain:.2f} of plain decoding",
+            hint="--force makes it all the same; localspec plan TARGET --vram 24G tells of another machine",
+            detail={"predicted": found.gain},
+        )
+    prompts, is_raw = values.pop("prompts"), values.pop("raw")
+    texts: dict[str, Any] = read_texts(prompts, is_raw=is_raw, info=info) if tokens else {}
+    folder, pays = str(cache_folder("importance")), found.gain > 1.0
+    options = CopyOptions(str(path), folder, bits, found.kind, dropped, tokens=tokens, pays=pays, **texts, **values)
+    done = _made(console, options)
+    if as_json:
+        write_json({**done, "predicted": found.gain})
+    else:
+        share = 100 * done["bytes"] / done["target_bytes"]
+        write_out(f"{one_line(done['path'])}: {done['kind']}, {size(done['bytes'])}, {share:.0f} % of the target\n")
+        write_out(f"try: localspec race {one_line(target)}+{LOW_BIT} PROMPT\n")
+    return 0
+
+
+def _made(console: Console, options: CopyOptions) -> dict[str, Any]:
+    """Make the copy and show how far it is; return what the last event says."""
+    done: dict[str, Any] = {}
+    live = Live(console, is_long=True)
+    try:
+        for done in _events(options):
+            live.status(_status(done))
+    finally:
+        live.erase()
+    if done["warning"]:
+        console.warn(done["warning"])
+    return done
+
+
+def predicted(machine: Machine, target: ModelPart, bits: str, n_dropped: int) -> Predicted:
+    """Return the mix that is predicted to be the fastest on a machine: the smaller one is for what does not fit."""
+    request = PlacementRequest()
+    found = []
+    for kind in kinds(bits):
+        rows = compare(machine, {"": placed(target), LOW_BIT: planned_copy(target, bits, kind, n_dropped)}, request)
+        drafting = [row.plan.seconds for row in rows if row.plan.draft is not None]
+        plain = min(row.plan.seconds for row in rows if row.plan.draft is None)
+        found.append(Predicted(kind, plain / min(drafting) if drafting else 0.0))
+    return max(found, key=lambda one: one.gain)
+
+
+@drafts.command("list", cls=Command)
+@option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
+@click.pass_obj
+def list_drafts(console: Console, /, as_json: bool) -> int:
+    """List the copies that were made here."""
+    found, broken = kept_copies()
+    for path, error in broken:
+        console.warn(f"{one_line(path.name)}: {error.message}")
+    if as_json:
+        write_json({"folder": str(drafts_folder()), "drafts": [_wire(one) for one in found]})
+        return 0
+    widest = max((len(one.name) for one in found), default=0)
+    lines = [f"{one_line(one.name).ljust(widest)}  {size(one.n_bytes):>9}  {_told(one)}" for one in found]
+    lines = lines or [f"no copies in {one_line(str(drafts_folder()))}; localspec drafts make TARGET makes one"]
+    write_out("".join(f"{line}\n" for line in lines))
+    return 0
+
+
+@drafts.command("rm", cls=Command)
+@click.argument("name", metavar="COPY")
+@option("-y", "--yes", is_flag=True, section="Removal", help="Do not ask.")
+@click.pass_obj
+def remove_draft(console: Console, /, name: str, yes: bool) -> int:
+    """Remove a copy that was made here. COPY is a name from the list."""
+    path = named_copy(name)
+    if not yes and not confirmed(f"Remove {one_line(name)}? [y/N] ", default=False):
+        raise DeclinedError(f"{one_line(name)} would be removed", hint="-y removes without asking")
+    _unlink(path)
+    write_out(f"removed {one_line(name)}\n")
+    return 0
+
+
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink()
+    except OSError as error:
+        raise ResourceError(f"{one_line(str(path))} cannot be removed: {error.strerror}") from error
+
+
+def _events(options: CopyOptions) -> Iterator[dict[str, Any]]:
+    """Make the copy in a process of its own."""
+    try:
+        yield from answers(options)
+    except Unanswered as error:
+        raise InternalError(
+            f"making the copy ended: {error.reason}", hint="Repeat the command: it goes on with what was read."
+        ) from error
+
+
+def _status(event: dict[str, Any]) -> str:
+    """Return the line that shows how far a run is."""
+    if event["stage"] == "matrix":
+        return f"importance: {event['tokens']} of {event['of']} tokens, {duration(event['seconds_left'])} left"
+    return f"quantising: {100 * event.get('share', 1.0):.0f} %"
+
+
+def _told(one: LowBitCopy) -> str:
+    """Return what a copy is, in the list."""
+    cut = f", {one.layers} of {one.n_layers} layers" if one.layers != one.n_layers else ""
+    return f"{one_line(one.kind)}{cut}, {'with' if one.has_matrix else 'without'} importance matrix"
+
+
+def _wire(one: LowBitCopy) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "file": str(one.path),
+        "kind": one.kind,
+        "bytes": one.n_bytes,
+        "layers": one.layers,
+        "n_layers": one.n_layers,
+        "has_matrix": one.has_matrix,
+        "was_predicted_to_pay": one.pays,
+        "target_fingerprint": one.target,
+    }

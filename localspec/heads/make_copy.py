@@ -1,0 +1,189 @@
+"""The way from a target to its copy in fewer bits: the importance matrix, then llama.cpp's quantiser.
+
+It runs in a process of its own, since it needs llama.cpp, and tells its progress as JSON objects. The matrix is kept
+while it grows, so a run that was ended goes on where it was. The copy is whole or not there.
+"""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from localspec.backends.importance import Importance, Matrix, WatchedModel
+from localspec.backends.llama_cpp import LlamaBackend
+from localspec.backends.options import LoadOptions
+from localspec.backends.prompt_progress import not_cancelled
+from localspec.backends.quantise import Recipe, quantise, size_of
+from localspec.errors import ResourceError
+from localspec.models.derived_files import is_whole, only_writer, unwritable
+from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.models.gguf.shards import read_model
+from localspec.models.low_bit import KEY, other_types, path_for
+from localspec.prompt.prompt import special_texts, tokenise
+from localspec.sanitize import shown
+from localspec.settings.jobs import CopyOptions
+from localspec.settings.request import Message, Request
+from localspec.settings.sizes import size
+
+Event = dict[str, Any]
+
+LONGEST = 512  # tokens of a text, its first
+SAVED = 20.0  # seconds between two times that the matrix is kept
+WHAT = "the low-bit copy"  # in messages
+NO_MATRIX = "this build of llama.cpp does not tell the inputs of its weights: the copy is made without them"
+_MARGIN = 2**20  # bytes beside the tensors
+
+
+def make_copy(options: CopyOptions) -> Iterator[Event]:
+    """Make a copy and write it; report the progress.
+
+    Events have a `stage`: "matrix" with `tokens`, `of` and `seconds_left`; "quantising" with `share`; "done" with
+    `path`, `kind`, `bytes`, `target_bytes`, `has_matrix`, `seconds` and `warning`, "" for none.
+    """
+    began = time.monotonic()
+    target = Path(options.target)
+    mark = file_fingerprint(target)
+    matrix: Matrix = {}
+    if options.tokens:
+        matrix = yield from _gathered(options, Path(options.folder) / f"{mark}-{options.tokens}.npz")
+    header = read_model(target)
+    whole = int(header.metadata.get(f"{header.metadata['general.architecture']}.block_count", 0))  # type: ignore[arg-type]
+    layers = whole - len(options.dropped)
+    told = {
+        "target": mark,
+        "kind": options.kind,
+        "layers": f"{layers} of {whole}",
+        "matrix": "yes" if matrix else "no",
+        "pays": "yes" if options.pays else "no",
+    }
+    recipe = Recipe(
+        options.kind,
+        other_types(options.bits, options.kind, layers),
+        options.dropped,
+        {KEY + name: text for name, text in told.items()},
+        options.threads or 0,
+    )
+    path = Path(options.output) if options.output else path_for(target, options.bits, len(options.dropped))
+    yield from _written(target, path, recipe, matrix)
+    yield {
+        "stage": "done",
+        "path": str(path),
+        "kind": options.kind,
+        "bytes": path.stat().st_size,
+        "target_bytes": header.size,
+        "has_matrix": bool(matrix),
+        "seconds": time.monotonic() - began,
+        "warning": NO_MATRIX if options.tokens and not matrix else "",
+    }
+
+
+def _gathered(options: CopyOptions, kept: Path) -> Generator[Event, None, Matrix]:
+    """Let the target read the texts; return the matrix, an empty one where llama.cpp does not tell the inputs."""
+    importance = Importance()
+    done = importance.load(kept)
+    if done >= options.tokens:
+        return importance.matrix()
+    loading = LoadOptions(n_ctx=LONGEST, threads=options.threads, gpu=options.gpu, repack=False)
+    with WatchedModel(options.target, loading, importance) as model, LlamaBackend(model, loading) as backend:
+        specials = special_texts(model)
+        asked = [Request(messages=(Message("user", prompt),)) for prompt in options.prompts]
+        asked += [Request(prompt=text) for text in options.raw]
+        order = np.random.default_rng(0).permutation(len(asked))
+        texts = [tokenise(asked[at], model, specials).tokens[:LONGEST] for at in order]
+        of = min(options.tokens, sum(map(len, texts)))
+        began, at_first, read, saved = time.monotonic(), done, 0, time.monotonic()
+        for tokens in texts:
+            read += len(tokens)
+            if read <= done:
+                continue  # an earlier run read it
+            if done >= of:
+                break
+            importance.is_on = True
+            _read(backend, tokens)
+            importance.is_on = False
+            if not importance.is_known:
+                return {}
+            done = read
+            left = (time.monotonic() - began) / (done - at_first) * max(0, of - done)
+            yield {"stage": "matrix", "tokens": min(done, of), "of": of, "seconds_left": left}
+            if time.monotonic() - saved > SAVED:
+                importance.save(kept, done)
+                saved = time.monotonic()
+    importance.save(kept, max(done, options.tokens))
+    return importance.matrix()
+
+
+def _read(backend: LlamaBackend, tokens: Sequence[int]) -> None:
+    """Let a text pass through the model with a row of logits for each token: else its last layer saw the last alone."""
+    backend.truncate(0)
+    most = backend.capabilities.max_rows
+    if most < 2:
+        backend.prefill(tokens, not_cancelled)
+        return
+    for at in range(0, len(tokens), most):
+        chunk = tokens[at : at + most]
+        backend.extend(chunk, range(-1, len(chunk) - 1))
+        backend.keep(tuple(range(len(chunk))))
+
+
+def _written(target: Path, path: Path, recipe: Recipe, matrix: Matrix) -> Generator[Event, None, None]:
+    """Write the copy beside its place and rename it."""
+    needed = size_of(target, recipe, matrix)
+    if needed is None:
+        raise _refused(target, path)
+    with only_writer(path.parent, WHAT):
+        free = shutil.disk_usage(path.parent).free
+        if needed + _MARGIN > free:
+            raise ResourceError(
+                f"the copy needs {size(needed)} in {shown(path.parent)}, and {size(free)} are free",
+                hint="free some space, or keep it elsewhere with LOCALSPEC_HOME=FOLDER",
+                detail={"needed_bytes": needed, "free_bytes": free},
+            )
+        part = path.with_suffix(".part")
+        try:
+            written = yield from _quantised(target, part, recipe, matrix)
+            if not written or not is_whole(part):
+                raise _refused(target, path)
+            part.replace(path)
+        except OSError as error:
+            raise unwritable(path.parent, WHAT, error) from error
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def _quantised(target: Path, part: Path, recipe: Recipe, matrix: Matrix) -> Generator[Event, None, bool]:
+    """Let llama.cpp write the file in a thread, and report how far it is."""
+    shares: queue.SimpleQueue[float | None] = queue.SimpleQueue()
+    found: list[int | None] = []
+
+    def work() -> None:
+        try:
+            found.append(quantise(target, part, recipe, matrix, shares.put))
+        finally:
+            shares.put(None)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while (share := shares.get()) is not None:
+        yield {"stage": "quantising", "share": share}
+    thread.join()
+    return bool(found and found[0] is not None)
+
+
+def _refused(target: Path, path: Path) -> ResourceError:
+    from localspec.backends.lib import LOG
+
+    return ResourceError(
+        f"llama.cpp could not make a copy of {target.name} in {shown(path.parent)}: {LOG.reason()}",
+        hint="check the space that is left there and quotas, or LOCALSPEC_HOME=FOLDER",
+        detail={"log": LOG.tail()},
+    )

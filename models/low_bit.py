@@ -1,0 +1,224 @@
+"""Copies of a target in fewer bits, as drafts for it: what they are made of, where they are and how they are found.
+
+A copy has the target's vocabulary and needs no training. It is for devices: a GPU reads two bits in half the time of
+four. Kernels for two bits on a plain processor unpack each weight anew, so there a pass of the copy takes longer than
+one of the target (`tuning.LOW_BIT_ON_CPU`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.models.gguf.header import Header
+from localspec.models.gguf.layer_sizes import Anatomy
+from localspec.models.gguf.shards import read_model
+from localspec.models.gguf.types import TENSOR_TYPES
+from localspec.models.plan.compare import PlannedDraft
+from localspec.models.plan.machine import Machine
+from localspec.models.plan.models import Guessing, ModelPart, Models
+from localspec.models.plan.search import PlacementRequest, best_and_plain
+from localspec.models.plan.speed import assumed
+from localspec.sanitize import shown
+from localspec.settings.folders import drafts_folder
+
+BITS = ("2", "3", "mixed")
+SUFFIX = ".gguf"
+KEY = "localspec.draft."  # of the metadata that tell a copy
+ENDS = 8  # of so many layers one at either end has three bits in a mixed copy
+# Types whose blocks unpack by shifts and masks, which every device does fast. The last two look patterns up in tables:
+# they take less room and more arithmetic, so they are for copies that do not fit otherwise.
+KINDS = {"2": "Q2_K", "3": "Q3_K_S", "mixed": "Q2_K"}
+SMALLER = {"2": "IQ2_XXS", "mixed": "IQ2_XXS"}
+# Bits of a weight of the layers, and of the head, in llama.cpp's mixes: counted in Qwen2.5-Coder 1.5B.
+BODY = {"Q2_K": 2.93, "Q3_K_S": 3.44, "IQ2_XXS": 2.10}
+HEAD = {"Q2_K": 6.56, "Q3_K_S": 6.56, "IQ2_XXS": 5.5}
+TABLE = {"Q2_K": 2.63, "Q3_K_S": 3.44, "IQ2_XXS": 2.63}
+TYPES = {"Q2_K": "Q2_K", "Q3_K_S": "Q3_K", "IQ2_XXS": "IQ2_XXS"}
+# The chance that a token of such a copy is accepted at temperature 0: docs/benchmarks.md, Qwen2.5-Coder 1.5B.
+ACCEPTED = {"Q2_K": 0.80, "Q3_K_S": 0.88, "IQ2_XXS": 0.65}
+CUT = 0.7  # of that chance, times the share of the layers that are left out
+USUAL = 4.8  # bits of a weight of an unknown type
+COUNTED = "counted with a copy of Qwen2.5-Coder 1.5B"
+_BLOCK = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class LowBitCopy:
+    """A kept copy. `kind` is llama.cpp's mix, `layers` how many of the target's stay, of `n_layers`.
+
+    `has_matrix`: an importance matrix weighed its columns. `pays`: it was predicted to, when it was made.
+    """
+
+    path: Path
+    target: str
+    kind: str
+    n_bytes: int
+    layers: int
+    n_layers: int
+    has_matrix: bool
+    pays: bool
+
+    @property
+    def name(self) -> str:
+        """Return what people type: the file's name without its ending."""
+        return self.path.name.removesuffix(SUFFIX)
+
+
+def low_bit_copy(header: Header) -> LowBitCopy | None:
+    """Return what a file says of itself as a copy, None of other files."""
+    told = {key: header.metadata.get(KEY + key) for key in ("target", "kind", "layers", "matrix", "pays")}
+    if not all(isinstance(one, str) for one in told.values()):
+        return None
+    target, kind, layers, matrix, pays = map(str, told.values())
+    found = re.fullmatch(r"(\d{1,4}) of (\d{1,4})", layers)
+    if found is None:
+        return None
+    numbers = int(found[1]), int(found[2])
+    return LowBitCopy(header.path, target, kind, header.size, *numbers, matrix == "yes", pays == "yes")
+
+
+def kept_copies() -> tuple[list[LowBitCopy], list[tuple[Path, LocalspecError]]]:
+    """Return the copies of the folder by name, and the files in it that cannot be read, with the reason."""
+    copies, broken = [], []
+    for path in sorted(drafts_folder().glob(f"*{SUFFIX}")):
+        try:
+            found = low_bit_copy(read_model(path))
+        except LocalspecError as error:
+            broken.append((path, error))
+        else:
+            copies += [found] if found else []
+    return copies, broken
+
+
+def copies_of(target: Path) -> list[LowBitCopy]:
+    """Return the copies that were made of exactly this file: those that were predicted to pay first, then by size."""
+    if not drafts_folder().is_dir():
+        return []
+    mark = file_fingerprint(target)
+    return sorted((one for one in kept_copies()[0] if one.target == mark), key=lambda one: (not one.pays, one.n_bytes))
+
+
+def copy_of(target: Path) -> Path:
+    """Return the copy that `low-bit` stands for in a pair. Raises NotFoundError where none was made."""
+    found = copies_of(target)
+    if not found:
+        label = shown(str(target))
+        raise NotFoundError(f"{label} has no low-bit copy", hint=f"to make one: localspec drafts make {label}")
+    return found[0].path
+
+
+def named_copy(name: str) -> Path:
+    """Return the file of a copy by its name in the folder. Raises NotFoundError."""
+    path = drafts_folder() / f"{name}{SUFFIX}"
+    if Path(name).name != name or not path.is_file():
+        raise NotFoundError(f"there is no low-bit copy {shown(name)}", hint="names: localspec drafts list")
+    return path
+
+
+def path_for(target: Path, bits: str, n_dropped: int) -> Path:
+    """Return where a copy of this target is kept. The folder need not exist."""
+    cut = f"-less-{n_dropped}" if n_dropped else ""
+    stem = target.name.removesuffix(SUFFIX)
+    return drafts_folder() / f"{stem}-{bits}bit{cut}-{file_fingerprint(target)[:8]}{SUFFIX}".replace(
+        "mixedbit", "mixed"
+    )
+
+
+def dropped_layers(text: str, n_layers: int) -> tuple[int, ...]:
+    """Read which layers a copy leaves out, as in 20-39 or 8,10,12. Raises UsageError; first and last must stay."""
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _BLOCK.fullmatch(part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not 0 < first <= last < n_layers - 1:
+            example = f"{n_layers // 2}-{max(n_layers // 2, n_layers // 2 + n_layers // 8)}"
+            raise UsageError(
+                f"--skip {part.strip()!r} names no layers between the first and the last of {n_layers}",
+                hint=f"--skip {example}",
+            )
+        found.update(range(first, last + 1))
+    return tuple(sorted(found))
+
+
+def kinds(bits: str) -> tuple[str, ...]:
+    """Return llama.cpp's mixes for so many bits, the one to prefer first."""
+    return tuple(dict.fromkeys((KINDS[bits], SMALLER.get(bits, KINDS[bits]))))
+
+
+def other_types(bits: str, kind: str, n_layers: int) -> tuple[tuple[str, str], ...]:
+    """Return the types that differ from the mix, by patterns of names: a mixed copy has three bits at either end."""
+    if bits != "mixed":
+        return ()
+    n = max(1, n_layers // ENDS)
+    ends = "|".join(map(str, [*range(n), *range(n_layers - n, n_layers)]))
+    return ((rf"^blk\.({ends})\.(attn|ffn)_(q|k|v|qkv|output|gate|up|down|gate_up)(_exps|_shexp)?\.weight", "Q3_K"),)
+
+
+def planned_copy(target: ModelPart, bits: str, kind: str, n_dropped: int = 0) -> Models:
+    """Return a target with a copy that is not made yet, for planning: its sizes are about right."""
+    parts = target.anatomy
+    share = n_dropped / max(1, len(parts.layers))
+    guessing = Guessing(assumed(ACCEPTED[kind] * (1.0 - CUT * share)), how=COUNTED)
+    return Models(
+        parts, anatomy_of_copy(parts, bits, kind, n_dropped), target.n_ctx_train, target.n_ctx_train, guessing
+    )
+
+
+def best_copy(
+    machine: Machine, drafts: Mapping[str, Models], request: PlacementRequest, chosen: PlannedDraft
+) -> PlannedDraft | None:
+    """Return the plan with the best copy that nobody made yet; None where none is on a device and beats no draft.
+
+    It has the context of the `chosen` plan. `drafts` are the target with each draft that is here.
+    """
+    if any(models.guessing.how == COUNTED for models in drafts.values()) or not machine.devices:
+        return None
+    target = next(iter(drafts.values()))
+    part = ModelPart(target.target, target.n_ctx_train)
+    wanted = replace(request, n_ctx=chosen.plan.context.n_ctx, needs_draft=True)
+    found = []
+    for bits in ("2", "3"):
+        for kind in kinds(bits):
+            models = planned_copy(part, bits, kind)
+            plan, plain = best_and_plain(machine, models, wanted)
+            is_on_device = plan.draft is not None and plan.draft.n_offloaded > 0
+            if is_on_device and plan.seconds < plain.seconds:
+                found.append(PlannedDraft(f"{bits}-bit copy", models, plan))
+    return min(found, key=lambda one: one.plan.seconds, default=None)
+
+
+def anatomy_of_copy(parts: Anatomy, bits: str, kind: str, n_dropped: int = 0) -> Anatomy:
+    """Return what a copy will consist of, about, before it is made."""
+    now = _bits(parts)
+    body = BODY[kind] if bits != "mixed" else BODY[kind] + 2 * (BODY["Q3_K_S"] - BODY[kind]) / ENDS
+    kept = len(parts.layers) - n_dropped
+    first = kept // 2
+    layers = tuple(
+        replace(one, dense=int(one.dense * body / now), experts=int(one.experts * body / now))
+        for one in (*parts.layers[:first], *parts.layers[first + n_dropped :])
+    )
+    table = (HEAD if parts.is_tied else TABLE)[kind]
+    return replace(
+        parts,
+        layers=layers,
+        embedding=int(parts.embedding * table / now),
+        output=int(parts.output * HEAD[kind] / now),
+        largest=int(parts.largest * max(body, HEAD[kind]) / now),
+        types=((TYPES[kind], sum(one.dense + one.experts for one in layers)),),
+    )
+
+
+def _bits(parts: Anatomy) -> float:
+    """Return the mean bits of a weight."""
+    sizes = {kind.name: 8 * kind.size / kind.block for kind in TENSOR_TYPES.values()}
+
+    def of(name: str) -> float:
+        known = (sizes[part] for part in (name, name.rpartition("_")[0]) if part in sizes)  # Q4_K of the mix Q4_K_M
+        return next(known, USUAL)
+
+    return sum(n for _, n in parts.types) / max(1e-9, sum(n / of(name) for name, n in parts.types))
