@@ -152,10 +152,6 @@ def locate(pair: PairName) -> PairRef:
     if isinstance(draft, DraftChoice):
         end = "+none" if draft is DraftChoice.NONE else ""
         return PairRef(target, None, target_label + end)
-    if isinstance(draft, Alias) and draft.name == LOW_BIT:
-        from localspec.models.low_bit import copy_of  # reads headers
-
-        return PairRef(target, copy_of(target), f"{target_label}+{draft}")
     if is_kind(draft):
         return PairRef(target, _head(pair.target, target, str(draft)), f"{target_label}+{draft}")
     draft_path, draft_label = _file(draft, as_draft=True)
@@ -264,14 +260,13 @@ def bundled_head(name: str, kind: str) -> Path | None:
 
 
 def _head(name: ModelName, target: Path, kind: str) -> Path:
-    """Return the head of a kind: of a bundled pair its own, else the best that was trained here for the target.
-
-    A block for further tokens may be in the target's own file.
-    """
+    """Return the draft of a kind: a bundled head, the best that was made here for the target, or its own block."""
     from localspec.models.heads import head_for  # reads headers
+    from localspec.models.low_bit import copy_of
 
-    found = bundled_head(name.name, kind) if isinstance(name, Alias) else None
-    found = found or head_for(target, kind)
+    if kind == LOW_BIT:
+        return copy_of(target)
+    found = (bundled_head(name.name, kind) if isinstance(name, Alias) else None) or head_for(target, kind)
     if found is not None:
         return found
     if kind == MTP and has_own_head(read_model(target)):
