@@ -16,8 +16,8 @@ import numpy as np
 
 from localspec.engine.context import Context, Vocabulary
 from localspec.engine.distribution import Distribution
-from localspec.engine.draft import Draft, Draw, Source, Times, Verdict
-from localspec.engine.protocols import Backend, Cancel, Clock, Distributions, RandomSource, Rows
+from localspec.engine.draft import Draft, Draw, Nodes, Source, Times, Verdict
+from localspec.engine.protocols import Backend, Cancel, Clock, Distributions, Logits, RandomSource, Rows
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler, TargetDistributions
 from localspec.errors import LocalspecError, PromptTooLongError
@@ -115,7 +115,6 @@ class Session:
         self._text: Context | None = None
         self._digest = 0
         self._last: Result | None = None
-        self._open: Draft | None = None  # whose nodes the target holds still, until the edge says which are kept
         self._evaluated = -1  # by the target after the last round: nobody else has used it since if it is the same
 
     def read(self, prefix: Prefix) -> None:
@@ -149,7 +148,7 @@ class Session:
             return Resync(0 if text is None else len(text.tokens), self._digest)
         began, base = self._clock(), len(text.tokens)
         draft = self._draft(text, verify)
-        self._commit(text, verify.committed)
+        self._append(verify.committed)
         with self._undone():
             result = self._judged(text, draft, verify, cancel)
         self._evaluated = self._target.evaluated
@@ -165,7 +164,7 @@ class Session:
         try:
             yield
         except BaseException:
-            self._evaluated, self._open = -1, None
+            self._evaluated = -1
             raise
 
     def _known(self, ids: Sequence[int]) -> None:
@@ -193,19 +192,6 @@ class Session:
             raise MessageError("a draft has no probability for each of its tokens")
         return draft
 
-    def _commit(self, text: Context, tokens: Sequence[int]) -> None:
-        """Append tokens that the edge drew; of the open draft, what they pass through is kept."""
-        draft, self._open = self._open, None
-        if draft is not None:
-            path = [0] if tokens else []
-            for token in tokens[:-1]:
-                below = [child for child in draft.children[path[-1]] if draft.tokens[child] == token]
-                if not below:
-                    break
-                path.append(below[0])
-            self._target.keep(tuple(path))
-        self._append(tokens)
-
     def _append(self, tokens: Sequence[int]) -> None:
         assert self._text is not None
         for token in tokens:
@@ -216,44 +202,61 @@ class Session:
     ) -> tuple[int, int | None, tuple[Law, ...]]:
         """Return the node up to which a draft stands, the token after it or None, and the laws that go back."""
         n, rng = len(text.tokens), self._chance(self._hello, verify.round)
-        rows, is_open = self._rows(text.tokens, draft, cancel)
+        rows, before = self._rows(text.tokens, draft, cancel)
         dists: Distributions = TargetDistributions(self._sampler, rows, draft, text.tokens)
-        token: int | None = None
+        kept: Nodes = (0,)
+        node, token = 0, None
+        laws: tuple[Law, ...] = ()
         if self._hello.mode == "laws":
             laws = tuple(Law.of(quantised(dists[node])) for node in range(len(draft.tokens)))
-            self._open = draft if is_open else None
-            return 0, None, laws
-        laws = ()
-        if self._hello.mode == "scalar-q":
+        elif self._hello.mode == "scalar-q":
             node, p = _coins(draft, (1.0, *verify.chances()), dists, rng)
-            if draft.children[node]:
-                laws = (Law.of(p),)
-            else:
+            if not draft.children[node]:
                 token = rng.categorical(p)
+            else:
+                laws, kept = (Law.of(p),), (0, *draft.verdict(node, 0).path)
+                self._append([int(draft.tokens[each]) for each in kept[1:]])
         else:
             verdict = RULES[self._hello.verify].verify(draft, dists, rng, n)
             node, token = (verdict.path or (0,))[-1], verdict.token
-        if token is None:
-            path = draft.verdict(node, 0).path
-            self._append([int(draft.tokens[each]) for each in path])
-            kept = (0, *path)
-        else:
+        if token is not None:
             kept = text.commit(draft, draft.verdict(node, token), Times()).kept
-        if is_open:
-            self._target.keep(kept)
+        if before is not None:
+            self._target.keep((*range(before), *(before + each for each in kept)))
         return node, token, laws
 
-    def _rows(self, tokens: list[int], draft: Draft, cancel: Cancel) -> tuple[Rows, bool]:
-        """Evaluate a draft; return its rows, and whether its nodes are open: the prompt's last row has none."""
-        target = self._target
-        is_ours = target.evaluated == self._evaluated and target.length == len(tokens) - 1 and not target.to_replay
-        if not is_ours:
-            if len(draft) == 0 or len(tokens) == 1:
-                if len(draft):
-                    raise MessageError("a text of one token has no draft yet")
-                return target.prefill(tokens, cancel), False
+    def _rows(self, tokens: list[int], draft: Draft, cancel: Cancel) -> tuple[Rows, int | None]:
+        """Evaluate a draft, and in one decode with it what the cache lacks of a text that it has else.
+
+        Return the draft's rows with how many nodes come before it; None: the prompt's last row, which is no node.
+        """
+        target, n = self._target, len(tokens)
+        is_ours = target.evaluated == self._evaluated and not target.to_replay
+        lacks = n - target.length
+        if not is_ours or not 0 < lacks <= self._can.max_rows - len(draft):
+            if len(draft) == 0:
+                return target.prefill(tokens, cancel), None
+            if n == 1:
+                raise MessageError("a text of one token has no draft yet")
             target.prefill(tokens[:-1], cancel)
-        return target.extend(draft.tokens, draft.parents, np.ones(len(draft.tokens), np.bool_)), True
+            lacks = 1
+        before = lacks - 1
+        nodes = np.concatenate([np.asarray(tokens[n - lacks : -1], np.int32), draft.tokens])
+        parents = np.concatenate([np.arange(-1, before - 1, dtype=np.int32), draft.parents + np.int32(before)])
+        outputs = np.arange(len(nodes)) >= before
+        return Behind(target.extend(nodes, parents, outputs), before), before
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The rows of a draft behind other nodes of its pass."""
+
+    rows: Rows
+    before: int
+
+    def logits(self, node: int) -> Logits:
+        """Return the row of the draft's `node`."""
+        return self.rows.logits(self.before + node)
 
 
 def _coins(draft: Draft, chances: Sequence[float], dists: Distributions, rng: RandomSource) -> tuple[int, Distribution]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from localspec.engine.context import Context, Vocabulary
+from localspec.engine.draft import Step
 from localspec.engine.loop import Engine
 from localspec.engine.protocols import RandomSource
 from localspec.engine.sampling import Sampler
+from localspec.engine.stopwatch import Stopwatch
 from localspec.errors import from_wire
 from localspec.methods.draft_model import DraftModel
 from localspec.remote.judge import RemoteJudge
@@ -16,6 +20,7 @@ from localspec.remote.messages import (
     Bye,
     Error,
     Hello,
+    MessageError,
     Prefix,
     ToEdge,
     ToVerifier,
@@ -34,57 +39,66 @@ from tests.exact.harness import PROMPT, Setup, Table
 
 @dataclass
 class Far:
-    """The verifier's machine: connections come and go, and `die` forgets every session."""
+    """The verifier's machine. `die` forgets every session, as a process does that is killed."""
 
     make: Callable[[], Verifier]
     names: int = 0
-    prefixes: list[Prefix] = field(default_factory=list)
-    hello: Hello | None = None
-    name: str = ""
 
     def __post_init__(self) -> None:
         self.verifier = self.make()
 
     def die(self) -> None:
         self.verifier = self.make()
-        self.prefixes, self.hello = [], None
+
+
+@dataclass
+class Line:
+    """The verifier's end of one connection, as the server keeps it."""
+
+    far: Far
+    name: str = ""
+    hello: Hello | None = None
+    prefixes: list[Prefix] = field(default_factory=list)
 
     def hear(self, data: bytes) -> list[bytes]:
         """Return the replies to a message."""
-        message = request_of(data)
         reply: ToEdge | None = None
+        try:
+            message = request_of(data)
+        except MessageError as error:
+            return [encode(Error("usage", str(error), "pip install -U localspec"))]
         match message:
             case Hello():
-                self.names += not message.session
-                self.name = message.session or f"session {self.names}"
+                self.far.names += not message.session
+                self.name = message.session or f"session {self.far.names}"
                 self.hello, self.prefixes = message, []
                 reply = Welcome(self.name, n_ctx=64, max_rows=64)
             case Prefix():
                 self.prefixes.append(message)
+            case Verify() if self.hello is None:
+                reply = Error("usage", "a round belongs to a session", "say hello first")
             case Verify():
-                if self.hello is None:
-                    reply = Error("usage", "say hello first")
-                else:
-                    reply = self.verifier.answer(self.name, self.hello, self.prefixes, message, lambda: False)
-                    self.prefixes = []
+                assert self.hello is not None
+                reply = self.far.verifier.answer(self.name, self.hello, self.prefixes, message, lambda: False)
+                self.prefixes = []
             case Bye():
-                self.verifier.forget(self.name)
+                self.far.verifier.forget(self.name)
         return [] if reply is None else [encode(reply)]
 
 
-@dataclass
 class Wire:
     """A channel without faults: every message crosses as bytes. `up` and `down` keep them."""
 
-    far: Far
-    up: list[bytes] = field(default_factory=list)
-    down: list[bytes] = field(default_factory=list)
-    queue: list[bytes] = field(default_factory=list)
+    def __init__(self, far: Far) -> None:
+        self.line = Line(far)
+        self.up: list[bytes] = []
+        self.down: list[bytes] = []
+        self.queue: list[bytes] = []
 
     def send(self, message: ToVerifier) -> None:
         data = encode(message)
         self.up.append(data)
-        self.queue += self.far.hear(data)
+        self.queue += self.line.hear(data)
 
     def receive(self) -> ToEdge:
         data = self.queue.pop(0)
@@ -132,6 +146,16 @@ class Remote:
         judge = self.judge(channel, self.hello, capabilities, setup.verifier, rng, setup.draft_constraint)
         drafters = local.drafters if setup.drafter else {**local.drafters, "d": drafter}
         return replace(local, judge=judge, drafters=drafters), context
+
+
+def one_pass(remote: Remote, target: Table, draft: Table, rng: RandomSource) -> Step:
+    """Return one pass behind the prompt, which the verifier asks for as it has forgotten it."""
+    wire = Wire(remote.far(target, lambda hello, number: rng))
+    can = TableBackend(target, remote.setup.n_vocab, remote.setup.n_ctx).capabilities
+    engine, context = remote.engine(wire, draft, rng, can)
+    wire.send(msgspec.structs.replace(remote.hello, prompt_n=len(PROMPT)))
+    engine.judge.length = len(PROMPT) - 1
+    return engine.step(context, Stopwatch(engine.clock))
 
 
 def run(remote: Remote, target: Table, draft: Table, rng: RandomSource, chance=None) -> tuple[list[int], Wire]:
