@@ -18,6 +18,8 @@ from localspec.engine.acceptance import BINS, Acceptance
 from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draw
 
+BEYOND = 3.0  # deviations of a difference of shares that chance does not make: once in 700 trials
+
 
 @dataclass(slots=True)
 class Kind:
@@ -37,6 +39,7 @@ class Trial:
     """The sums by kind of text, and by tenths of the draft's probability; `seconds` is how long it took.
 
     `spelled` is how many of its own tokens the draft reads for one of the target's: 1 where they are the same.
+    `build` is the llama.cpp that computed the rows, "" if unknown.
 
     An empty trial says that one was refused, so that it is not asked for again.
     """
@@ -46,6 +49,7 @@ class Trial:
     spelled: float = 1.0
     likeliest: tuple[list[float], list[float]] = field(default_factory=lambda: (_zeros(), _zeros()))
     drawn: tuple[list[float], list[float]] = field(default_factory=lambda: (_zeros(), _zeros()))
+    build: str = ""
 
     @property
     def total(self) -> Kind:
@@ -82,7 +86,7 @@ class Trial:
     def to_wire(self) -> dict[str, Any]:
         """Return a JSON object."""
         kinds = {name: [one.n, one.likeliest, one.drawn] for name, one in self.kinds.items()}
-        numbers = {"seconds": self.seconds, "spelled": self.spelled}
+        numbers = {"seconds": self.seconds, "spelled": self.spelled, "build": self.build}
         return {"kinds": kinds, **numbers, "likeliest": self.likeliest, "drawn": self.drawn}
 
     @staticmethod
@@ -94,7 +98,7 @@ class Trial:
             raise ValueError("not a trial")
         (likeliest, right), (drawn, accepted) = tables
         seconds, spelled = _sums([wire["seconds"], wire["spelled"]], 2)
-        return Trial(kinds, seconds, spelled, (likeliest, right), (drawn, accepted))
+        return Trial(kinds, seconds, spelled, (likeliest, right), (drawn, accepted), str(wire.get("build", "")))
 
     @staticmethod
     def _add(table: tuple[list[float], list[float]], share: float, reached: float, accepted: float) -> None:
@@ -109,6 +113,20 @@ def _sums(wire: Any, n: int) -> list[float]:
     if len(sums) != n or not all(0.0 <= one < np.inf for one in sums):
         raise ValueError(f"{wire!r} are no sums")
     return sums
+
+
+def fallen(before: Trial, now: Trial) -> tuple[float, float] | None:
+    """Return the shares of likeliest tokens that were right, if the second is lower beyond chance; else None.
+
+    Both trials read the same texts, so what chance does to two independent ones is more than it does to these.
+    """
+    one, other = before.total, now.total
+    if not (one.n and other.n):
+        return None
+    shares = one.likeliest / one.n, other.likeliest / other.n
+    pooled = (one.likeliest + other.likeliest) / (one.n + other.n)
+    spread = (pooled * (1.0 - pooled) * (1.0 / one.n + 1.0 / other.n)) ** 0.5
+    return shares if shares[0] - shares[1] > BEYOND * spread else None
 
 
 def break_even(passes: Iterator[float], draft: float) -> float:

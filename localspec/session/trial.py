@@ -1,7 +1,7 @@
 """The trial of a draft model: target and draft read the same shipped text, and their rows are compared.
 
 So its acceptance is known before it drafts: what it would cost to find out in an answer may be more than the loss
-account lends (control/account.py). It is made once a pair, while the pair is loaded.
+account lends (control/account.py). It is made once a pair and build of llama.cpp, while the pair is loaded.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from functools import cache
 from importlib.resources import files
 from itertools import accumulate
 
+from localspec.backends.build import build_info
 from localspec.control.profile import Profile, profiles_of
-from localspec.control.trial import Trial
+from localspec.control.trial import Trial, fallen
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Cancelled, Clock
 from localspec.engine.sampling import Sampler
@@ -22,6 +23,7 @@ from localspec.session.loaded_model import LoadedModel
 from localspec.settings.request import Sampling
 
 TRIAL = "trial of the draft"
+FALLEN = "acceptance"  # code of the warning
 LEAD = 12  # tokens of a text before the first that is compared
 COMPARED = 32  # tokens of a text that are compared, at most
 MAX_SECONDS = 10.0  # seconds that a trial may take: where the first tokens show that it would be more, none is made
@@ -46,18 +48,25 @@ def learn_draft(
 ) -> Iterator[events.Event]:
     """Let a profile know what a draft model is worth: by an earlier trial of these files, else by one that is made now.
 
-    The caches are empty, and are again. Raises Cancelled.
+    Another build of llama.cpp computes other rows, so it has a trial of its own. Where that found fewer tokens right
+    than the build before, it is told, once. The caches are empty, and are again. Raises Cancelled.
     """
+    build = build_info().llama_cpp
+    found = [one.trial for one in profiles_of(profile.file.parent, profile.models) if one.trial is not None]
+    known = [trial for trial in found if trial.kinds]
     if profile.trial is None:
-        known = (one.trial for one in profiles_of(profile.file.parent, profile.models))
-        profile.trial = next((trial for trial in known if trial is not None and trial.kinds), None)
+        profile.trial = next((trial for trial in known if trial.build == build), None)
     if profile.trial is not None or not _can_try(target, draft):
         return
     yield events.Loading(TRIAL, 0.0)
     run = events.Returning(try_draft(target, draft, translation, clock, cancel))
     for share in run:
         yield events.Loading(TRIAL, share)
+    run.result.build = build
     profile.trial = run.result
+    shares = fallen(known[0], run.result) if known else None
+    if shares is not None:
+        yield events.Warned(FALLEN, _told_fall(shares, known[0].build, build))
     profile.save()
 
 
@@ -90,6 +99,16 @@ def try_draft(
             one.evaluated = before
     trial.seconds, trial.spelled = clock() - began, readers.spelled if trial.kinds else 1.0
     return trial
+
+
+def _told_fall(shares: tuple[float, float], before: str, now: str) -> str:
+    """Say that a build of llama.cpp finds fewer tokens of the draft right than the build before it."""
+    was, is_ = (f"{100 * share:.0f} %" for share in shares)
+    with_ = f"llama.cpp {before}" if before else "the llama.cpp before"
+    return (
+        f"{is_} of the draft's tokens are right on sample texts with llama.cpp {now}, and {was} were with {with_}: "
+        "drafts will gain less than they did"
+    )
 
 
 def _can_try(target: LoadedModel, draft: LoadedModel) -> bool:

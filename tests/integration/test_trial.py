@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from localspec.control.trial import Trial
+from localspec.backends.build import build_info
+from localspec.control.trial import Kind, Trial, fallen
 from localspec.engine import events
 from localspec.engine.protocols import Cancelled
 from localspec.engine.translation import Intersection, Translation
 from localspec.models.store import bundled_head
 from localspec.session.loaded_model import LoadedModel
 from localspec.session.loaded_pair import LoadedPair
-from localspec.session.trial import COMPARED, LEAD, MAX_SECONDS, texts, try_draft
+from localspec.session.trial import COMPARED, FALLEN, LEAD, MAX_SECONDS, texts, try_draft
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from tests.integration import pair
 from tests.integration.gguf_models import MAMBA, TINY, random_gguf
@@ -159,3 +160,38 @@ def answered_untried(request: Request, settings: LoadSettings) -> str:
     text = answered(opened, request)
     opened.close()
     return text
+
+
+def test_another_build_is_tried_anew_and_a_fall_is_told_once(
+    loaded: LoadedPair, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The profile's name holds the build, so an upgrade finds no profile of its own, and the one before beside it."""
+    now = trial_of(loaded)
+    assert now.build == build_info().llama_cpp
+    better = {name: replace(kind, likeliest=kind.n) for name, kind in now.kinds.items()}  # every token was right
+    loaded.controllers.profile.trial = replace(now, kinds=better, build="b1")
+    assert loaded.controllers.profile.save()
+    upgraded = replace(SETTINGS, threads=2)  # another profile, as of another build
+    again, told = pair.load_pair(upgraded)
+    (warned,) = (event for event in told if isinstance(event, events.Warned) and event.code == FALLEN)
+    share = 100 * now.total.likeliest / now.total.n
+    assert warned.message.startswith(f"{share:.0f} % of the draft's tokens are right on sample texts with llama.cpp ")
+    assert "and 100 % were with llama.cpp b1" in warned.message
+    assert trial_of(again).kinds == now.kinds
+    again.close()
+    again, told = pair.load_pair(upgraded)
+    assert TOLD not in told
+    assert not [event for event in told if isinstance(event, events.Warned)]
+    again.close()
+
+
+def trial_of(loaded: LoadedPair) -> Trial:
+    assert loaded.controllers.profile.trial is not None
+    return loaded.controllers.profile.trial
+
+
+@pytest.mark.parametrize(("before", "now", "told"), [(0.8, 0.4, True), (0.8, 0.75, False), (0.4, 0.8, False)])
+def test_a_fall_beyond_chance(before: float, now: float, told: bool) -> None:
+    one, other = (Trial({"text": Kind(128.0, 128.0 * share, 100.0)}) for share in (before, now))
+    assert fallen(one, other) == ((before, now) if told else None)
+    assert fallen(Trial(), other) is None
