@@ -5,10 +5,11 @@
   mutate --seed 7 -n 60 --resume FILE        go on with a run, or print its table again
 
 Each line of code that an operator of mutations.py fits is drawn with the same chance, then an operator, then a place.
-The changes are made in a copy of the working tree. Each is tried on the tests nearest to its file that pass without it
-and take --limit seconds together: those named after the file, those of its folder that import it, others that import
-it, the rest of its folder. Results go to FILE, one JSON object a line; build/mutate-SEED.jsonl unless --resume names
-it. A survivor that was read and is harmless gets a key there: "harmless": "the reason". The table then shows it.
+The changes are made in a copy of the working tree. Each is tried on the tests nearest to its file, until one fails or
+--limit seconds of processor time are over: those named after the file, those of its folder that import it, others that
+import it, the rest of its folder. A test that fails is run without the change too, once, and left out if it fails.
+Results go to FILE, one JSON object a line; build/mutate-SEED.jsonl unless --resume names it. A survivor that was read
+and is harmless gets a key there: "harmless": "the reason". The table then shows it.
 
 mutmut and cosmic-ray do not fit. mutmut names its mutants by the path of a module, and models/ and tui/ are imported
 under another. cosmic-ray lists every change of a tree, draws none, and has four of the ten operators.
@@ -23,6 +24,7 @@ import os
 import queue
 import random
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -40,6 +42,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mutations import Mutation, mutations
 
 ROOT = Path(__file__).parents[1]
@@ -52,6 +55,18 @@ FOLDERS = {
     "session": ["integration"],
     "models/hub": ["hub"],
 }
+# Ends a run of tests between two of them, by the processor time that it and its children took, or four times as much
+# on the clock.
+PLUGIN = """
+import os, time
+
+began = time.monotonic()
+
+def pytest_runtest_teardown(item):
+    if max(sum(os.times()[:4]), (time.monotonic() - began) / 4) > float(os.environ["MUTATE_LIMIT"]):
+        item.session.shouldstop = "out of time"
+"""
+FILES = 12  # of tests, for one change
 HANG = 120  # seconds; no test of the suite takes as long
 Record = dict[str, Any]
 
@@ -131,8 +146,8 @@ def tests_of(root: Path, file: str) -> list[str]:
 class Copy:
     """A copy of the working tree with an environment of its own, in which modules come from the copy alone."""
 
-    def __init__(self, folder: Path) -> None:
-        self.root = folder / "tree"
+    def __init__(self, folder: Path, under: Sequence[str]) -> None:
+        self.root, self._under = folder / "tree", under
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
             cwd=ROOT, capture_output=True, text=True, check=True,
@@ -145,6 +160,7 @@ class Copy:
             (self.root / "localspec" / name).symlink_to(self.root / name)
         venv.create(self.root / ".venv", symlinks=True)
         (packages,) = (self.root / ".venv").glob("lib/python*/site-packages")
+        (packages / "mutate_limit.py").write_text(PLUGIN)
         (packages / "copy.pth").write_text(f"{self.root}\n{sysconfig.get_path('purelib')}\n")
         self._temporary = folder / "t"
         # A changed line may delete what it should not.
@@ -170,30 +186,35 @@ class Copy:
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
             compiled.unlink()
 
-    def run(self, tests: Sequence[str]) -> tuple[int, str, float]:
-        """Run tests up to the first that fails; return exit status, the test or reason, seconds.
+    def run(self, tests: Sequence[str], limit: float, without: Sequence[str] = ()) -> tuple[str, str]:
+        """Run tests up to the first that fails, or to the limit; return `caught` or `survived`, and by which test.
 
-        The exit status of a run in which a test takes longer than HANG seconds is 1.
+        A run in which a test takes longer than HANG seconds is `caught`.
         """
         shutil.rmtree(self._temporary, ignore_errors=True)
         self._temporary.mkdir()
-        options = ["-x", "-q", "-m", "not slow", "-p", "no:xdist", "-p", "no:randomly"]
+        options = ["-x", "-q", "-m", "not slow", "-p", "no:xdist", "-p", "no:randomly", "-p", "mutate_limit"]
         options += ["-o", f"faulthandler_timeout={HANG}", "-o", "faulthandler_exit_on_timeout=true"]
-        command = [str(self.root / ".venv/bin/python"), "-m", "pytest", *options, *tests]
+        options += [f"--deselect={test}" for test in without]
+        command = [*self._under, str(self.root / ".venv/bin/python"), "-m", "pytest", *options, *tests]
         with (self._temporary.parent / "output").open("w+", errors="replace") as output:
             child = subprocess.Popen(
-                command, cwd=self.root, env=self._env, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                command, cwd=self.root, env=self._env | {"MUTATE_LIMIT": str(limit)}, stdin=subprocess.DEVNULL,
+                stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
             status = child.wait()
             with suppress(ProcessLookupError):  # what a run that was ended leaves behind
                 os.killpg(child.pid, signal.SIGKILL)
             output.seek(0)
             text = output.read()
-        took = re.search(r" in ([\d.]+)s", text)
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
-        by = failed[1] if failed else "Timeout" if "Timeout (" in text else f"exit status {status}"
-        return status, by, float(took[1]) if took else float(HANG)
+        passed = re.search(r"(\d+) passed", text)
+        n = passed[1] if passed else "0"
+        if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return "survived", f"{n} tests"
+        if status == pytest.ExitCode.INTERRUPTED and "out of time" in text:
+            return "survived", f"{n} tests, no time for more"
+        failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", text, re.MULTILINE)
+        return "caught", failed[1] if failed else "Timeout" if "Timeout (" in text else f"exit status {status}"
 
 
 class Trial:
@@ -207,7 +228,7 @@ class Trial:
         self._lock = threading.Lock()
         lines = results.read_text(encoding="utf-8").splitlines() if results.is_file() else []
         self.records: list[Record] = [json.loads(line) for line in lines]
-        self._seconds: dict[str, float | None] = {r["tests"]: r["seconds"] for r in self.records if "tests" in r}
+        self._passes: dict[str, bool] = {r["test"]: r["passes"] for r in self.records if "test" in r}
 
     def result(self, change: Change) -> Record | None:
         """Return what is known of a change."""
@@ -219,37 +240,28 @@ class Trial:
             return
         copy = self._free.get()
         try:
-            tests = self._nearest(copy, change.file)
-            result, by, seconds = "no tests", "", 0.0
-            if tests:
-                with copy.with_change(change):
-                    status, by, seconds = copy.run(tests)
-                result, by = ("survived", f"{len(tests)} test files") if status == 0 else ("caught", by)
-            self._write({"key": change.key(), "result": result, "by": by, "seconds": seconds})
+            result, by = "", ""
+            while not result:
+                result, by = self._one_run(copy, change)
+            self._write({"key": change.key(), "result": result, "by": by})
             print(f"{result:9}{change.file}:{change.line}  {change.operator}: {by}", file=sys.stderr, flush=True)
         finally:
             self._free.put(copy)
 
-    def _nearest(self, copy: Copy, file: str) -> list[str]:
-        """Return the nearest tests that pass without a change, up to the first that is beyond the limit."""
-        left, found = self._limit, []
-        for test in tests_of(copy.root, file):
-            seconds = self._time(copy, test)
-            if seconds is None or (seconds > left and not found):
-                continue
-            left -= seconds
-            if left < 0:
-                break
-            found.append(test)
-        return found
-
-    def _time(self, copy: Copy, test: str) -> float | None:
-        """Return the seconds that a test file takes, None where it does not pass here."""
-        if test not in self._seconds:
-            status, _, seconds = copy.run([test])
-            self._seconds[test] = seconds if status == 0 else None
-            self._write({"tests": test, "seconds": self._seconds[test]})
-        return self._seconds[test]
+    def _one_run(self, copy: Copy, change: Change) -> tuple[str, str]:
+        """Return the result and the test that tells it; no result where that test fails without the change too."""
+        tests = tests_of(copy.root, change.file)[:FILES]
+        if not tests:
+            return "no tests", ""
+        with copy.with_change(change):
+            result, by = copy.run(tests, self._limit, [test for test, passes in self._passes.items() if not passes])
+        if result == "caught" and by.startswith("tests/"):
+            if by not in self._passes:
+                self._passes[by] = copy.run([by], self._limit)[0] == "survived"
+                self._write({"test": by, "passes": self._passes[by]})
+            if not self._passes[by]:
+                return "", ""
+        return result, by
 
     def _write(self, record: Record) -> None:
         with self._lock, self._results.open("a", encoding="utf-8") as file:
@@ -288,7 +300,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("-n", type=int, default=60, help="how many lines to draw")
     parser.add_argument("--only", nargs="+", default=[], metavar="PATH", help="draw from these folders and files")
     parser.add_argument("--resume", type=Path, metavar="FILE", help="the results of a run to go on with")
-    parser.add_argument("--limit", type=float, default=60, help="seconds that the tests of a change may take")
+    parser.add_argument("--limit", type=float, default=30, help="processor seconds for the tests of a change")
+    parser.add_argument(
+        "--under", default="", metavar="CMD", help='runs the tests under a command, such as "nice -n 15"'
+    )
     parser.add_argument("--jobs", type=int, default=1, help="changes tried at once, each in a copy of its own")
     asked = parser.parse_args(arguments)
     results = asked.resume or ROOT / "build" / f"mutate-{asked.seed}.jsonl"
@@ -304,7 +319,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             copies = []
             for job in range(asked.jobs):
                 (Path(folder) / str(job)).mkdir()
-                copies.append(Copy(Path(folder) / str(job)))
+                copies.append(Copy(Path(folder) / str(job), shlex.split(asked.under)))
             trial = Trial(copies, asked.limit, results)
             with ThreadPoolExecutor(asked.jobs) as pool:
                 list(pool.map(trial.try_change, todo))

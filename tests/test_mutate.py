@@ -133,7 +133,7 @@ def test_a_run_tells_what_the_tests_see(small: Path, capsys: pytest.CaptureFixtu
     rows = capsys.readouterr().out
     assert "| localspec/low/step.py:2 |" in rows
     assert "caught, tests/low/test_step.py::test_it |" in rows
-    assert "survived, 1 test files |" in rows
+    assert "survived, 1 tests |" in rows
     assert "| low | 1 | 2 | 50 % |" in rows
     results = small / "build" / "mutate-1.jsonl"
     records = [json.loads(line) for line in results.read_text().splitlines()]

@@ -134,9 +134,8 @@ class GuidanceMatcher:
         self._check()
 
     def rollback(self, n: int) -> None:
-        """Step back over the last `n` tokens."""
+        """Step back over the last `n` tokens. The next mask tells whether that could be done."""
         self._matcher.rollback(n)
-        self._check()
 
     def _check(self) -> None:
         """Raise UsageError where the matcher has come to its limits."""

@@ -77,6 +77,11 @@ def test_every_rule(name: str) -> None:
             assert total_variation(answers(setup), target_answers(setup)) > EVIDENT
 
 
+def test_rules_that_judge_chains_alone() -> None:
+    """A rule that forgot that it judges trees would lose them without a word: the test above would walk chains."""
+    assert {name for name, rule in registered("verify").items() if not rule.trees} == {"block", "shortcut", "token"}
+
+
 @pytest.mark.parametrize("name", registered("tree"))
 def test_every_tree(name: str) -> None:
     """Under every lossless rule that judges its drafts."""

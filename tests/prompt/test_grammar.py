@@ -231,7 +231,7 @@ HOSTILE_GRAMMARS = {
     "alternatives": Request(regex="(" + "|".join("a" * n + "b" for n in range(500)) + ")*c"),
     "itself": Request(grammar="root ::= a\na ::= b\nb ::= a"),
     "ambiguous": Request(grammar='root ::= root root | "a" | ""'),
-    "many": Request(grammar="root ::= " + " | ".join(f"r{n}" for n in range(6000)) + "\n" + RULES),
+    "rules": Request(grammar="root ::= " + " | ".join(f"r{n}" for n in range(6000)) + "\n" + RULES),
 }
 
 
@@ -245,6 +245,19 @@ def test_a_hostile_form_comes_to_an_end(name: str, model: Model) -> None:
         assert constraint is not None
         constraint.allowed([1])
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 200
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("itself", "no text has it"), ("recursive", "no text has it"), ("rules", "max is 2000")],
+)
+def test_a_form_beyond_the_limits_is_refused(name: str, said: str, model: Model) -> None:
+    """llguidance tells no caller: it stands still, and has to be asked."""
+    request = HOSTILE_GRAMMARS.get(name) or Request(schema=schema_text(HOSTILE[name]))
+    constraint = Grammars().constraint(request, model, Tokenised([1]))
+    assert constraint is not None
+    with pytest.raises(UsageError, match=f"cannot be kept: .*{said}"):
+        constraint.allowed([1, int(constraint.allowed([1])[0])])
 
 
 # What people type.
