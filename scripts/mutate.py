@@ -26,7 +26,6 @@ import random
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -37,12 +36,12 @@ import venv
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
+from mutate_tests import ANEW, Tests
 from mutations import Mutation, mutations
 
 ROOT = Path(__file__).parents[1]
@@ -55,19 +54,7 @@ FOLDERS = {
     "session": ["integration"],
     "models/hub": ["hub"],
 }
-# Ends a run of tests between two of them, by the processor time that it and its children took, or four times as much
-# on the clock.
-PLUGIN = """
-import os, time
-
-began = time.monotonic()
-
-def pytest_runtest_teardown(item):
-    if max(sum(os.times()[:4]), (time.monotonic() - began) / 4) > float(os.environ["MUTATE_LIMIT"]):
-        item.session.shouldstop = "out of time"
-"""
 FILES = 12  # of tests, for one change
-HANG = 120  # seconds; no test of the suite takes as long
 Record = dict[str, Any]
 
 
@@ -160,25 +147,34 @@ class Copy:
             (self.root / "localspec" / name).symlink_to(self.root / name)
         venv.create(self.root / ".venv", symlinks=True)
         (packages,) = (self.root / ".venv").glob("lib/python*/site-packages")
-        (packages / "mutate_limit.py").write_text(PLUGIN)
-        (packages / "copy.pth").write_text(f"{self.root}\n{sysconfig.get_path('purelib')}\n")
+        (packages / "copy.pth").write_text(f"{self.root}\n{Path(__file__).parent}\n{sysconfig.get_path('purelib')}\n")
         self._temporary = folder / "t"
         # A changed line may delete what it should not.
         self._env = {name: value for name, value in os.environ.items() if name.partition("_")[0] not in ("XDG", "HF")}
         self._env |= {"HOME": str(folder / "home"), "TMPDIR": str(self._temporary)}
         (folder / "home").mkdir()
+        self._temporary.mkdir()
+        self._tests = self._collected(["tests"])
+
+    def _collected(self, files: Sequence[str]) -> Tests:
+        return Tests(self.root / ".venv/bin/python", self.root, self._env, files)
+
+    def close(self) -> None:
+        """End the process of pytest."""
+        self._tests.close()
 
     @contextmanager
-    def with_change(self, change: Change) -> Iterator[None]:
-        """Have the change in the copy for a while."""
+    def _changed(self, change: Change) -> Iterator[None]:
+        """Have the change in the files of the copy for a while, for the processes that tests start."""
         path = self.root / change.file
-        text = path.read_text(encoding="utf-8")
-        path.write_text(changed(text, change.number), encoding="utf-8")
+        kept = path.with_suffix(".unchanged")
+        shutil.copy2(path, kept)
+        path.write_text(changed(path.read_text(encoding="utf-8"), change.number), encoding="utf-8")
         try:
             self._forget(path)
             yield
         finally:
-            path.write_text(text, encoding="utf-8")
+            kept.replace(path)
             self._forget(path)
 
     def _forget(self, path: Path) -> None:
@@ -186,35 +182,31 @@ class Copy:
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
             compiled.unlink()
 
-    def run(self, tests: Sequence[str], limit: float, without: Sequence[str] = ()) -> tuple[str, str]:
-        """Run tests up to the first that fails, or to the limit; return `caught` or `survived`, and by which test.
+    def run(self, tests: Sequence[str], limit: float, without: Sequence[str], change: Change | None) -> tuple[str, str]:
+        """Run tests with or without a change; return `caught` or `survived`, and by which test."""
+        asked = {"files": tests, "limit": limit, "without": without, "change": None, "file": ""}
+        with self._turn():
+            if change is None:
+                return self._tests.run(asked)
+            with self._changed(change):
+                at = {"change": change.number, "file": str(self.root / change.file)}
+                result, by = self._tests.run(asked | at)
+                if result == ANEW:
+                    anew = self._collected(tests)
+                    result, by = anew.run(asked | {"is_anew": True})
+                    anew.close()
+        return result, by
 
-        A run in which a test takes longer than HANG seconds is `caught`.
-        """
-        shutil.rmtree(self._temporary, ignore_errors=True)
-        self._temporary.mkdir()
-        options = ["-x", "-q", "-m", "not slow", "-p", "no:xdist", "-p", "no:randomly", "-p", "mutate_limit"]
-        options += ["-o", f"faulthandler_timeout={HANG}", "-o", "faulthandler_exit_on_timeout=true"]
-        options += [f"--deselect={test}" for test in without]
-        command = [*self._under, str(self.root / ".venv/bin/python"), "-m", "pytest", *options, *tests]
-        with (self._temporary.parent / "output").open("w+", errors="replace") as output:
-            child = subprocess.Popen(
-                command, cwd=self.root, env=self._env | {"MUTATE_LIMIT": str(limit)}, stdin=subprocess.DEVNULL,
-                stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
-            status = child.wait()
-            with suppress(ProcessLookupError):  # what a run that was ended leaves behind
-                os.killpg(child.pid, signal.SIGKILL)
-            output.seek(0)
-            text = output.read()
-        passed = re.search(r"(\d+) passed", text)
-        n = passed[1] if passed else "0"
-        if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            return "survived", f"{n} tests"
-        if status == pytest.ExitCode.INTERRUPTED and "out of time" in text:
-            return "survived", f"{n} tests, no time for more"
-        failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", text, re.MULTILINE)
-        return "caught", failed[1] if failed else "Timeout" if "Timeout (" in text else f"exit status {status}"
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Have the command of --under run for a while, which may wait until others are done."""
+        with subprocess.Popen([*self._under, "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            process.stdout.read(1)
+            yield
 
 
 class Trial:
@@ -253,11 +245,11 @@ class Trial:
         tests = tests_of(copy.root, change.file)[:FILES]
         if not tests:
             return "no tests", ""
-        with copy.with_change(change):
-            result, by = copy.run(tests, self._limit, [test for test, passes in self._passes.items() if not passes])
+        bad = [test for test, passes in self._passes.items() if not passes]
+        result, by = copy.run(tests, self._limit, bad, change)
         if result == "caught" and by.startswith("tests/"):
             if by not in self._passes:
-                self._passes[by] = copy.run([by], self._limit)[0] == "survived"
+                self._passes[by] = copy.run([by], self._limit, (), None)[0] == "survived"
                 self._write({"test": by, "passes": self._passes[by]})
             if not self._passes[by]:
                 return "", ""
@@ -302,7 +294,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--resume", type=Path, metavar="FILE", help="the results of a run to go on with")
     parser.add_argument("--limit", type=float, default=30, help="processor seconds for the tests of a change")
     parser.add_argument(
-        "--under", default="", metavar="CMD", help='runs the tests under a command, such as "nice -n 15"'
+        "--under",
+        default="",
+        metavar="CMD",
+        help="a command that runs while a change is tried",
     )
     parser.add_argument("--jobs", type=int, default=1, help="changes tried at once, each in a copy of its own")
     asked = parser.parse_args(arguments)
@@ -323,6 +318,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             trial = Trial(copies, asked.limit, results)
             with ThreadPoolExecutor(asked.jobs) as pool:
                 list(pool.map(trial.try_change, todo))
+            for copy in copies:
+                copy.close()
     print(f"Seed {asked.seed}, {len(changes)} drawn, {time.monotonic() - began:.0f} s, results in {results}\n")
     print(table([(change, trial.result(change)) for change in changes]))
 

@@ -172,6 +172,19 @@ def test_the_rate_that_was_measured_is_known_to_the_next_process(tmp_path: Path)
     assert StateFolder(tmp_path, LIMIT).rate == assumed
 
 
+@pytest.mark.parametrize(("seconds", "rate"), [(0.0, 150e6), (0.01, (150e6 + (1 << 21) / 0.01) / 2)])
+def test_a_reading_changes_the_rate_by_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, rate: float
+) -> None:
+    """One that takes no time on a coarse clock tells nothing."""
+    store = StateFolder(tmp_path, 1 << 30)
+    store.write(KEY, state(size=1 << 21), 0.01)
+    ticks = iter((5.0, 5.0 + seconds))
+    monkeypatch.setattr("localspec.session.state_files.time.perf_counter", lambda: next(ticks))
+    assert len(loaded(store)) == 1
+    assert store.rate == pytest.approx(rate)
+
+
 WRITER = """
 import sys
 from pathlib import Path

@@ -1,0 +1,174 @@
+"""Tests that are collected once, and run many times: each run is a fork in which functions have other code.
+
+`Tests` talks to a process of pytest that has this module as a plugin. To import and collect takes seconds; a fork takes
+none of that. A change that lies in no function, such as a constant of a module, wants a process that collects anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import json
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+from mutations import mutations
+
+HANG = 120  # seconds; no test of the suite takes as long
+IS_FUNCTION = 1  # CO_OPTIMIZED, which codes of modules and classes have not
+ANEW = "anew"
+
+
+class Tests:
+    """A process of pytest that has collected test files of a tree."""
+
+    def __init__(self, python: Path, root: Path, env: dict[str, str], files: Sequence[str]) -> None:
+        asks, self._ask = os.pipe()
+        self._reply, replies = os.pipe()
+        options = ["-q", "-s", "-m", "not slow", "-p", "no:xdist", "-p", "no:randomly", "-p", "mutate_tests"]
+        self._process = subprocess.Popen(
+            [python, "-m", "pytest", *options, *files],
+            cwd=root, env=env | {"MUTATE_FDS": f"{asks} {replies}"}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, pass_fds=(asks, replies),
+        )  # fmt: skip
+        os.close(asks)
+        os.close(replies)
+
+    def run(self, asked: dict[str, Any]) -> tuple[str, str]:
+        """Run `files` up to the first test that fails, or to `limit` seconds of processor time.
+
+        Return `survived`, `caught` and by which test, or ANEW for a `change` that lies in no function.
+        """
+        with suppress(BrokenPipeError):
+            os.write(self._ask, json.dumps(asked).encode() + b"\n")
+        told = b""
+        while chunk := os.read(self._reply, 4096):
+            told += chunk
+            if told.endswith(b"\n"):
+                result, by = json.loads(told)
+                return result, by
+        return "caught", f"exit status {self._process.wait()}"
+
+    def close(self) -> None:
+        """End the process."""
+        os.close(self._ask)
+        os.close(self._reply)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+# What follows runs in the process of pytest.
+
+
+def pytest_runtestloop(session: Any) -> bool:
+    """Answer what is asked, and run no test here."""
+    asks, replies = map(int, os.environ["MUTATE_FDS"].split())
+    for line in os.fdopen(asks):
+        os.write(replies, json.dumps(_answer(session, json.loads(line))).encode() + b"\n")
+    return True
+
+
+def _answer(session: Any, asked: dict[str, Any]) -> tuple[str, str]:
+    if asked.get("is_anew") and session.testsfailed:
+        return "caught", "an error of collection"
+    codes = _codes(Path(asked["file"]), asked["change"]) if asked["change"] is not None else {}
+    if codes is None:
+        return ANEW, ""
+    progress, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            os.setsid()
+            _run(session, asked, codes, write)
+        os._exit(0)
+    os.close(write)
+    told = b""
+    while select.select([progress], [], [], HANG)[0] and (chunk := os.read(progress, 4096)):
+        told += chunk
+    os.close(progress)
+    with suppress(ProcessLookupError):  # with what it left behind
+        os.killpg(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    *_, last = told.split(b"\n") if told else [b""]
+    if last:
+        result, by = json.loads(last)
+        return result, by
+    return "caught", "a hang" if os.WIFSIGNALED(status) else f"exit status {status}"
+
+
+def _run(session: Any, asked: dict[str, Any], codes: dict[CodeType, CodeType], write: int) -> None:
+    """Run tests in a child; each that passes writes a line end, and the result is the last line."""
+    os.environ["LOCALSPEC_HOME"] = tempfile.mkdtemp()
+    for each in gc.get_objects():
+        if type(each) is FunctionType and each.__code__.co_filename == asked["file"] and each.__code__ in codes:
+            each.__code__ = codes[each.__code__]
+    items = _items(session, asked["files"], asked["without"])
+    failed: list[str] = []
+
+    class Failures:
+        def pytest_runtest_logreport(self, report: Any) -> None:
+            if report.failed:
+                failed.append(report.nodeid)
+
+    session.config.pluginmanager.register(Failures())
+    began, result = time.monotonic(), ("survived", f"{len(items)} tests")
+    for n, item in enumerate(items):
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=items[n + 1] if n + 1 < len(items) else None)
+        if failed:
+            result = "caught", failed[0]
+            break
+        os.write(write, b"\n")
+        if max(sum(os.times()[:4]), (time.monotonic() - began) / 4) > asked["limit"]:
+            result = "survived", f"{n + 1} of {len(items)} tests, no time for more"
+            break
+    os.write(write, b"\n" + json.dumps(result).encode())
+    os.close(write)
+    session._setupstate.teardown_exact(None)
+
+
+def _items(session: Any, files: Sequence[str], without: Sequence[str]) -> list[Any]:
+    """Return the tests of files, and those that are named themselves, in this order."""
+    ranks = {file: rank for rank, file in enumerate(files)}
+    ranked = [(ranks.get(item.nodeid, ranks.get(item.nodeid.partition("::")[0])), item) for item in session.items]
+    found = [(rank, item) for rank, item in ranked if rank is not None and item.nodeid not in without]
+    return [item for _, item in sorted(found, key=lambda pair: pair[0])]
+
+
+def _codes(path: Path, number: int) -> dict[CodeType, CodeType] | None:
+    """Return the codes of functions that a change changes, with the new ones; None where it changes something else."""
+    tree = ast.parse(path.with_suffix(".unchanged").read_text(encoding="utf-8"))
+    old = compile(tree, str(path), "exec", dont_inherit=True)
+    mutations(tree)[number].apply()
+    new = compile(ast.fix_missing_locations(tree), str(path), "exec", dont_inherit=True)
+    found: dict[CodeType, CodeType] = {}
+    return found if _pair(old, new, found) else None
+
+
+def _pair(old: CodeType, new: CodeType, found: dict[CodeType, CodeType]) -> bool:
+    if old == new:
+        return True
+    is_function = bool(old.co_flags & IS_FUNCTION)
+    if is_function:
+        found[old] = new
+    elif _without_codes(old) != _without_codes(new):
+        return False
+    inner = zip(_inner(old), _inner(new), strict=False)
+    return all(_pair(before, after, found) for before, after in inner) or is_function
+
+
+def _inner(code: CodeType) -> Iterator[CodeType]:
+    return (each for each in code.co_consts if isinstance(each, CodeType))
+
+
+def _without_codes(code: CodeType) -> CodeType:
+    return code.replace(co_consts=tuple(None if isinstance(each, CodeType) else each for each in code.co_consts))
