@@ -96,7 +96,7 @@ install() {
     fi
     watched_pip "$log" -e "$what"
     # pip's cache may hold a llama.cpp that was compiled without these flags.
-    if [ -n "$(flags_against_amx)" ] && ! "$python" -c 'import sys; from localspec.backends import amx; sys.exit(amx.is_broken())'; then
+    if [ -n "$(flags_against_amx)" ] && ! "$python" -c 'import sys; from localspec.backends.build import is_amx_broken; sys.exit(is_amx_broken())'; then
         echo "llama.cpp crashes with AMX on this machine: compiling it without, once." >&2
         "$python" -m pip cache remove 'llama_cpp_python*' >/dev/null 2>&1 || true  # the next clone gets the good one
         watched_pip "$log" --force-reinstall --no-deps "llama-cpp-python==$(binding_version)"

@@ -35,9 +35,8 @@ import numpy as np
 from make_scaled_pair import SHAPES, write_scaled
 from resume import State
 
-from localspec.bench.hashes import Hashes
 from localspec.bench.measurement import Cell, Measurement, measured
-from localspec.bench.provenance import machine
+from localspec.bench.provenance import Hashes, machine
 from localspec.bench.statistics import Interval, ratio_interval
 from localspec.bench.suites import choose, load_suite
 from localspec.bench.summary import rates

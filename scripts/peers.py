@@ -42,9 +42,8 @@ from llama_peers.server import ATTENTIONS, HEADS, TYPES, Server, Setting, settin
 from llama_peers.texts import of_one_text
 
 from localspec.bench.contenders import parse_contenders
-from localspec.bench.hashes import Hashes
 from localspec.bench.measurement import Cell, Measurement, measured
-from localspec.bench.provenance import machine
+from localspec.bench.provenance import Hashes, machine
 from localspec.bench.runner import WARM_UP, BenchJob
 from localspec.bench.statistics import Interval, ratio_interval
 from localspec.bench.suites import choose, load_suite

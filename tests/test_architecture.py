@@ -84,7 +84,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "platformdirs": ("localspec.cli", "localspec.models", "localspec.settings.folders"),
     "numpy": ("localspec",),
     "torch": ("localspec.heads.network", "localspec.heads.training"),
-    "gguf": ("localspec.heads.target",),
+    "gguf": ("localspec.heads.head_file",),
 }
 NEVER = ("scipy", "pytest", "hypothesis")
 NETWORK = ("socket", "http", "urllib", "ssl", "requests", "httpx")

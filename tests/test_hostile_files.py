@@ -14,12 +14,12 @@ from resume import _measurement
 
 from localspec.backends import lib, tokenizer
 from localspec.bench import contenders
-from localspec.bench.hashes import Hashes
+from localspec.bench.provenance import Hashes
 from localspec.chat import message_commands
 from localspec.cli import option_sources
-from localspec.cli.sentences import Sentences
+from localspec.cli.output import Sentences
 from localspec.control.profile import Profile
-from localspec.conversations import attachment
+from localspec.conversations import records
 from localspec.engine.text import TextStream
 from localspec.errors import LocalspecError
 from localspec.models.catalog_file import read_tables
@@ -57,7 +57,7 @@ SEARCHED = {
     "head of a channel": reasoning_marks._HEAD,
     "refused marks": reasoning_marks._REFUSED,
     "blocks of code": message_commands._BLOCK,
-    "fences": attachment._FENCE,
+    "fences": records._FENCE,
     "control tokens": tokenizer._MARK,
     "places in llama.cpp": lib._WHERE,
     "contenders": contenders._BETWEEN,

@@ -31,9 +31,9 @@ from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.themes import DARK, LIGHT, THEMES
 from localspec.tui.trace import Trace
 from localspec.tui.turns import recall
+from localspec.tui.widgets.bars import Notices
 from localspec.tui.widgets.composer import Composer, taken
 from localspec.tui.widgets.message import Spoken
-from localspec.tui.widgets.notice import Notices
 from localspec.ui.editor import edited, left_to_it
 
 if TYPE_CHECKING:

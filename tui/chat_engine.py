@@ -12,7 +12,7 @@ from dataclasses import replace
 from localspec.chat.answer_writer import AnswerWriter
 from localspec.chat.message_tree import Node
 from localspec.chat.state import ChatState
-from localspec.conversations.attachment import with_attachments
+from localspec.conversations.records import with_attachments
 from localspec.engine.events import Loaded
 from localspec.errors import LocalspecError
 from localspec.models.store import PairRef

@@ -2,6 +2,12 @@
 
 A terminal that does not bracket pastes sends them as keys. A burst is handed over whole, so it is one edit, and who
 takes it sees what its Enters are followed by. Where the terminal sends nothing, this thread sleeps.
+
+Keys in the order in which they came.
+
+Textual runs the action of a key in a task of the app, once the key has bubbled up to it. The characters after that key
+are written meanwhile by the field's own task: of "hello", Backspace, X in one burst the X goes first. So a field runs
+the actions of its own keys itself, and a screen those of its keys behind the messages that it has.
 """
 
 from __future__ import annotations
@@ -12,14 +18,22 @@ import selectors
 import threading
 import time
 from codecs import getincrementaldecoder
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import InputEvent, Key
 from textual.keys import KEY_NAME_REPLACEMENTS, _character_to_key
 from textual.message import Message
+from textual.screen import Screen
+from textual.widget import Widget
+
+if TYPE_CHECKING:
+    _Field = Widget
+else:
+    _Field = object  # Textual takes styles from the first base that is a widget
 
 HANDS = 0.02  # seconds between two keys: hands take longer, and a terminal that hands over a paste does not
 HELD = 0.05  # seconds that a burst waits for more of it
@@ -133,3 +147,24 @@ class Keyboard(LinuxDriver):
                     found = reader.read(text, time.monotonic()) if text else ()
                 for event in found:
                     self.process_message(event)
+
+
+def in_turn(action: Callable[..., object]) -> Callable[..., None]:
+    """Let an action of a screen wait its turn among the screen's messages, as what a field told of its text."""
+
+    @wraps(action)
+    def hand_over(screen: Screen[object], *parameters: object) -> None:
+        screen.call_later(action, screen, *parameters)
+
+    return hand_over
+
+
+class KeysInTurn(_Field):
+    """A field that acts on its own keys, also those that its class inherits, as they come."""
+
+    async def _on_key(self, event: Key) -> None:
+        for binding in self._bindings.key_to_bindings.get(event.key, ()):
+            if not binding.priority and await self.app.run_action(binding.action, self):
+                event.stop()
+                event.prevent_default()
+                return

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from localspec.backends import amx
+from localspec.backends import build
 from localspec.backends.cpus import physical_cores
 from localspec.backends.devices import Device, devices, handle_of
 from localspec.backends.lib import api, function, ggml
@@ -169,7 +169,7 @@ def _extra_buffer_types(handle: int) -> list[int]:
 
     None where models are loaded without them too, because their kernels crash here.
     """
-    if amx.is_broken():
+    if build.is_amx_broken():
         return []
     address = _procedure(_registry(handle), b"ggml_backend_dev_get_extra_bufts")
     if not address:

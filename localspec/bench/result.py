@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from localspec.bench.files import read_text
 from localspec.bench.measurement import Measurement, from_wire
+from localspec.bench.suites import read_text
 from localspec.bench.summary import SummaryRow, rows
 from localspec.errors import UsageError
 

@@ -7,20 +7,18 @@ from pathlib import Path
 
 from localspec.chat.command import Chat, command
 from localspec.chat.conversation_files import Saved, load, save, turns, write_export
-from localspec.chat.kept_settings import KeptSettings
 from localspec.chat.listing import about, came_back, count, hits, named, rows
 from localspec.chat.message_tree import MessageTree, Node
 from localspec.chat.opening import remarks
-from localspec.conversations.attachment import Attachment
-from localspec.conversations.identity import MIN_ID
-from localspec.conversations.records import Conversation
+from localspec.conversations.records import MIN_ID, Attachment, Conversation
+from localspec.conversations.sending import KeptSettings
 from localspec.conversations.store import Store
 from localspec.errors import UsageError
 from localspec.models.store import is_of_target
 from localspec.sanitize import one_line
 from localspec.settings.folders import typed_path
 from localspec.settings.method_options import whole
-from localspec.ui.paths import path_completions
+from localspec.ui.files import path_completions
 
 N = 20  # conversations of a list
 

@@ -11,8 +11,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from localspec.conversations.attachment import Attachment, with_attachments
-from localspec.conversations.records import ELSEWHERE, INTERRUPTED, SENT, USER, Conversation, StoredMessage
+from localspec.conversations.records import (
+    ELSEWHERE,
+    INTERRUPTED,
+    SENT,
+    USER,
+    Attachment,
+    Conversation,
+    StoredMessage,
+    with_attachments,
+)
 
 
 @dataclass(slots=True)

@@ -14,8 +14,8 @@ from localspec.models.store import target_reference
 from localspec.sanitize import one_line
 from localspec.settings.declaration import declaration
 from localspec.settings.request import LoadSettings
+from localspec.ui.files import path_completions
 from localspec.ui.inputs import text_or_file
-from localspec.ui.paths import path_completions
 from localspec.ui.settings import SETTINGS, changed, check, known_values, shown
 
 MODELS = (".gguf",)  # endings of their files

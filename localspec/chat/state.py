@@ -11,8 +11,7 @@ from typing import Any
 
 from localspec.chat.conversation_writer import ConversationWriter
 from localspec.chat.message_tree import MessageTree, Node
-from localspec.conversations.attachment import Attachment
-from localspec.conversations.records import ASSISTANT, USER, Conversation
+from localspec.conversations.records import ASSISTANT, USER, Attachment, Conversation
 from localspec.conversations.sending import left_out, to_send
 from localspec.conversations.store import Store
 from localspec.engine.events import Loaded

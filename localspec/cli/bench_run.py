@@ -10,9 +10,8 @@ from pathlib import Path
 
 from localspec.bench.answers import survey
 from localspec.bench.compare import ResultComparison, compare, require_same_models
-from localspec.bench.hashes import Hashes
 from localspec.bench.measurement import Measurement
-from localspec.bench.provenance import provenance
+from localspec.bench.provenance import Hashes, provenance
 from localspec.bench.result import Result, Wire
 from localspec.bench.runner import BenchJob, BenchProgress, Runner
 from localspec.bench.table import text

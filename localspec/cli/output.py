@@ -1,31 +1,42 @@
 """Writes an answer: as text for people, or as one JSON object; `stream` has the lines of JSON.
 
 A sink sees every event in order, then `finish` or `fail`, once. It owns stdout; stderr is the console's.
+
+The source of every token, inline: accepted as it is (green), corrected ⟦so⟧, bonus so⁺, plain as it is.
+
+The marks carry the meaning, the colour only helps.
+
+Text in pieces that a screen reader can speak: whole sentences and lines, not the fragments in which it comes.
+
+JSON with line breaks and indentation, while it comes: `run --pretty`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Protocol
 
 from localspec.cli.console import Console, columns_of_stdout, is_accessible, is_terminal, write_out
 from localspec.cli.live import Live
-from localspec.cli.marks import marked
-from localspec.cli.sentences import Sentences
 from localspec.cli.signals import INTERRUPTED, TIMED_OUT
 from localspec.cli.wrap import SGR, WordWrap
 from localspec.engine.events import Committed, Event, Finished
 from localspec.sanitize import Sanitizer
 from localspec.settings.request import LoadSettings, Request
-from localspec.ui.pretty_json import PrettyJson
 from localspec.ui.sources import SourceSpans, Span
 from localspec.ui.stats import Stats
 
 if TYPE_CHECKING:
     from localspec.chat.state import ChatState
 
+
+STEP = "  "
+MAX_HELD = 400  # characters that are held back, where no sentence ends
+_END = re.compile(r".*(?:[.!?…:;][\"')\]»”’]*\s|[。！？]|\n)", re.DOTALL)
+_GREEN, _RESET = "\x1b[32m", "\x1b[0m"
 Wire = dict[str, Any]
 
 
@@ -210,3 +221,69 @@ def lone_stop(code: int) -> None:
 def lone_error(error: Wire) -> None:
     """Write the error object of `--json` before there is an answer."""
     write_json({"error": error})
+
+
+def marked(span: Span, *, can_color: bool) -> str:
+    """Return a span with its mark, around the word and not around the space before it."""
+    word = span.text.lstrip()
+    space = span.text[: len(span.text) - len(word)]
+    match span.source:
+        case "corrected":
+            return f"{space}⟦{word}⟧"
+        case "bonus":
+            return f"{space}{word}⁺"
+        case "accepted" if can_color and word:
+            return f"{space}{_GREEN}{word}{_RESET}"
+    return span.text
+
+
+class Sentences:
+    """Holds text back until a sentence or a line is complete."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        """Take the next piece; return what is complete."""
+        self._held += text
+        found = _END.match(self._held)
+        n = found.end() if found else len(self._held) if len(self._held) > MAX_HELD else 0
+        done, self._held = self._held[:n], self._held[n:]
+        return done
+
+    def finish(self) -> str:
+        """Return what was held back."""
+        rest, self._held = self._held, ""
+        return rest
+
+
+class PrettyJson:
+    """Indents JSON. What it is fed may end anywhere; spaces between the parts are its own."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._is_fresh = False  # just behind a bracket that opened something
+        self._in_string = self._is_escaped = False
+
+    def feed(self, text: str) -> str:
+        """Return the next part of the JSON, indented."""
+        return "".join(map(self._shown, text))
+
+    def _shown(self, one: str) -> str:
+        if self._in_string:
+            self._in_string = self._is_escaped or one != '"'
+            self._is_escaped = one == "\\" and not self._is_escaped
+            return one
+        if one in " \t\r\n":
+            return ""
+        was_fresh, self._is_fresh = self._is_fresh, one in "{["
+        if one in "}]":
+            self._depth = max(self._depth - 1, 0)
+            return one if was_fresh else self._line() + one
+        before = self._line() if was_fresh else ""
+        self._depth += self._is_fresh
+        self._in_string = one == '"'
+        return before + {",": "," + self._line(), ":": ": "}.get(one, one)
+
+    def _line(self) -> str:
+        return "\n" + STEP * self._depth

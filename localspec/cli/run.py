@@ -53,7 +53,7 @@ from localspec.cli.settings import (
 )
 from localspec.cli.signals import Stop, timed
 from localspec.cli.store_options import answered, is_going_on, store_for_talking, wanted
-from localspec.conversations.attachment import Attachment
+from localspec.conversations.records import Attachment
 from localspec.conversations.store import Store
 from localspec.engine.events import Event, Started, Warned
 from localspec.errors import UsageError

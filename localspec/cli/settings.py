@@ -12,10 +12,10 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from localspec.chat.kept_settings import KeptSettings
 from localspec.cli.option_sources import is_from_preset
 from localspec.cli.options import Values, collected
 from localspec.cli.store_options import PairOfConversation
+from localspec.conversations.sending import KeptSettings
 from localspec.errors import NotFoundError, UsageError
 from localspec.models.names import DraftChoice, parse
 from localspec.models.store import NotCachedError, PairRef, parse_pair, usual_speculation

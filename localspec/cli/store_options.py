@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.chat.kept_settings import KeptSettings
 from localspec.cli.console import Console
 from localspec.cli.options import ConversationOptions
 from localspec.conversations.records import Conversation
+from localspec.conversations.sending import KeptSettings
 from localspec.conversations.store import Store
 from localspec.errors import IncompatibleError, IntegrityError, NotFoundError, ResourceError, UsageError
 from localspec.models.names import PathName, parse

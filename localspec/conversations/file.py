@@ -1,19 +1,26 @@
-"""The open file: transactions, streamed text, and a copy in memory where the file cannot be written."""
+"""The open file: transactions, streamed text, and a copy in memory where the file cannot be written.
+
+Text of answers on its way to the file: collected as it comes, and written at most twice a second.
+
+Text is written within `INTERVAL`, and at once if nothing was written for that long. A process that is killed loses less
+than a second of text. A transaction for every token would take longer than the token.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from localspec.conversations import database, rows
 from localspec.conversations.database import Unsaved
-from localspec.conversations.stream import Stream
 from localspec.errors import LocalspecError
 
+INTERVAL = 0.5  # seconds
 Result = TypeVar("Result")
 
 
@@ -133,3 +140,55 @@ def _copy_what_can_be_read(path: Path | None, into: sqlite3.Connection) -> None:
     with database.translated(path):
         file.backup(into)
     file.close()
+
+
+class Stream:
+    """Pieces of text by message. Any thread may add; `write` is called from a thread of the stream's own."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        self._write = write
+        self._pieces: dict[int, list[str]] = {}
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._next = 0.0  # when the file may be written to again
+
+    def add(self, message: int, text: str) -> None:
+        """Take a piece of a message's text; returns at once."""
+        with self._lock:
+            self._pieces.setdefault(message, []).append(text)
+            self._write_soon()
+
+    def take(self) -> dict[int, str]:
+        """Return what has come of each message since the last time."""
+        with self._lock:
+            taken = {message: "".join(pieces) for message, pieces in self._pieces.items()}
+            self._pieces.clear()
+            return taken
+
+    def put_back(self, taken: dict[int, str]) -> None:
+        """Take again what could not be written; it stands before what came since, and is tried again."""
+        with self._lock:
+            for message, text in taken.items():
+                self._pieces[message] = [text, *self._pieces.get(message, [])]
+            if taken:
+                self._write_soon()
+
+    def close(self) -> None:
+        """Stop writing."""
+        with self._lock:
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _write_soon(self) -> None:
+        """Start the timer that writes, unless it runs; the lock is held."""
+        if self._timer is None:
+            self._timer = threading.Timer(max(0.0, self._next - time.monotonic()), self._due)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _due(self) -> None:
+        with self._lock:
+            self._timer = None
+            self._next = time.monotonic() + INTERVAL
+        self._write()

@@ -1,12 +1,53 @@
-"""The records that the store returns: frozen copies of rows, which do not change when the file does."""
+"""The records that the store returns: frozen copies of rows, which do not change when the file does.
+
+Text that is sent with a message: a file or standard input, between fences that mark it as data.
+
+Names of conversations: short enough to type, and in the order of their beginnings.
+
+Six characters tell the second (until 2054), two are drawn. The alphabet is Crockford's, without i, l, o and u; what is
+typed may have them, or capitals.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
-from localspec.conversations.attachment import Attachment, with_attachments
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+LENGTH = 8
+MIN_ID = 6  # characters of an id that a person may type in place of all: fewer are hit by chance
+_BEGINNING = 1577836800  # 2020-01-01, in seconds since 1970
+_TYPED = str.maketrans("ilo", "110")
+_FENCE = re.compile(r"^ {0,3}(`{3,})", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """An attached text; `name` is that of its file, "" for standard input."""
+
+    name: str
+    text: str
+
+
+def fenced(attachment: Attachment) -> str:
+    """Return the text between fences that it cannot close itself."""
+    longest = max((len(fence) for fence in _FENCE.findall(attachment.text)), default=2)
+    fence = "`" * max(3, longest + 1)
+    end = "" if attachment.text.endswith("\n") else "\n"
+    path = Path(attachment.name)
+    is_outside = path.is_absolute() or ".." in path.parts  # where a folder is nobody's business
+    return f"{fence}{path.name if is_outside or not attachment.name else path}\n{attachment.text}{end}{fence}"
+
+
+def with_attachments(words: str, attachments: Sequence[Attachment]) -> str:
+    """Return what is sent: each attachment fenced, a blank line, the words."""
+    blocks = [fenced(attachment) for attachment in attachments]
+    return "\n\n".join([*blocks, words] if words or not blocks else blocks)
+
 
 USER, ASSISTANT = "user", "assistant"
 SENT = "sent"  # the finish of what a person wrote, which is complete at once
@@ -96,3 +137,16 @@ class Hit:
     conversation: Conversation
     message: StoredMessage
     excerpt: str
+
+
+def new_id(now: float) -> str:
+    """Return an id for a conversation that begins `now`, in seconds since 1970."""
+    # Not `secrets`: it brings hashlib, and the chat's first picture waits for all that is imported.
+    number = max(0, int(now) - _BEGINNING) % 32 ** (LENGTH - 2) * 32**2 + int.from_bytes(os.urandom(2), "big") % 32**2
+    return "".join(ALPHABET[number >> 5 * place & 31] for place in reversed(range(LENGTH)))
+
+
+def as_typed(text: str) -> str:
+    """Return the id, or the part of one, that a person means by `text`; "" for what is none."""
+    meant = text.strip().lower().translate(_TYPED)
+    return meant if 0 < len(meant) <= LENGTH and all(letter in ALPHABET for letter in meant) else ""

@@ -9,8 +9,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from localspec.conversations.attachment import Attachment
-from localspec.conversations.records import INTERRUPTED, Conversation, StoredMessage
+from localspec.conversations.records import INTERRUPTED, Attachment, Conversation, StoredMessage
 
 _BYTE = re.compile(r"\\u(dc[89a-f][0-9a-f])")  # as Python holds a byte of a file's name that is no UTF-8
 _CLOCK = 60.0  # seconds by which the clock may have been set

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 
 from localspec.conversations import rows
 from localspec.conversations.database import transact
-from localspec.conversations.identity import LENGTH, MIN_ID, as_typed
-from localspec.conversations.records import Conversation, Hit
+from localspec.conversations.records import LENGTH, MIN_ID, Conversation, Hit, as_typed
 from localspec.conversations.rows import CONVERSATION, MESSAGE
 from localspec.errors import NotFoundError, UsageError
 from localspec.sanitize import one_line

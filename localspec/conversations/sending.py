@@ -1,14 +1,18 @@
-"""The messages of a request, made of a path of a conversation."""
+"""The messages of a request, made of a path of a conversation.
+
+What a conversation began with and keeps, beside its pair and system message: its last answer tells.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Protocol
 
-from localspec.conversations.attachment import Attachment
-from localspec.conversations.records import ASSISTANT, USER
-from localspec.settings.request import Message
+from localspec.conversations.records import ASSISTANT, USER, Attachment
+from localspec.settings.request import LoadSettings, Message, Request
+from localspec.settings.values import with_tuples
 
 
 class Said(Protocol):
@@ -70,3 +74,31 @@ def _answered(path: Sequence[Said]) -> list[tuple[Said, Said]]:
     return [
         (asked, said) for asked, said in pairwise(path) if (asked.role, said.role) == (USER, ASSISTANT) and said.text
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSettings:
+    """The text or the name of the template, what it is told, and the target's adapters, as the settings have them."""
+
+    template: str | None
+    template_args: tuple[tuple[str, Any], ...]
+    think: str
+    lora: tuple[tuple[str, float], ...]
+
+    @classmethod
+    def of(cls, path: Sequence[Said]) -> KeptSettings | None:
+        """Return what the last answer of a path was given with; None where none tells, as with earlier versions."""
+        for message in reversed(path):
+            told = (message.stats or {}).get("params") or {}
+            if all(each.name in told for each in fields(cls)):
+                return cls(**with_tuples({each.name: told[each.name] for each in fields(cls)}))
+        return None
+
+    def request(self, request: Request, chosen: Collection[str] = ()) -> Request:
+        """Return the request with these settings, but for those that were `chosen` anew."""
+        names = {"template", "template_args", "think"} - set(chosen)
+        return replace(request, **{name: getattr(self, name) for name in names})
+
+    def load(self, settings: LoadSettings) -> LoadSettings:
+        """Return the settings with the adapters."""
+        return replace(settings, lora=self.lora)

@@ -23,10 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from localspec.conversations import rows, search
-from localspec.conversations.attachment import Attachment
 from localspec.conversations.file import File
-from localspec.conversations.identity import new_id
-from localspec.conversations.records import ASSISTANT, SENT, USER, Conversation, Hit, StoredMessage
+from localspec.conversations.records import ASSISTANT, SENT, USER, Attachment, Conversation, Hit, StoredMessage, new_id
 from localspec.conversations.rows import CONVERSATION, MESSAGE
 from localspec.errors import LocalspecError, NotFoundError
 from localspec.settings.folders import drop_states

@@ -20,8 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.errors import IncompatibleError, ResourceError, UsageError
-from localspec.heads.head_file import ARCHITECTURES, HeadOrigin, HeadShape, Kind, Weights, write_head
-from localspec.heads.target import EMBEDDING, OUTPUT_NORM, output_rows, target_rows
+from localspec.heads.head_file import (
+    ARCHITECTURES,
+    EMBEDDING,
+    OUTPUT_NORM,
+    HeadOrigin,
+    HeadShape,
+    Kind,
+    Weights,
+    output_rows,
+    target_rows,
+    write_head,
+)
 from localspec.heads.text_shards import Text, frequent_tokens, read_shards, shards
 from localspec.models.gguf.archs import TAPPABLE, UNTOLD_LAST
 from localspec.models.gguf.fingerprint import file_fingerprint

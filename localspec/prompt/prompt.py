@@ -3,13 +3,16 @@
 The messages of a chat are text: they never become control tokens, whatever they spell. A raw prompt is written by hand
 as a template would, so there the text of a control token is that token. BOS is put in front where the vocabulary asks
 for it and the prompt has none.
+
+Answers what is asked of a model's vocabulary and template: nothing is evaluated, and no cache changes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from typing import Any
 
 from localspec.backends.model import Model
 from localspec.engine.reasoning import Marks
@@ -17,6 +20,7 @@ from localspec.errors import UsageError
 from localspec.prompt.chat_template import chosen, render
 from localspec.prompt.markers import Prompt, Segment
 from localspec.prompt.tools import SHOWN, tools_of
+from localspec.settings.jobs import TextQuestion
 from localspec.settings.request import Request
 
 REPEATED = 10  # characters besides blanks of the suffix by which an answer is known to repeat it
@@ -176,3 +180,18 @@ def _started(model: Model, tokens: list[int]) -> list[int]:
 
 def _special(model: Model, token: int | None) -> str:
     return "" if token is None else model.piece(token, special=True).decode("utf-8", "replace")
+
+
+def answer(question: TextQuestion, model: Model, prompt_of: Callable[[Request], Tokenised]) -> dict[str, Any]:
+    """Return the answer as a JSON object; raises UsageError for tokens that the model does not have."""
+    if question.wants == "tokens":
+        tokens = model.tokenize(question.text, question.parses_special, question.adds_special)
+        return {"tokens": tokens, "pieces": [list(model.piece(token, special=True)) for token in tokens]}
+    tokens = list(question.tokens)
+    if question.wants == "prompt":
+        tokens = prompt_of(question.request).tokens
+    unknown = next((token for token in tokens if not 0 <= token < model.n_vocab), None)
+    if unknown is not None:
+        raise UsageError(f"this model has no token {unknown}", hint=f"tokens from 0 to {model.n_vocab - 1}")
+    text = b"".join(model.piece(token, special=True) for token in tokens).decode("utf-8", "replace")
+    return {"text": text, "n": len(tokens)}

@@ -3,15 +3,24 @@
 The kinds take turns, so what disturbs a machine disturbs all of them. All is done again in new contexts. Each take is
 compared with its neighbour in time. The middle of these ratios is the price; the spread of the others says how far it
 can be trusted.
+
+A text of any length without reading it: for timing passes deep in a context.
 """
 
 from __future__ import annotations
 
+import ctypes
+import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from localspec.backends.batch import Batch
 from localspec.backends.cgroup import available_memory
-from localspec.backends.deep_text import DeepText
+from localspec.backends.context import MAX_OUTPUTS, open_context
+from localspec.backends.decode_errors import decode_error
+from localspec.backends.lib import api
 from localspec.backends.memory import context_bytes
 from localspec.backends.model import Model
 from localspec.backends.options import UNQUANTISED, LoadOptions
@@ -19,6 +28,8 @@ from localspec.control.attention import KINDS, READING, AttentionTimes, Takes
 from localspec.engine.protocols import Cancel, Cancelled
 from localspec.tuning import TINY_WEIGHTS
 
+SEED_TOKENS = 4  # tokens that are evaluated; deeper texts are made of copies of their entries
+STRIDE = 7919  # a prime: tokens differ
 EARLY, MIDDLE = 256, 1000  # tokens: where prices are taken beside those at the end of the context
 LATEST = 16384  # tokens: deeper, reading takes minutes a pass
 SETS = 2  # of contexts: two that are alike can differ by 16 %, by where their memory lies
@@ -95,3 +106,57 @@ def _timed(
                     found[kind][depth].setdefault(n, []).append(texts[kind].time(n))
             n_done += 1
             yield n_done / (len(depths) * len(rows))
+
+
+class DeepText:
+    """A context with a text whose entries are copies of a few: how long attention takes depends on their number."""
+
+    def __init__(self, model: Model, options: LoadOptions) -> None:
+        self._context = open_context(model, options, 2)
+        self._memory = api.llama_get_memory(self._context)
+        self._batch = Batch(options.n_batch, 2)
+        self._n_vocab = model.n_vocab
+        self._length = 0
+        self._decode(SEED_TOKENS)
+        self._length = SEED_TOKENS
+
+    @property
+    def can_deepen(self) -> bool:
+        """Whether entries can be moved to other positions."""
+        return bool(api.llama_memory_can_shift(self._memory))
+
+    def deepen(self, depth: int) -> None:
+        """Hold `depth` tokens."""
+        while self._length < depth:
+            n = min(self._length, depth - self._length)
+            api.llama_memory_seq_cp(self._memory, 0, 1, 0, n)
+            state = np.empty(api.llama_state_seq_get_size(self._context, 1), np.uint8)
+            pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+            api.llama_state_seq_get_data(self._context, pointer, len(state), 1)
+            api.llama_memory_seq_rm(self._memory, 1, -1, -1)
+            api.llama_state_seq_set_data(self._context, pointer, len(state), 1)  # in cells of its own
+            api.llama_memory_seq_add(self._memory, 1, -1, -1, self._length)
+            api.llama_memory_seq_cp(self._memory, 1, 0, -1, -1)
+            api.llama_memory_seq_rm(self._memory, 1, -1, -1)
+            self._length += n
+        self._decode(1)  # turns the keys to their new positions
+        api.llama_memory_seq_rm(self._memory, 0, self._length, -1)
+
+    def time(self, rows: int) -> float:
+        """Return the seconds of a pass of `rows`, of which nothing stays."""
+        began = time.perf_counter()
+        self._decode(rows)
+        took = time.perf_counter() - began
+        api.llama_memory_seq_rm(self._memory, 0, self._length, -1)
+        return took
+
+    def close(self) -> None:
+        """Free the context."""
+        api.llama_free(self._context)
+
+    def _decode(self, rows: int) -> None:
+        tokens = np.arange(rows, dtype=np.int64) * STRIDE % self._n_vocab
+        self._batch.fill_chain(tokens.astype(np.int32), self._length, None if rows <= MAX_OUTPUTS else 1)
+        if code := api.llama_decode(self._context, self._batch.struct):
+            raise decode_error(code, rows, self._length)
+        api.llama_synchronize(self._context)

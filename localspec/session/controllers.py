@@ -2,14 +2,21 @@
 
 Left to itself (`--method auto`) the planner chooses among the draft model's chains, copies of the text, and plain
 passes. A method that was asked for by name is obeyed; a tree or a length rule under `auto` is cut to what may be lost.
+
+Forced tokens before the drafts of a method that was named.
+
+Where the form of an answer allows one token alone, a run of them stands whatever the models say. It goes first, and the
+method drafts behind it as if it were committed. A head cannot: it reads the states of tokens that the target has
+evaluated. Its pass has either the run or its own draft, whichever is longer; a head under the form drafts forced tokens
+too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from localspec.control.after_run import AfterRun
 from localspec.control.auto import Auto
 from localspec.control.candidates import CandidateSource, Chains, Copies, Reader, Rule
 from localspec.control.prices import Prices
@@ -18,8 +25,9 @@ from localspec.control.schedule import Baselines, Probing
 from localspec.control.timing import Timed, add_prices, first_prices, misses_widths
 from localspec.engine import events
 from localspec.engine.acceptance import Acceptance
-from localspec.engine.draft import Draw
-from localspec.engine.protocols import Cancel, Clock, Controller, Drafter
+from localspec.engine.constraint import Ahead
+from localspec.engine.draft import Draw, Step
+from localspec.engine.protocols import Cancel, Clock, Controller, DraftBudget, Drafter, History, Plan
 from localspec.methods import DrafterContext
 from localspec.methods.copy import Copy
 from localspec.session.calibration import remembered
@@ -186,3 +194,25 @@ def learned_as(axes: Axes, sampling: Sampling, drafted_at: float) -> tuple[str, 
         # draft's probability tells of that what a lead in the race tells elsewhere.
         return "greedy", Draw.COUPLED
     return f"{axes.verify} {axes.draw.value} {sampling.temperature:g} {drafted_at:g}", axes.draw
+
+
+class AfterRun:
+    """Another controller's plans, behind the forced tokens. `can_follow`: the drafter needs no states of these."""
+
+    def __init__(self, inner: Controller, *, can_follow: bool = True) -> None:
+        self._inner = inner
+        self._can_follow = can_follow
+
+    def plan(self, history: History, budget: DraftBudget) -> Plan:
+        """Return the inner plan of what follows the run."""
+        run = budget.forced
+        if run and self._can_follow:
+            ahead = Ahead([*history.tokens, *run])
+            return replace(self._inner.plan(ahead, budget.after(run)), forced=run)
+        plan = self._inner.plan(history, budget)
+        is_longer = len(run) >= max(plan.max_depth, 1)
+        return replace(plan, forced=run, max_nodes=0, max_depth=0) if is_longer else plan
+
+    def observe(self, step: Step, seconds: float) -> None:
+        """Let it learn."""
+        self._inner.observe(step, seconds)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from localspec.backends.sequence_breakers import sequence_breakers
+from localspec.backends.model import sequence_breakers
 from localspec.engine import events
 from localspec.engine.constraint import Constraint, is_whole
 from localspec.engine.context import Context, Vocabulary
@@ -35,9 +35,8 @@ from localspec.session.attention import NOTHING, survey_attention
 from localspec.session.calibration import survey_pair
 from localspec.session.controllers import PairController, learned_as
 from localspec.session.corpus import CorpusReader
-from localspec.session.decision import DRAFT_MODEL, Decision, decide
+from localspec.session.decision import DRAFT_MODEL, Decision, LastDrafter, decide
 from localspec.session.early_exit import EarlyExitDraft
-from localspec.session.last_drafter import LastDrafter
 from localspec.session.loaded_model import LoadedModel
 from localspec.session.prompt_states import PromptStates
 from localspec.settings.jobs import PairQuestion, SurveyRequest

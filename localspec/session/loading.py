@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec import __version__
-from localspec.backends import amx
-from localspec.backends.build import build_info
+from localspec.backends.build import WITHOUT_AMX, build_info, is_amx_broken
 from localspec.backends.cgroup import read
 from localspec.backends.cpus import allowed
 from localspec.backends.rpc import add_servers
@@ -210,8 +209,8 @@ def doubts_of(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
     doubts: tuple[str, ...] = ()
     if warning := another_file(settings):
         doubts += (warning,)
-    if amx.is_broken():
-        doubts += (f"llama.cpp crashes with AMX here, so AMX is off, which is slower; to rebuild it: {amx.REBUILD}",)
+    if is_amx_broken():
+        doubts += (f"llama.cpp crashes with AMX here, so AMX is off, which is slower; to rebuild it: {WITHOUT_AMX}",)
     if {settings.gpu, settings.draft_gpu} - {"auto", "off"} and not build_info().gpu_offload:
         doubts += ("this build of llama.cpp has no GPU support, so --gpu does nothing: see localspec --version",)
     if settings.ctx is not None and settings.ctx > target.n_ctx_train:

@@ -27,8 +27,8 @@ from localspec.trees.budget import MAX_LEAVES
 from localspec.tuning import DEFAULT_CTX, MARGIN_RAM, ROLLBACK, SMALLEST_CTX
 
 if TYPE_CHECKING:
-    from localspec.models.plan.layout import Layout
     from localspec.models.plan.machine import Machine
+    from localspec.models.plan.memory_use import Layout
     from localspec.models.plan.models import Models
     from localspec.models.plan.search import PlacementPlan
 

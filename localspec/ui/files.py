@@ -1,4 +1,7 @@
-"""Files that people name: read with a limit, written whole or not at all."""
+"""Files that people name: read with a limit, written whole or not at all.
+
+Completing a path as it is typed.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ import tempfile
 from pathlib import Path
 
 from localspec.errors import NotFoundError, PromptTooLongError, ResourceError
+
+MAX_NAMES = 200  # names: a folder of more is not chosen from by reading
 
 
 def write_whole(path: Path, text: str, *, hint: str) -> None:
@@ -44,3 +49,37 @@ def read_regular(name: str, limit: int, *, said: str = "") -> bytes:
     if len(data) > limit:
         raise PromptTooLongError(f"{said} is longer than {limit / 2**20:g} MiB", hint="a shorter text")
     return data
+
+
+def path_completions(typed: str, endings: tuple[str, ...] = ()) -> list[str]:
+    """Return the paths that a beginning may become, folders with a slash; `endings` are those of files that count.
+
+    What is written stays as it is written, "~" included. A hidden name is only offered where its dot was typed.
+    """
+    folder, slash, beginning = typed.rpartition("/")
+    try:
+        entries = sorted(os.scandir(os.path.expanduser(folder + slash) or "."), key=lambda entry: entry.name)
+    except (OSError, ValueError):
+        return []
+    found = []
+    for entry in entries:
+        is_hidden = entry.name.startswith(".") and not beginning.startswith(".")
+        if is_hidden or not entry.name.startswith(beginning):
+            continue
+        if _is_folder(entry):
+            found.append(f"{folder}{slash}{entry.name}/")
+        elif not endings or entry.name.lower().endswith(endings):
+            found.append(f"{folder}{slash}{entry.name}")
+    return found[:MAX_NAMES]
+
+
+def is_path(typed: str) -> bool:
+    """Whether a person writes a path, and no name."""
+    return typed.startswith(("/", "~", "./", "../")) or (":" not in typed and "/" in typed)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from localspec.conversations.attachment import Attachment, with_attachments
+from localspec.conversations.records import Attachment, with_attachments
 from localspec.engine.events import Warned
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.sanitize import decoded

@@ -11,14 +11,13 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localspec.conversations.attachment import Attachment
+from localspec.conversations.records import Attachment
 from localspec.errors import PromptTooLongError, UsageError
 from localspec.sanitize import decoded, one_line
 from localspec.settings.folders import typed_path
 from localspec.settings.sizes import counted
 from localspec.settings.text_files import files_below, ignored_by_git, is_binary
-from localspec.ui.files import read_regular
-from localspec.ui.paths import path_completions
+from localspec.ui.files import path_completions, read_regular
 
 MOST_FILES = 500
 MOST_BYTES = 16 << 20  # of all files of one message

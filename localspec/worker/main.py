@@ -130,7 +130,7 @@ class Server:
             case SurveyRequest():
                 yield from pair.survey(job)
             case TextQuestion():
-                from localspec.prompt.text_question import answer  # late: numpy
+                from localspec.prompt.prompt import answer  # late: numpy
 
                 yield Inspected(answer(job, pair.target.model, pair.tokenised))
             case RankQuestion():

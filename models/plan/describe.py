@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from localspec.models.plan.layout import Layout
+from localspec.models.plan.memory_use import Layout
 from localspec.models.plan.models import Models
 from localspec.models.plan.search import PlacementPlan
 

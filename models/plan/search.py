@@ -12,10 +12,9 @@ from itertools import accumulate, permutations
 
 from localspec.errors import ResourceError
 from localspec.models.gguf.layer_sizes import Anatomy
-from localspec.models.plan.layout import ON_CPU, Layout, whole
 from localspec.models.plan.machine import CPU, DISK, Machine
 from localspec.models.plan.memory import ContextPlan, Use, missing, n_states, ram_room, usable
-from localspec.models.plan.memory_use import MemoryUse, Read
+from localspec.models.plan.memory_use import ON_CPU, Layout, MemoryUse, Read, whole
 from localspec.models.plan.models import Models
 from localspec.models.plan.speed import assumed, pass_seconds
 from localspec.tuning import DEFAULT_CTX, SMALLEST_CTX, TINY_WEIGHTS

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from localspec.bench import plots
 from localspec.bench.compare import compare
-from localspec.bench.hashes import Hashes
 from localspec.bench.measurement import Cell, Measurement, from_wire
 from localspec.bench.plots import draw
+from localspec.bench.provenance import Hashes
 from localspec.bench.result import Result, read_result
 from localspec.bench.summary import rows
 from localspec.bench.table import markdown, text

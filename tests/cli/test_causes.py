@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from localspec.bench.answers import Answer, SurveyReport
 from localspec.bench.diagnosis import Evidence, Tried
 from localspec.bench.race import Race, Round
-from localspec.cli.doctor.case import Case
+from localspec.cli.doctor.case import Case, Finding
 from localspec.cli.doctor.causes import causes
-from localspec.cli.doctor.finding import Finding
 from localspec.cli.doctor.pair import verdict
 from localspec.control.prices import Prices, best_chain, break_even
 from localspec.engine.events import Committed, Loaded, ModelFacts, Piece, Started, StepMs

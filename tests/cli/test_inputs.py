@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from localspec.bench.files import read_text
+from localspec.bench.suites import read_text
 from localspec.cli.params import Length
-from localspec.conversations.attachment import Attachment, fenced
+from localspec.conversations.records import Attachment, fenced
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.sanitize import decoded
 from localspec.settings.declaration import declaration

@@ -15,7 +15,7 @@ import pytest
 
 from localspec.cli.app import call
 from localspec.cli.console import Console
-from localspec.conversations.attachment import Attachment
+from localspec.conversations.records import Attachment
 from localspec.conversations.store import Store
 from localspec.errors import DeclinedError, LocalspecError, NotFoundError, ResourceError, UsageError
 from localspec.settings.folders import conversations_file

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.cli.marks import marked
+from localspec.cli.output import marked
 from localspec.engine.events import Committed, Piece, StepMs
 from localspec.ui.sources import SourceSpans, Span
 

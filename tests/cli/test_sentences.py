@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.cli.sentences import MAX_HELD, Sentences
+from localspec.cli.output import MAX_HELD, Sentences
 from tests.cli.harness import Terminal
 
 

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from localspec.conversations import search
-from localspec.conversations.attachment import Attachment
-from localspec.conversations.identity import LENGTH, as_typed, new_id
-from localspec.conversations.records import StoredMessage
+from localspec.conversations.records import LENGTH, Attachment, StoredMessage, as_typed, new_id
 from localspec.conversations.sending import to_send
 from localspec.conversations.store import KEPT_DELETED, Store
 from localspec.errors import NotFoundError, UsageError

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from localspec.conversations import stream
-from localspec.conversations.stream import Stream
+from localspec.conversations import file
+from localspec.conversations.file import Stream
 
 PATIENCE = 20.0  # seconds
 
@@ -32,7 +32,7 @@ class Between:
 def test_what_comes_after_a_pause_is_written_at_once_and_the_next_with_what_follows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stream, "INTERVAL", 3600.0)
+    monkeypatch.setattr(file, "INTERVAL", 3600.0)
     written = threading.Event()
     pieces = Stream(written.set)
     pieces.add(1, "Once")
@@ -68,7 +68,7 @@ def test_what_comes_while_something_is_put_back_stands_behind_it_all() -> None:
 
 
 def test_what_was_put_back_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "INTERVAL", 0.01)
+    monkeypatch.setattr(file, "INTERVAL", 0.01)
     tries: list[dict[int, str]] = []
     done = threading.Event()
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from localspec.control.after_run import AfterRun
 from localspec.control.auto import Auto
 from localspec.control.candidates import CandidateSource, Chains, Copies
 from localspec.control.prices import Prices
@@ -21,6 +20,7 @@ from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.methods import DrafterContext
 from localspec.methods.copy import Copy
+from localspec.session.controllers import AfterRun
 from localspec.settings.request import Sampling
 from localspec.speculation.reproducible import Narrow
 from localspec.trees.static import Chain

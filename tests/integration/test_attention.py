@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from localspec.backends.deep_text import DeepText
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
@@ -18,7 +17,7 @@ from localspec.engine import events
 from localspec.engine.protocols import Cancelled
 from localspec.session import attention_survey
 from localspec.session.attention import AttentionPrice, _file, settled
-from localspec.session.attention_survey import depths_of, differs, time_attention
+from localspec.session.attention_survey import DeepText, depths_of, differs, time_attention
 from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import LoadSettings, Request, Sampling
 from tests.integration import pair

@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 
 from localspec.backends.lib import api
-from localspec.backends.model import Model
-from localspec.backends.sequence_breakers import sequence_breakers
+from localspec.backends.model import Model, sequence_breakers
 from localspec.engine.sampling import Sampler
 from localspec.settings.request import Sampling
 from tests.exact.reference import softmax

@@ -29,9 +29,8 @@ from localspec.methods.draft_model import DraftModel
 from localspec.methods.plain import Plain
 from localspec.models.gguf.archs import TAPPABLE, UNTOLD_LAST
 from localspec.models.gguf.layer_sizes import anatomy
-from localspec.models.plan.layout import ON_CPU
 from localspec.models.plan.memory import ContextPlan, n_states
-from localspec.models.plan.memory_use import MemoryUse
+from localspec.models.plan.memory_use import ON_CPU, MemoryUse
 from localspec.session.loaded_model import inspect_model
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.placement import target_options

@@ -9,7 +9,7 @@ import pytest
 
 from localspec.chat.answer_writer import AnswerWriter
 from localspec.chat.state import ChatState
-from localspec.conversations.attachment import Attachment
+from localspec.conversations.records import Attachment
 from localspec.conversations.store import Store
 from localspec.engine import events
 from localspec.engine.protocols import Cancelled

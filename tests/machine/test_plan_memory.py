@@ -11,9 +11,8 @@ import pytest
 
 from localspec.backends.lib import LOG, api
 from localspec.models.describe import describe
-from localspec.models.plan.layout import ON_CPU, Layout
 from localspec.models.plan.memory import ContextPlan, Use, compute_bytes
-from localspec.models.plan.memory_use import MemoryUse
+from localspec.models.plan.memory_use import ON_CPU, Layout, MemoryUse
 from tests.integration import pair
 from tests.machine.placed import place
 from tests.models import hollow

@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 
 from localspec.models.describe import describe
-from localspec.models.plan.layout import Layout
 from localspec.models.plan.memory import ContextPlan
-from localspec.models.plan.memory_use import MemoryUse
+from localspec.models.plan.memory_use import Layout, MemoryUse
 from scripts.make_scaled_pair import Shape, write_scaled
 from tests.cli.harness import assert_one_line, environment, localspec
 from tests.integration import pair

@@ -13,8 +13,7 @@ from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.learned import learned
-from localspec.models.overlap import Overlap
-from localspec.models.pairs import PairReport
+from localspec.models.pairs import Overlap, PairReport
 from localspec.models.plan.machine import Machine, flat
 from localspec.models.plan.models import ModelPart, placed
 from localspec.models.plan.search import PlacementRequest, best

@@ -19,7 +19,7 @@ from localspec.models.names import HubName
 from localspec.models.pull import Item, Pull, PullPlan
 from localspec.tui.downloads import Download
 from localspec.tui.form import Form
-from localspec.tui.pair_fits import Memory
+from localspec.tui.pair_rows import Memory
 from localspec.tui.screens.pairs import PairsScreen
 from localspec.tui.screens.race import RaceScreen
 from localspec.tui.screens.settings import Field

@@ -8,7 +8,7 @@ import pytest
 from textual import events
 from textual.widgets import Input, Markdown
 
-from localspec.conversations.attachment import Attachment
+from localspec.conversations.records import Attachment
 from localspec.conversations.store import Store
 from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp

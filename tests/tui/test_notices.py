@@ -9,9 +9,8 @@ import pytest
 from localspec.engine.events import Event, Warned
 from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
-from localspec.tui.widgets import notice
-from localspec.tui.widgets.keys import Keys
-from localspec.tui.widgets.notice import Notice
+from localspec.tui.widgets import bars
+from localspec.tui.widgets.bars import Keys, Notice
 from tests.tui.chats import shown
 from tests.tui.scripted import ScriptedWorker, opened, say_until_held, settled, until
 
@@ -67,7 +66,7 @@ async def test_what_a_load_warns_of_is_told() -> None:
 
 
 async def test_a_notice_goes_after_a_while_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notice, "LASTS", 0.05)
+    monkeypatch.setattr(bars, "LASTS", 0.05)
     async with opened(size=(80, 24)) as (pilot, app):
         before = shown(app)
         app.say("here and gone")

@@ -23,8 +23,7 @@ from localspec.models.store import PairRef, parse_pair
 from localspec.models.user_catalog import add
 from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
-from localspec.tui.pair_fits import Fit, Memory, fit
-from localspec.tui.pair_rows import cells, columns_of, compared
+from localspec.tui.pair_rows import Fit, Memory, cells, columns_of, compared, fit
 from localspec.tui.screens.pairs import PairsScreen
 from localspec.tui.widgets.card import ErrorCard
 from localspec.worker.client import Worker

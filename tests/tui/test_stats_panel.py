@@ -10,10 +10,8 @@ from localspec.chat.message_tree import MessageTree
 from localspec.conversations.store import Store
 from localspec.engine.events import Committed, Finished, Loaded, Probed, Started, StepMs
 from localspec.settings.request import Speculation
-from localspec.tui.figures import PANE
-from localspec.tui.meter import Meter
-from localspec.tui.stats_panel import pane, strip, verdict
-from localspec.tui.trace import Trace
+from localspec.tui.stats_panel import PANE, pane, strip, verdict
+from localspec.tui.trace import Meter, Trace
 from localspec.tui.widgets.bars import Top, TopBar
 from localspec.ui.stats import Stats
 from localspec.ui.summary import stats_line, table

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from localspec.ui.pretty_json import PrettyJson
+from localspec.cli.output import PrettyJson
 
 VALUES: list[Any] = [
     {}, [], 1, "a", None, {"a": 1, "b": [1, 2, {"c": []}], "d": {}},

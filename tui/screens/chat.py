@@ -22,21 +22,18 @@ from localspec.models.store import introduction
 from localspec.sanitize import one_line, sanitize
 from localspec.settings.sizes import counted
 from localspec.tui.chat_engine import ChatEngine
-from localspec.tui.figures import Figures
 from localspec.tui.host import Host
-from localspec.tui.in_turn import in_turn
+from localspec.tui.keyboard import in_turn
 from localspec.tui.news import News
 from localspec.tui.reading_ahead import ReadingAhead
 from localspec.tui.source_marks import View
+from localspec.tui.stats_panel import Figures
 from localspec.tui.turns import Turns
-from localspec.tui.widgets.bars import TopBar
+from localspec.tui.widgets.bars import Keys, Notice, TopBar
 from localspec.tui.widgets.card import ErrorCard, Note, Welcome
 from localspec.tui.widgets.composer import Composer
-from localspec.tui.widgets.keys import Keys
-from localspec.tui.widgets.message import Answered, Asked, Spoken
-from localspec.tui.widgets.notice import Notice
-from localspec.tui.widgets.transcript import Transcript
-from localspec.ui.doing import count
+from localspec.tui.widgets.message import Answered, Asked, Spoken, Transcript
+from localspec.ui.summary import count
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown

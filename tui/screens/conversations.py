@@ -32,10 +32,9 @@ from localspec.conversations.store import Store
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
 from localspec.tui.host import Host
-from localspec.tui.in_turn import in_turn
+from localspec.tui.keyboard import in_turn
+from localspec.tui.widgets.bars import Keys, Notice
 from localspec.tui.widgets.composer import Line
-from localspec.tui.widgets.keys import Keys
-from localspec.tui.widgets.notice import Notice
 
 Result = TypeVar("Result")
 MAX_LISTED = 500  # conversations that are listed

@@ -18,8 +18,7 @@ from localspec.chat.commands import help_rows
 from localspec.sanitize import sanitize
 from localspec.tui.source_marks import LEGEND
 from localspec.tui.stats_panel import wrapped
-from localspec.tui.widgets.keys import Keys
-from localspec.tui.widgets.notice import Notice
+from localspec.tui.widgets.bars import Keys, Notice
 from localspec.ui.glossary import FIGURES, TERMS
 
 FIGURES_TITLE = "The figures (localspec explain TERM says more)"

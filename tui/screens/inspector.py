@@ -15,8 +15,7 @@ from localspec.engine.events import Committed
 from localspec.sanitize import sanitize
 from localspec.settings.sizes import counted
 from localspec.tui.trace import Trace
-from localspec.tui.widgets.keys import Keys
-from localspec.tui.widgets.notice import Notice
+from localspec.tui.widgets.bars import Keys, Notice
 from localspec.ui.summary import done
 
 MAX_PASSES = 5000  # passes that are listed

@@ -26,12 +26,10 @@ from localspec.settings.folders import typed_path
 from localspec.tui.download_panel import drawn
 from localspec.tui.downloads import Download
 from localspec.tui.host import Host
-from localspec.tui.pair_fits import Memory, this_machine
-from localspec.tui.pair_rows import cells, columns_of, compared, described, longest
+from localspec.tui.pair_rows import Memory, cells, columns_of, compared, described, longest, this_machine
+from localspec.tui.widgets.bars import Keys, Notice
 from localspec.tui.widgets.composer import Line, beginning
-from localspec.tui.widgets.keys import Keys
-from localspec.tui.widgets.notice import Notice
-from localspec.ui.paths import is_path, path_completions
+from localspec.ui.files import is_path, path_completions
 
 RATE = 5  # times a second that a download is drawn
 REST = 0.2  # seconds a row is looked at before its files are

@@ -20,10 +20,9 @@ from localspec.sanitize import one_line, sanitize
 from localspec.settings.request import Request
 from localspec.tui.host import Host
 from localspec.tui.race import Running
+from localspec.tui.widgets.bars import Keys, Notice
 from localspec.tui.widgets.card import card
 from localspec.tui.widgets.composer import Line
-from localspec.tui.widgets.keys import Keys
-from localspec.tui.widgets.notice import Notice
 from localspec.tui.worker_thread import Ended
 from localspec.ui.summary import percent
 from localspec.worker.client import Worker

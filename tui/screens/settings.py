@@ -19,11 +19,10 @@ from localspec.sanitize import sanitize
 from localspec.settings.config_file import config_file
 from localspec.tui.form import THEME, Form
 from localspec.tui.host import Host
-from localspec.tui.in_turn import in_turn
+from localspec.tui.keyboard import in_turn
 from localspec.tui.themes import DARK, LIGHT
+from localspec.tui.widgets.bars import Keys, Notice
 from localspec.tui.widgets.composer import Line
-from localspec.tui.widgets.keys import Keys
-from localspec.tui.widgets.notice import Notice
 
 THEMES = {"dark": DARK, "light": LIGHT}
 

@@ -1,16 +1,29 @@
-"""The line on top: the pair, where it runs, how full the context is, and whether the conversation is kept."""
+"""The line on top: the pair, where it runs, how full the context is, and whether the conversation is kept.
+
+The line of keys at the bottom. F1 is always on it; of the others as many as the width has room for.
+
+A line for what the app has to say: the newest notice, or nothing. It has a place of its own and covers nothing.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
 
+from textual.app import App
 from textual.content import Content
+from textual.events import MouseDown, Resize
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widget import Widget
 from textual.widgets import Static
 
 from localspec.engine.events import Loaded
 from localspec.sanitize import sanitize, shortened
 
+LASTS = 6.0  # seconds: time to read two lines
+FIRST_KEY = "f1"  # it lists the others
+GAP = 2  # cells between two keys
 METER = 8  # cells of the context's bar
 SHORTEST = 12  # cells of the pair's name that stay where there is no room
 WARNING_SHARE = 0.9  # share of the context from which it is shown as a warning
@@ -102,3 +115,97 @@ def resident(pid: int | None) -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
+
+
+class Keys(Widget):
+    """F1, then the keys of what has the focus, of the screen and of the app. A click on one presses it."""
+
+    ALLOW_SELECT = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._line = Content("")
+        self._ends: list[tuple[int, str]] = []  # the column where each ends, and its key
+
+    def on_mount(self) -> None:
+        """Follow the focus, which brings other keys."""
+        self.screen.bindings_updated_signal.subscribe(self, self._renew)
+
+    def on_unmount(self) -> None:
+        """Follow it no more."""
+        self.screen.bindings_updated_signal.unsubscribe(self)
+
+    def on_resize(self, event: Resize) -> None:
+        """Show as many as there is room for."""
+        self._fill(event.size.width)
+
+    def on_mouse_down(self, event: MouseDown) -> None:
+        """Press the key that was clicked on."""
+        found = next((key for end, key in self._ends if event.x < end), None)
+        if found is not None:
+            self.app.simulate_key(found)
+
+    def render(self) -> Content:
+        """Return the line."""
+        return self._line
+
+    def _renew(self, _screen: Screen[object]) -> None:
+        self._fill(self.size.width)
+
+    def _fill(self, width: int) -> None:
+        if not self.is_attached:
+            return
+        shown = [each.binding for each in self.screen.active_bindings.values() if each.binding.show and each.enabled]
+        actions = {binding.action: binding for binding in reversed(shown)}  # of several keys the first
+        bindings = [binding for binding in shown if actions[binding.action] is binding]
+        bindings.sort(key=lambda binding: binding.key != FIRST_KEY)
+        self._ends, parts = [], list[Content]()
+        used = 1
+        for binding in bindings:
+            name = self.app.get_key_display(binding)
+            part = Content.assemble(
+                (name, "bold $footer-key-foreground"), (f" {binding.description}", "$footer-description-foreground")
+            )
+            used += part.cell_length
+            if used > width:
+                break
+            parts.append(part)
+            used += GAP
+            self._ends.append((used, binding.key))
+        self._line = Content(" ") + Content(" " * GAP).join(parts)
+        self.refresh()
+
+
+class Notice(Static):
+    """Shows one notice; without one it is the rule that stands there, or takes no room."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, classes="-empty")
+
+    def show(self, text: str, *, is_wrong: bool = False) -> None:
+        """Show a notice in place of the last one; "" for none."""
+        self.set_class(not text, "-empty")
+        self.set_class(is_wrong, "-wrong")
+        self.update(Content(text))
+
+
+class Notices:
+    """The present notice, shown on every open screen: when one closes, the one below shows it too."""
+
+    def __init__(self, app: App[int]) -> None:
+        self.text = ""
+        self._app = app
+        self._end: Timer | None = None
+
+    def say(self, text: str, *, is_wrong: bool = False) -> None:
+        """Show a notice for a while, in place of the last one."""
+        if self._end is not None:
+            self._end.stop()
+        self._end = self._app.set_timer(LASTS, lambda: self._show(""))
+        self._show(sanitize(text), is_wrong=is_wrong)
+
+    def _show(self, text: str, *, is_wrong: bool = False) -> None:
+        self.text = text
+        for screen in self._app.screen_stack:
+            for line in screen.query(Notice):
+                line.show(text, is_wrong=is_wrong)

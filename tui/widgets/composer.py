@@ -27,8 +27,7 @@ from textual.widgets.text_area import Edit, EditResult
 
 from localspec.chat.commands import TABLE
 from localspec.sanitize import sanitize
-from localspec.tui.in_turn import KeysInTurn
-from localspec.tui.keyboard import Burst
+from localspec.tui.keyboard import Burst, KeysInTurn
 
 LONG = 2048  # characters of a paste that become a chip
 MAX_LINES = 12  # lines of it

@@ -1,4 +1,10 @@
-"""One message of the transcript: who said it and when, the text, and below an answer its numbers."""
+"""One message of the transcript: who said it and when, the text, and below an answer its numbers.
+
+The transcript: messages one below the other, and its own rule of following what comes.
+
+Textual's `anchor` never takes hold again once a person has scrolled while text comes, so this does not use it: the
+end is followed while it is in sight (within two rows), a step upwards lets go, End or reaching the end follows again.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +15,11 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Key
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Static
 
 from localspec.chat.listing import attached
@@ -25,6 +32,7 @@ from localspec.tui.trace import Trace
 from localspec.tui.widgets.reply import Reply
 from localspec.ui.summary import is_slower, kept_line, stats_line
 
+NEAR = 2  # rows from the end that count as the end
 FOLDED = 16  # lines of a user's message that are shown: as many of its beginning as of its end
 CUT = 2000  # characters of a line, likewise
 LIVE = 8_000  # characters of an answer whose origins are drawn anew with every piece that comes
@@ -264,3 +272,56 @@ def _folded(thought: Thought, is_unfolded: bool) -> Content:
         last = thought.reasoning.rstrip().rpartition("\n")[2][-120:]
         parts.append((f"\n  {last}", "$muted"))
     return Content.assemble(*parts)
+
+
+class Transcript(VerticalScroll, can_focus=False):
+    """The messages. Tells in `Follow` how many rows are below the window since it was let go of."""
+
+    class Follow(Message):
+        """How many new rows are out of sight; 0 while the end is followed."""
+
+        def __init__(self, rows: int) -> None:
+            super().__init__()
+            self.rows = rows
+
+    def __init__(self, *children: Widget, id: str | None = None) -> None:
+        super().__init__(*children, id=id)
+        self.is_following = True
+        self._height = 0  # of the content when it was let go of
+
+    def watch_scroll_y(self, old: float, new: float) -> None:
+        """Let go when a person goes up, follow again when the end comes into sight."""
+        super().watch_scroll_y(old, new)
+        if self.max_scroll_y - new <= NEAR:
+            self._set_following(True)
+        elif new < old:
+            self._set_following(False)
+
+    def watch_virtual_size(self) -> None:
+        """The content is laid out in another size: stay at its end, or tell how much is below.
+
+        This is told of by the layout itself. Whoever changes a message cannot know when it will have been laid out:
+        its widget asks for that in a task of its own, which may come later than any refresh that is waited for.
+        """
+        self.call_after_refresh(self._settle)
+
+    def on_resize(self) -> None:
+        """The window is another, be the content what it was."""
+        self.call_after_refresh(self._settle)
+
+    def follow(self) -> None:
+        """Go to the end and stay there."""
+        self._set_following(True)
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.is_following:
+            self.scroll_end(animate=False, immediate=True)
+        else:
+            self.post_message(self.Follow(max(0, self.virtual_size.height - self._height)))
+
+    def _set_following(self, is_following: bool) -> None:
+        if is_following != self.is_following:
+            self.is_following = is_following
+            self._height = self.virtual_size.height
+            self.post_message(self.Follow(0))

@@ -1,18 +1,24 @@
-"""A pair that is examined: everything that is known of it, and the finding for something unknown."""
+"""A pair that is examined: everything that is known of it, and the finding for something unknown.
+
+What a check found: as a JSON object, and as lines of text with the command to try.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import IO, Any
 
 from localspec.bench.diagnosis import Evidence
-from localspec.cli.doctor.finding import Finding
+from localspec.cli.console import Console, wrapped
 from localspec.cli.staircase import by_rows
 from localspec.control.prices import Prices, best_decode_rows
 from localspec.engine.events import Loaded
 from localspec.models.gguf.layer_sizes import Anatomy
+from localspec.sanitize import one_line
 
+INDENT = 18  # columns of mark and name
+MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "red"), "broken": ("BROKEN", "red")}
 SHORT = 5  # rows: the pending token and four drafted
 
 
@@ -74,3 +80,33 @@ def read_bytes(parts: Anatomy, rows: int) -> float:
 def unmeasured(name: str, why: str, hint: str = "") -> Finding:
     """Return a finding that says why there is none."""
     return Finding(name, "note", f"not measured: {why}", hint, is_measured=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check. `state` is ok, note (could be better), bad (costs speed) or broken, and `code` then the exit code."""
+
+    name: str
+    state: str
+    message: str
+    hint: str = ""
+    code: int = 0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    is_measured: bool = True
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {
+            "name": self.name,
+            "state": self.state,
+            "message": self.message,
+            "hint": self.hint,
+            "facts": dict(self.facts),
+        }
+
+    def line(self, console: Console, stream: IO[str]) -> str:
+        """Return it as one line, which a terminal gets wrapped at words, and a second one with its hint."""
+        mark, style = MARKS[self.state]
+        hint = f"{'':<{INDENT}}try: {one_line(self.hint)}\n" if self.hint else ""
+        message = wrapped(one_line(self.message), stream, INDENT)
+        return f"{console.paint(f'{mark:<7}', style, stream)} {self.name:<9} {message}\n{hint}"

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from localspec.bench.diagnosis import CHAIN, TEMPERATURE
-from localspec.cli.doctor.case import SHORT, Case, read_bytes, unmeasured
+from localspec.cli.doctor.case import SHORT, Case, Finding, read_bytes, unmeasured
 from localspec.cli.doctor.conditions import drift, experts, host, memory, replays, threads
-from localspec.cli.doctor.finding import Finding
 from localspec.cli.staircase import by_rows, spelt_ms, stairs
 from localspec.control.prices import best_chain, break_even
 

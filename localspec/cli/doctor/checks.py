@@ -14,9 +14,8 @@ from typing import Any
 
 from localspec import __version__
 from localspec.cli.console import is_dumb, is_terminal
-from localspec.cli.doctor.finding import Finding
-from localspec.cli.doctor.gpus import INTEGRATED, Gpu, gpus, unused
-from localspec.cli.doctor.rebuild import backend_for, missing_compiler, rebuild_line
+from localspec.cli.doctor.case import Finding
+from localspec.cli.doctor.gpus import INTEGRATED, Gpu, backend_for, gpus, missing_compiler, rebuild_line, unused
 from localspec.cli.settings_table import check_file
 from localspec.errors import LocalspecError, UsageError
 from localspec.models.hub.cache import Cache

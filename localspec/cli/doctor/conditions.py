@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from localspec.cli.doctor.case import Case, read_bytes, unmeasured
-from localspec.cli.doctor.finding import Finding
+from localspec.cli.doctor.case import Case, Finding, read_bytes, unmeasured
 from localspec.cli.staircase import spelt_ms
 from localspec.settings.sizes import counted, size
 

@@ -12,9 +12,8 @@ from typing import Any
 from localspec.bench.diagnosis import TEMPERATURE, Evidence, Examination, Templates
 from localspec.bench.race import Race, agreed
 from localspec.cli.console import Console, wrapped, write_out
-from localspec.cli.doctor.case import Case
+from localspec.cli.doctor.case import Case, Finding
 from localspec.cli.doctor.causes import MORE_TIME, causes
-from localspec.cli.doctor.finding import Finding
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.pair_engine import open_engine
 from localspec.models.gguf.info import model_info

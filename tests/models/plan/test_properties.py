@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from localspec.errors import ResourceError
 from localspec.models.gguf.layer_sizes import Anatomy, Layer
-from localspec.models.plan.layout import ON_CPU, Layout, whole
 from localspec.models.plan.machine import CPU, Machine, MachineDevice, flat
 from localspec.models.plan.memory import ContextPlan, compute_bytes, layer_cache
-from localspec.models.plan.memory_use import MemoryUse
+from localspec.models.plan.memory_use import ON_CPU, Layout, MemoryUse, whole
 from localspec.models.plan.models import Models
 from localspec.models.plan.search import PlacementPlan, PlacementRequest, Search, best
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.ui.paths import is_path, path_completions
+from localspec.ui.files import is_path, path_completions
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Static
 
-from localspec.tui.redraw_throttle import ROOMY, TIGHT, Budget, RedrawThrottle, budget
+from localspec.tui.news import ROOMY, TIGHT, Budget, RedrawThrottle, budget
 from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, say_until_held, until
 
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from localspec.tui.background import QUESTION, _ask, darkness
+from localspec.tui.launch import QUESTION, _ask, darkness
 
 
 @pytest.mark.parametrize(
