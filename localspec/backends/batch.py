@@ -55,6 +55,11 @@ class Batch:
     def fill(self, tokens: Ids, growth: Growth, outputs: Mask | None) -> None:
         """Hold `tokens` where `growth` puts them; `outputs` marks the rows whose logits are wanted (None: all)."""
         n, is_chain = len(tokens), not growth.sequences
+        if n == 1 and is_chain and self._is_plain:  # plain decoding
+            self._tokens[0], self._positions[0] = tokens[0], growth.positions[0]
+            self._outputs[0] = outputs is None or outputs[0]
+            self.struct.n_tokens = 1
+            return
         self._tokens[:n] = tokens
         start = growth.positions[0]
         self._positions[:n] = self._chain(start, n) if is_chain else growth.positions

@@ -138,7 +138,7 @@ class Cells:
         tip = self.tips[0]
         if parents[0] != tip or tip != first - 1 or (tip >= 0 and self.n_free != self.n_sequences - 1):
             return False
-        return list(parents[1:]) == list(range(first, first + len(parents) - 1))
+        return len(parents) == 1 or list(parents[1:]) == list(range(first, first + len(parents) - 1))
 
     def _grow_chain(self, n: int) -> Growth:
         first = self.n_open

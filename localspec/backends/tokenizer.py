@@ -39,6 +39,7 @@ class Tokenizer:
         self.special = self._special()
         self.suppressed = self._suppressed()
         self._pieces: dict[tuple[int, bool], bytes] = {}
+        self._ends: dict[int, bool] = {}
         self._words: list[bytes] = []
 
     @property
@@ -82,7 +83,10 @@ class Tokenizer:
 
     def is_eog(self, token: int) -> bool:
         """Whether the token ends the generation."""
-        return bool(api.llama_vocab_is_eog(self._vocab, token))
+        known = self._ends.get(token)
+        if known is None:
+            known = self._ends[token] = bool(api.llama_vocab_is_eog(self._vocab, token))
+        return known
 
     def is_control(self, token: int) -> bool:
         """Whether the token is a control token, which has no text of its own."""

@@ -12,11 +12,11 @@ from typing import Any, get_args
 
 import msgspec
 
-from localspec.engine.events import Event
+from localspec.engine.events import Committed, Event
 from localspec.settings.jobs import LoneJob, PairJob
 from localspec.settings.values import with_tuples
 
-# An event is told between two passes, while the target waits. None holds a circle.
+# No object that is told holds a circle.
 JSON = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 Kinds = Mapping[str, type[Any]]
 
@@ -39,7 +39,12 @@ def event_wire(event: Event, sequence: int) -> dict[str, Any]:
 
 
 def event_line(event: Event, sequence: int) -> bytes:
-    """Return an event of a request as a line."""
+    """Return an event of a request as a line.
+
+    A pass is told while the target waits, so msgspec writes it: its numbers are finite, and its text is whole.
+    """
+    if isinstance(event, Committed):
+        return b'{"seq":%d,"type":"committed",%b\n' % (sequence, PASSES.encode(event)[1:])
     return _line(event_wire(event, sequence))
 
 
@@ -76,6 +81,9 @@ def _number(value: Any) -> float:
     if isinstance(value, float):
         return float(value)
     raise TypeError(f"{type(value).__name__} is nothing that crosses a process")
+
+
+PASSES = msgspec.json.Encoder(enc_hook=_number)
 
 
 def _value(wire: Mapping[str, Any], kind: type[Any] | None) -> Any:

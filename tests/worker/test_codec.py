@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -56,6 +56,15 @@ JOBS = [
 def test_no_kind_is_left_out() -> None:
     assert {type(event) for event in EVENTS} == set(get_args(Event))
     assert {type(job) for job in JOBS} == set(get_args(PairJob | LoneJob))
+
+
+def test_a_pass_is_one_line_whatever_its_text_and_numbers() -> None:
+    pass_ = replace(COMMITTED, text='ü\n"\u2028', why="\x7f", expected_ms=np.float64(0.1))  # type: ignore[arg-type]
+    line = event_line(pass_, 7)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert json.loads(line)["seq"] == 7
+    assert event_of(json.loads(line)) == pass_
 
 
 @pytest.mark.parametrize("kind", [*get_args(Event), *get_args(PairJob | LoneJob)])
