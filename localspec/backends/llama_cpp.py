@@ -43,7 +43,6 @@ SLOW = 1.0  # seconds of a pass: a stop must not wait for the end of such a one
 SHORT = 2  # tokens: what a drafter catches up with between passes
 EARLY = 256  # cells: attention is computed over as many at a time, and what an empty context costs holds up to there
 AHEAD = 8  # positions that a lone token finds free: see `_make_room`
-NO_TOKENS: Ids = np.empty(0, np.int32)
 OK, NO_SLOT, ABORTED = 0, 1, 2  # llama_decode; negative codes are errors
 NO_CALLBACK = api.ggml_abort_callback()
 
@@ -51,11 +50,10 @@ NO_CALLBACK = api.ggml_abort_callback()
 class LlamaBackend:
     """A context on `model`, with one owner.
 
-    `evaluated` counts the tokens decoded so far, `kv_bytes` is the size of the cache at its full length. `decode_rows`
-    is how many rows a pass of one token has, early in a context: more than one where somebody measured that those take
-    less time. `reads_singly`: two tokens that were missed are read in two passes, likewise. `cancel` is asked within
-    passes where those take long: any of them then raises Cancelled, and the cache holds what it held.
-    `progress` tells how far a prompt is.
+    `evaluated` counts the tokens decoded so far, `kv_bytes` is the size of the cache at its full length. A pass of one
+    token has `decode_rows` rows early in a context, where that was measured to take less time. `reads_singly`: two
+    tokens that were missed are read in two passes, likewise. `cancel` is asked within passes where those take long: any
+    of them then raises Cancelled, and the cache holds what it held. `progress` tells how far a prompt is.
     """
 
     def __init__(self, model: Model, options: LoadOptions | None = None) -> None:
@@ -287,8 +285,6 @@ class LlamaBackend:
         """Return the committed tokens that a pass of `n` nodes evaluates first; more than fit are evaluated now."""
         if n > 1 and not self._cells.n_open:
             self._cache.begin_draft()
-        if not self._cache.to_replay:
-            return NO_TOKENS
         most = (self._max_rows if self._listener.takes_logits else self._n_batch) - n
         while self._cache.to_replay > most:
             start = self._cells.length - self._cache.to_replay
