@@ -33,6 +33,7 @@ BASELINE = 3  # plain passes at the start of an answer, where the price of one i
 AGAIN = 64  # passes of an answer before two plain ones measure again
 EVERY = 128  # passes from then on before two plain ones measure again
 SPREAD = 8  # passes, and a quarter of those so far, between two places of plain ones under a method that was named
+PATIENCE = 16  # passes with forced tokens before plain ones that are due are made all the same
 MEASURING = 0.025  # share of the time that these may lose, beside the first place
 NEAR = 128  # tokens of context, or a quarter of them, within which a measured plain pass holds
 RECENT = 600.0  # seconds for which it holds

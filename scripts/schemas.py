@@ -42,7 +42,6 @@ from localspec.session.loading import load
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 
 FORMATS = jsonschema.FormatChecker(["date", "email", "ipv4", "ipv6", "uuid"])  # those it judges without other packages
-SHOWN = 200  # characters of a schema in its prompt
 Answer = dict[str, Any]
 
 
@@ -128,8 +127,10 @@ def answers(every: Sequence[Case], pair: LoadedPair, asked: argparse.Namespace, 
             if tuple(key) in done:
                 continue
             schema = json.dumps(case.schema)
+            asks = f"Write JSON: {case.name}."
             request = Request(
-                messages=(Message("user", f"Write JSON: {case.name}. Schema: {schema[:SHOWN]}"),),
+                prompt=asks if asked.raw else None,
+                messages=() if asked.raw else (Message("user", asks),),
                 max_tokens=asked.n,
                 schema=schema,
                 sampling=Sampling(temperature=temperature, seed=n),
@@ -181,6 +182,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--suite", type=Path, help="the folder of the JSON-Schema-Test-Suite; its tools alone without")
     parser.add_argument("-m", "--model", help="the target that answers")
     parser.add_argument("-d", "--draft", help="the draft")
+    parser.add_argument("--raw", action="store_true", help="continue the prompt, without a chat template")
     parser.add_argument("--method", default="auto")
     parser.add_argument("--temps", default="0,0.8", type=lambda text: [float(one) for one in text.split(",")])
     parser.add_argument("--threads", type=int, help="of the engine: one where other programs use the processors")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Step
 from localspec.engine.protocols import Clock, Controller, DraftBudget, History, Plan
-from localspec.tuning import AGAIN, BASELINE, EVERY, MEASURING, NEAR, RECENT, SPREAD
+from localspec.tuning import AGAIN, BASELINE, EVERY, MEASURING, NEAR, PATIENCE, RECENT, SPREAD
 
 
 class Spread:
@@ -82,6 +82,9 @@ class Probing:
     A plain pass measures plain decoding after `settles` other plain ones: until then llama.cpp lays its graph out anew,
     or a GPU's driver records it. Such a plan says so (`is_probe`). `acceptance`, if there is one, learns from all
     passes, and policies of trees go by it.
+
+    Where tokens are forced, a plain pass is postponed, for `PATIENCE` passes at most: it would lose what these bring
+    for certain, and where none is forced it may cost nothing.
     """
 
     def __init__(
@@ -98,10 +101,15 @@ class Probing:
         self._settles = settles
         self._schedule = (Spread if is_spread else Seldom)(settles, is_known=is_known)
         self._plain = 0  # passes, one after the other, up to the last
+        self._postponed = 0  # passes that came before those that are due
+        self._is_postponed = False
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
         """Return the inner plan, emptied when a measurement is due."""
         is_due = self._schedule.is_due()
+        self._is_postponed = is_due and bool(budget.forced) and self._postponed < PATIENCE
+        self._postponed = self._postponed + self._is_postponed if is_due else 0
+        is_due = is_due and not self._is_postponed
         plan = self._inner.plan(history, DraftBudget(0, 0) if is_due else budget)
         if is_due:
             plan = replace(plan, max_nodes=0, max_depth=0, why="measures plain decoding")
@@ -113,7 +121,8 @@ class Probing:
         """Count the pass and let the inner controller see it."""
         if self._acceptance is not None:
             self._acceptance.observe(step)
-        self._schedule.observe(step, seconds)
+        if not self._is_postponed:
+            self._schedule.observe(step, seconds)
         self._plain = self._plain + 1 if step.rows == 1 and not step.drafter else 0
         self._inner.observe(step, seconds)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from localspec.control.lengths import Fixed
@@ -9,7 +11,7 @@ from localspec.control.schedule import Baselines, Probing
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draft, Draw, Source, Step, Times
 from localspec.engine.protocols import Controller, DraftBudget, History, Plan, Shape
-from localspec.tuning import AGAIN, BASELINE, EVERY, MEASURING, NEAR, RECENT, SPREAD
+from localspec.tuning import AGAIN, BASELINE, EVERY, MEASURING, NEAR, PATIENCE, RECENT, SPREAD
 
 EARLY = list(range(BASELINE))
 LATER = [AGAIN, AGAIN + 1, EVERY, EVERY + 1, 2 * EVERY, 2 * EVERY + 1]
@@ -40,6 +42,34 @@ def test_measuring_passes_come_early_and_then_every_so_often() -> None:
 def test_a_baseline_that_is_known_is_only_renewed() -> None:
     plain, _ = measuring(is_known=True)
     assert plain == LATER
+
+
+def passes_of(forced: list[bool], *, is_spread: bool) -> list[str]:
+    """Return what each pass was, where tokens are forced in some: a letter of probe, plain, drafted."""
+    controller = Probing(Fixed("d", Shape(4, 4, 1), Draw.COUPLED), is_spread=is_spread)
+    told = []
+    for is_forced in forced:
+        plan = controller.plan(Text(), replace(ROOMY, forced=(5, 6) if is_forced else ()))
+        told.append("m" if plan.is_probe else "d" if plan.max_nodes else "p")
+        observe(controller, plan)
+    return told
+
+
+@pytest.mark.parametrize("is_spread", [False, True])
+def test_a_measurement_waits_where_tokens_are_forced(is_spread: bool) -> None:
+    """A plain pass there would lose what is certain; the same passes are made where nothing is forced."""
+    begin, rest = [True, True, False, True, False, False], [False] * 20
+    told = passes_of([*begin, *rest], is_spread=is_spread)
+    assert told[:6] == ["d", "d", "p", "d", "p", "m"]
+    usual = passes_of(rest, is_spread=is_spread)
+    assert usual[:4] == ["p", "m", "m", "d"]
+    assert told[6] == "d"
+
+
+@pytest.mark.parametrize("is_spread", [False, True])
+def test_a_measurement_does_not_wait_for_ever(is_spread: bool) -> None:
+    told = passes_of([True] * (PATIENCE + 6), is_spread=is_spread)
+    assert told == ["d"] * PATIENCE + ["p", "m", "m"] + ["d"] * 3
 
 
 def measuring(*, is_known: bool) -> tuple[list[int], list[int]]:
