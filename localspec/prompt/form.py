@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from localspec.errors import UsageError
@@ -11,6 +12,10 @@ from localspec.settings.request import FORMS, Request
 
 if TYPE_CHECKING:
     import llguidance
+
+LOOKED_INTO = 20_000  # characters of a schema at most in which the part that is wrong is looked for
+LOOKS = 200  # parts that are tried
+MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")  # of schemas by other names
 
 
 def form_of(request: Request) -> tuple[str, str] | None:
@@ -20,9 +25,17 @@ def form_of(request: Request) -> tuple[str, str] | None:
 
 def compiled(form: tuple[str, str]) -> str:
     """Return llguidance's grammar of a form; raises UsageError for one that cannot be kept."""
+    name, text = form
+    grammar, wrong = _read(name, text)
+    if wrong:
+        raise refused(name, wrong, text)
+    return grammar
+
+
+def _read(name: str, text: str) -> tuple[str, str]:
+    """Return the grammar of a form and what is wrong with it, "" where nothing is."""
     from llguidance import LLMatcher, gbnf_to_lark, grammar_from  # late: few requests need them
 
-    name, text = form
     try:
         if name == "schema":
             # Free white space is where small models loop.
@@ -35,11 +48,9 @@ def compiled(form: tuple[str, str]) -> str:
         else:
             grammar = grammar_from("lark", gbnf_to_lark.any_to_lark(text))
     except Exception as error:  # the reader of GBNF raises no narrower one
-        raise refused(name, str(error), text) from None
+        return "", str(error) or "it cannot be read"
     is_wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits())
-    if is_wrong:
-        raise refused(name, messages[0], text)
-    return grammar
+    return grammar, messages[0] if is_wrong else ""
 
 
 def limits() -> llguidance.LLParserLimits:
@@ -50,13 +61,14 @@ def limits() -> llguidance.LLParserLimits:
 
 
 def refused(name: str, message: str, text: str) -> UsageError:
-    """Return the error of a form, as one line; that of an unsupported keyword names its path in the schema."""
+    """Return the error of a form, as one line; that of a schema names the path of its smallest part that is wrong."""
     line = " ".join(_told(message.replace("<non-verbose/>", "")).split())[:200]
+    path = _path(json.loads(text), message) if name == "schema" and len(text) <= LOOKED_INTO else ""
     if name == "schema" and line.startswith("Unimplemented keys: "):
-        keys = json.loads(line.removeprefix("Unimplemented keys: "))
-        where = _path(json.loads(text), keys[0]) or keys[0]
-        return UsageError(f"--schema: {where} is a keyword that cannot be kept", hint="a schema without it")
-    return UsageError(f"--{name} cannot be kept: {line}", hint=f"localspec run --help, --{name}")
+        key = json.loads(line.removeprefix("Unimplemented keys: "))[0]
+        return UsageError(f"--schema: {path}/{key} is a keyword that cannot be kept", hint="a schema without it")
+    where = f" at {path}" if path else ""
+    return UsageError(f"--{name} cannot be kept{where}: {line}", hint=f"localspec run --help, --{name}")
 
 
 def _told(message: str) -> str:
@@ -65,6 +77,8 @@ def _told(message: str) -> str:
     if regex:
         pattern, before, marks, what = regex.groups()
         return f"{what}, at {pattern[len(before) : len(before) + len(marks)]!r} in {pattern}"
+    if message.startswith("oneOf constraints"):
+        return "the parts of oneOf overlap, or may; anyOf can be kept"
     pointer = re.match(r"(?:Pointer|Resource) '(.*)' (?:does not exist|is not present)", message)
     if pointer:
         return f"$ref {pointer[1]} is not in the schema itself, and nothing is looked up elsewhere"
@@ -74,12 +88,31 @@ def _told(message: str) -> str:
     return re.sub(r"^(?:at )?(\d+)\((\d+)\): ", r"line \1, character \2: ", first)
 
 
-def _path(schema: Any, key: str, path: str = "") -> str:
-    """Return the path of the first `key` in a schema, "" without one."""
-    if isinstance(schema, dict):
-        if key in schema and not path.endswith(("/properties", "/$defs", "/definitions")):
-            return f"{path}/{key}"
-        return next(filter(None, (_path(below, key, f"{path}/{name}") for name, below in schema.items())), "")
-    if isinstance(schema, list):
-        return next(filter(None, (_path(below, key, f"{path}/{n}") for n, below in enumerate(schema))), "")
-    return ""
+def _path(schema: Any, message: str) -> str:
+    """Return the path of the smallest part of a schema of which alone the same is said, "" where that is all of it."""
+    if not isinstance(schema, dict):
+        return ""
+    path, left = "", LOOKS
+    shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    while True:
+        for name, part in _parts(schema):
+            left -= 1
+            if left < 0:
+                return path
+            if _read("schema", json.dumps({**shared, **part}))[1] == message:
+                path, schema = f"{path}/{name}", part
+                break
+        else:
+            return path
+
+
+def _parts(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the schemas in a schema, with their paths."""
+    for key, value in schema.items():
+        if key in ("enum", "const", "default", "examples"):
+            continue
+        if isinstance(value, dict) and key not in MAPS:
+            yield key, value
+        elif isinstance(value, (dict, list)):
+            named = value.items() if isinstance(value, dict) else enumerate(value)
+            yield from ((f"{key}/{name}", part) for name, part in named if isinstance(part, dict))

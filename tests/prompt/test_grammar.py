@@ -171,7 +171,22 @@ def test_a_mark_that_stands_for_no_reasoning() -> None:
     [
         ('{"properties": {"a": {"items": {"uniqueItems": true}}}}', "/properties/a/items/uniqueItems is a keyword"),
         ('{"properties": {"not": {"not": {}}}}', "/properties/not/not is a keyword"),
-        ('{"type": "foo"}', "Invalid type"),
+        (
+            '{"$ref": "#/$defs/q", "$defs": {"q": {"anyOf": [{"type": "string"}, {"if": {}}]}}}',
+            ": /$defs/q/anyOf/1/if is",
+        ),
+        ('{"type": "foo"}', "cannot be kept: Invalid type"),
+        ('{"properties": {"a": {"type": "foo"}}}', "cannot be kept at /properties/a: Invalid type"),
+        ('{"items": {"anyOf": [{}, {"maxItems": 2.5}]}}', "at /items/anyOf/1: Expected positive integer"),
+        ('{"properties": {"a": {"items": {"format": "regex"}}}}', "at /properties/a/items: Unknown format: regex"),
+        (
+            '{"items": {"oneOf": [{"type": "integer"}, {"minimum": 2}]}}',
+            "at /items: the parts of oneOf overlap, or may",
+        ),
+        (
+            '{"enum": [{"type": "foo"}], "items": {"$ref": "#/$defs/x"}}',
+            "at /items: $ref /$defs/x is not in the schema",
+        ),
         ('{"type": "integer", "minimum": 5, "maximum": 2}', "Unsatisfiable"),
         ('{"type": "string", "pattern": "(?=a)b"}', "look-around"),
         ('{"$ref": "http://x.y/z"}', "$ref http://x.y/z is not in the schema itself, and nothing is looked up"),
@@ -214,6 +229,8 @@ def test_what_is_wrong_is_said_without_the_library_s_excerpts(form: tuple[str, s
 
 
 HOSTILE = {
+    "wrong": json.dumps({"anyOf": [{"items": {"properties": {f"{n}": {"not": {}}}}} for n in range(300)]}),
+    "wrong inside": '{"items":' * 118 + '{"not": {}}' + "}" * 118,
     "deep": '{"items":' * 5000 + "{}" + "}" * 5000,
     "levels": '{"items":' * 150 + "{}" + "}" * 150,
     "enum": json.dumps({"enum": [f"value number {i}" for i in range(40000)]}),
