@@ -168,7 +168,7 @@ def _models(target: ModelPart, draft: ModelPart | None = None) -> Models:
         accepted, how = learned(target.info.path, draft.info.path) if draft.info.head is None else None, TRIED
         if accepted is None and draft.copy_kind in ACCEPTED:
             accepted, how = ACCEPTED[draft.copy_kind], COUNTED
-        return placed(target, draft, share=1.0 if shared is None else shared.use, accepted=accepted, how=how)
+        return placed(target, draft, share=None if shared is None else shared.use, accepted=accepted, how=how)
     return placed(target, draft)
 
 
@@ -289,7 +289,14 @@ def _bandwidths(text: str | None) -> dict[str, float]:
 
 
 def _wire(name: str, machine: Machine, request: PlacementRequest, rows: list[PlannedDraft]) -> dict[str, Any]:
-    found = [{"draft_name": row.name or None, **to_wire(row.plan, row.models)} for row in rows]
+    found = [
+        {
+            "draft_name": row.name or None,
+            "has_other_vocabulary": row.models.guessing.is_foreign,
+            **to_wire(row.plan, row.models),
+        }
+        for row in rows
+    ]
     return {
         "pair": name,
         "machine": {

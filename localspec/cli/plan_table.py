@@ -13,7 +13,8 @@ from localspec.sanitize import one_line, shortened, shown
 from localspec.settings.sizes import size
 
 COPIES = "copies only"
-SHORTEST = 12  # characters of a draft's name that stay where there is no room
+FOREIGN = ", other vocabulary"  # behind the name of a draft, which gives way before it
+SHORTEST = 12 + len(FOREIGN)  # characters of a draft's cell that stay where there is no room
 LONGEST = 1000  # characters of a line that no terminal cuts
 
 
@@ -32,7 +33,7 @@ def plan_table(
     table = [["draft", "on", "target on", *(place if place != CPU else "RAM" for place in places), "tok/s"]]
     for row in rows if copy is None else [*rows, copy]:
         one, parts = row.plan, row.models.draft
-        short = one_line(row.name.rpartition("/")[2])
+        short = one_line(row.name.rpartition("/")[2]) + (FOREIGN if row.models.guessing.is_foreign else "")
         draft = [COPIES, "-"] if one.draft is None or parts is None else [short, one.draft.tell(parts)]
         memory = [size(one.use[place].total) if place in one.use else "-" for place in places]
         told = "not measured" if one.tokens_per_s is None else f"{one.tokens_per_s:.3g}"
@@ -41,7 +42,7 @@ def plan_table(
     over = max(0, sum(widths) + 2 * len(widths) + len("<- chosen") - room)
     widths[0] = max(SHORTEST, widths[0] - over)
     for index, cells in enumerate(table):
-        text = [shortened(cell, width).ljust(width) for cell, width in zip(cells, widths, strict=True)]
+        text = [_fitting(cell, width).ljust(width) for cell, width in zip(cells, widths, strict=True)]
         lines.append(("  ".join(text).rstrip() + ("  <- chosen" if index == 1 else "")).rstrip())
     return "\n".join([*lines, "", *_notes(rows, request), *_of_copy(name, rows[0], copy)]) + "\n"
 
@@ -67,6 +68,12 @@ def _of_copy(name: str, chosen: PlannedDraft, copy: PlannedDraft | None) -> list
 
 def _ms(seconds: float) -> str:
     return f"{1e3 * seconds:.3g} ms" if seconds < 1.0 else f"{seconds:.2g} s"
+
+
+def _fitting(cell: str, width: int) -> str:
+    """Return a cell in `width` characters; of a draft's name the middle gives way."""
+    name, mark, _ = cell.partition(FOREIGN)
+    return shortened(name, width - len(mark)) + mark
 
 
 def _notes(rows: list[PlannedDraft], request: PlacementRequest) -> list[str]:

@@ -22,7 +22,7 @@ class Guessing:
     `accepted[k - 1]` is the probability that the first k guesses all stand, () where it was not measured as `how` says.
     `at_once`: one pass gives all guesses. `borrowed` bytes are read of the target's for a pass, where the target's head
     is. `is_own`: the draft is a block of the target, and is where the target's head is. `share` of the target's tokens
-    can be drafted, by a sample text.
+    can be drafted, by a sample text, and `is_foreign` says that the draft has another vocabulary.
     """
 
     accepted: tuple[float, ...] = ()
@@ -30,6 +30,7 @@ class Guessing:
     borrowed: int = 0
     is_own: bool = False
     share: float = 1.0
+    is_foreign: bool = False
     how: str = ""
 
 
@@ -68,20 +69,22 @@ def placed(
     target: ModelPart,
     draft: ModelPart | None = None,
     *,
-    share: float = 1.0,
+    share: float | None = None,
     accepted: float | None = None,
     how: str = TRIED,
 ) -> Models:
     """Return a pair for planning. A draft that is the target's own file stands for the target's own block.
 
-    A draft model's tokens are `accepted` with this probability, as `how` says; None: nobody knows.
+    A draft model of another vocabulary can write a `share` of a sample text, None for one of the same. Its tokens are
+    `accepted` with this probability, as `how` says; None: nobody knows.
     """
     if draft is None:
         return Models(target.anatomy, n_ctx_train=target.n_ctx_train)
     if target.info is not None and draft.info is not None and draft.info.path == target.info.path:
         return with_own_block(target)
     head = None if draft.info is None else draft.info.head
-    guessing = Guessing(share=share) if accepted is None else Guessing(assumed(accepted), how=how)
+    tried, how = ((), "") if accepted is None else (assumed(accepted), how)
+    guessing = Guessing(tried, share=1.0 if share is None else share, is_foreign=share is not None, how=how)
     if head is not None:
         borrowed = target.anatomy.output if head.borrows_output else 0
         guessing = Guessing(head.accepted, head.kind not in (EAGLE1, EAGLE3, MTP), borrowed, how=TRAINED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,25 @@ def test_every_draft_on_this_machine_is_compared_where_none_is_named() -> None:
     found = json.loads(run("plan", target, "--draft", name, *args, "--json").stdout)
     assert found["chosen"] == wire["chosen"]
     assert {row["draft_name"] for row in found["alternatives"]} == {name, None}
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_draft_of_another_vocabulary_says_so_in_its_row(tmp_path: Path, columns: int) -> None:
+    """Also where its name has to give way."""
+    target = write(tmp_path / "big.gguf", replace(LLAMA_8B, vocab=1000))
+    for name, word in (("a-draft-of-the-same-family-q4_k_m.gguf", "w"), ("one-of-another-family-with-a-name.gguf", "v")):
+        write(tmp_path / name, replace(LLAMA_1B, vocab=1000, word=word))
+    machine = ("--vram", "80G", "--ram", "160G", "--bandwidth", "gpu=448,cpu=50")
+    terminal = Terminal(["plan", str(target), *machine], columns=columns)
+    assert terminal.wait() == 0, terminal.text
+    marked = [line for line in terminal.lines if ", other vocabulary" in line]
+    assert len(marked) == 1 and marked[0].startswith("one-o"), terminal.text
+    assert any(line.startswith("a-dra") for line in terminal.lines)
+    wire = json.loads(run("plan", str(target), *machine, "--json").stdout)
+    told = {Path(row["draft_name"] or "none").name: row["has_other_vocabulary"] for row in
+            (wire["chosen"], *wire["alternatives"])}  # fmt: skip
+    assert told == {"one-of-another-family-with-a-name.gguf": True, "a-draft-of-the-same-family-q4_k_m.gguf": False,
+                    "none": False}  # fmt: skip
 
 
 @needs_pair

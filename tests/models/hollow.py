@@ -33,6 +33,7 @@ class Hollow:
     arch: str = "llama"
     ctx: int = 131_072
     window: int = 0
+    word: str = "w"  # what the tokens begin with that are no bytes: another one makes another vocabulary
 
 
 LLAMA_70B = Hollow(80, 8192, 64, 8, 28672, 128_256)
@@ -63,7 +64,7 @@ def write(path: Path, shape: Hollow) -> Path:
         writer.add_expert_count(shape.experts)
         writer.add_expert_used_count(shape.used)
         writer.add_expert_feed_forward_length(shape.ff)
-    _add_vocabulary(writer, shape.vocab)
+    _add_vocabulary(writer, shape.vocab, shape.word)
     for name, dims, quant in tensors(shape, head):
         kind = gguf.GGMLQuantizationType[quant]
         n_bytes = gguf.quant_shape_to_byte_shape(dims[::-1], kind)
@@ -106,9 +107,9 @@ def tensors(shape: Hollow, head: int) -> Iterator[tuple[str, tuple[int, ...], st
         yield f"{at}ffn_down{suffix}.weight", (shape.ff, shape.width, *tail), shape.quant
 
 
-def _add_vocabulary(writer: gguf.GGUFWriter, n: int) -> None:
+def _add_vocabulary(writer: gguf.GGUFWriter, n: int, word: str) -> None:
     tokens = [b"<unk>", b"<s>", b"</s>", *(b"<0x%02X>" % i for i in range(256))]
-    tokens += [b"w%d" % i for i in range(len(tokens), n)]
+    tokens += [b"%s%d" % (word.encode(), i) for i in range(len(tokens), n)]
     tokens = tokens[:n]
     writer.add_tokenizer_model("llama")
     writer.add_token_list(tokens)
