@@ -5,9 +5,10 @@ Sizes of what is not here are the catalogue's, which are approximate. Nothing he
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +24,7 @@ from localspec.models.recent import recent_pairs
 from localspec.models.store import BUNDLED, PairRef, expand, locate
 
 Where = Literal["here", "hub"]
+NONE = DraftChoice.NONE.value  # a pair that was told to have no draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class AvailablePair:
     is_tested: bool = False
     notes: str = ""
     file: Path | None = None  # of one that is a file of the folder
+    target: Path | None = None  # the target's first file, where it is one of this machine and known
 
     @property
     def bytes(self) -> int:
@@ -56,6 +59,34 @@ class AvailablePair:
         """Whether each of the words, in small letters, occurs in what is known of it."""
         told = " ".join((self.name, self.ref, self.origin, self.where, self.draft, self.license, self.notes)).casefold()
         return all(word in told for word in words)
+
+
+def listed(catalog: Catalog, folder: Path | None = None) -> list[AvailablePair]:
+    """Return what a person chooses from: the pairs loaded last, then everything that there is.
+
+    A file has one row: its own is left out where a pair with it was loaded, unless that was told to have no draft. Rows
+    of one name begin with the folder of their file.
+    """
+    everything = offers(catalog, folder)
+    known = {offer.ref: offer for offer in everything}
+    recent = [known.get(offer.ref, offer) for offer in recent_offers()]  # the catalogue knows more of its own
+    seen = {_real(offer) for offer in recent if offer.draft != NONE} - {None}
+    rows = list(recent)
+    for offer in everything:
+        if offer not in recent and _real(offer) not in seen:
+            rows.append(offer)
+            seen |= {_real(offer)} - {None}
+    names = [(offer.name, offer.draft) for offer in rows]
+    return [
+        replace(offer, name=f"{offer.target.parent.name}/{offer.name}")
+        if offer.target is not None and names.count((offer.name, offer.draft)) > 1
+        else offer
+        for offer in rows
+    ]
+
+
+def _real(offer: AvailablePair) -> str | None:
+    return None if offer.target is None else os.path.realpath(offer.target)
 
 
 def offers(catalog: Catalog, folder: Path | None = None) -> list[AvailablePair]:
@@ -179,12 +210,15 @@ def _bundled(name: str) -> AvailablePair:
 
 def _cached(name: HubName, files: list[CachedFile]) -> AvailablePair:
     size = sum(file.size for file in files)
-    return AvailablePair(str(name), str(name), "cache", "here", size, 0, False, quant_of(files[0].name))
+    return AvailablePair(str(name), str(name), "cache", "here", size, 0, False, quant_of(files[0].name),
+                         target=files[0].link)  # fmt: skip
 
 
 def _foreign(one: ForeignModel) -> AvailablePair:
     quant = one.hub.quant if one.hub is not None and one.hub.quant else quant_of(one.path.name)
-    return AvailablePair(one.name, one.name, one.program, "here", one.bytes, 0, False, quant, file=one.path)
+    name = one.path.name if one.name == str(one.path) else one.name
+    return AvailablePair(name, one.name, one.program, "here", one.bytes, 0, False, quant, file=one.path,
+                         target=one.path)  # fmt: skip
 
 
 def recent_offers() -> list[AvailablePair]:
@@ -193,10 +227,12 @@ def recent_offers() -> list[AvailablePair]:
     for each in recent_pairs():
         with suppress(OSError):
             target, draft = size_on_disk(Path(each.target)), size_on_disk(Path(each.draft)) if each.draft else 0
-            drafter = Path(each.draft).name if each.draft else ""
+            has_none = each.draft is None and each.name.endswith(f"+{NONE}")
+            drafter = Path(each.draft).name if each.draft else NONE if has_none else ""
+            name = each.name.removesuffix(f"+{drafter}")
             found.append(
-                AvailablePair(each.name, each.pair, "recent", "here", target, draft, False,
-                              quant_of(Path(each.target).name), drafter)
+                AvailablePair(name, each.pair, "recent", "here", target, draft, False,
+                              quant_of(Path(each.target).name), drafter, target=Path(each.target))
             )  # fmt: skip
     return found
 
@@ -217,7 +253,8 @@ def _file(path: Path) -> AvailablePair | None:
         size = size_on_disk(path)
     except OSError:
         return None
-    return AvailablePair(path.name, str(path), "file", "here", size, 0, False, quant_of(path.name), file=path)
+    return AvailablePair(path.name, str(path), "file", "here", size, 0, False, quant_of(path.name), file=path,
+                         target=path)  # fmt: skip
 
 
 def _sizes(pair: PairName) -> tuple[int, int]:

@@ -193,6 +193,7 @@ class Chains(CandidateSource):
         reader: Reader | None = None,
     ) -> None:
         super().__init__(name)
+        self.is_asked = True  # it was loaded
         self._prices = prices
         self._acceptance = acceptance
         self._longest = shape.depth

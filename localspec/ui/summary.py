@@ -14,6 +14,7 @@ from localspec.settings.sizes import counted
 from localspec.ui.stats import Baseline, Stats
 
 _MODELS = ("target", "draft")
+COPY = "copy"  # the method that drafts beside a draft model
 ABOUT = 1.25  # an interval within this factor of 1 tells that two speeds are about the same
 PLAIN = "plain decoding"
 ALIKE = "about the speed of plain decoding"
@@ -138,13 +139,13 @@ def verdict(stats: Stats, *, is_below: bool = False) -> str:
         told = _capital(found)
     else:
         told = _sentence(stats) + (f"; {found}" if found else "")
-    return f"{told}{_saving(stats) if found and not stats.drafted else ''}."
+    return f"{told}{_saving(stats) if found else ''}."
 
 
 def _saving(stats: Stats) -> str:
-    """Return what to type where nothing was drafted, and what that saves; "" without a draft model of its own."""
+    """Return what to type where a draft model of its own drafted nothing, and what that saves; "" without one."""
     draft = None if stats.loaded is None else stats.loaded.draft
-    if draft is None or not draft.load_ms:
+    if draft is None or not draft.load_ms or any(n for name, (n, _) in stats.drafters.items() if name != COPY):
         return ""
     return f"; -d none saves {(draft.bytes + draft.kv_bytes) / 1e6:.0f} MB and {draft.load_ms / 1e3:.1f} s of loading"
 

@@ -457,6 +457,16 @@ def test_a_prediction_that_was_not_copied_is_told_beside_a_draft_model(is_asked:
     assert ("a token copied from the prediction or the text costs" in auto.verdict()) == is_asked
 
 
+def test_a_draft_model_that_drafted_nothing_beside_copies_says_why() -> None:
+    """It was loaded, and takes memory: why it was no use is told with its prices, whoever drafted."""
+    prices = Prices({1: 0.1, 2: 0.104, 3: 0.108, 17: 0.3}, 0.2)
+    chains = Chains("draft-model", prices, Acceptance(Draw.IID), Shape(4, 4, 1), Draw.IID)
+    auto = Auto(prices, [Copies("copy", prices, Copier(*[0.9] * 4), 4), chains], "draft-model")
+    passed(auto, auto.plan(Text(), DraftBudget(8, 64)), 4, prices.of(5))
+    told = "a guess costs 200 ms, a pass 100 ms, so no guess would pay, were all of them right"
+    assert auto.verdict().endswith(f"tokens, 100 % of them were accepted; draft-model drafted nothing: {told}")
+
+
 @pytest.mark.parametrize(
     ("draft", "kept", "words"),
     [

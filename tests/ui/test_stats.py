@@ -423,6 +423,16 @@ def test_where_nothing_was_drafted_it_says_what_leaving_out_the_draft_saves() ->
     assert verdict(stats) == "Nothing was drafted: a guess costs 17 ms."
 
 
+@pytest.mark.parametrize("drafter", ["copy", "draft-model"])
+def test_beside_copies_too_it_says_what_leaving_out_the_draft_saves(drafter: str) -> None:
+    target = ModelFacts("target.gguf", 1, "llama", "Q4_0", 1, 1, 1, 1, ("CPU",))
+    draft = replace(target, path="draft.gguf", bytes=400_000_000, kv_bytes=90_000_000, load_ms=1240.0)
+    stats = answered(*[timed(0, 0, 9.0)] * 9, replace(timed(2, 2, 9.0), drafter=drafter))
+    stats.observe(Loaded("pair", target, draft, 64, 1, 3000.0, {}))
+    stats.observe(Finished("stop", "", 1.0, 1.0, 0, verdict="copy drafted 2 tokens"))
+    assert ("; -d none saves 490 MB" in verdict(stats, is_below=True)) == (drafter == "copy")
+
+
 def test_nothing_divides_by_zero() -> None:
     stats = Stats()
     stats.observe(Started("plain", "chain", "fixed", 0, "block", 1, False, 3))

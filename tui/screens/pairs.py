@@ -16,7 +16,7 @@ from textual.widgets import DataTable, Input, Static
 from textual.worker import get_current_worker
 
 from localspec.errors import LocalspecError, NotFoundError
-from localspec.models.available import AvailablePair, files_of, find, offers, recent_offers
+from localspec.models.available import AvailablePair, files_of, find, listed
 from localspec.models.candidates import require_sound
 from localspec.models.catalog import load_catalog
 from localspec.models.hub.cache import must_stay_offline
@@ -108,12 +108,9 @@ class PairsScreen(Screen[None]):
     def read(self) -> None:
         """Look again at what there is."""
         try:
-            listed = offers(load_catalog(), self._folder)
+            self._offers = listed(load_catalog(), self._folder)
         except LocalspecError as error:  # a mistake in the user's catalogue
-            listed, self._error = [], error
-        known, recent = {offer.ref: offer for offer in listed}, recent_offers()
-        top = [known.get(offer.ref, offer) for offer in recent]  # the catalogue knows more of its own
-        self._offers = [*top, *(offer for offer in listed if offer not in top)]
+            self._offers, self._error = [], error
         self._fill()
         self.check(self._offers)
 
