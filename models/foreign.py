@@ -97,6 +97,11 @@ def by_part(name: str) -> ForeignModel | None:
     raise UsageError(told, hint=f"{shown(found[0].name)}, or more of the name")
 
 
+def own_names() -> list[str]:
+    """Return what the models of other programs are called: their files' own names where they have no other."""
+    return list(map(_own_name, foreign_models()))
+
+
 def _own_name(one: ForeignModel) -> str:
     return one.path.name if one.name == str(one.path) else one.name
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from localspec.errors import UsageError
-from localspec.models.ollama import named
+from localspec.models.ollama import named, ollama_models
 from localspec.sanitize import shown
 
 Exists = Callable[[str], bool]
@@ -244,6 +244,9 @@ def _bad_scheme(text: str, scheme: str) -> UsageError:
         )
     if scheme == "file":
         return UsageError(f"'{shown(text)}' is an address of a file", hint="give its path: /PATH/FILE.gguf")
+    tags = [one.name for one in ollama_models() if one.name.lower().startswith(f"{scheme}:")]
+    if tags and "//" not in text:
+        return UsageError(f"Ollama has no '{shown(text)}' here, but {', '.join(map(shown, tags))}", hint=shown(tags[0]))
     return UsageError(
         f"'{shown(text)}' is not on the Hugging Face hub, and nothing else can be downloaded from",
         hint="hf:ORG/REPO:QUANT, or download the GGUF file and give its path (./FILE.gguf)",

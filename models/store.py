@@ -20,17 +20,16 @@ from localspec.models.gguf.head import KINDS, LOW_BIT, MASKS, MTP, has_own_head
 from localspec.models.gguf.header import read_architecture
 from localspec.models.gguf.shards import read_model
 from localspec.models.names import (
-    FORMS,
     Alias,
     DraftChoice,
     HubName,
     ModelName,
     PairName,
     PathName,
-    nearest,
     parse,
     parse_draft,
 )
+from localspec.models.near import unknown_name
 from localspec.models.ollama import named
 from localspec.sanitize import shown
 from localspec.settings.request import LoadSettings, Speculation
@@ -177,11 +176,11 @@ def _target(name: ModelName) -> tuple[ModelName, ModelName | DraftChoice]:
         local = None if os.path.exists(name.name) else by_part(name.name)
         if local is not None:
             return PathName(str(local.path), "" if local.name == str(local.path) else local.name), DraftChoice.UNSET
-        raise _unknown(name.name, catalog.names())
+        raise unknown_name(name.name, [*BUNDLED, *catalog.names()])
     if isinstance(pair.target, Alias) and pair.target.name not in BUNDLED:
-        raise _unknown(pair.target.name, catalog.names())
+        raise unknown_name(pair.target.name, [*BUNDLED, *catalog.names()])
     if isinstance(pair.draft, Alias) and pair.draft.name not in (*BUNDLED, *KINDS, LOW_BIT):
-        raise _unknown(pair.draft.name, catalog.names())
+        raise unknown_name(pair.draft.name, [*BUNDLED, *catalog.names()])
     return pair.target, pair.draft
 
 
@@ -237,7 +236,7 @@ def _file(name: ModelName, *, as_draft: bool) -> tuple[Path, str]:
         return Path(path), shown(name.label or Path(path).name)
     files = BUNDLED.get(name.name)
     if files is None:
-        raise _unknown(name.name, [])
+        raise unknown_name(name.name, list(BUNDLED))
     return _bundled(files.draft if as_draft else files.target), name.name
 
 
@@ -283,18 +282,6 @@ def _bundled(name: str) -> Path:
             f"the bundled model {name} is missing from this installation", hint="Install localspec again."
         )
     return path
-
-
-def _unknown(name: str, names: list[str]) -> NotFoundError:
-    if os.path.isfile(name):
-        return NotFoundError(
-            f"there is no pair called '{shown(name)}'", hint=f"./{shown(name)} for the file of that name"
-        )
-    if os.path.isdir(name):
-        return NotFoundError(f"'{shown(name)}' is a directory", hint=f"./{shown(name)}/FILE.gguf for a model in it")
-    close = nearest(name, [*BUNDLED, *names])
-    hint = f"Did you mean '{close}'?" if close else f"{FORMS}; known names: localspec pairs list"
-    return NotFoundError(f"there is no pair called '{shown(name)}'", hint=hint)
 
 
 def usual_speculation(settings: LoadSettings) -> Speculation:

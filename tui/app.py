@@ -239,6 +239,11 @@ class LocalspecApp(App[int]):
             event.text = "\n".join(map(sanitize, event.text.splitlines()))
         await super().on_event(event)
 
+    async def on_app_focus(self) -> None:
+        """Look, when a person comes back to this terminal, at what was said in another."""
+        if self.screen is self.chat:
+            await self.chat.turns.look_again()
+
     async def _type(self, burst: Burst) -> None:
         """Hand over what was typed at once: to the composer whole, to a text as a paste, else key by key."""
         first = next(burst.each_key())

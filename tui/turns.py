@@ -12,7 +12,7 @@ from localspec.chat.conversation_commands import begin, fork_from, open_conversa
 from localspec.chat.conversation_writer import ConversationWriter, sent_before
 from localspec.chat.listing import named
 from localspec.chat.message_tree import MessageTree, Node
-from localspec.chat.opening import require_whole
+from localspec.chat.opening import catch_up, require_whole
 from localspec.chat.state import ChatState
 from localspec.chat.unsent import recover
 from localspec.conversations.records import USER
@@ -74,8 +74,8 @@ class Turns:
             composer.put_back(text)
             await self._view.fail(error)
             return
-        if taken.texts or taken.left_out:
-            self._host.say(sanitize(taken.summary))
+        if taken.remarks:
+            self._host.say(sanitize(" · ".join(taken.remarks)))
         is_edited = self.state.messages.editing is not None
         asked = self.state.say(TABLE.literal(text), taken.texts)
         answer = self._engine.answer(asked, asked_at)
@@ -115,6 +115,8 @@ class Turns:
     async def run(self, line: str) -> None:
         """Run a command; an error becomes a card."""
         try:
+            if TABLE.needs_rest(line):
+                await catch_up(self)
             await TABLE.run(self, line)
         except LocalspecError as error:
             await self._view.fail(error)
@@ -244,12 +246,18 @@ class Turns:
 
     async def step(self, entry: Node, by: int) -> None:
         """Go to a branch beside this one."""
+        await catch_up(self)
         siblings = self.state.messages.siblings(entry)
         at = siblings.index(entry) + by
         if 0 <= at < len(siblings) and not self.is_answering():
             self.state.choose(siblings[at])
             await self._view.renew()
             self._view.focus_on(siblings[at])  # the next key goes to the next branch
+
+    async def look_again(self) -> None:
+        """Show the branches that another process has made, where nothing is under way here."""
+        if await catch_up(self) and self.state.messages.editing is None and self.state.answering is None:
+            await self._view.renew()
 
     def inspect(self, entry: Node) -> None:
         """Show the passes of an answer."""

@@ -114,6 +114,7 @@ class LogRing:
     def __init__(self) -> None:
         self.lines: deque[str] = deque(maxlen=N_LINES)
         self.is_echoing = False
+        self.is_deaf = False  # a person has stopped the pass under way
         self._partial = ""
         self._level = 0
         self._listener: Callable[[str], None] | None = None
@@ -150,7 +151,7 @@ class LogRing:
 
     def _receive(self, level: int, text: bytes, _data: object) -> None:
         self._level = self._level if level == CONTINUED else level
-        if self._level == DEBUG:  # hundreds of lines for every context
+        if self._level == DEBUG or self.is_deaf:  # DEBUG: hundreds of lines for every context
             return
         self._partial += text.decode("utf-8", "replace")
         *whole, self._partial = self._partial.split("\n")
@@ -165,3 +166,22 @@ class LogRing:
 
 LOG = LogRing()
 LOG.install()
+_NO_CALLBACK = api.ggml_abort_callback()
+
+
+@contextlib.contextmanager
+def stoppable(context: Any, is_stopped: Callable[[], bool]) -> Iterator[None]:
+    """Let passes of a llama.cpp context end once `is_stopped`; what llama.cpp then says of a failure is no news."""
+
+    def ask(_data: object) -> bool:
+        if is_stopped():
+            LOG.is_deaf = True
+        return LOG.is_deaf
+
+    callback = api.ggml_abort_callback(ask)
+    api.llama_set_abort_callback(context, callback, None)
+    try:
+        yield
+    finally:  # the callback does not outlive the passes
+        api.llama_set_abort_callback(context, _NO_CALLBACK, None)
+        LOG.is_deaf = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -22,7 +23,7 @@ from localspec.backends.context import MAX_OUTPUTS, fitting, kv_bytes
 from localspec.backends.decode_errors import context_full, decode_error, too_long
 from localspec.backends.growing_context import GrowingContext
 from localspec.backends.kv_cache import KvCache
-from localspec.backends.lib import api
+from localspec.backends.lib import api, stoppable
 from localspec.backends.llama_rows import LlamaRows, RowBuffer
 from localspec.backends.model import Model, Progress
 from localspec.backends.options import LoadOptions
@@ -44,7 +45,6 @@ SHORT = 2  # tokens: what a drafter catches up with between passes
 EARLY = 256  # cells: attention is computed over as many at a time, and what an empty context costs holds up to there
 AHEAD = 8  # positions that a lone token finds free: see `_make_room`
 OK, NO_SLOT, ABORTED = 0, 1, 2  # llama_decode; negative codes are errors
-NO_CALLBACK = api.ggml_abort_callback()
 
 
 class LlamaBackend:
@@ -308,15 +308,8 @@ class LlamaBackend:
         if spare:
             self._batch.repeat(spare)
         is_stopped = cancel or (self.cancel if self._took > SLOW else None)
-        if is_stopped is None:
+        with nullcontext() if is_stopped is None else stoppable(self._growing.context, is_stopped):
             code = self._run()
-        else:
-            callback = api.ggml_abort_callback(lambda _data: is_stopped())
-            api.llama_set_abort_callback(self._growing.context, callback, None)
-            try:
-                code = self._run()
-            finally:  # the callback does not outlive this call
-                api.llama_set_abort_callback(self._growing.context, NO_CALLBACK, None)
         if code == OK:
             self.evaluated += n
             if spare:

@@ -75,19 +75,48 @@ class MessageTree:
     entries: dict[int, Node] = field(default_factory=dict)
     _children: dict[int | None, list[int]] = field(default_factory=dict)
     _chosen: dict[int | None, int] = field(default_factory=dict)
+    _seen: int = 0  # the greatest key that came from the store
 
     @classmethod
     def restored(cls, conversation: Conversation, messages: Iterable[StoredMessage]) -> MessageTree:
         """Return a conversation from the store, on the path that ends in its leaf."""
-        made, by_key = cls(conversation.system, conversation.id, conversation.pair), dict[int, Node]()
+        made = cls(conversation.system, conversation.id, conversation.pair)
+        made.join(messages)
+        made.go_to(made._by_key().get(conversation.leaf or 0))
+        return made
+
+    def join(self, messages: Iterable[StoredMessage]) -> list[Node]:
+        """Take in messages of the store, and return those that are new here; the path stays as it is.
+
+        An answer that another process was writing, and has ended by now, is taken over.
+        """
+        known, new = self._by_key(), dict[int, Node]()
         for kept in messages:
-            parent = None if kept.parent is None else by_key[kept.parent]
-            entry = made.add(kept.role, parent=parent, at=kept.created)
+            self._seen = max(self._seen, kept.id)
+            entry = known.get(kept.id)
+            if entry is not None and entry.finish == ELSEWHERE:
+                entry.take(kept)
+            parent = None if kept.parent is None else known.get(kept.parent)
+            if entry is not None or (parent is None and kept.parent is not None):
+                continue
+            chosen = self._chosen.get(None if parent is None else parent.id)
+            known[kept.id] = entry = self.add(kept.role, parent=parent, at=kept.created)
+            if kept.parent not in new:  # else it is how a new branch goes on
+                self._chosen.pop(entry.parent)
+                self._chosen |= {entry.parent: chosen} if chosen is not None else {}
             entry.key, entry.attachments = kept.id, kept.attachments
             entry.take(kept)
-            by_key[kept.id] = entry
-        made.go_to(None if conversation.leaf is None else by_key.get(conversation.leaf))
-        return made
+            new[kept.id] = entry
+        return list(new.values())
+
+    @property
+    def unseen_after(self) -> int:
+        """The key after which the store may have what is not here, or an answer that has gone on."""
+        open_ones = [each.key for each in self.entries.values() if each.finish == ELSEWHERE and each.key is not None]
+        return min([self._seen, *(key - 1 for key in open_ones)])
+
+    def _by_key(self) -> dict[int, Node]:
+        return {each.key: each for each in self.entries.values() if each.key is not None}
 
     def add(
         self, role: str, text: str = "", *, parent: Node | None, finish: str | None = SENT, at: float = 0.0

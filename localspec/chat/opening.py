@@ -10,6 +10,7 @@ from localspec.conversations.records import ELSEWHERE, model_names
 from localspec.errors import NotFoundError, UsageError
 from localspec.models.store import is_of_target, reference
 from localspec.sanitize import one_line
+from localspec.settings.sizes import counted
 
 
 def remarks(state: ChatState) -> list[str]:
@@ -44,9 +45,22 @@ def written_elsewhere(state: ChatState) -> Node | None:
     return last[0] if last and last[0].finish == ELSEWHERE else None
 
 
+async def catch_up(chat: Chat) -> bool:
+    """Take in, and tell of, what another process has added to this conversation; whether there is any."""
+    messages = chat.state.messages
+    key, after = messages.key, messages.unseen_after
+    if key is None or not chat.state.writer.is_saved:
+        return False
+    new = messages.join(await chat.wait(chat.state.writer.ask(lambda store: store.messages(key, after))))
+    if new:
+        await chat.tell(f"another localspec has added {counted(len(new), 'message')} here: /branch lists the branches")
+    return bool(new)
+
+
 async def require_whole(chat: Chat) -> None:
     """Take over an answer that another process has ended by now; raises UsageError while it is being written."""
     last = written_elsewhere(chat.state)
+    await catch_up(chat)
     if last is None or last.key is None:
         return
     key = last.key

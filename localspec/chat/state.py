@@ -20,7 +20,7 @@ from localspec.models.store import reference, usual_speculation
 from localspec.settings.folders import typed_path
 from localspec.settings.request import LoadSettings, Request, Speculation
 from localspec.ui.inputs import MAX_FILE, Inputs
-from localspec.ui.settings import check, effect_remarks, used_pair, without_effect
+from localspec.ui.settings import check, effect_remarks, used_pair
 
 
 @dataclass(slots=True)
@@ -168,12 +168,10 @@ class ChatState:
             self.switched_off = None
         else:
             self._set(request)
-        known = without_effect(before)
-
-        def is_new(name: str) -> bool:
-            return name not in known or getattr(before.sampling, name) != getattr(request.sampling, name)
-
-        self.remarks += effect_remarks(self.request, is_new)
+        has_draft = self.settings.draft is not None
+        known = effect_remarks(before, lambda _: True, has_draft=has_draft)
+        told = effect_remarks(self.request, lambda _: True, has_draft=has_draft)
+        self.remarks += [line for line in told if line not in known]
 
     def switch_speculation(self) -> bool:
         """Turn drafting off, or on again as it was; return whether it is on."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -18,7 +20,7 @@ from click.shell_completion import CompletionItem
 
 from localspec.cli import habits
 from localspec.cli.console import Console, is_terminal
-from localspec.cli.habits import is_model
+from localspec.cli.habits import is_here, is_model
 from localspec.errors import IncompatibleError, UsageError
 
 if TYPE_CHECKING:
@@ -95,6 +97,30 @@ class LazyGroup(click.Group):
         names = [CompletionItem(name, help=summary) for name, (_, summary) in COMMANDS.items()]
         return [item for item in names if item.value.startswith(incomplete)] or super().shell_complete(ctx, incomplete)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line; options of run or chat without their command are told, with the whole line to type."""
+        flag = args[0].partition("=")[0] if args else ""
+        if re.match(r"--?[a-z]", flag) and not ctx.resilient_parsing:
+            self._require_command(ctx, flag, args)
+        return super().parse_args(ctx, args)
+
+    def _require_command(self, ctx: click.Context, flag: str, args: list[str]) -> None:
+        """Raise UsageError for an option that is not the program's own, and that run has."""
+        if flag in {each for param in self.get_params(ctx) for each in param.opts}:
+            return
+        run = self.get_command(ctx, "run")
+        assert run is not None
+        if not any(flag in (*param.opts, *param.secondary_opts) for param in run.params):
+            return
+        try:
+            found, _, _ = run.make_parser(click.Context(run)).parse_args(list(args))
+            has_prompt = any(isinstance(found.get(name), str | tuple) and found[name] for name in ("prompt", "text"))
+        except click.ClickException:
+            has_prompt = True  # whatever is wrong with it, run says it
+        command = "run" if has_prompt else "chat"
+        line = f"localspec {command} {shlex.join(args)}"
+        raise UsageError(f"{flag} is an option of {command}, and no command stands before it", hint=line)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -114,6 +140,8 @@ class LazyGroup(click.Group):
             # A command that removes is never what a misspelt word is taken for.
             safe = [each for each in (*COMMANDS, *ALIASES) if each != "rm"]
             near = difflib.get_close_matches(name, safe, n=1)
+            if not near and is_here(name):
+                raise UsageError(f"{name!r} is a model, and no command", hint=f"localspec chat {name}")
             guess = f" Did you mean {near[0]!r}?" if near else ""
             raise UsageError(
                 f"there is no command {name!r}.{guess} To send it as a prompt: localspec run {_quoted(args)}",

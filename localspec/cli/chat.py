@@ -105,7 +105,7 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
         system = system_message(options.system)
         settings = present_settings(promised, console)
         said = system[0].content if system else None
-        remarks = effect_remarks(request, is_typed)
+        remarks = effect_remarks(request, is_typed, has_draft=settings.draft is not None)
         if not wants_plain(options.plain or is_typed("quiet")):
             gc.disable()  # until the first picture: nothing that is imported is garbage, and looking for it takes time
             from localspec.tui.launch import Look, open_chat  # late: it brings Textual

@@ -198,6 +198,17 @@ def is_model(word: str) -> bool:
     return True
 
 
+def is_here(word: str) -> bool:
+    """Whether a word names a model that is here, such as a part of the name of a file in a folder called models."""
+    from localspec.models.store import expand
+
+    try:
+        expand(word)
+    except LocalspecError:
+        return False
+    return True
+
+
 def _nearly_named(words: tuple[str, ...]) -> str | None:
     """Return the name that the first word may stand for: "llama3.2:1b", or what stands before a quoted prompt."""
     word = words[0].lower()

@@ -15,7 +15,7 @@ from localspec.chat.answer_writer import AnswerWriter, remark
 from localspec.chat.commands import TABLE
 from localspec.chat.listing import ASSISTANT, said
 from localspec.chat.message_tree import Node
-from localspec.chat.opening import require_whole
+from localspec.chat.opening import catch_up, require_whole
 from localspec.chat.pair_loader import PairLoader
 from localspec.chat.state import ChatState
 from localspec.cli.answer import tell
@@ -64,6 +64,8 @@ class LineChat:
 
     def run(self, line: str) -> None:
         """Run the command of a line; raises UsageError for one that does not exist."""
+        if TABLE.needs_rest(line):
+            _finish(catch_up(self))
         _finish(TABLE.run(self, line))
         self.tell_trouble()
 
@@ -71,8 +73,8 @@ class LineChat:
         """Answer a message, with the attachments of /read."""
         _finish(require_whole(self))
         taken = mentioned(text)
-        if taken.texts or taken.left_out:
-            _finish(self.tell(taken.summary))
+        for line in taken.remarks:
+            _finish(self.tell(line))
         _finish(self.answer(self.state.say(TABLE.literal(text), taken.texts)))
 
     def tell_trouble(self) -> None:
@@ -232,7 +234,7 @@ class LineChat:
         return asking(self._worker, live, self.console, pairs=self._pairs, again=_abandon)
 
 
-def _finish(command: Coroutine[Any, Any, None]) -> None:
+def _finish(command: Coroutine[Any, Any, object]) -> None:
     """Run a command to its end: nothing in a line chat waits, so it takes one step."""
     try:
         command.send(None)

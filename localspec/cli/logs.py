@@ -8,11 +8,12 @@ from typing import Any
 import click
 
 from localspec.chat.conversation_files import exported, write_export
-from localspec.chat.listing import about, hits, named, rows, said
+from localspec.chat.listing import about, hits, named, rows, said, short
 from localspec.chat.listing import count as count_of
 from localspec.cli.complete import conversation_ids
-from localspec.cli.console import write_out
+from localspec.cli.console import is_terminal, write_out
 from localspec.cli.fetch import confirmed
+from localspec.cli.listed import find, remember
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, option
 from localspec.cli.store_options import kept_store
@@ -49,10 +50,11 @@ _count = option("-n", "--count", type=click.IntRange(0), default=N, metavar="N",
 def logs(
     ctx: click.Context, /, is_latest: bool, session: str | None, search: str | None, count: int, as_json: bool
 ) -> int:
-    """Kept conversations: list, show, search, export, rm, undo, path.
+    """Kept conversations: list, show, search, export, rename, rm, undo, path.
 
     Without a command they are listed, the last used first. Runs with --no-save, or with LOCALSPEC_SAVE=0 in the
-    environment, keep nothing. An ID may be shortened to six characters of its beginning or its end.
+    environment, keep nothing. An ID may be shortened to six characters of its beginning or its end. The number in the
+    list that a terminal showed last stands for an ID, too.
     """
     if ctx.invoked_subcommand is not None:
         if is_latest or session or search:
@@ -113,6 +115,23 @@ def export_command(conversation: str | None, form: str | None, output: str | Non
     return 0
 
 
+@logs.command("rename", cls=Command)
+@click.argument("conversation", metavar="ID", shell_complete=conversation_ids)
+@click.argument("title", nargs=-1, required=True)
+@_json
+def rename_command(conversation: str, title: tuple[str, ...], as_json: bool) -> int:
+    """Give a conversation another title."""
+    with kept_store(is_changed=True) as store:
+        before = find(store, conversation)
+        store.rename(before.id, " ".join(title))
+        after = store.get(before.id)
+    if as_json:
+        write_json({"renamed": after.id, "title": after.title, "before": before.title})
+    else:
+        write_out(f"{named(after)}; it was “{short(before.title) or 'no title'}”\n")
+    return 0
+
+
 @logs.command("rm", cls=Command)
 @click.argument("conversations", nargs=-1, required=True, metavar="ID...", shell_complete=conversation_ids)
 @option("--now", "is_for_good", is_flag=True, section="Removal", help="Delete for good, at once.")
@@ -122,7 +141,7 @@ def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool,
     """Delete conversations. For a week `localspec logs undo` restores them, except with --now."""
     with kept_store(is_changed=True) as store:
         # All of them are there before the first one goes.
-        found = list({each.id: each for each in map(store.find, conversations)}.values())
+        found = list({each.id: each for each in (find(store, typed) for typed in conversations)}.values())
         names = " and ".join(each.id for each in found)
         sys.stderr.write("".join(f"to be deleted: {named(each)}\n" for each in found))
         how = " for good" if is_for_good else ""
@@ -144,7 +163,7 @@ def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool,
 def undo_command(conversation: str | None, as_json: bool) -> int:
     """Restore the conversation deleted last, or the one with this ID."""
     with kept_store(is_changed=True) as store:
-        found = store.undelete(conversation and store.find(conversation, is_deleted=True).id)
+        found = store.undelete(conversation and find(store, conversation, is_deleted=True).id)
     if as_json:
         write_json({"restored": found.id})
     else:
@@ -170,7 +189,11 @@ def _list(count: int, as_json: bool) -> int:
     if as_json:
         write_json({"path": str(conversations_file()), "conversations": [_facts(each) for each in found]})
     else:
-        write_out("".join(f"{line}\n" for line in rows(found) or ["no conversations are kept yet"]))
+        has_numbers = is_terminal(sys.stdout)
+        if has_numbers:
+            remember(found)
+        lines = rows(found, numbered=has_numbers) or ["no conversations are kept yet"]
+        write_out("".join(f"{line}\n" for line in lines))
     return 0
 
 
@@ -207,7 +230,7 @@ def _search(words: str, count: int, as_json: bool) -> int:
 
 def _named(store: Store, typed: str | None) -> Conversation:
     if typed is not None:
-        return store.find(typed)
+        return find(store, typed)
     latest = store.conversations(1)
     if not latest:
         raise NotFoundError("no conversations are kept yet", hint="localspec chat")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import random
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,10 +23,10 @@ from localspec.cli.options import PromptOptions, ReportOptions, pair_options, pi
 from localspec.cli.output import lone_error, lone_stop, write_json
 from localspec.cli.pair_engine import open_engine
 from localspec.cli.params import Command, option
-from localspec.cli.settings import PairOptions, promised_settings, system_message
+from localspec.cli.settings import PairOptions, Promised, promised_settings, system_message
 from localspec.cli.signals import timed
-from localspec.errors import UsageError
-from localspec.ranking.items import read_items
+from localspec.errors import NotFoundError, UsageError
+from localspec.ranking.items import LARGEST, read_items
 from localspec.sanitize import one_line
 from localspec.settings.folders import typed_path
 from localspec.settings.jobs import RankQuestion
@@ -50,7 +53,12 @@ class RankOptions(PromptOptions, ReportOptions):
 @click.command("rank", cls=Command)
 @click.argument("pair", shell_complete=pair_names)
 @click.argument("prompt", nargs=-1)
-@option("--items", metavar="FILE|a,b,c", section="Ranking", help="The items: a file with one a line, or a list.")
+@option(
+    "--items",
+    metavar="FILE|a,b,c",
+    section="Ranking",
+    help="The items: a file with one a line, - for standard input, or a list.",
+)
 @option("--top", type=click.IntRange(1, 10_000), default=10, metavar="N", section="Ranking",
         help="How many are told.  [default: 10]")  # fmt: skip
 @option("--whole", is_flag=True, section="Ranking", help="Count the chance that the answer ends behind an item.")
@@ -85,8 +93,13 @@ def rank(console: Console, /, pair: str, prompt: tuple[str, ...], **values: Any)
         raise UsageError("which items? --items names a file of them, one a line", hint="--items FILE")
     if options.seed is not None and not options.draw:
         raise UsageError("--seed is for --draw: the likeliest items are not drawn", hint="--draw --seed N")
-    path = Path(typed_path(options.items))
-    named = str(path.resolve()) if os.path.exists(path) or "," not in options.items else options.items
+    with _items_file(options.items) as named:
+        return _rank(named, pair, prompt, promised, options, console)
+
+
+def _rank(
+    named: str, pair: str, prompt: tuple[str, ...], promised: Promised, options: RankOptions, console: Console
+) -> int:
     items = read_items(named)
     read = partial(_request, prompt, options, console, f"localspec rank {pair}")
     request, left = timed(options.timeout, "reading the prompt", read)
@@ -113,6 +126,28 @@ def rank(console: Console, /, pair: str, prompt: tuple[str, ...], **values: Any)
         write_out("\n".join(_lines(found)) + "\n")
         console.note(_summary(found), "dim")
     return 0
+
+
+@contextmanager
+def _items_file(typed: str) -> Iterator[str]:
+    """Yield the items' file, which is read here and by the engine, or the list itself.
+
+    What can be read only once is kept in a file for that long.
+    """
+    path = Path(typed_path(typed))
+    if typed != "-" and not path.is_fifo():
+        yield str(path.resolve()) if os.path.exists(path) or "," not in typed else typed
+        return
+    with tempfile.NamedTemporaryFile(prefix="localspec-items-") as kept:
+        try:
+            with nullcontext(sys.stdin.buffer) if typed == "-" else path.open("rb") as source:
+                kept.write(source.read(LARGEST + 1))
+        except OSError as error:
+            raise NotFoundError(
+                f"--items {typed}: {error.strerror}", hint="--items FILE, with an item a line"
+            ) from None
+        kept.flush()
+        yield kept.name
 
 
 def _request(words: tuple[str, ...], options: RankOptions, console: Console, command: str) -> Request:

@@ -60,7 +60,7 @@ from localspec.errors import UsageError
 from localspec.models.store import introduction
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.inputs import Inputs, read_parts
-from localspec.ui.mentions import files_in
+from localspec.ui.mentions import Taken, files_in, missing_in
 from localspec.ui.settings import effect_remarks, used_pair
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
@@ -197,10 +197,12 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
     system = system_message(values["system"], options.stdin_limit)
     if options.is_raw and system:
         raise UsageError("--raw takes no --system", hint="put the text at the start of the prompt")
+    if options.cache and not options.is_raw:
+        console.warn("--cache has no effect: it is for --raw, and a conversation's prompt is kept anyway")
     inputs = Inputs(options.stdin_limit, lambda: _tell_wait(console))
     read = partial(read_parts, words, options.file, inputs)
     (spoken, data), left = timed(options.timeout, "reading the prompt", read)
-    if inputs.taken is not None and not console.quiet:
+    if inputs.taken is not None and inputs.taken.texts and not console.quiet:
         console.note(inputs.taken.summary, "dim")
     text = inputs.prompt_of(spoken, data, is_raw=options.is_raw, is_given=bool(words))
     settings = present_settings(promised, console)
@@ -218,6 +220,7 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
         told += [Warned("draft", each) for each in held.warnings]
     unread = "@{0} is not read here: -f {0} puts it before the prompt"
     told += [Warned("mention", unread.format(name)) for name in files_in(spoken)]
+    told += [Warned("mention", line) for line in Taken(missing=missing_in(spoken)).remarks]
     return Job(used, asked, (*inputs.warnings, *told), state, spoken, tuple(data), left)
 
 
@@ -226,7 +229,8 @@ def _used(settings: LoadSettings, request: Request, values: Values) -> tuple[Loa
 
     Of a draft that nobody named, nothing is said.
     """
-    told = [Warned("no-effect", line) for line in effect_remarks(request, is_typed)]
+    remarks = effect_remarks(request, is_typed, has_draft=settings.draft is not None)
+    told = [Warned("no-effect", line) for line in remarks]
     used, why = used_pair(settings, request)
     is_named = is_chosen("draft") or "+" in (values["model"] or "")
     return used, [*told, *([Warned("draft", why)] if why and is_named else [])]

@@ -247,7 +247,7 @@ class _Serving:
     def _tell_answer(self, stats: Stats) -> None:
         """Write a line about each answer that came to its end."""
         if not self.console.quiet and stats.finished is not None and stats.passes:
-            self.console.note(stats_line(stats), "dim")
+            self.console.note(stats_line(stats, limit="max_tokens"), "dim")
 
     def _tell_wait(self) -> None:
         """Say why it has not left yet."""

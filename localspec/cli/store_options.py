@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.cli.console import Console
+from localspec.cli.listed import find
 from localspec.cli.options import ConversationOptions
 from localspec.conversations.records import Conversation
 from localspec.conversations.sending import KeptSettings
@@ -85,7 +86,7 @@ def wanted(store: Store, options: ConversationOptions) -> Conversation | None:
     if not is_going_on(options):
         return None
     if options.session:
-        return store.find(options.session)
+        return find(store, options.session)
     latest = store.conversations(1)
     if not latest:
         raise NotFoundError("there is no conversation to continue", hint="localspec chat")

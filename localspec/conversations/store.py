@@ -166,9 +166,9 @@ class Store:
             raise NotFoundError(f"there is no message {message}", hint="localspec logs")
         return found[0]
 
-    def messages(self, conversation: str) -> list[StoredMessage]:
-        """Return every message of a conversation, in the order in which they were made."""
-        return self._messages(f"{MESSAGE} WHERE conversation = ? ORDER BY id", conversation)
+    def messages(self, conversation: str, after: int = 0) -> list[StoredMessage]:
+        """Return every message of a conversation with a number above `after`, in the order in which they were made."""
+        return self._messages(f"{MESSAGE} WHERE conversation = ? AND id > ? ORDER BY id", conversation, after)
 
     def path(self, leaf: int | None) -> list[StoredMessage]:
         """Return the messages from a beginning down to `leaf`; none for None."""

@@ -211,8 +211,10 @@ def doubts_of(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
         doubts += (warning,)
     if is_amx_broken():
         doubts += (f"llama.cpp crashes with AMX here, so AMX is off, which is slower; to rebuild it: {WITHOUT_AMX}",)
-    if {settings.gpu, settings.draft_gpu} - {"auto", "off"} and not build_info().gpu_offload:
-        doubts += ("this build of llama.cpp has no GPU support, so --gpu does nothing: see localspec --version",)
+    asked = {"--gpu": settings.gpu, "--draft-gpu": settings.draft_gpu}
+    idle = [flag for flag, layers in asked.items() if layers not in ("auto", "off")]
+    if idle and not build_info().gpu_offload:
+        doubts += (f"this build of llama.cpp has no GPU support, so {idle[0]} does nothing: see localspec --version",)
     if settings.ctx is not None and settings.ctx > target.n_ctx_train:
         doubts += (f"the model was made for {target.n_ctx_train} tokens; longer texts lose quality",)
     n_processors = len(allowed())

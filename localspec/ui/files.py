@@ -11,7 +11,8 @@ import stat
 import tempfile
 from pathlib import Path
 
-from localspec.errors import NotFoundError, PromptTooLongError, ResourceError
+from localspec.errors import NotFoundError, PromptTooLongError, ResourceError, UsageError
+from localspec.settings.text_files import is_binary
 
 MAX_NAMES = 200  # names: a folder of more is not chosen from by reading
 
@@ -31,7 +32,7 @@ def write_whole(path: Path, text: str, *, hint: str) -> None:
 def read_regular(name: str, limit: int, *, said: str = "") -> bytes:
     """Return the bytes of a regular file or of /dev/null, at most `limit`; `said` is how an error calls it.
 
-    Raises NotFoundError, or PromptTooLongError.
+    Raises NotFoundError, PromptTooLongError, or UsageError for a file that is too long and no text anyway.
     """
     said = said or name
     try:
@@ -46,6 +47,8 @@ def read_regular(name: str, limit: int, *, said: str = "") -> bytes:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "no such name"
         raise NotFoundError(f"cannot read {said}: {reason}", hint="the name of a text file") from None
+    if len(data) > limit and is_binary(data):
+        raise UsageError(f"{said} is no text", hint="the name of a text file")
     if len(data) > limit:
         raise PromptTooLongError(f"{said} is longer than {limit / 2**20:g} MiB", hint="a shorter text")
     return data

@@ -95,15 +95,15 @@ class Inputs:
         while chunk := _chunk(fd):
             data += chunk
             if len(data) > self.limit:
+                _require_text(name, bytes(data))
                 raise PromptTooLongError(
                     f"{name} is longer than {self.limit / 2**20:g} MiB", hint="--max-stdin MIB allows more"
                 )
         return bytes(data)
 
     def _text(self, name: str, data: bytes) -> str:
-        if is_binary(data) and name != "the prompt":
-            hint = "pipe a text in" if name == STDIN else "the name of a text file"
-            raise UsageError(f"{name} is no text", hint=hint)
+        if name != "the prompt":
+            _require_text(name, data)
         text = decoded(data, errors="replace")
         n_bad = text.count("\ufffd") - data.count("\ufffd".encode())
         n_zero = text.count("\0")
@@ -113,6 +113,13 @@ class Inputs:
             )
             self.warnings.append(Warned("input", f"{name}: {what} replaced by \ufffd"))
         return text.replace("\0", "\ufffd")
+
+
+def _require_text(name: str, data: bytes) -> None:
+    """Raise UsageError for bytes that are no text: their length is not what is wrong with them."""
+    if is_binary(data):
+        hint = "pipe a text in" if name == STDIN else "the name of a text file"
+        raise UsageError(f"{name} is no text", hint=hint)
 
 
 def _chunk(fd: int) -> bytes:
@@ -158,16 +165,18 @@ def read_parts(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs) -
     spoken = " ".join(inputs.word(word) for word in words)
     data = []
     for name in files:
+        left_out = ""
         if name != "-" and is_several(name):
             inputs.taken = inputs.taken or Taken()
-            before = len(inputs.taken.texts)
+            before, was = len(inputs.taken.texts), dict(inputs.taken.left_out)
             is_empty = not take(name, inputs.taken)
             data += inputs.taken.texts[before:]
+            left_out = inputs.taken.left_since(was)
         else:
             data.append(Attachment("" if name == "-" else name, inputs.file(name)))
             is_empty = not data[-1].text
         if is_empty:
-            inputs.warnings.append(Warned("input", f"{STDIN if name == '-' else name} holds no text"))
+            inputs.warnings.append(Warned("input", f"{STDIN if name == '-' else name} holds no text{left_out}"))
     if inputs.taken is not None or len(files) > 1:
         named = [each for each in data if each.name and each.text]
         inputs.taken = Taken(named, inputs.taken.left_out if inputs.taken else {})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from localspec.errors import PromptTooLongError, UsageError
 from localspec.sanitize import decoded, one_line
 from localspec.settings.folders import typed_path
 from localspec.settings.sizes import counted
-from localspec.settings.text_files import files_below, ignored_by_git, is_binary
+from localspec.settings.sizes import size as size_of
+from localspec.settings.text_files import LOOKED_AT, files_below, ignored_by_git, is_binary
 from localspec.ui.files import path_completions, read_regular
 
 MOST_FILES = 500
@@ -24,6 +26,8 @@ MOST_BYTES = 16 << 20  # of all files of one message
 BYTES_PER_TOKEN = 4  # of English text and code, roughly: the models' own count follows when the prompt is read
 _MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 _AFTER = ".,;:!?)]}'\""  # what may end a sentence behind a name
+# Not what a language has behind an @: @app.get("/"), @functools.cache
+_FILE_LIKE = re.compile(r"[\w.~*?-]*/[\w./~*?-]*|[\w~*?-][\w.~*?-]*\.[A-Za-z]\w{0,3}")
 _PATTERN = re.compile(r"[*?\[]")
 
 
@@ -33,6 +37,7 @@ class Taken:
 
     texts: list[Attachment] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)  # what looks like the name of a file, and is none
 
     def skip(self, reason: str) -> None:
         """Count a file that is left out."""
@@ -43,10 +48,21 @@ class Taken:
         """One line: what was taken, its tokens, what was left out."""
         size = sum(len(each.text.encode()) for each in self.texts)
         names = one_line(self.texts[0].name) if len(self.texts) == 1 else counted(len(self.texts), "file")
-        line = f"took {names}: {size / 1e3:.1f} kB, about {counted(size // BYTES_PER_TOKEN + 1, 'token')}"
-        line = line if self.texts else "took no file"
-        skipped = " · ".join(f"{n} {reason}" for reason, n in self.left_out.items())
-        return f"{line}; left out: {skipped}" if skipped else line
+        line = f"took {names}: {size_of(size)}, about {counted(size // BYTES_PER_TOKEN + 1, 'token')}"
+        return (line if self.texts else "took no file") + self.left_since({})
+
+    def left_since(self, before: Mapping[str, int]) -> str:
+        """Return what was left out since `left_out` was as `before`, for the end of a line; "" for nothing."""
+        more = {reason: n - before.get(reason, 0) for reason, n in self.left_out.items()}
+        skipped = " · ".join(f"{n} {reason}" for reason, n in more.items() if n)
+        return f"; left out: {skipped}" if skipped else ""
+
+    @property
+    def remarks(self) -> list[str]:
+        """A line on what was taken, if anything was, and one for each name that looks like a file's and is none."""
+        taken = [self.summary] if self.texts or self.left_out else []
+        return [*taken, *(f"there is no file {one_line(name)}: @{one_line(name)} is sent as text"
+                          for name in self.missing)]  # fmt: skip
 
 
 def mentioned(message: str) -> Taken:
@@ -54,7 +70,7 @@ def mentioned(message: str) -> Taken:
 
     Raises NotFoundError, PromptTooLongError, and UsageError for a file that is no text.
     """
-    taken = Taken()
+    taken = Taken(missing=missing_in(message))
     for name in files_in(message):
         take(name, taken)
     return taken
@@ -67,6 +83,13 @@ def files_in(message: str) -> list[str]:
         for quoted, word in _MENTION.findall(message)
     ]
     return [name for name in found if names_files(name)]
+
+
+def missing_in(message: str) -> list[str]:
+    """Return the names after an `@` in a message that look like those of files, and are none: a folder, an ending."""
+    found = [(quoted, quoted or word.rstrip(_AFTER)) for quoted, word in _MENTION.findall(message)]
+    missing = [name for quoted, name in found if (quoted or _FILE_LIKE.fullmatch(name)) and not names_files(name)]
+    return [name for name in dict.fromkeys(missing) if name not in files_in(message)]
 
 
 def names_files(name: str) -> bool:
@@ -120,6 +143,10 @@ def _take_text(file: Path, taken: Taken) -> bool:
     """Add a file of a folder if it is a text that can be read; return whether it is."""
     try:
         if file.stat().st_size > MOST_BYTES:
+            with file.open("rb") as opened:
+                if is_binary(opened.read(LOOKED_AT)):
+                    taken.skip("binary")
+                    return False
             raise PromptTooLongError(f"{file} is longer than {MOST_BYTES >> 20} MiB", hint="name the files you need")
         data = file.read_bytes()
         text = "" if is_binary(data) else _text(data)

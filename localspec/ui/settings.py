@@ -41,9 +41,12 @@ def shown(request: Request, name: str) -> str:
     return setting.spelled(getattr(getattr(request, part) if part else request, setting.field))
 
 
-def without_effect(request: Request) -> dict[str, str]:
-    """Return the sampling settings that change nothing beside the others, by field, each with the reason."""
-    chosen, usual = request.sampling, Sampling()
+def without_effect(request: Request, *, has_draft: bool) -> dict[str, str]:
+    """Return the settings that change nothing beside the others, by field, each with the reason.
+
+    `has_draft`: the pair has a draft model or a head.
+    """
+    chosen = request.sampling
     found: dict[str, str] = {}
     if chosen.temperature == 0:
         for name in ("top_k", "top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold"):
@@ -57,14 +60,49 @@ def without_effect(request: Request) -> dict[str, str]:
         found.setdefault("xtc_threshold", "XTC is off without --xtc-probability")
     elif chosen.xtc_threshold > 0.5:
         found.setdefault("xtc_probability", "--xtc-threshold above 0.5 switches XTC off")
-    return {name: why for name, why in found.items() if getattr(chosen, name) != getattr(usual, name)}
+    if request.speculation != Speculation() or chosen.draft_temperature is not None:
+        found |= _idle_axes(request, has_draft=has_draft)
+    return {name: why for name, why in found.items() if _value(request, name) != _value(Request(), name)}
 
 
-def effect_remarks(request: Request, is_told: Callable[[str], bool]) -> list[str]:
-    """Return a line for each sampling setting that changes nothing, of those whose field `is_told`."""
+def _idle_axes(request: Request, *, has_draft: bool) -> dict[str, str]:
+    """Return what of the speculation changes nothing, by field; {} where its axes do not go together."""
+    from localspec.speculation.resolve import resolve_axes  # late: with numpy it is a third of a command's start
+
+    asked, sampling = request.speculation, request.sampling
+    is_greedy, is_seeded = sampling.temperature == 0.0, sampling.seed is not None
+    found: dict[str, str] = {}
+    try:
+        axes, usual = (
+            resolve_axes(one, has_draft=has_draft, is_seeded=is_seeded, is_greedy=is_greedy)
+            for one in (asked, replace(asked, verify="auto"))
+        )
+    except UsageError:  # told where the request is checked
+        return {}
+    drafts_nothing = axes.shape.nodes == 0 and not axes.is_automatic
+    if drafts_nothing:
+        found |= dict.fromkeys(("length", "verify", "approximate", "draft_temperature"), "nothing is drafted")
+    if axes.verifier.is_lossless:
+        found.setdefault("approximate", f"--verify {axes.verify} keeps the distribution")
+    if not drafts_nothing and not (has_draft and _uses_draft(request)) and axes.method != "early-exit":
+        found["draft_temperature"] = "no draft model drafts"
+    if axes.shape.leaves <= 1 and axes.verify == "traversal" and usual.verify == "block":
+        found.setdefault("verify", "on a chain it is --verify block, the usual rule; --tree eagle2 makes trees")
+    is_point = is_greedy and not sampling.draft_temperature
+    if is_point and axes.shape.leaves <= 1 and axes.verifier.is_lossless and axes.verify != "coupled":
+        found.setdefault("verify", "with --temp 0 every exact rule keeps the same tokens of a chain")
+    return found
+
+
+def _value(request: Request, name: str) -> Any:
+    return getattr(request.sampling if hasattr(request.sampling, name) else request.speculation, name)
+
+
+def effect_remarks(request: Request, is_told: Callable[[str], bool], *, has_draft: bool) -> list[str]:
+    """Return a line for each setting that changes nothing, of those whose field `is_told`."""
     return [
-        f"{declaration(Sampling, name).flag} has no effect: {why}"
-        for name, why in without_effect(request).items()
+        f"{declaration(Sampling if hasattr(request.sampling, name) else Speculation, name).flag} has no effect: {why}"
+        for name, why in without_effect(request, has_draft=has_draft).items()
         if is_told(name)
     ]
 

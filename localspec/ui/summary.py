@@ -41,8 +41,11 @@ def live_line(stats: Stats) -> str:
     return " · ".join(parts)
 
 
-def stats_line(stats: Stats, width: int | None = None) -> str:
-    """Return the line that stands below an answer; with a width as much of it as has room in one line."""
+def stats_line(stats: Stats, width: int | None = None, *, limit: str = "-n") -> str:
+    """Return the line that stands below an answer; with a width as much of it as has room in one line.
+
+    `limit` is what gives an answer its greatest length where this one was asked for.
+    """
     from localspec.conversations.records import ending  # late: a Python without SQLite runs all but conversations
 
     started = stats.started
@@ -59,7 +62,7 @@ def stats_line(stats: Stats, width: int | None = None) -> str:
         stats.tokens_per_pass, stats.first_token_ms, plain.removesuffix(")"), notes, stats.forced,
     )  # fmt: skip
     reason = "" if stats.finished is None else stats.finished.reason
-    ended = {"interrupted": reason, "timeout": reason, "length": ending(reason)}.get(reason)
+    ended = {"interrupted": reason, "timeout": reason, "length": ending(reason).replace("-n", limit)}.get(reason)
     return figures.line(ended or "", width)
 
 

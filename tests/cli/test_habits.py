@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import click
@@ -282,3 +283,25 @@ def test_the_help_of_a_group_has_whole_sentences(path: tuple[str, ...]) -> None:
         assert line.endswith("."), line
         assert not line.endswith("..."), line
         assert len(line) < 80
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("-m tales hi", "-m is an option of run, and no command stands before it — try: localspec run -m tales hi"),
+        ("-m storyteller", "try: localspec chat -m storyteller"),
+        ("-p hi", "try: localspec run -p hi"),
+        ("--temp=0 a", "try: localspec run --temp=0 a"),
+        ("-ctv", "try: localspec run -ctv"),
+        ("-x", "no such option '-x'"),
+    ],
+)  # fmt: skip
+def test_options_without_a_command_get_the_whole_line(words: str, told: str) -> None:
+    assert told in assert_one_line(run(*words.split()), 2)
+
+
+def test_a_model_in_the_place_of_a_command_gets_a_chat(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "tale-teller.gguf").write_bytes(DRAFT.read_bytes())
+    line = assert_one_line(run("tale-tell", cwd=tmp_path), 2)
+    assert "'tale-tell' is a model, and no command — try: localspec chat tale-tell" in line

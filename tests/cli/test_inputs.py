@@ -145,7 +145,7 @@ def test_the_limit_holds(tmp_path: Path) -> None:
 
 
 def test_an_endless_file_is_refused() -> None:
-    with pytest.raises(PromptTooLongError):
+    with pytest.raises(UsageError, match="is no text"):
         Inputs(1000).file("/dev/zero")
 
 
@@ -175,7 +175,7 @@ def test_a_folder_and_a_pattern_are_taken_by_run_with_one_line(tmp_path: Path) -
     (tmp_path / "c.txt").write_text("gamma\n")
     done = run("run", "hi", "--no-save", "-f", f"{tmp_path}/*.md", "-f", str(tmp_path))
     assert done.returncode == 0
-    assert "took 2 files: 0.0 kB, about 4 tokens; left out: 1 binary" in done.stderr.decode()
+    assert "took 2 files: 12 B, about 4 tokens; left out: 1 binary" in done.stderr.decode()
     refused = run("run", "hi", "-f", f"{tmp_path}/b.dat")
     assert_one_line(refused, 2, "b.dat is no text")
     assert b"took" not in run("run", "-q", "hi", "--no-save", "-f", str(tmp_path)).stderr
@@ -189,6 +189,22 @@ def test_a_pipe_of_bytes_is_refused_as_a_file_is(tmp_path: Path) -> None:
     assert b"replaced by" in run("run", "--no-save", "hi", stdin=b"one wrong \xff byte").stderr
 
 
+@pytest.mark.parametrize("how", [("run", "hi", "-f"), ("run", "hi", "--system")])
+def test_a_large_file_that_is_no_text_is_told_as_that(tmp_path: Path, how: tuple[str, ...]) -> None:
+    """Its length was blamed, and a larger limit offered."""
+    path = tmp_path / "model.gguf"
+    with path.open("wb") as file:
+        file.write(b"GGUF\3\0\0\0" * 2000)
+        file.truncate((16 << 20) + 1)
+    name = f"@{path}" if "--system" in how else str(path)
+    assert_one_line(run(*how, name), 2, "model.gguf is no text")
+
+
+def test_the_name_of_no_file_in_a_prompt_is_told(tmp_path: Path) -> None:
+    done = run("run", "--no-save", "explain @missing.py", cwd=tmp_path)
+    assert b"warning: there is no file missing.py: @missing.py is sent as text\n" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["empty", "folder", "lines"])
 def test_an_input_without_text_is_told(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").touch()
@@ -196,7 +212,9 @@ def test_an_input_without_text_is_told(tmp_path: Path, name: str) -> None:
     (tmp_path / "lines").mkdir()
     (tmp_path / "lines" / "none").touch()
     done = run("run", "--no-save", "hi", "-f", f"{tmp_path}/{name}")
-    assert f"warning: {tmp_path}/{name} holds no text\n" in done.stderr.decode()
+    left_out = "; left out: 1 empty" if name == "lines" else ""
+    assert f"warning: {tmp_path}/{name} holds no text{left_out}\n" in done.stderr.decode()
+    assert b"took" not in done.stderr, "one line is enough"
     (tmp_path / "text").write_text("words")
     done = run("run", "--no-save", "hi", "-f", f"{tmp_path}/text", "-f", f"{tmp_path}")
     assert b"holds no text" not in done.stderr, "its text was taken before"

@@ -118,7 +118,7 @@ def test_search(store: Store, logs: Logs) -> None:
         logs("search", "hay", "fork")
 
 
-@pytest.mark.parametrize("typed", ["4", "v", "22", "00000"])
+@pytest.mark.parametrize("typed", ["v", "4v", "0000v"])
 @pytest.mark.parametrize("args", [["rm", "-y"], ["rm", "--now", "-y"], ["show"], ["export"], ["undo"], ["--session"]])
 def test_a_part_of_an_id_that_chance_could_hit_is_refused(
     args: list[str], typed: str, store: Store, logs: Logs
@@ -329,3 +329,34 @@ def test_what_cannot_be_changed_is_an_error(store: Store, logs: Logs, monkeypatc
     assert kept in logs(), "it can still be looked at"
     monkeypatch.undo()
     assert store.get(kept).deleted_at is None
+
+
+def test_a_conversation_is_renamed(store: Store, logs: Logs) -> None:
+    one = keep(store, "hi", "ho", title="before")
+    assert logs("rename", one, "a", "better title") == f"{one} “a better title”, 2 messages; it was “before”\n"
+    assert store.get(one).title == "a better title"
+    told = json.loads(logs("rename", one[-6:], "again", "--json"))
+    assert told == {"renamed": one, "title": "again", "before": "a better title"}
+
+
+def test_a_number_is_that_of_the_list_that_was_seen(store: Store, logs: Logs) -> None:
+    """Also once another conversation was used; before a list nothing has a number."""
+    one, two = keep(store, "hi", "ho", title="one"), keep(store, "hi", "ho", title="two")
+    with pytest.raises(UsageError, match="no list has shown a conversation 2"):
+        logs("show", "2")
+    assert logs().startswith(two), "in a pipe the ID begins the line"
+    with pytest.raises(UsageError, match="no list has shown"):
+        logs("show", "2")
+    terminal = Terminal(["logs"], program=REAL, env={"LOCALSPEC_HOME": os.environ["LOCALSPEC_HOME"]})
+    assert terminal.wait() == 0
+    assert [line.split()[:2] for line in terminal.lines] == [["1.", two], ["2.", one]]
+    keep(store, "later", "ho", title="three")
+    assert one in logs("show", "2")
+    assert logs("rename", "1", "deux").startswith(f"{two} “deux”")
+    assert run("run", "--session", "2", "on").returncode == 0
+    assert len(store.messages(one)) == 4
+    logs("rm", "2", "-y")
+    assert logs("undo", "2").startswith(one)
+    for typed in ("0", "3"):
+        with pytest.raises(UsageError, match=f"no list has shown a conversation {typed}"):
+            logs("rm", typed, "-y")

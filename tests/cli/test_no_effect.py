@@ -12,6 +12,7 @@ from localspec.settings import folders
 from tests.cli.harness import PAIR, REAL, localspec, needs_pair, run
 
 TARGET, DRAFT = PAIR / "target-q8_0.gguf", PAIR / "draft-q8_0.gguf"
+PAIRED = ("-m", "storyteller")
 
 
 def warned(*words: str) -> dict[str, str]:
@@ -34,6 +35,49 @@ def warned(*words: str) -> dict[str, str]:
 )  # fmt: skip
 def test_a_setting_without_effect_gets_one_line(words: str, said: str) -> None:
     assert said in warned(*words.split())
+
+
+CHAIN = "--verify has no effect: on a chain it is --verify block, the usual rule; --tree eagle2 makes trees"
+GREEDY = "--verify has no effect: with --temp 0 every exact rule keeps the same tokens of a chain"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--verify traversal", CHAIN),
+        ("--verify token --temp 0", GREEDY),
+        ("--method draft-model --verify traversal", CHAIN),
+        ("--method suffix --draft-temp 0.5", "--draft-temp has no effect: no draft model drafts"),
+        ("-d none --draft-temp 0.5", "--draft-temp has no effect: no draft model drafts"),
+        ("-k 0 --length confidence:0.5", "--length has no effect: nothing is drafted"),
+        ("--method plain --verify block", "--verify has no effect: nothing is drafted"),
+        ("-d none --length confidence:0.5", "--length has no effect: nothing is drafted"),
+        ("--approximate", "--approximate has no effect: --verify block keeps the distribution"),
+    ],
+)
+def test_an_axis_without_effect_gets_one_line(words: str, said: str) -> None:
+    assert [text for text, code in warned(*PAIRED, *words.split()).items() if code == "no-effect"] == [said]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--verify traversal --tree eagle2 --method draft-model",
+        "--verify traversal --seed 3 --method draft-model",
+        "--verify token",
+        "--verify token --temp 0 --draft-temp 0.5",
+        "--draft-temp 0.5",
+        "--approximate --verify typical",
+        "--length confidence:0.5",
+    ],
+)
+def test_an_axis_with_an_effect_gets_none(words: str) -> None:
+    assert "no-effect" not in warned(*PAIRED, *words.split()).values()
+
+
+def test_keeping_a_raw_prompt_needs_one() -> None:
+    assert b"--cache has no effect: it is for --raw" in run("run", "--no-save", "--cache", "hi").stderr
+    assert b"no effect" not in run("run", "--no-save", "--cache", "--raw", "hi").stderr
 
 
 @pytest.mark.parametrize("words", ["--temp 0", "--top-k 5", "--repeat-penalty 1.1 --repeat-last-n -1"])

@@ -290,6 +290,11 @@ def test_a_draft_that_nothing_uses_is_not_loaded(talk: Talk) -> None:
     assert [each.draft for each in talk.worker.loads] == [None, "/d.gguf"]
 
 
+def test_an_axis_without_effect_is_told_once(talk: Talk) -> None:
+    talk.say("/set verify traversal", "/set temp 0.5")
+    assert talk.errors.count("--verify has no effect: on a chain it is --verify block") == 1
+
+
 def test_a_setting_without_effect_is_told_once(talk: Talk) -> None:
     talk.say("/temp 0", "/set top-k 5", "one")
     assert talk.errors.count("--top-k has no effect: --temp 0 takes the likeliest token") == 1
@@ -368,3 +373,22 @@ def test_trouble_with_saving_is_told_once_and_the_chat_goes_on(
         talk.say("four")
         assert talk.errors == ""
         assert len(talk.said) == 8
+
+
+def test_two_chats_on_one_conversation_see_each_others_branches(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """They were seen when the conversation was opened again, and not before."""
+    with Store.open(tmp_path / "c.db") as here, Store.open(tmp_path / "c.db") as there:
+        first, second = Talk(capsys, here), Talk(capsys, there)
+        first.say("one", "two")
+        key = first.chat.state.messages.key
+        second.say(f"/resume {key}", "/edit three", "/undo", "/edit four")
+        listed = first.say("/branch")
+        assert listed.count("another localspec has added 4 messages here: /branch lists the branches") == 1
+        assert [text in listed for text in ("*  1. here, 4 messages", "three", "four")] == [True] * 3
+        assert first.said == ["one", ANSWER, "two", ANSWER], "the path stays"
+        assert "another localspec" not in first.say("five", "/branch")
+        assert "another localspec has added 2 messages" in second.say("six")
+        assert [text for role, text in second.sent if role == "user"] == ["one", "four", "six"]
+        assert "five" in second.say("/branch")

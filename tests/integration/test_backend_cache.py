@@ -9,6 +9,7 @@ import pytest
 
 from localspec.backends import llama_cpp
 from localspec.backends.batch import Batch
+from localspec.backends.lib import LOG
 from localspec.backends.llama_cpp import EARLY, LlamaBackend, LoadOptions, Model
 from localspec.engine.protocols import Cancelled
 from localspec.errors import PromptTooLongError, ResourceError
@@ -154,6 +155,19 @@ def test_a_cancel_in_the_middle_of_a_chunk_aborts_it(model: Model) -> None:
             backend.prefill(PREFIX * 50, lambda: next(answers, True))
         backend.check()
         assert backend.length == 0
+
+
+def test_what_a_person_stops_is_no_failure_in_the_log(model: Model) -> None:
+    """The screen of the engine's log ended with "failed to decode" after every Esc."""
+    with LlamaBackend(model, LoadOptions(threads=1, n_ctx=512, n_batch=512)) as backend:
+        LOG.clear()
+        answers = iter([False] * 10)
+        with pytest.raises(Cancelled):
+            backend.prefill(PREFIX * 50, lambda: next(answers, True))
+        assert LOG.tail() == ""
+        backend.prefill(PREFIX, never)
+    LOG._receive(2, b"heard again\n", None)
+    assert LOG.tail() == "heard again"
 
 
 def test_a_cancel_within_a_slow_pass_leaves_what_was_committed(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

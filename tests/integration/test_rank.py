@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +103,18 @@ def test_items_are_drawn(tmp_path: Path) -> None:
 
 def test_items_must_be_named() -> None:
     assert_one_line(run("rank", "storyteller", "hi"), 2, "--items")
+
+
+def test_items_come_from_standard_input_and_from_a_pipe(tmp_path: Path) -> None:
+    """Both are read once, here, and needed twice: the engine makes the tokens."""
+    text = "\n".join(names(20)).encode()
+    done = run_engine("rank", "storyteller", "--raw", OPENING, "--items", "-", "--top", "3", "--json", stdin=text)
+    assert done.returncode == 0, done.stderr
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(text,))
+    writer.start()
+    other = call(tmp_path / "pipe", "--top", "3", "--json")
+    writer.join()
+    told = [json.loads(each.stdout) for each in (done, other)]
+    assert told[0]["n_items"] == 20
+    assert told[0]["ranking"] == told[1]["ranking"]

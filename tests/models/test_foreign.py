@@ -16,7 +16,7 @@ from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.models.foreign import foreign_models
 from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.store import find_model, parse_pair
-from tests.cli.harness import PAIR, run
+from tests.cli.harness import PAIR, assert_one_line, run
 from tests.hub.models import parts
 
 TARGET, DRAFT = PAIR / "target-q8_0.gguf", PAIR / "draft-q8_0.gguf"
@@ -65,7 +65,7 @@ def test_ollama(home: Path) -> None:
     pair = parse_pair("Story:7b-q8_0+small")
     assert (pair.target, pair.draft, pair.name) == (blob, other, "story:7b-q8_0+small:latest")
     assert find_model("small") == other
-    with pytest.raises(UsageError, match="is not on the Hugging Face hub"):
+    with pytest.raises(UsageError, match="Ollama has no 'story:8b' here, but story:7b-q8_0"):
         parse_pair("story:8b")
 
 
@@ -187,3 +187,21 @@ def test_a_part_of_several_names_lists_them(home: Path) -> None:
     listed = "coder-large.gguf, coder-small.gguf"
     assert caught.value.message == f"2 models here have 'coder' in their names: {listed}"
     assert caught.value.hint == f"{home}/models/coder-large.gguf, or more of the name"
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("story:7b", "Ollama has no 'story:7b' here, but story:latest — try: story:latest"),
+        ("stroy", "there is no pair called 'stroy'. Did you mean 'story:latest'?"),
+        ("tale-tler", "there is no pair called 'tale-tler'. Did you mean 'tale-teller-1b-q8_0.gguf'?"),
+    ],
+)
+def test_a_misspelt_name_of_a_model_that_is_here_names_it(home: Path, typed: str, told: str) -> None:
+    ollama(home / ".ollama" / "models", f"{LIBRARY}/story/latest", TARGET)
+    (home / "models").mkdir()
+    (home / "models" / "tale-teller-1b-q8_0.gguf").write_bytes(DRAFT.read_bytes())
+    for command in ("run", "chat"):
+        done = run(command, "-m", typed, env=dict(os.environ), stdin=b"hi", cwd=home)
+        line = assert_one_line(done, 3 if " pair " in told else 2)
+        assert line.rstrip().endswith(told)

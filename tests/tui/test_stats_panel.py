@@ -268,6 +268,7 @@ def test_an_answer_cut_off_by_n_says_so() -> None:
     assert "cut off" not in stats_line(made.stats)
     made.observe(1.0, Finished("length", "", 100.0, 20.0, 0))
     assert stats_line(made.stats).endswith(" · cut off by -n")
+    assert stats_line(made.stats, limit="max_tokens").endswith(" · cut off by max_tokens"), "in the log of the server"
 
 
 LONG = "/models/qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from textual.events import AppFocus
 from textual.pilot import Pilot
 
+from localspec.conversations.records import USER
+from localspec.conversations.store import Store
 from localspec.errors import PromptTooLongError, WorkerDiedError
 from localspec.settings.request import Sampling, Speculation
 from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets.card import ErrorCard, Note
+from localspec.tui.widgets.message import Spoken
 from localspec.worker.client import Worker
 from tests.cli.harness import needs_pair
 from tests.tui.chats import app_of as real
@@ -373,3 +379,21 @@ async def test_a_message_that_waited_counts_from_enter() -> None:
         trace = app.engine.trace
         assert trace is not None
         assert trace.stats.first_token_ms == 7000.0
+
+
+async def test_a_branch_of_another_terminal_is_there_when_a_person_comes_back(tmp_path: Path) -> None:
+    """Both terminals have the conversation open; the path that is looked at stays."""
+    with Store.open(tmp_path / "c.db") as here, Store.open(tmp_path / "c.db") as there:
+        async with opened(store=here) as (pilot, app):
+            await ask(pilot, "one")
+            key = app.chat_state.messages.key
+            assert key is not None
+            there.add_message(key, None, USER, "elsewhere")
+            app.post_message(AppFocus())
+            await until(pilot, lambda: [each.branch for each in app.chat.query(Spoken)][:1] == [(1, 2)])
+            assert "another localspec has added 1 message here" in app.notice
+            assert shown(app) == ["one", STORY]
+            there.add_message(key, None, USER, "again")
+            await ask(pilot, "two")
+            assert len(app.chat_state.messages.siblings(app.chat_state.messages.path()[0])) == 3
+            assert shown(app) == ["one", STORY, "two", STORY]

@@ -44,7 +44,33 @@ def test_a_folder_gives_its_texts_and_counts_the_rest() -> None:
     taken = mentioned("what is in @src/ ?")
     assert [each.name for each in taken.texts] == ["src/a.py", "src/b.py", "src/c.txt"]
     assert taken.left_out == {"hidden": 2, "binary": 1}
-    assert taken.summary == "took 3 files: 0.0 kB, about 6 tokens; left out: 2 hidden · 1 binary"
+    assert taken.summary == "took 3 files: 23 B, about 6 tokens; left out: 2 hidden · 1 binary"
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("message", "missing"),
+    [
+        ("explain @missing.py, and @src/d.py.", ["missing.py", "src/d.py"]),
+        ('read @"three words"', ["three words"]),
+        ("all of @*.rs and @src/**/*.rs", ["*.rs", "src/**/*.rs"]),
+        ("@src/a.py, and @src/a.py.", []),
+        ("ask @anna, me@b.py, @staticmethod, @app.get('/') or @functools.cache", []),
+    ],
+)
+def test_a_name_that_no_file_has_is_told(message: str, missing: list[str]) -> None:
+    """It was sent as text, and nothing said so."""
+    taken = mentioned(message)
+    assert taken.missing == missing
+    told = [line for line in taken.remarks if "there is no file" in line]
+    assert told == [f"there is no file {name}: @{name} is sent as text" for name in missing]
+
+
+def test_a_large_file_of_a_folder_that_is_no_text_is_left_out(folder: Path) -> None:
+    with (folder / "src" / "model.gguf").open("wb") as file:
+        file.write(b"GGUF\3\0\0\0" * 2000)
+        file.truncate(mentions.MOST_BYTES + 1)
+    assert mentioned("@src").left_out["binary"] == 2
 
 
 def test_what_git_ignores_is_left_out(folder: Path) -> None:
