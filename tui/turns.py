@@ -12,7 +12,7 @@ from localspec.chat.conversation_commands import begin, fork_from, open_conversa
 from localspec.chat.conversation_writer import ConversationWriter, sent_before
 from localspec.chat.listing import named
 from localspec.chat.message_tree import MessageTree, Node
-from localspec.chat.opening import catch_up, require_whole
+from localspec.chat.opening import catch_up, require_whole, tell_news
 from localspec.chat.state import ChatState
 from localspec.chat.unsent import recover
 from localspec.conversations.records import USER
@@ -116,7 +116,7 @@ class Turns:
         """Run a command; an error becomes a card."""
         try:
             if TABLE.needs_rest(line):
-                await catch_up(self)
+                await tell_news(self)
             await TABLE.run(self, line)
         except LocalspecError as error:
             await self._view.fail(error)
@@ -246,7 +246,7 @@ class Turns:
 
     async def step(self, entry: Node, by: int) -> None:
         """Go to a branch beside this one."""
-        await catch_up(self)
+        await self.look_again()
         siblings = self.state.messages.siblings(entry)
         at = siblings.index(entry) + by
         if 0 <= at < len(siblings) and not self.is_answering():
@@ -255,9 +255,12 @@ class Turns:
             self._view.focus_on(siblings[at])  # the next key goes to the next branch
 
     async def look_again(self) -> None:
-        """Show the branches that another process has made, where nothing is under way here."""
-        if await catch_up(self) and self.state.messages.editing is None and self.state.answering is None:
+        """Show the branches that another process has made; where something is under way here they are only told."""
+        told = await catch_up(self)
+        if told and self.state.messages.editing is None and self.state.answering is None:
             await self._view.renew()
+        if told:
+            self._host.say(told)
 
     def inspect(self, entry: Node) -> None:
         """Show the passes of an answer."""

@@ -45,22 +45,28 @@ def written_elsewhere(state: ChatState) -> Node | None:
     return last[0] if last and last[0].finish == ELSEWHERE else None
 
 
-async def catch_up(chat: Chat) -> bool:
-    """Take in, and tell of, what another process has added to this conversation; whether there is any."""
+async def catch_up(chat: Chat) -> str:
+    """Take in what another process has added to this conversation; return what to tell of it, "" for nothing."""
     messages = chat.state.messages
     key, after = messages.key, messages.unseen_after
     if key is None or not chat.state.writer.is_saved:
-        return False
+        return ""
     new = messages.join(await chat.wait(chat.state.writer.ask(lambda store: store.messages(key, after))))
-    if new:
-        await chat.tell(f"another localspec has added {counted(len(new), 'message')} here: /branch lists the branches")
-    return bool(new)
+    told = f"another localspec has added {counted(len(new), 'message')} here: /branch lists the branches"
+    return told if new else ""
+
+
+async def tell_news(chat: Chat) -> None:
+    """Take in what another process has added to this conversation, and tell of it."""
+    told = await catch_up(chat)
+    if told:
+        await chat.tell(told)
 
 
 async def require_whole(chat: Chat) -> None:
     """Take over an answer that another process has ended by now; raises UsageError while it is being written."""
     last = written_elsewhere(chat.state)
-    await catch_up(chat)
+    await tell_news(chat)
     if last is None or last.key is None:
         return
     key = last.key

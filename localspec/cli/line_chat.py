@@ -15,7 +15,7 @@ from localspec.chat.answer_writer import AnswerWriter, remark
 from localspec.chat.commands import TABLE
 from localspec.chat.listing import ASSISTANT, said
 from localspec.chat.message_tree import Node
-from localspec.chat.opening import catch_up, require_whole
+from localspec.chat.opening import require_whole, tell_news
 from localspec.chat.pair_loader import PairLoader
 from localspec.chat.state import ChatState
 from localspec.cli.answer import tell
@@ -65,7 +65,7 @@ class LineChat:
     def run(self, line: str) -> None:
         """Run the command of a line; raises UsageError for one that does not exist."""
         if TABLE.needs_rest(line):
-            _finish(catch_up(self))
+            _finish(tell_news(self))
         _finish(TABLE.run(self, line))
         self.tell_trouble()
 

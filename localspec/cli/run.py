@@ -219,7 +219,7 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
     if held is not None and not is_chosen("model") and not is_chosen("draft"):
         told += [Warned("draft", each) for each in held.warnings]
     unread = "@{0} is not read here: -f {0} puts it before the prompt"
-    told += [Warned("mention", unread.format(name)) for name in files_in(spoken)]
+    told += [Warned("mention", unread.format(name)) for name in files_in(spoken) if name not in options.file]
     told += [Warned("mention", line) for line in Taken(missing=missing_in(spoken)).remarks]
     return Job(used, asked, (*inputs.warnings, *told), state, spoken, tuple(data), left)
 

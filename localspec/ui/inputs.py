@@ -79,7 +79,8 @@ class Inputs:
         prompt = compose(spoken, data, is_raw=is_raw)
         if not prompt.strip() and not (is_raw and is_given):
             hint = f'{self.command} "Once upon a time", or pipe a prompt in'
-            raise UsageError("there is no prompt", hint=hint)
+            why = next((f": {each.message}" for each in self.warnings if "holds no text" in each.message), "")
+            raise UsageError(f"there is no prompt{why}", hint=hint)
         return prompt
 
     def regular(self, name: str) -> str:

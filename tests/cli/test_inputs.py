@@ -200,6 +200,17 @@ def test_a_large_file_that_is_no_text_is_told_as_that(tmp_path: Path, how: tuple
     assert_one_line(run(*how, name), 2, "model.gguf is no text")
 
 
+def test_an_empty_file_in_place_of_a_prompt_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert_one_line(run("run", "-f", f"{tmp_path}/empty"), 2, f"there is no prompt: {tmp_path}/empty holds no text")
+
+
+def test_a_file_that_was_given_is_no_news_where_it_is_mentioned(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1")
+    done = run("run", "--no-save", "explain @a.py", "-f", "a.py", cwd=tmp_path)
+    assert b"warning" not in done.stderr
+
+
 def test_the_name_of_no_file_in_a_prompt_is_told(tmp_path: Path) -> None:
     done = run("run", "--no-save", "explain @missing.py", cwd=tmp_path)
     assert b"warning: there is no file missing.py: @missing.py is sent as text\n" in done.stderr

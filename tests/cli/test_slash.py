@@ -390,5 +390,5 @@ def test_two_chats_on_one_conversation_see_each_others_branches(
         assert first.said == ["one", ANSWER, "two", ANSWER], "the path stays"
         assert "another localspec" not in first.say("five", "/branch")
         assert "another localspec has added 2 messages" in second.say("six")
-        assert [text for role, text in second.sent if role == "user"] == ["one", "four", "six"]
-        assert "five" in second.say("/branch")
+        assert [text for role, text in second.sent if role == "user"] == ["four", "six"]
+        assert "from message 1 of 6: one" in second.say("/branch")
