@@ -9,8 +9,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 
-from localspec.conversations.identity import MIN_ID
-from localspec.conversations.records import Conversation
+from localspec.conversations.records import MIN_ID, Conversation
 from localspec.conversations.store import Store
 from localspec.errors import ResourceError, UsageError
 from localspec.settings.folders import state_folder
