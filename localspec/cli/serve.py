@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from localspec.server.pairs import Pairs
 
 SERVER = "Server"
-NEEDED = ("starlette", "uvicorn")
+NEEDED = ("starlette", "uvicorn", "websockets")
 LONGEST_KEY = 4096  # bytes
 
 
@@ -66,6 +66,8 @@ class ServeOptions(ReportOptions):
     cors: tuple[str, ...]
     models: tuple[str, ...]
     queue: int
+    ssl_certfile: str | None
+    ssl_keyfile: str | None
     as_json: bool
 
 
@@ -85,6 +87,10 @@ class ServeOptions(ReportOptions):
         help="Let requests name these pairs too, or all that are on this machine.")  # fmt: skip
 @option("--queue", is_own=True, type=click.IntRange(0, 10_000), default=16, metavar="N", section=SERVER,
         help="Requests that may wait; more are refused.  [default: 16]")  # fmt: skip
+@option("--ssl-certfile", is_own=True, metavar="FILE", section=SERVER,
+        help="Speak TLS (https, wss) with this certificate, in PEM.")  # fmt: skip
+@option("--ssl-keyfile", is_own=True, metavar="FILE", section=SERVER,
+        help="The certificate's private key, if it is in a file of its own.")  # fmt: skip
 @preset_option
 @model_options
 @stacked(declared_options(Request, ANSWER))
@@ -113,9 +119,10 @@ def serve(console: Console, /, pair: str | None, **values: Any) -> int:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise UsageError(f"serving needs the package {missing[0]}", hint="pip install 'localspec[serve]'")
-    from localspec.server.listening import listener  # late: it brings the packages
+    from localspec.server.listening import listener, require_certificate  # late: it brings the packages
 
     rules = _rules(options)
+    require_certificate(options.ssl_certfile, options.ssl_keyfile)
     pairs = PairOptions.of(values, pair)
     promised = promised_settings(pairs)
     request = request_settings(values, promised.settings)
@@ -201,7 +208,8 @@ class _Serving:
                 on_loaded=pairs.loaded,
             )
             try:
-                servers.append(HttpServer(self._app(engine, pairs), engine, on_wait=self._tell_wait))
+                tls = (self.options.ssl_certfile, self.options.ssl_keyfile)
+                servers.append(HttpServer(self._app(engine, pairs), engine, tls=tls, on_wait=self._tell_wait))
                 self._tell(loaded)
                 if not loading.is_stopped():  # a signal on the way here
                     servers[0].run([self.door])
@@ -234,7 +242,7 @@ class _Serving:
         """Say where it serves."""
         from localspec.server.listening import address_of
 
-        base = f"http://{address_of(self.door)}"
+        base = f"{'http' if self.options.ssl_certfile is None else 'https'}://{address_of(self.door)}"
         if self.options.as_json:
             needs_key = self.rules.key is not None
             told = {"model": loaded.name, "n_ctx": loaded.n_ctx, "needs_key": needs_key}

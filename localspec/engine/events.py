@@ -59,6 +59,8 @@ class Loaded:
     threads: int
     load_ms: float
     versions: dict[str, str]
+    max_rows: int = 1  # of a pass that drafts; 1: the target takes no draft back
+    max_leaves: int = 1  # of a draft
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 
+from localspec.remote.connection import PATH
 from localspec.server import llama_server, ollama, openai, responses
 from localspec.server.answering import Answer, Finding
 from localspec.server.engine import Engine
@@ -23,6 +24,7 @@ from localspec.server.page import page
 from localspec.server.pairs import Pairs
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import encoded
+from localspec.server.verifying import Verifying
 
 LONGEST_BODY = 4 * 2**20  # bytes
 SLOWEST_BODY = 30.0  # seconds
@@ -49,7 +51,7 @@ class Server:
     engine: Engine
     pairs: Pairs
 
-    def routes(self) -> Sequence[Route]:
+    def routes(self) -> Sequence[BaseRoute]:
         """Return every path."""
         get: dict[str, Callable[[], Wire]] = {
             "/health": self._health,
@@ -81,6 +83,7 @@ class Server:
             Route("/", self._front, methods=["GET"]),
             Route("/v1/models/{name:path}", self._model, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
+            WebSocketRoute(PATH, Verifying(self.engine, self.pairs.current)),  # the pair it began with
             *(Route(path, _absent, methods=["GET", "POST", "DELETE"]) for path in ABSENT),
         ]
 

@@ -22,12 +22,12 @@ from localspec.errors import InternalError, LocalspecError
 from localspec.server.metrics import Totals
 from localspec.server.page import Board
 from localspec.server.refusal import Refusal, refused
-from localspec.settings.jobs import TextQuestion
+from localspec.settings.jobs import TextQuestion, VerifyRound
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 
-Work = Request | TextQuestion
+Work = Request | TextQuestion | VerifyRound
 LONGEST_WAIT = 60  # seconds that a client is told to wait, at most
 LEAVING = "the server is shutting down"
 
@@ -121,16 +121,16 @@ class Engine:
         """Whether an answer is being made."""
         return self._current is not None
 
-    def submit(self, *work: Work, settings: LoadSettings | None = None) -> list[Job]:
+    def submit(self, *work: Work, settings: LoadSettings | None = None, is_limited: bool = True) -> list[Job]:
         """Put work of a pair into the queue, all or nothing; raises Refusal where that is full or closed.
 
-        For coroutines. Work that comes together takes one place of `most_waiting`.
+        For coroutines. Work that comes together takes one place of `most_waiting`; what is not limited takes none.
         """
         jobs = [Job(each, settings or self._settings, asyncio.get_running_loop()) for each in work]
         with self._changed:
             if self._is_closed:
                 raise Refusal(503, LEAVING)
-            if len(self._waiting) + (self._current is not None) > self._most_waiting:
+            if is_limited and len(self._waiting) + (self._current is not None) > self._most_waiting:
                 told = f"{len(self._waiting)} requests are waiting already; localspec serve --queue N takes more"
                 seconds = min(LONGEST_WAIT, max(1, round(self._seconds)))
                 raise Refusal(429, told, code="queue_full", headers={"Retry-After": str(seconds)})

@@ -44,7 +44,7 @@ class Rules:
             told = f"the Host {host[:80]!r} is not this machine; ask for 127.0.0.1, or start with --api-key"
             raise Refusal(403, told, code="host")
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
-        if origin is not None and not self.allows(origin) and origin != f"http://{host}":
+        if origin is not None and not self.allows(origin) and origin not in (f"http://{host}", f"https://{host}"):
             told = f"pages of {origin[:80]!r} may not ask; localspec serve --cors ORIGIN lets them"
             raise Refusal(403, told, code="origin")
         if origin is None and site not in ("none", "same-origin"):
@@ -83,8 +83,11 @@ class Guard:
         self._on_bug = on_bug
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["type"] == "http", "neither lifespan nor websockets are on"
+        assert scope["type"] in ("http", "websocket"), "lifespan is not on"
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        if scope["type"] == "websocket":
+            await self._socket(scope, headers, receive, send)
+            return
         origin = headers.get("origin")
         extra = _cors(origin) if origin is not None and self._rules.allows(origin) else []
         has_begun = False
@@ -112,6 +115,17 @@ class Guard:
             else:
                 await respond_refusal(sending, scope["path"], Refusal(500, "the server failed; its log says why"))
 
+    async def _socket(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
+        """Let a WebSocket in by the same rules; a refusal is a response of HTTP."""
+        try:
+            self._rules.judge(scope["path"], headers)
+            await self._app(scope, receive, send)
+        except Refusal as refusal:
+            await deny(send, scope["path"], refusal)
+        except Exception as error:
+            self._on_bug(error)
+            raise
+
 
 def _cors(origin: str) -> list[tuple[bytes, bytes]]:
     """Return the headers that let pages of an origin read the answer."""
@@ -129,6 +143,15 @@ async def respond(send: Send, status: int, body: bytes, headers: dict[str, str] 
     raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in told.items()]
     await send({"type": "http.response.start", "status": status, "headers": raw})
     await send({"type": "http.response.body", "body": body})
+
+
+async def deny(send: Send, path: str, refusal: Refusal) -> None:
+    """Refuse a WebSocket before it is open, by a response of HTTP."""
+
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        await send({**message, "type": message["type"].replace("http.", "websocket.http.", 1)})
+
+    await respond_refusal(sending, path, refusal)
 
 
 async def respond_refusal(send: Send, path: str, refusal: Refusal) -> None:

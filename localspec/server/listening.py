@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 from typing import Any
@@ -15,7 +16,8 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from localspec.errors import ResourceError, UsageError
+from localspec.errors import NotFoundError, ResourceError, UsageError
+from localspec.remote.messages import LONGEST_FRAME
 from localspec.server.engine import Engine
 from localspec.server.guard import App
 
@@ -50,6 +52,26 @@ def listener(host: str, port: int) -> Door:
     return made
 
 
+def require_certificate(certificate: str | None, key: str | None) -> None:
+    """Raise UsageError or NotFoundError where TLS cannot be spoken with these files; None of both is no TLS."""
+    if certificate is None:
+        if key is not None:
+            raise UsageError("--ssl-keyfile needs --ssl-certfile", hint="--ssl-certfile FILE")
+        return
+    for flag, path in (("--ssl-certfile", certificate), ("--ssl-keyfile", key or certificate)):
+        if not os.path.isfile(path):
+            raise NotFoundError(f"{flag}: there is no file {path}", hint=f"{flag} FILE.pem")
+    try:
+        # A key behind a passphrase would be asked for on the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, lambda: b"")
+    except (OSError, ValueError) as error:  # an SSLError is an OSError
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        told = f"{certificate} and its key cannot be used: {str(reason).lower().replace('_', ' ')}"
+        raise UsageError(
+            told, hint="--ssl-certfile CERT.pem --ssl-keyfile KEY.pem, the key without a passphrase"
+        ) from None
+
+
 def is_loopback(made: Door) -> bool:
     """Whether only this machine reaches a socket."""
     return ip_address(made.getsockname()[0].partition("%")[0]).is_loopback
@@ -71,6 +93,11 @@ class Connection(H11Protocol):
         self._was_reading = False
         self._timer = self.loop.call_later(PATIENCE, self._look)
 
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Hand the connection on to the protocol of WebSockets, which looks after it itself."""
+        self._timer.cancel()
+        super().handle_websocket_upgrade(event)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Look no more."""
         self._timer.cancel()
@@ -90,17 +117,28 @@ class Connection(H11Protocol):
 class HttpServer(uvicorn.Server):
     """Serves until `should_exit`. The answer that is being made has `patience` seconds to end, and is then stopped.
 
-    The command line handles signals, so this handles none. `on_wait` is called where an answer is given that time.
+    The command line handles signals, so this handles none. `tls` are the files of certificate and key. `on_wait` is
+    called where an answer is given that time.
     """
 
     def __init__(
-        self, app: App, engine: Engine, patience: float = PATIENCE, *, on_wait: Callable[[], None] = lambda: None
+        self,
+        app: App,
+        engine: Engine,
+        patience: float = PATIENCE,
+        *,
+        tls: tuple[str | None, str | None] = (None, None),
+        on_wait: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
+                ssl_certfile=tls[0],
+                ssl_keyfile=tls[1],
                 http=Connection,
-                ws="none",
+                ws="websockets-sansio",
+                ws_max_size=LONGEST_FRAME,
+                ws_per_message_deflate=False,
                 lifespan="off",
                 loop="asyncio",
                 log_config=None,

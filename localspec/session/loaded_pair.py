@@ -81,6 +81,7 @@ class LoadedPair:
 
     def loaded(self, load_ms: float, versions: dict[str, str]) -> events.Loaded:
         """Return the event that ends loading."""
+        can = self.target.backend.capabilities
         return events.Loaded(
             name=self.settings.name,
             target=self.target.facts(),
@@ -89,6 +90,8 @@ class LoadedPair:
             threads=self.threads,
             load_ms=load_ms,
             versions=versions,
+            max_rows=can.max_rows if can.can_rollback else 1,
+            max_leaves=can.max_leaves,
         )
 
     def answer(self, request: Request) -> Iterator[events.Event]:

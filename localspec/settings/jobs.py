@@ -79,8 +79,21 @@ class RankQuestion:
     seed: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class VerifyRound:
+    """A round of an edge's `session`, which `hello` opened: messages of `remote.messages`, as they came.
+
+    `prefixes` were sent since the round before.
+    """
+
+    session: str
+    hello: bytes
+    prefixes: tuple[bytes, ...]
+    verify: bytes
+
+
 PairQuestion = ForkQuestion | DistributionQuestion
-Question = PairQuestion | TextQuestion | RankQuestion
+Question = PairQuestion | TextQuestion | RankQuestion | VerifyRound
 
 
 @dataclass(frozen=True, slots=True)

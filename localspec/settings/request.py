@@ -31,6 +31,7 @@ from localspec.settings.values import (
     template_argument,
     token_bias,
     unescape,
+    verifier_address,
 )
 
 MODEL = Group("Model")
@@ -66,6 +67,18 @@ class LoadSettings:
     rpc: tuple[str, ...] = setting(
         (), "--rpc", group=MODEL, metavar="HOST:PORT,...", read=servers,
         help="RPC servers whose devices take layers too.",
+    )  # fmt: skip
+    verifier: str | None = setting(
+        None, "--verifier", group=MODEL, metavar="URL", read=verifier_address, default_help="the target is here",
+        help="The target is on another machine: ws://HOST:PORT of its localspec serve; -m names the draft.",
+    )  # fmt: skip
+    verifier_key_file: str | None = setting(
+        None, "--verifier-key-file", group=MODEL, metavar="FILE", read=absolute,
+        default_help="LOCALSPEC_VERIFIER_KEY", help="A file whose first line is the verifier's API key.",
+    )  # fmt: skip
+    verifier_ca: str | None = setting(
+        None, "--verifier-ca", group=MODEL, metavar="FILE", read=absolute, default_help="the system's",
+        help="Certificates to trust, for wss:// with a certificate of your own.",
     )  # fmt: skip
     lora: tuple[tuple[str, float], ...] = setting(
         (), "--lora", group=MODEL, metavar="FILE[:SCALE]", is_repeated=True, read=adapter,

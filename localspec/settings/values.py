@@ -18,6 +18,8 @@ GIVEN = ("messages", "bos_token", "eos_token", "add_generation_prompt")
 MOST_SCALED = 1e3  # a LoRA beyond that leaves nothing of the model
 _ESCAPE = re.compile(r"\\(?:([ntr0\\\"'])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
 _BIAS = re.compile(r"(\d{1,18})(?:=|(?=[+-]))(.+)")  # 13=-1.5, or llama.cpp's 13-1.5
+SERVED_AT = 8080  # the port of `localspec serve` where none is said
+_ADDRESS = re.compile(r"(?:(wss?)://)?([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?/?")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 
 
@@ -118,6 +120,17 @@ def servers(text: str) -> tuple[str, ...]:
         if not (host and 0 < (whole(port) or 0) < 2**16):
             raise ValueError
     return found
+
+
+def verifier_address(text: str) -> str:
+    """Return the address of a verifier, ws://HOST:PORT or wss://HOST:PORT; raises ValueError for any other."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None:
+        raise ValueError
+    scheme, host, port = found[1] or "ws", found[2], found[3]
+    if port is not None and not 0 < int(port) < 2**16:
+        raise ValueError
+    return f"{scheme}://{host.lower()}:{int(port or SERVED_AT)}"
 
 
 def unescape(text: str) -> str:

@@ -1,0 +1,263 @@
+"""`/v1/verify`: edges on other machines draft, and this machine's target judges their drafts (docs/edge-and-cloud.md).
+
+An edge has a WebSocket. Each of its rounds is a job in the queue of the engine, as a chat's request is. Nothing of a
+session is kept here but what its next round takes along: the engine's process may die and forget it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localspec.engine.events import Inspected, Loaded
+from localspec.models.gguf.bare import bare
+from localspec.remote.messages import (
+    LONGEST_PART,
+    VERSION,
+    Bye,
+    Cancel,
+    Error,
+    Facts,
+    Fetch,
+    Hello,
+    Look,
+    MessageError,
+    Prefix,
+    ToEdge,
+    ToVerifier,
+    Verify,
+    Vocabulary,
+    Wait,
+    Welcome,
+    encode,
+    request_of,
+)
+from localspec.remote.vocabulary import vocabulary_of
+from localspec.server.engine import ClientGoneError, Engine, Job
+from localspec.server.fields import Served
+from localspec.server.guard import Receive, Scope, Send, deny
+from localspec.server.refusal import Refusal
+from localspec.settings.jobs import VerifyRound
+
+MOST_EDGES = 32  # connections at once
+MOST_WRONG = 8  # messages of a connection that are none of the protocol
+IDLE = 1800.0  # seconds that an edge may say nothing
+SILENCE = 2.0  # seconds after which an edge is told that its round waits
+SLOWEST = 30.0  # seconds that an edge may take nothing
+POLICY, GOING_AWAY, UNSUPPORTED = 1008, 1001, 1003  # why a WebSocket is closed
+SESSION = re.compile(r"[A-Za-z0-9_-]{22}")
+_KINDS = {400: "usage", 413: "usage", 429: "resources"}  # of refusals, for the edge's exit code
+
+
+class _ClosedError(Exception):
+    """The connection is to be closed, with a code and a reason."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+@dataclass(slots=True)
+class Verifying:
+    """The ASGI application of the path. `served` is the target that judges."""
+
+    engine: Engine
+    served: Served
+    edges: int = 0
+    _vocabulary: asyncio.Task[tuple[str, bytes]] | None = field(default=None, repr=False)
+
+    @property
+    def holds(self) -> Loaded:
+        """Return what was loaded."""
+        assert self.served.loaded is not None, "a server serves once its pair is loaded"
+        return self.served.loaded
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one edge until it leaves."""
+        await receive()  # websocket.connect
+        if self.edges >= MOST_EDGES:
+            await deny(send, scope["path"], Refusal(503, f"{self.edges} edges are here already"))
+            return
+        self.edges += 1
+        edge = _Edge(self, send)
+        try:
+            await send({"type": "websocket.accept"})
+            await edge.serve(receive)
+        except _ClosedError as why:
+            await send({"type": "websocket.close", "code": why.code, "reason": str(why)})
+        except ClientGoneError:
+            pass
+        finally:
+            self.edges -= 1
+            edge.stop()
+
+    async def vocabulary(self) -> tuple[str, bytes]:
+        """Return the digest of the target's vocabulary, and what is sent of it; it is made once."""
+        if self._vocabulary is None:
+            path = Path(self.holds.target.path)
+            self._vocabulary = asyncio.create_task(asyncio.to_thread(lambda: vocabulary_of(bare(path))))
+        return await asyncio.shield(self._vocabulary)
+
+    async def facts(self) -> Facts:
+        """Return what an edge is told of the target."""
+        digest, packed = await self.vocabulary()
+        served = self.served
+        return Facts(VERSION, served.name, served.target.fingerprint, digest, len(packed), served.n_ctx)
+
+
+class _Edge:
+    """One connection, with one session at a time and one round at a time."""
+
+    def __init__(self, verifying: Verifying, send: Send) -> None:
+        self._verifying = verifying
+        self._send = send
+        self._session = ""
+        self._hello = b""
+        self._prefixes: list[bytes] = []  # told since the last round
+        self._told = 0  # ids in them
+        self._round = -1  # the number of the round that is judged
+        self._task: asyncio.Task[None] | None = None
+        self._jobs: list[Job] = []
+
+    async def serve(self, receive: Receive) -> None:
+        """Obey messages until the connection ends. Raises _ClosedError where it is to be closed."""
+        wrong = 0
+        while (data := await self._next(receive)) is not None:
+            try:
+                await self._obey(request_of(data), data)
+            except MessageError as error:
+                wrong += 1
+                await self._say(Error("usage", str(error)))
+            except Refusal as refusal:
+                await self._say(_told(refusal))
+            if wrong >= MOST_WRONG:
+                raise _ClosedError(POLICY, "too many messages that are none")
+
+    def stop(self) -> None:
+        """Stop the round that is judged."""
+        for job in self._jobs:
+            self._verifying.engine.stop(job)
+            job.tell(ClientGoneError())
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _next(self, receive: Receive) -> bytes | None:
+        """Return the next message, None at the end of the connection."""
+        try:
+            async with asyncio.timeout(IDLE):
+                event = await receive()
+        except TimeoutError:
+            raise _ClosedError(GOING_AWAY, f"nothing was said for {IDLE:g} s") from None
+        if event["type"] != "websocket.receive":
+            return None
+        data = event.get("bytes")
+        if not isinstance(data, bytes):
+            raise _ClosedError(UNSUPPORTED, "messages are binary")
+        return data
+
+    async def _obey(self, message: ToVerifier, data: bytes) -> None:
+        match message:
+            case Look():
+                await self._say(await self._verifying.facts())
+            case Fetch(start):
+                _, packed = await self._verifying.vocabulary()
+                await self._say(Vocabulary(start, packed[start : start + LONGEST_PART]))
+            case Hello():
+                await self._welcome(message)
+            case Prefix(ids=ids):
+                self._told += len(ids)
+                if self._told > (most := self._verifying.holds.n_ctx):
+                    self._drop()
+                    raise Refusal(400, f"the text is longer than the context of {most} tokens")
+                self._prefixes.append(data)
+            case Verify():
+                self._judge(message, data)
+            case Cancel(number):
+                if number == self._round:
+                    self.stop()
+            case Bye():
+                self.stop()
+                self._session = ""
+                self._drop()
+
+    async def _welcome(self, hello: Hello) -> None:
+        """Open a session, or take up one that was open before."""
+        facts = await self._verifying.facts()
+        if hello.version != VERSION:
+            told = f"it speaks version {VERSION} of the protocol, and the edge {hello.version}"
+            await self._say(Error("incompatible", told, "pip install -U localspec, on the older machine"))
+            return
+        if hello.vocabulary != facts.vocabulary or hello.model not in ("", facts.model):
+            told = f"it holds another model than the edge was made for: {facts.name}"
+            await self._say(Error("incompatible", told, "Start the edge again."))
+            return
+        if hello.session and not SESSION.fullmatch(hello.session):
+            raise Refusal(400, "this is no session")
+        self.stop()
+        self._drop()
+        self._session = hello.session or secrets.token_urlsafe(16)
+        self._hello = encode(hello)
+        can = self._verifying.holds
+        await self._say(Welcome(self._session, can.n_ctx, max_rows=can.max_rows, max_leaves=can.max_leaves))
+
+    def _judge(self, message: Verify, data: bytes) -> None:
+        """Begin a round; asked again while it is judged, it is answered once."""
+        if not self._session:
+            raise Refusal(400, "a round belongs to a session: say hello first")
+        if self._task is not None and not self._task.done():
+            if message.round == self._round:
+                return
+            raise Refusal(400, "one round at a time")
+        self._round = message.round
+        work = VerifyRound(self._session, self._hello, tuple(self._prefixes), data)
+        self._drop()
+        self._task = asyncio.create_task(self._answer(work))
+
+    async def _answer(self, work: VerifyRound) -> None:
+        """Send the reply of the engine to a round. One that dies with it is asked again, once: it forgot the text."""
+        try:
+            try:
+                reply = await self._asked(work)
+            except Refusal as refusal:
+                if refusal.code != "engine_died":
+                    raise
+                reply = await self._asked(work)
+            await self._put(reply)
+        except Refusal as refusal:
+            await self._say(_told(refusal))
+        except ClientGoneError:
+            pass
+
+    async def _asked(self, work: VerifyRound) -> bytes:
+        engine = self._verifying.engine
+        self._jobs = engine.submit(work, settings=self._verifying.served.settings, is_limited=False)
+        found = b""
+        async for event in self._jobs[0].events(SILENCE):
+            if event is None:
+                await self._say(Wait(engine.n_waiting))
+            elif isinstance(event, Inspected):
+                found = bytes.fromhex(event.content["reply"])
+        return found
+
+    def _drop(self) -> None:
+        self._prefixes, self._told = [], 0
+
+    async def _say(self, message: ToEdge) -> None:
+        await self._put(encode(message))
+
+    async def _put(self, data: bytes) -> None:
+        """Send bytes. Raises ClientGoneError for an edge that does not read."""
+        try:
+            async with asyncio.timeout(SLOWEST):
+                await self._send({"type": "websocket.send", "bytes": data})
+        except (TimeoutError, OSError):
+            raise ClientGoneError from None
+
+
+def _told(refusal: Refusal) -> Error:
+    """Return a refusal as an edge is told it."""
+    kind = "worker_died" if refusal.code == "engine_died" else _KINDS.get(refusal.status, "network")
+    return Error(kind, refusal.message[:1000])
