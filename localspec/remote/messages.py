@@ -119,7 +119,11 @@ class Look(Message, frozen=True, tag=1):
 
 
 class Facts(Message, frozen=True, tag=2):
-    """The target: its `name`, the `model`'s fingerprint, the digest of its `vocabulary`; `size` bytes fetch that."""
+    """The target: its `name`, the `model`'s fingerprint, the digest of its `vocabulary`; `size` bytes fetch that.
+
+    A draft may have `max_rows` - 1 nodes and `max_leaves` leaves; 1 row: none can be taken back. `bytes` is the size of
+    the model.
+    """
 
     version: Count
     name: Text
@@ -127,6 +131,10 @@ class Facts(Message, frozen=True, tag=2):
     vocabulary: Word
     size: Count
     n_ctx: Count
+    max_rows: Count
+    max_leaves: Count
+    n_params: Count = 0
+    bytes: Count = 0
 
 
 class Fetch(Message, frozen=True, tag=3):

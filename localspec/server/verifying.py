@@ -105,7 +105,9 @@ class Verifying:
         """Return what an edge is told of the target."""
         digest, packed = await self.vocabulary()
         served = self.served
-        return Facts(VERSION, served.name, served.target.fingerprint, digest, len(packed), served.n_ctx)
+        target, widths = served.target, (served.max_rows, served.max_leaves)
+        sizes = (target.n_params, target.bytes)
+        return Facts(VERSION, served.name, target.fingerprint, digest, len(packed), served.n_ctx, *widths, *sizes)
 
 
 class _Edge:

@@ -62,16 +62,19 @@ class ModelInfo:
         return shown(self.path.name)
 
 
-def model_info(header: Header, *, known: frozenset[str] = KNOWN, may_be_head: bool = False) -> ModelInfo:
+def model_info(
+    header: Header, *, known: frozenset[str] = KNOWN, may_be_head: bool = False, needs_weights: bool = True
+) -> ModelInfo:
     """Describe the language model in a file whose header was read.
 
-    `known` holds the architectures that the installed llama.cpp loads. `may_be_head`: a draft head will do. Raises
-    IncompatibleError for files that are no text generator or of an unknown architecture, and IntegrityError where a key
-    that llama.cpp requires is missing or malformed.
+    `known` holds the architectures that the installed llama.cpp loads. `may_be_head`: a draft head will do. Without
+    `needs_weights` so will a model's file without its tensors. Raises IncompatibleError for files that are no text
+    generator or of an unknown architecture, and IntegrityError where a key that llama.cpp requires is missing or
+    malformed.
     """
     head = head_info(header) if may_be_head else None
     if head is None:
-        check_kind(header)
+        check_kind(header, needs_weights=needs_weights)
     arch = _text(header, "general.architecture")
     if arch not in known:
         raise IncompatibleError(

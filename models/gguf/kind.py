@@ -12,7 +12,7 @@ _HINT = "give the path of the model itself"
 _HEAD = "a draft head, which reads the hidden states of its target"
 
 
-def check_kind(header: Header) -> None:
+def check_kind(header: Header, *, needs_weights: bool = True) -> None:
     """Raise unless the file can be a whole language model.
 
     IncompatibleError for adapters, projectors, embedding models, draft heads, vocabularies and lone parts of split
@@ -26,7 +26,7 @@ def check_kind(header: Header) -> None:
     what = _TYPES.get(kind) if isinstance(kind, str) else None
     if what is None and isinstance(arch, str):
         what = NOT_GENERATORS.get(arch) or _embedding(header, arch)
-    if what is None and "general.architecture" in header.metadata and not header.tensors:
+    if what is None and needs_weights and "general.architecture" in header.metadata and not header.tensors:
         what = "a vocabulary without weights"
     if what and arch == "gemma4-assistant":
         raise IncompatibleError(

@@ -1,0 +1,137 @@
+"""The edge's end of a session: messages over a connection that may break, with a person who may want to stop.
+
+A connection that breaks is opened anew, the session is taken up, and the round that was on its way is asked again: the
+verifier has its result still, or judges it once more. Nothing is committed meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from localspec.engine.events import Event, Loading, Waiting
+from localspec.engine.protocols import Cancel, Cancelled, Clock
+from localspec.errors import NetworkError
+from localspec.remote.connection import GLANCE, Connection, error_of
+from localspec.remote.messages import (
+    Bye,
+    Error,
+    Hello,
+    Result,
+    ToEdge,
+    ToVerifier,
+    Verify,
+    Wait,
+    Welcome,
+)
+from localspec.remote.messages import (
+    Cancel as Stop,
+)
+
+PATIENCE = 120.0  # seconds in which a broken connection may come back
+SILENT = 2.0  # seconds without a word after which a person is told that the verifier is waited for
+FIRST, LONGEST = 0.1, 3.0  # seconds between two attempts: twice as many each time
+WAITS = "waiting for the verifier"
+
+
+class Channel:
+    """Sends and receives. `tell` takes what a person should know while nothing comes."""
+
+    def __init__(
+        self, connection: Connection, cancel: Cancel, tell: Callable[[Event], None], clock: Clock = time.monotonic
+    ) -> None:
+        self.connection = connection
+        self.n_broken = 0  # connections that broke and were opened anew
+        self._cancel = cancel
+        self._tell = tell
+        self._clock = clock
+        self._hello: Hello | None = None
+        self._verify: Verify | None = None
+        self._is_lost = False
+
+    def send(self, message: ToVerifier) -> None:
+        """Send a message; on a broken connection it is sent once that is open again. Raises NetworkError, Cancelled."""
+        if isinstance(message, Hello):
+            self._hello, self._verify = message, None
+        elif isinstance(message, Verify):
+            self._verify = message
+        elif isinstance(message, Bye):
+            self._hello = self._verify = None
+        self._put(message)
+
+    def receive(self) -> ToEdge:
+        """Return the next message that answers one of ours. Raises Cancelled, NetworkError, and what an Error says."""
+        heard = self._clock()
+        while True:
+            if self._cancel():
+                if self._verify is not None:
+                    self._put(Stop(self._verify.round))
+                raise Cancelled
+            if self._is_lost:
+                self._take_up()
+                heard = self._clock()
+            reply = self._next()
+            if reply is None:
+                if self._clock() - heard > SILENT:
+                    self._tell(Loading(WAITS, 0.0))
+                continue
+            heard = self._clock()
+            if isinstance(reply, Error):
+                raise error_of(reply)
+            if isinstance(reply, Wait):
+                self._tell(Waiting(reply.before) if reply.before else Loading(WAITS, 0.0))
+            elif not self._is_stale(reply):
+                if isinstance(reply, Welcome) and self._hello is not None:
+                    self._hello = msgspec.structs.replace(self._hello, session=reply.session)
+                return reply
+
+    def close(self) -> None:
+        """Leave. Idempotent."""
+        self.connection.close()
+
+    def _is_stale(self, reply: ToEdge) -> bool:
+        """Whether a reply is that of an earlier round, which was cancelled or answered already."""
+        return isinstance(reply, Result) and (self._verify is None or reply.round != self._verify.round)
+
+    def _put(self, message: ToVerifier) -> None:
+        if not self._is_lost:
+            try:
+                self.connection.send(message)
+            except NetworkError:
+                self._is_lost = True
+
+    def _next(self) -> ToEdge | None:
+        try:
+            return self.connection.receive(GLANCE)
+        except NetworkError:
+            self._is_lost = True
+            return None
+
+    def _take_up(self) -> None:
+        """Open the connection anew, and go on with the session. Raises Cancelled, NetworkError after PATIENCE."""
+        began, pause = self._clock(), FIRST
+        while True:
+            try:
+                self.connection.reopen()
+                self._is_lost = False
+                self.n_broken += 1
+                if self._hello is not None:
+                    welcome = self.connection.ask(self._hello, self._cancel)
+                    if isinstance(welcome, Welcome):
+                        self._hello = msgspec.structs.replace(self._hello, session=welcome.session)
+                if self._verify is not None:
+                    self._put(self._verify)
+                return
+            except NetworkError as error:
+                self._is_lost = True
+                if error.detail.get("is_final") or self._clock() - began > PATIENCE:
+                    raise
+            self._tell(Loading(WAITS, 0.0))
+            ends = time.monotonic() + pause
+            while time.monotonic() < ends:
+                if self._cancel():
+                    raise Cancelled
+                time.sleep(GLANCE)
+            pause = min(2 * pause, LONGEST)

@@ -1,0 +1,154 @@
+"""A target on another machine, in the place of a loaded one: its vocabulary is here, and each pass is a round trip.
+
+It evaluates nothing, so it has no rows: verdicts come from `remote.judge`, and whatever reads rows is refused. What
+others ask of a backend it answers as its verifier would.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from localspec.backends.llama_cpp import LlamaBackend, Model
+from localspec.backends.memory import ContextShape
+from localspec.backends.options import LoadOptions
+from localspec.backends.prompt_progress import PromptProgress, not_cancelled
+from localspec.engine.events import Event
+from localspec.engine.protocols import Cancel, Capabilities, Tokens
+from localspec.errors import IncompatibleError, ResourceError
+from localspec.models.gguf.info import model_info
+from localspec.models.gguf.shards import read_model
+from localspec.prompt.prompt import special_texts
+from localspec.remote.channel import Channel
+from localspec.remote.connection import Address, Connection
+from localspec.remote.messages import Facts, Hello, Prefix, Result, Verify, Welcome, digest_of
+from localspec.remote.vocabulary import look
+from localspec.session.loaded_model import LoadedModel
+from localspec.session.placement import InspectedModel
+from localspec.settings.request import LoadSettings
+
+NEEDS_ROWS = "this reads the target's own rows, which stay with the verifier"
+HERE = "Ask on the machine of the verifier, or leave out --verifier."
+PINGS = 3  # of which the fastest counts
+
+
+class VocabularyModel(Model):
+    """A target's file without its weights."""
+
+    def prepare_weights(self, params: Any) -> None:
+        """Read the vocabulary alone."""
+        params.vocab_only = True
+
+
+class RemoteTarget(LlamaBackend):
+    """What a verifier holds, behind `channel`. `facts` are its own, `rtt` the seconds of a round trip with no pass."""
+
+    def __init__(self, model: Model, channel: Channel, facts: Facts, rtt: float) -> None:
+        self.model = model
+        self.options = LoadOptions()
+        self.channel = channel
+        self.facts = facts
+        self.rtt = rtt
+        self.evaluated = 0
+        self.decode_rows = 1
+        self.reads_singly = False
+        self.cancel: Cancel = not_cancelled
+        self.progress = PromptProgress()
+        self.kv_bytes = 0
+        self.threads = 0
+        self._round = 0  # of the session that times passes, 0 while there is none
+        self.capabilities = Capabilities(
+            can_rollback=facts.max_rows > 1,
+            max_leaves=facts.max_leaves,
+            max_rows=facts.max_rows,
+            n_ctx=facts.n_ctx,
+            n_vocab=model.n_vocab,
+            # Prices hold for one way there: what is learned is kept by its length, to the next power of two.
+            devices=(f"{channel.connection.address.name}, {2 ** math.ceil(math.log2(max(1e3 * rtt, 1)))} ms away",),
+        )
+
+    @property
+    def length(self) -> int:
+        """Nothing is held here."""
+        return 0
+
+    def cached(self, tokens: Tokens) -> int:
+        """Return all that could be: nothing needs to be read here."""
+        return len(tokens) - 1
+
+    def truncate(self, length: int) -> None:
+        """Forget nothing: nothing is held here."""
+        self._round = 0
+
+    def lengthen(self, n_ctx: int) -> None:
+        """Raise ResourceError: the verifier has the context that it has."""
+        raise ResourceError(f"the verifier's context has {self.capabilities.n_ctx} tokens")
+
+    def time_rows(self, rows: int) -> float:
+        """Return the seconds of a round with a draft of `rows` - 1 tokens, the way included. Raises Cancelled."""
+        if not self._round:
+            hello = Hello(vocabulary=self.facts.vocabulary, version=self.facts.version, mode="ids", verify="match")
+            self.channel.send(hello)
+            _expect(self.channel.receive(), Welcome)
+            self._round = 1
+            self.channel.send(Prefix(0, (0,)))
+            self.channel.send(Verify(self._round, 1, digest_of((0,))))
+            _expect(self.channel.receive(), Result)
+        self._round += 1
+        self.channel.send(Prefix(1, ()))
+        draft = tuple(7919 * node % self.model.n_vocab for node in range(1, rows))
+        began = time.perf_counter()
+        self.channel.send(Verify(self._round, 1, digest_of((0,)), draft))
+        _expect(self.channel.receive(), Result)
+        return time.perf_counter() - began
+
+    def close(self) -> None:
+        """Leave. Idempotent."""
+        self.channel.close()
+
+
+def _expect(reply: object, kind: type[Any]) -> None:
+    if not isinstance(reply, kind):
+        told = f"the verifier answers with {type(reply).__name__} where {kind.__name__} belongs"
+        raise IncompatibleError(told, hint="pip install -U localspec, on both machines")
+
+
+def address_of(settings: LoadSettings) -> Address:
+    """Return where the verifier of these settings is."""
+    assert settings.verifier is not None
+    return Address(settings.verifier, settings.verifier_key_file, settings.verifier_ca)
+
+
+def inspect_vocabulary(path: str) -> InspectedModel:
+    """Read the header of a target's file without its weights."""
+    header = read_model(Path(path))
+    return InspectedModel(header, model_info(header, needs_weights=False))
+
+
+def open_remote(
+    settings: LoadSettings, looked: InspectedModel, cancel: Cancel, tell: Callable[[Event], None]
+) -> LoadedModel:
+    """Return a verifier's target. Raises NetworkError, or IncompatibleError where it holds another by now."""
+    began = time.perf_counter()
+    channel = Channel(Connection.open(address_of(settings)), cancel, tell)
+    try:
+        facts, rtt = look(channel.connection), math.inf
+        for _ in range(PINGS):
+            asked = time.perf_counter()
+            look(channel.connection)
+            rtt = min(rtt, time.perf_counter() - asked)
+        if Path(settings.target).stem != facts.vocabulary:
+            told = f"the verifier at {channel.connection.address.name} holds another model by now: {facts.name}"
+            raise IncompatibleError(told, hint="Start again.")
+        model = VocabularyModel(looked.info.path, LoadOptions(gpu="off"), shape=ContextShape(0, 0, 1))
+    except BaseException:
+        channel.close()
+        raise
+    model.n_ctx_train = looked.info.n_ctx_train
+    info = replace(looked.info, name=facts.name, n_params=facts.n_params, bytes=facts.bytes)
+    backend = RemoteTarget(model, channel, facts, rtt)
+    return LoadedModel(info, model, backend, special_texts(model), 1e3 * (time.perf_counter() - began))
