@@ -52,7 +52,7 @@ ONLY = {
     "models": "control.profile errors sanitize settings.folders settings.request tuning",
     "speculation": "control engine errors methods settings trees verify",
     "ranking": "engine errors settings",
-    "remote": "engine errors settings verify",
+    "remote": "engine errors sanitize settings verify",
     "heads": "backends engine errors models prompt sanitize settings",
     "conversations": "errors sanitize settings",
     "chat": "conversations engine.events errors models.recent models.store sanitize settings ui",
@@ -79,6 +79,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "starlette": ("localspec.server",),
     "uvicorn": ("localspec.server.listening",),
     "h11": ("localspec.server.listening",),
+    "websockets": ("localspec.remote.connection",),
     "msgspec": ("localspec.remote", "localspec.server", "localspec.worker.codec"),
     "sqlite3": ("localspec.conversations",),
     "platformdirs": ("localspec.cli", "localspec.models", "localspec.settings.folders"),
@@ -87,6 +88,12 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "gguf": ("localspec.heads.head_file",),
 }
 NEVER = ("scipy", "pytest", "hypothesis")
+TALKERS = (
+    "localspec.models.hub",
+    "localspec.backends.rpc",
+    "localspec.remote.connection",
+    "localspec.server.listening",
+)
 NETWORK = ("socket", "http", "urllib", "ssl", "requests", "httpx")
 LONGEST_FUNCTION = 60
 LONGEST_FILE = 350
@@ -203,7 +210,7 @@ def test_the_network_is_for_downloads_only() -> None:
         if is_in(module, ("localspec.worker",)):
             assert found <= {"socket"}, module
             assert "AF_INET" not in SOURCES[module].read_text(encoding="utf-8"), module
-        elif not is_in(module, ("localspec.models.hub", "localspec.backends.rpc", "localspec.server.listening")):
+        elif not is_in(module, TALKERS):
             assert not found, module
 
 

@@ -91,7 +91,11 @@ class Promised:
 
 
 def promised_settings(options: PairOptions) -> Promised:
-    """Return how to load the pair that --model and --draft name."""
+    """Return how to load the pair that --model and --draft name; with --verifier they name the draft alone."""
+    if options.load.verifier is not None:
+        from localspec.cli.edge import edge_settings  # late: it connects
+
+        return Promised(options, edge_settings(options.load, options.model, options.draft))
     model, draft = model_and_draft(options.model, options.draft)
     try:
         if options.takes_draft and model is not None and draft is None:

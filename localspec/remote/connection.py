@@ -85,6 +85,7 @@ class Connection:
     up: int = 0
     down: int = 0
     _socket: Any = field(default=None, repr=False)
+    _opened: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False)
 
     @staticmethod
     def open(address: Address) -> Connection:
@@ -105,7 +106,7 @@ class Connection:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         tls = self.address.context()
         with _told(self.address):
-            self._socket = connect(
+            opening = connect(
                 self.address.url + PATH,
                 ssl=tls,
                 additional_headers=headers,
@@ -115,6 +116,7 @@ class Connection:
                 max_size=LONGEST_REPLY,
                 close_timeout=1,
             )
+            self._socket = self._opened.enter_context(opening)
             self._socket.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, message: ToVerifier) -> None:
@@ -154,10 +156,8 @@ class Connection:
 
     def close(self) -> None:
         """Close it. Idempotent."""
-        if self._socket is not None:
-            with contextlib.suppress(Exception):
-                self._socket.close()
-            self._socket = None
+        with contextlib.suppress(Exception):
+            self._opened.close()
 
 
 def error_of(reply: Error) -> LocalspecError:

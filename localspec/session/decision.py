@@ -26,6 +26,7 @@ from localspec.models.gguf.head import MASKS
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft, LoadedExit
 from localspec.session.loaded_model import LoadedModel
+from localspec.session.remote_target import RemoteTarget
 from localspec.settings.request import Request, Sampling
 from localspec.speculation import registered
 from localspec.speculation.capabilities import Fitted, draft_temperature, fit_axes
@@ -123,7 +124,7 @@ def _fitted(request: Request, pair: Pair) -> Fitted:
     axes = resolve_axes(
         asked,
         has_draft=pair.draft is not None,
-        is_seeded=sampling.seed is not None,
+        is_seeded=sampling.seed is not None or isinstance(pair.target.backend, RemoteTarget),
         is_greedy=sampling.temperature == 0.0,
         has_exit=pair.early_exit.pays,
         draft_kind=_draft_kind(pair),

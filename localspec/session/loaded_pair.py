@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from localspec.backends.model import sequence_breakers
@@ -25,26 +24,24 @@ from localspec.engine.reasoning import Marks
 from localspec.engine.repetition import Breakers
 from localspec.engine.sampling import Sampler
 from localspec.engine.translation import Translation
-from localspec.errors import ResourceError
 from localspec.lossless.questions import Subject, answer
 from localspec.methods import DrafterContext
 from localspec.prompt.grammar import Grammars
 from localspec.prompt.prompt import Tokenised, predicted, tokenise
-from localspec.prompt.truncate import fitting, shortened, too_long
+from localspec.prompt.truncate import shortened, too_long
 from localspec.session.attention import NOTHING, survey_attention
 from localspec.session.calibration import survey_pair
 from localspec.session.controllers import PairController, learned_as
 from localspec.session.corpus import CorpusReader
 from localspec.session.decision import DRAFT_MODEL, Decision, LastDrafter, decide
 from localspec.session.early_exit import EarlyExitDraft
+from localspec.session.lengthening import lengthened
 from localspec.session.loaded_model import LoadedModel
 from localspec.session.prompt_states import PromptStates
 from localspec.settings.jobs import PairQuestion, SurveyRequest
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.speculation.capabilities import draft_temperature, require_tokens, writes_text
 from localspec.speculation.reproducible import narrowed
-
-SHORT_DRAFT = "the draft model reads at most {} tokens: beyond them decoding is plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,32 +193,13 @@ class LoadedPair:
 
         trained = self.target.info.n_ctx_train
         whole = tokens_of(request)
-        told = self._lengthened(request, len(whole.tokens))
+        exit_ = self.early_exit.loaded
+        drafts = [each for each in (self.draft, None if exit_ is None else exit_.model) if each is not None]
+        told = lengthened(request, len(whole.tokens), self.target, drafts) if self.settings.ctx is None else ()
         prompt = shortened(request, whole, self.n_ctx, trained, tokens_of)
         if len(prompt.tokens) >= self.n_ctx:
             raise too_long(len(prompt.tokens), self.n_ctx, trained)
         return replace(prompt, warnings=(*told, *prompt.warnings))
-
-    def _lengthened(self, request: Request, n: int) -> tuple[str, ...]:
-        """Hold a prompt of `n` tokens, as far as model and memory allow, and say so; not where --ctx was chosen."""
-        before = self.n_ctx
-        n_ctx = fitting(request, n, before, self.target.info.n_ctx_train) if self.settings.ctx is None else before
-        while n_ctx > before:
-            try:
-                self.target.backend.lengthen(n_ctx)
-                break
-            except ResourceError:
-                n_ctx //= 2
-        if n_ctx <= before:
-            return ()
-        exit_ = self.early_exit.loaded
-        for draft in (self.draft, None if exit_ is None else exit_.model):
-            with suppress(ResourceError):  # beyond its context decoding is plain
-                if draft is not None and draft.kind == "model":
-                    draft.backend.lengthen(max(draft.backend.capabilities.n_ctx, min(n_ctx, draft.info.n_ctx_train)))
-        told = f"the context has {n_ctx} tokens from here on, since the text needs more than {before}"
-        limit = n_ctx if self.draft is None else self.draft.backend.capabilities.n_ctx
-        return (told,) if limit >= n_ctx else (told, SHORT_DRAFT.format(limit))
 
     def _measure(self, decision: Decision) -> Iterator[events.Event]:
         """Measure the costs of passes the first time that the controller of a request needs them."""

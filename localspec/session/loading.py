@@ -29,10 +29,12 @@ from localspec.prompt.renderer import RENDERER
 from localspec.session.calibration import known_widths, remembered
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft
+from localspec.session.lengthening import SHORT_DRAFT
 from localspec.session.loaded_model import LoadedModel, inspect_model, load_model, own_head
-from localspec.session.loaded_pair import SHORT_DRAFT, LoadedPair
+from localspec.session.loaded_pair import LoadedPair
 from localspec.session.placement import InspectedModel, first_step
 from localspec.session.prompt_states import PromptStates
+from localspec.session.remote_target import inspect_vocabulary, open_remote, require_edge
 from localspec.session.trial import learn_draft
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
@@ -89,9 +91,12 @@ def load(
         add_servers(settings.rpc)
     files = _checked(settings)
     early_exit = EarlyExitDraft(settings, files.target)
-    is_alone = files.draft is None and not files.has_own_head
+    is_alone = files.draft is None and not files.has_own_head and settings.verifier is None
     warnings = files.warnings + (early_exit.find(files.target) if is_alone else ())
-    models = yield from _load_models(settings, files, cancel)
+    if settings.verifier is None:
+        models = yield from _load_models(settings, files, cancel)
+    else:
+        models = yield from _load_edge(settings, files, cancel, tell)
     models.target.backend.progress.tell = lambda n: tell(events.Reading(n))
     try:
         pair = yield from _prepared(settings, files, models, early_exit, cancel, clock)
@@ -107,7 +112,7 @@ def load(
 
 def _checked(settings: LoadSettings) -> _Files:
     """Read the headers and compare them, before llama.cpp sees a file. Raises IncompatibleError for a misfit."""
-    target = inspect_model(settings.target)
+    target = inspect_model(settings.target) if settings.verifier is None else inspect_vocabulary(settings.target)
     for path, _ in settings.lora:
         check_adapter(Path(path), target.header)
     has_own = target.info.has_mtp and settings.draft is not None and os.path.samefile(settings.draft, settings.target)
@@ -119,6 +124,8 @@ def _checked(settings: LoadSettings) -> _Files:
         warnings = report.warnings + _another_target(target.info, draft.info)
         if report.overlap is None:
             warnings += template_warnings(target.info.chat_template, draft.info.chat_template)
+    if settings.verifier is not None:
+        require_edge(settings, None if draft is None else draft.info)
     return _Files(target, draft, has_own, report, warnings + doubts_of(settings, target.info))
 
 
@@ -132,6 +139,20 @@ def _load_models(settings: LoadSettings, files: _Files, cancel: Cancel) -> event
     masked = inspect_model(str(with_masks(files.target.header, files.draft.header)))
     models = yield from _load_placed(settings, replace(files, target=masked, draft=None), cancel, head.n_guesses)
     return replace(models, target=replace(models.target, info=files.target.info))
+
+
+def _load_edge(settings: LoadSettings, files: _Files, cancel: Cancel, tell: Tell) -> events.EventsThen[_Models]:
+    """Load what drafts for a verifier, and connect to that."""
+    target = open_remote(settings, files.target, cancel, tell)
+    try:
+        if files.draft is None:
+            return _Models(target, None, ())
+        step = first_step(settings, files.draft, None)
+        drafting = yield from load_model(files.draft, step.target, "draft", cancel)
+        return _Models(target, drafting, step.warnings)
+    except BaseException:
+        target.close()
+        raise
 
 
 def _load_placed(settings: LoadSettings, files: _Files, cancel: Cancel, n_masks: int = 0) -> events.EventsThen[_Models]:
@@ -172,7 +193,7 @@ def _prepared(
     translation = None
     if draft is not None and files.report is not None and files.report.overlap is not None:
         translation = Intersection(target.lexicon(), draft.lexicon())
-    if draft is not None:
+    if draft is not None and settings.verifier is None:  # a trial reads the target's rows
         yield from learn_draft(controllers.profile, target, draft, translation, clock, cancel)
     states = PromptStates(settings)
     return LoadedPair(settings, target, draft, early_exit, controllers, cancel, clock, states, widths, translation)

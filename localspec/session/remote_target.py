@@ -19,8 +19,8 @@ from localspec.backends.options import LoadOptions
 from localspec.backends.prompt_progress import PromptProgress, not_cancelled
 from localspec.engine.events import Event
 from localspec.engine.protocols import Cancel, Capabilities, Tokens
-from localspec.errors import IncompatibleError, ResourceError
-from localspec.models.gguf.info import model_info
+from localspec.errors import IncompatibleError, ResourceError, UsageError
+from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
 from localspec.prompt.prompt import special_texts
 from localspec.remote.channel import Channel
@@ -121,6 +121,16 @@ def address_of(settings: LoadSettings) -> Address:
     """Return where the verifier of these settings is."""
     assert settings.verifier is not None
     return Address(settings.verifier, settings.verifier_key_file, settings.verifier_ca)
+
+
+def require_edge(settings: LoadSettings, draft: ModelInfo | None) -> None:
+    """Raise UsageError or IncompatibleError for settings that an edge cannot obey."""
+    if draft is not None and draft.head is not None:
+        told = f"{draft.label} is a head: it reads the states of the target, which stay with the verifier"
+        raise IncompatibleError(told, hint="-m MODEL.gguf, or no model at all: copies are drafted then")
+    if settings.lora or settings.reproducible or settings.ctx is not None:
+        flag = "--lora" if settings.lora else "--reproducible" if settings.reproducible else "--ctx"
+        raise UsageError(f"{flag} is the verifier's to decide", hint=f"localspec serve {flag} ... on its machine")
 
 
 def inspect_vocabulary(path: str) -> InspectedModel:
