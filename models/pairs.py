@@ -249,7 +249,8 @@ def _warnings(target: ModelInfo, draft: ModelInfo, shared: Overlap | None) -> li
     elif target.vocab.pre != draft.vocab.pre:
         pres = f"{shown(target.vocab.pre) or 'none'} and {shown(draft.vocab.pre) or 'none'}"
         warnings.append(f"their pre-tokenizers differ ({pres}), so fewer guesses may be accepted")
-    if draft.n_params >= target.n_params and draft.bytes >= target.bytes:  # a copy in fewer bits is none of these
+    # A copy in fewer bits is none of these; no parameters: the weights are on another machine.
+    if draft.n_params >= target.n_params > 0 and draft.bytes >= target.bytes:
         warnings.append(
             f"the draft has as many parameters as the target or more ({draft.n_params} and {target.n_params}), "
             "so drafting will not save time"

@@ -18,7 +18,11 @@ def edge_settings(load: LoadSettings, model: str | None, draft: str | None) -> L
 
     Raises NetworkError, and what its verifier refuses; a draft that is not here is NotFoundError.
     """
-    drafting = _draft(load, model, draft)
+    return drafting_for(load, _draft(load, model, draft))
+
+
+def drafting_for(load: LoadSettings, drafting: Path | None) -> LoadSettings:
+    """Return how to load an edge whose draft is in the file `drafting`, None for copies alone. Raises the same."""
     assert load.verifier is not None
     connection = Connection.open(Address(load.verifier, load.verifier_key_file, load.verifier_ca))
     try:

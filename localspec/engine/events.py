@@ -141,6 +141,19 @@ class StepMs:
 
 
 @dataclass(frozen=True, slots=True)
+class Way:
+    """What a pass took on the way to a verifier on another machine: `up` and `down` are bytes.
+
+    `ms` passed until its answer came, `judge_ms` of these in the verifier; what is left is the round trip.
+    """
+
+    up: int
+    down: int
+    ms: float
+    judge_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """One pass of the target committed `out`; `text` is what became complete (whole UTF-8, no partial stop string).
 
@@ -172,6 +185,7 @@ class Committed:
     n_forced: int = 0
     reasoning: str = ""
     logprobs: tuple[Logprob, ...] = ()
+    way: Way | None = None  # None where the target is on this machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ class MethodInfo:
     session makes a model of them and passes it as `DrafterContext.draft`. `draft_kind` is the kind of file that drafts:
     "model", that of a head such as "eagle3", or "" for none. `has_scratch`: a pass holds scratch nodes beside the tree,
     whose rows guess for the next pass; its class then has `pass_shape(shape) -> Shape`, and `auto` never chooses it.
+    `reads_rows`: it learns from the target's own rows, so the target has to be on this machine.
     """
 
     name: str
@@ -36,6 +37,7 @@ class MethodInfo:
     has_derived_draft: bool = False
     draft_kind: str = ""
     has_scratch: bool = False
+    reads_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

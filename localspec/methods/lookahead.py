@@ -63,6 +63,7 @@ class Lookahead:
         ),
         has_own_shape=True,
         unbranched="-o W=1 -o N=2 -o G=1",
+        reads_rows=True,
     )
 
     def __init__(self, parts: DrafterContext) -> None:

@@ -46,6 +46,7 @@ class MaskTokens:
         default_k=3,
         draft_kind="mask-tokens",
         has_scratch=True,
+        reads_rows=True,
     )
 
     def __init__(self, masks: Sequence[int], sampler: Sampler, policy: TreePolicy) -> None:

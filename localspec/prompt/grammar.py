@@ -79,6 +79,13 @@ class Grammars:
             free,
         )
 
+    def apart(self, request: Request, model: Model, prompt: Tokenised) -> Constraint | None:
+        """Return a constraint that no other answer of the same form shares: several are written in turns."""
+        self._last = None
+        found = self.constraint(request, model, prompt)
+        self._last = None
+        return found
+
     def _matched(self, form: tuple[str, str], model: Model) -> Matched:
         """Return a constraint of the form."""
         if self._last is None or self._last[0] != form:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 
-from localspec.engine.events import Event, Loading, Waiting
+from localspec.engine.events import Event, Loading, Waiting, Way
 from localspec.engine.protocols import Cancel, Cancelled, Clock
 from localspec.errors import NetworkError
 from localspec.remote.connection import GLANCE, Connection, error_of
@@ -50,13 +51,23 @@ class Channel:
         self._hello: Hello | None = None
         self._verify: Verify | None = None
         self._is_lost = False
+        self._asked_at = 0.0  # when the last round was asked
+        self._way = Way(0, 0, 0.0, 0.0)  # of the last round; bytes are counted from `_counted` on
+        self._counted = (0, 0)
+
+    def taken(self) -> Way:
+        """Return what the last round took on the way, and what was sent since this was asked before."""
+        up, down = self.connection.up, self.connection.down
+        way = replace(self._way, up=up - self._counted[0], down=down - self._counted[1])
+        self._counted, self._way = (up, down), Way(0, 0, 0.0, 0.0)
+        return way
 
     def send(self, message: ToVerifier) -> None:
         """Send a message; on a broken connection it is sent once that is open again. Raises NetworkError, Cancelled."""
         if isinstance(message, Hello):
             self._hello, self._verify = message, None
         elif isinstance(message, Verify):
-            self._verify = message
+            self._verify, self._asked_at = message, self._clock()
         elif isinstance(message, Bye):
             self._hello = self._verify = None
         self._put(message)
@@ -85,6 +96,8 @@ class Channel:
             elif not self._is_stale(reply):
                 if isinstance(reply, Welcome) and self._hello is not None:
                     self._hello = msgspec.structs.replace(self._hello, session=reply.session)
+                if isinstance(reply, Result):
+                    self._way = Way(0, 0, 1e3 * (heard - self._asked_at), reply.micros / 1e3)
                 return reply
 
     def close(self) -> None:

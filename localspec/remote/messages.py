@@ -155,7 +155,8 @@ class Hello(Message, frozen=True, tag=5):
 
     `mode` says what goes up and down, `verify` names the rule. `seed` is of the noise that both sides share, and of the
     verifier's own draws. `form` is the constraint's kind, a field of a request, and its text. `session` resumes one.
-    Of the text the first `prompt_n` tokens are the prompt, and what follows is the answer.
+    Of the text the first `prompt_n` tokens are the prompt, and what follows is the answer. `marks` are the fields of
+    `engine.reasoning.Marks`: a form begins where the reasoning ends.
     """
 
     version: Count
@@ -170,6 +171,7 @@ class Hello(Message, frozen=True, tag=5):
     form: tuple[Word, Annotated[str, Meta(max_length=1 << 20)]] | None = None
     session: Word = ""
     prompt_n: Count = 0
+    marks: tuple[Text, Text, Text, bool] | None = None
 
 
 class Welcome(Message, frozen=True, tag=6):

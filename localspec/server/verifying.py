@@ -104,10 +104,9 @@ class Verifying:
     async def facts(self) -> Facts:
         """Return what an edge is told of the target."""
         digest, packed = await self.vocabulary()
-        served = self.served
-        target, widths = served.target, (served.max_rows, served.max_leaves)
-        sizes = (target.n_params, target.bytes)
-        return Facts(VERSION, served.name, target.fingerprint, digest, len(packed), served.n_ctx, *widths, *sizes)
+        can, target = self.holds, self.holds.target
+        sizes = (can.n_ctx, can.max_rows, can.max_leaves, target.n_params, target.bytes)
+        return Facts(VERSION, self.served.name, target.fingerprint, digest, len(packed), *sizes)
 
 
 class _Edge:

@@ -26,7 +26,7 @@ from localspec.models.gguf.head import MASKS
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft, LoadedExit
 from localspec.session.loaded_model import LoadedModel
-from localspec.session.remote_target import RemoteTarget
+from localspec.session.remote_target import RemoteTarget, require_remote
 from localspec.settings.request import Request, Sampling
 from localspec.speculation import registered
 from localspec.speculation.capabilities import Fitted, draft_temperature, fit_axes
@@ -99,6 +99,8 @@ def decide(request: Request, pair: Pair) -> events.EventsThen[Decision]:
     An early exit that was not named and cannot be loaded is left out, with a warning.
     """
     fitted = _fitted(request, pair)
+    if isinstance(pair.target.backend, RemoteTarget):
+        require_remote(fitted.axes, request)
     try:
         derived = yield from _early_exit(fitted.axes, pair)
     except LocalspecError as error:

@@ -38,6 +38,7 @@ from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.lengthening import lengthened
 from localspec.session.loaded_model import LoadedModel
 from localspec.session.prompt_states import PromptStates
+from localspec.session.remote_target import RemoteTarget, drafting_sampler
 from localspec.settings.jobs import PairQuestion, SurveyRequest
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.speculation.capabilities import draft_temperature, require_tokens, writes_text
@@ -70,6 +71,12 @@ class LoadedPair:
     def n_ctx(self) -> int:
         """Return the tokens that the target's context holds."""
         return self.target.backend.capabilities.n_ctx
+
+    @property
+    def remote(self) -> RemoteTarget | None:
+        """Return the target if it is on another machine."""
+        backend = self.target.backend
+        return backend if isinstance(backend, RemoteTarget) else None
 
     @property
     def threads(self) -> int:
@@ -126,7 +133,7 @@ class LoadedPair:
         prompt = self.tokenised(question.request)
         is_drafted = decision.axes.method == "draft-model" or decision.is_derived
         backend = decision.draft.backend if decision.draft is not None and is_drafted else None
-        breakers = self._breakers(question.request.sampling)
+        breakers = self.breakers(question.request.sampling)
         translation = None if decision.is_derived else self.translation
         subject = Subject(
             self.target.backend, backend, prompt.tokens, decision.axes, self.cancel, breakers, translation
@@ -246,7 +253,7 @@ class LoadedPair:
         vocabulary = Vocabulary(self.target.model.is_eog, self._piece(prompt.marks, prompt.shown))
         stops = (*request.stop, *prompt.stops)
         context = Context(prompt.tokens, vocabulary, n_ctx=self.n_ctx, max_tokens=request.max_tokens, stops=stops)
-        engine = self._engine(decision, request, seed, constraint)
+        engine = self._engine(decision, request, seed, constraint, prompt)
         for event in stream_events(
             engine, context, vocabulary, details=request.details, began=began, marks=prompt.marks
         ):
@@ -255,6 +262,8 @@ class LoadedPair:
                 self.states.prefilled(event)
             if isinstance(event, events.Committed) and event.plain_ms is not None:
                 controllers.measured(event.plain_ms, event.position)
+            if self.remote is not None:
+                event = self.remote.told(event)
             if isinstance(event, events.Finished):
                 event = replace(event, **controllers.findings(), saves=self.states.n_bytes)
                 if constraint is not None:
@@ -263,7 +272,7 @@ class LoadedPair:
                 yield from self.corpora.lacks(request.speculation.corpus)
             yield event
 
-    def _breakers(self, sampling: Sampling) -> Breakers:
+    def breakers(self, sampling: Sampling) -> Breakers:
         """Return what breaks a repetition, in the target's tokens; nothing where no sampler asks."""
         if not Sampler(sampling).has_dry:
             return {}
@@ -282,10 +291,11 @@ class LoadedPair:
         request: Request,
         seed: int,
         constraint: Constraint | None,
+        prompt: Tokenised,
     ) -> Engine:
         """Put the parts together for one request."""
-        axes, sampling, breakers = decision.axes, request.sampling, self._breakers(request.sampling)
-        drafting = Sampler(
+        axes, sampling, breakers = decision.axes, request.sampling, self.breakers(request.sampling)
+        drafting = (Sampler if self.remote is None else drafting_sampler(axes))(
             sampling,
             temperature=draft_temperature(sampling, axes),
             breakers=breakers,
@@ -317,13 +327,17 @@ class LoadedPair:
             axes, drafters, acceptance, parts, sampling.temperature, is_seeded=sampling.seed is not None
         )
         sampler, n_top = Sampler(sampling, breakers=breakers, constraint=constraint), request.logprobs
+        rng = SeededRandom(seed)
+        if self.remote is not None:
+            judge = self.remote.judge(axes, request, seed, prompt, rng, constraint)
+            return Engine(judge, drafters, controller, rng, self.clock, self.cancel)
         return Engine.local(
             target=self.target.backend,
             controller=narrowed(controller, self.widths),
             drafters=drafters,
             verifier=axes.verifier,
             sampler=sampler,
-            rng=SeededRandom(seed),
+            rng=rng,
             clock=self.clock,
             cancel=self.cancel,
             judging=None if n_top is None else Judging(n_top, sampler if request.is_after_sampler else None),

@@ -17,23 +17,37 @@ from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.memory import ContextShape
 from localspec.backends.options import LoadOptions
 from localspec.backends.prompt_progress import PromptProgress, not_cancelled
-from localspec.engine.events import Event
-from localspec.engine.protocols import Cancel, Capabilities, Tokens
-from localspec.errors import IncompatibleError, ResourceError, UsageError
+from localspec.engine.constraint import Constraint
+from localspec.engine.events import Committed, Event, Finished
+from localspec.engine.protocols import Cancel, Capabilities, RandomSource, Tokens
+from localspec.engine.sampling import Sampler
+from localspec.errors import IncompatibleError, NetworkError, ResourceError, UsageError
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
-from localspec.prompt.prompt import special_texts
+from localspec.prompt.form import form_of
+from localspec.prompt.prompt import Tokenised, special_texts
 from localspec.remote.channel import Channel
 from localspec.remote.connection import Address, Connection
-from localspec.remote.messages import Facts, Hello, Prefix, Result, Verify, Welcome, digest_of
+from localspec.remote.judge import RemoteJudge
+from localspec.remote.messages import VERSION, Bye, Facts, Hello, Prefix, Result, Resync, Verify, digest_of
+from localspec.remote.modes import QuantisedSampler
 from localspec.remote.vocabulary import look
 from localspec.session.loaded_model import LoadedModel
 from localspec.session.placement import InspectedModel
-from localspec.settings.request import LoadSettings
+from localspec.settings.request import LoadSettings, Request
+from localspec.speculation import registered
+from localspec.speculation.resolve import Axes
 
-NEEDS_ROWS = "this reads the target's own rows, which stay with the verifier"
-HERE = "Ask on the machine of the verifier, or leave out --verifier."
+_MODES = {
+    "coupled": "coupled",
+    "match": "ids",
+    "token": "scalar-q",
+    "block": "sparse-q",
+    "traversal": "sparse-q",
+    "tree": "sparse-q",
+}  # fmt: skip
 PINGS = 3  # of which the fastest counts
+LONGEST_TIMED = 256  # tokens of the text behind which passes are timed
 
 
 class VocabularyModel(Model):
@@ -61,6 +75,8 @@ class RemoteTarget(LlamaBackend):
         self.kv_bytes = 0
         self.threads = 0
         self._round = 0  # of the session that times passes, 0 while there is none
+        self._text: list[int] = []  # of that session
+        self._told = 0  # tokens of it that the verifier has
         self.capabilities = Capabilities(
             can_rollback=facts.max_rows > 1,
             max_leaves=facts.max_leaves,
@@ -91,30 +107,90 @@ class RemoteTarget(LlamaBackend):
     def time_rows(self, rows: int) -> float:
         """Return the seconds of a round with a draft of `rows` - 1 tokens, the way included. Raises Cancelled."""
         if not self._round:
-            hello = Hello(vocabulary=self.facts.vocabulary, version=self.facts.version, mode="ids", verify="match")
-            self.channel.send(hello)
-            _expect(self.channel.receive(), Welcome)
-            self._round = 1
-            self.channel.send(Prefix(0, (0,)))
-            self.channel.send(Verify(self._round, 1, digest_of((0,))))
-            _expect(self.channel.receive(), Result)
-        self._round += 1
-        self.channel.send(Prefix(1, ()))
+            self.channel.send(Hello(VERSION, self.facts.vocabulary, mode="ids", verify="match"))
+            self._text, self._told = [0, 1], 0
+            self._timed(())
         draft = tuple(7919 * node % self.model.n_vocab for node in range(1, rows))
         began = time.perf_counter()
-        self.channel.send(Verify(self._round, 1, digest_of((0,)), draft))
-        _expect(self.channel.receive(), Result)
+        self._timed(draft)
         return time.perf_counter() - began
+
+    def _timed(self, draft: tuple[int, ...]) -> None:
+        """Ask for a verdict in the session that times passes, and take it."""
+        if not self._told:
+            self.channel.send(Prefix(0, tuple(self._text)))
+            self._told = len(self._text)
+        self._round += 1
+        self.channel.send(Verify(self._round, len(self._text), digest_of(self._text), draft))
+        while not isinstance(reply := self.channel.receive(), Result):
+            if isinstance(reply, Resync):
+                told = "the verifier lost the text while its passes were timed"
+                raise NetworkError(told, hint="Ask again.")
+        self._text += [*draft[: reply.node], *([] if reply.token is None else [reply.token])]
+        if reply.finish or reply.length != len(self._text) or len(self._text) > LONGEST_TIMED:
+            self._text, self._told = self._text[:2], 0  # a text that is over is begun again
+            self._timed(())
+
+    def judge(
+        self,
+        axes: Axes,
+        request: Request,
+        seed: int,
+        prompt: Tokenised,
+        rng: RandomSource,
+        constraint: Constraint | None,
+    ) -> RemoteJudge:
+        """Return what judges the drafts of one answer. Raises UsageError for a rule that no verifier has."""
+        form, marks = form_of(request), prompt.marks
+        hello = Hello(
+            VERSION,
+            self.facts.vocabulary,
+            self.facts.model,
+            mode=mode_for(axes),
+            verify=axes.verify.partition(":")[0],
+            seed=seed,
+            sampling=request.sampling,
+            max_tokens=request.max_tokens,
+            stops=(*request.stop, *prompt.stops),
+            form=form,
+            marks=None if marks is None else (marks.start, marks.end, marks.skip, marks.is_open),
+        )
+        self._round = 0  # the channel has one session at a time
+        self.channel.taken()
+        return RemoteJudge(self.channel, hello, self.capabilities, axes.verifier, rng, constraint)
+
+    def told(self, event: Event) -> Event:
+        """Return an event of an answer with what its pass took on the way."""
+        if isinstance(event, Committed):
+            return replace(event, way=self.channel.taken())
+        if isinstance(event, Finished):
+            self.channel.send(Bye())
+        return event
 
     def close(self) -> None:
         """Leave. Idempotent."""
         self.channel.close()
 
 
-def _expect(reply: object, kind: type[Any]) -> None:
-    if not isinstance(reply, kind):
-        told = f"the verifier answers with {type(reply).__name__} where {kind.__name__} belongs"
-        raise IncompatibleError(told, hint="pip install -U localspec, on both machines")
+def mode_for(axes: Axes) -> str:
+    """Return how edge and verifier share the work under a rule: see `remote.modes`."""
+    return _MODES.get(axes.verify.partition(":")[0], "laws")
+
+
+def drafting_sampler(axes: Axes) -> type[Sampler]:
+    """Return the sampler of drafts: of one whose laws are sent, what is drawn from is what is sent."""
+    return QuantisedSampler if mode_for(axes) in ("scalar-q", "sparse-q") else Sampler
+
+
+def require_remote(axes: Axes, request: Request) -> None:
+    """Raise IncompatibleError for what reads the target's rows or states, which an edge has not."""
+    method = registered("method")[axes.method].info
+    what = f"--method {axes.method}" if method.reads_rows or method.has_derived_draft else ""
+    what = what or (f"--verify {axes.verify}" if not axes.verifier.is_lossless else "")
+    what = what or ("--logprobs" if request.logprobs is not None else "")
+    if what:
+        told = f"{what} needs the target's own rows, and these stay with its verifier"
+        raise IncompatibleError(told, hint=f"leave out {what}, or --verifier")
 
 
 def address_of(settings: LoadSettings) -> Address:

@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Any
 from localspec import __version__
 from localspec.backends.binding import Binding
 from localspec.engine.events import Event, EventsThen, Failed, Finished, Inspected, Loaded
-from localspec.errors import InternalError, LocalspecError, NotFoundError, ResourceError
-from localspec.settings.jobs import Generate, Load, PairJob, RankQuestion, SurveyRequest, TextQuestion
+from localspec.errors import IncompatibleError, InternalError, LocalspecError, NotFoundError, ResourceError
+from localspec.settings.jobs import Generate, Load, PairJob, RankQuestion, SurveyRequest, TextQuestion, VerifyRound
 from localspec.settings.request import LoadSettings
 from localspec.worker.codec import JSON, PAIR_JOBS, CodecError, event_line, job_of
 
 if TYPE_CHECKING:
     from localspec.session.loaded_pair import LoadedPair
+    from localspec.session.verifying import Verifying
 
 SELDOM = 0.2  # seconds between two reports of how far a prompt is
 GRACE = 1.0  # seconds between the parent's end and ours
@@ -56,6 +57,7 @@ class Server:
         self._events = events
         self._cancel = cancel
         self._pair: LoadedPair | None = None
+        self._verifying: Verifying | None = None  # the edges of that pair, once one came
         self._binding = Binding()
         self._told_at = 0.0
         self.is_writing = False  # what was left for idle time
@@ -107,7 +109,7 @@ class Server:
         """Free the models."""
         if self._pair is not None:
             self._pair.close()
-            self._pair = None
+            self._pair = self._verifying = None
 
     def _done(self, command: dict[str, Any]) -> Iterator[Event]:
         """Yield the events of a job; raises InternalError for what is none."""
@@ -120,6 +122,9 @@ class Server:
             yield from self._load(job.settings)
             return
         pair = self._loaded()
+        if pair.remote is not None and not isinstance(job, Generate | TextQuestion):
+            told = "this needs the target's own rows, which stay with its verifier"
+            raise IncompatibleError(told, hint="Ask on that machine, or leave out --verifier.")
         match job:
             case Generate(request) if request.reads_ahead:
                 from localspec.session.reading_ahead import read_ahead
@@ -139,6 +144,11 @@ class Server:
                 target, prompt = pair.target, pair.tokenised(job.request).tokens
                 mark = target.facts().fingerprint
                 yield Inspected(ranked(job, target.model, mark, target.backend, prompt, pair.cancel))
+            case VerifyRound():
+                from localspec.session.verifying import Verifying
+
+                self._verifying = self._verifying or Verifying(pair)
+                yield Inspected(self._verifying.answer(job))
             case _:
                 yield from pair.inspect(job)
 

@@ -62,7 +62,9 @@ def values(kind: object) -> st.SearchStrategy[object]:
         return st.tuples(*map(values, args))
     if args:
         return st.one_of(*map(values, args))
-    return {bytes: st.binary(max_size=16), type(None): st.none(), int: st.integers(0, 9)}[typing.cast(type, kind)]
+    return {bytes: st.binary(max_size=16), type(None): st.none(), int: st.integers(0, 9), bool: st.booleans()}[
+        typing.cast(type, kind)
+    ]
 
 
 def drawn(union: object) -> st.SearchStrategy[typing.Any]:

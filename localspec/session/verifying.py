@@ -1,0 +1,109 @@
+"""Edges whose drafts this process's target judges: `remote.verifier`, with the parts that a loaded pair has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from localspec.backends.llama_cpp import LlamaBackend
+from localspec.engine.context import Vocabulary
+from localspec.engine.draft import Mask, Nodes
+from localspec.engine.protocols import Cancel, Capabilities, Rows, Tokens
+from localspec.engine.reasoning import Marks
+from localspec.engine.sampling import Sampler
+from localspec.errors import UsageError
+from localspec.prompt.prompt import Tokenised
+from localspec.remote.messages import Hello, Prefix, Verify, encode, request_of
+from localspec.remote.verifier import Served, Verifier
+from localspec.session.loaded_pair import LoadedPair
+from localspec.settings.jobs import VerifyRound
+from localspec.settings.request import FORMS, Request
+from localspec.speculation.capabilities import require_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class RecallingTarget:
+    """The pair's target, which looks for the start of a text among the states of earlier ones before it reads that."""
+
+    pair: LoadedPair
+
+    @property
+    def backend(self) -> LlamaBackend:
+        """Return the pair's own."""
+        return self.pair.target.backend
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Return the backend's."""
+        return self.backend.capabilities
+
+    @property
+    def length(self) -> int:
+        """Return the backend's."""
+        return self.backend.length
+
+    @property
+    def evaluated(self) -> int:
+        """Return the backend's."""
+        return self.backend.evaluated
+
+    @property
+    def to_replay(self) -> int:
+        """Return the backend's."""
+        return self.backend.to_replay
+
+    def cached(self, tokens: Tokens) -> int:
+        """Ask the backend."""
+        return self.backend.cached(tokens)
+
+    def prefill(self, tokens: Tokens, cancel: Cancel) -> Rows:
+        """Take the longest start that was read before, and evaluate the rest."""
+        for _ in self.pair.states.begin(Request(), [self.pair.target], [int(token) for token in tokens]):
+            pass  # a warning of a file: none is read here
+        return self.backend.prefill(tokens, cancel)
+
+    def extend(self, tokens: Tokens, parents: Tokens, outputs: Mask | None = None) -> Rows:
+        """Ask the backend."""
+        return self.backend.extend(tokens, parents, outputs)
+
+    def keep(self, nodes: Nodes) -> None:
+        """Tell the backend."""
+        self.backend.keep(nodes)
+
+    def truncate(self, length: int) -> None:
+        """Tell the backend."""
+        self.backend.truncate(length)
+
+
+class Verifying:
+    """The sessions of edges, over one pair."""
+
+    def __init__(self, pair: LoadedPair) -> None:
+        self._pair = pair
+        self._verifier = Verifier(self._served, clock=pair.clock)
+
+    def answer(self, round: VerifyRound) -> dict[str, Any]:
+        """Return the reply to a round, as hexadecimal digits. Raises Cancelled, MessageError for what is no message."""
+        hello, verify = request_of(round.hello), request_of(round.verify)
+        prefixes = [each for each in map(request_of, round.prefixes) if isinstance(each, Prefix)]
+        assert isinstance(hello, Hello)
+        assert isinstance(verify, Verify)
+        reply = self._verifier.answer(round.session, hello, prefixes, verify, self._pair.cancel)
+        return {"reply": encode(reply).hex()}
+
+    def _served(self, hello: Hello) -> Served:
+        """Return what judges a session. Raises UsageError for what cannot be obeyed."""
+        pair, sampling = self._pair, hello.sampling
+        require_tokens(sampling, pair.target.model.n_vocab)
+        constraint = None
+        if hello.form is not None:
+            kind, text = hello.form
+            if kind not in FORMS:
+                raise UsageError(f"a verifier keeps no form called {kind}", hint=f"one of {', '.join(FORMS)}")
+            changed: dict[str, Any] = {kind: text}
+            marks = None if hello.marks is None else Marks(*hello.marks)
+            prompt = Tokenised([0] * hello.prompt_n, marks=marks)
+            constraint = pair.grammars.apart(replace(Request(), **changed), pair.target.model, prompt)
+        sampler = Sampler(sampling, breakers=pair.breakers(sampling), constraint=constraint)
+        vocabulary = Vocabulary(pair.target.model.is_eog, pair.target.model.piece)
+        return Served(RecallingTarget(pair), sampler, vocabulary)

@@ -1,0 +1,252 @@
+"""An edge and its verifier, both real: the text is the local one, whatever breaks on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.cli.edge import drafting_for
+from localspec.engine.events import Committed, Event, Finished, Loading, Returning
+from localspec.errors import IncompatibleError, LocalspecError, NetworkError
+from localspec.remote import channel
+from localspec.session.loaded_pair import LoadedPair
+from localspec.session.loading import load
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from tests.cli.harness import REAL, ROOT, environment, wait_for
+from tests.integration.pair import DRAFT, TARGET, load_pair
+from tests.server.serving import Server, chat, serving
+
+SAME = ("--kv", "f32", "--flash-attn", "off", "-t", "1")  # rows of several passes are those of one
+LOCAL = LoadSettings(str(TARGET), kv_type="f32", flash_attn="off", threads=1)
+SEEDED = Sampling(seed=11)
+COPIES = Speculation(method="suffix", verify="coupled")
+CHAIN = Speculation(method="draft-model", k=4, verify="coupled")
+PROMPT = "Once upon a time there was a king, and the king had a daughter, and the daughter"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving(*SAME) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[LoadedPair]:
+    pair, _ = load_pair(replace(LOCAL, draft=str(DRAFT)))
+    yield pair
+    pair.close()
+
+
+def settings(server: Server, *, is_drafting: bool = True) -> LoadSettings:
+    """Return how an edge of a server is loaded."""
+    load = LoadSettings("", verifier=server.url.replace("http", "ws", 1), threads=1)
+    return drafting_for(load, DRAFT if is_drafting else None)
+
+
+@pytest.fixture(scope="module")
+def edge(server: Server) -> Iterator[LoadedPair]:
+    pair, _ = load_pair(settings(server))
+    yield pair
+    pair.close()
+
+
+def asked(speculation: Speculation, **more: Any) -> Request:
+    return replace(Request(prompt=PROMPT, max_tokens=48, speculation=speculation, sampling=SEEDED), **more)
+
+
+def said(pair: LoadedPair, request: Request, during: Callable[[int], None] = lambda n: None) -> str:
+    """Return the text of an answer; `during` is called after each pass."""
+    found = ""
+    for event in pair.answer(request):
+        if isinstance(event, Committed):
+            found += event.text
+            during(event.index)
+        elif isinstance(event, Finished):
+            assert event.reason != "interrupted"
+            found += event.tail
+    return found
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        asked(COPIES),
+        asked(CHAIN),
+        asked(Speculation(method="draft-model", tree="static:3,2", verify="coupled")),
+        asked(Speculation()),
+        asked(CHAIN, sampling=Sampling(temperature=0.0, seed=1)),
+        asked(CHAIN, sampling=replace(SEEDED, repeat_penalty=1.2, dry_multiplier=0.8, xtc_probability=0.5)),
+        asked(CHAIN, sampling=replace(SEEDED, logit_bias=((13, -float("inf")),))),
+        asked(CHAIN, stop=(" the ",)),
+        asked(CHAIN, regex="[a-z ]{20,40}"),
+        asked(CHAIN, prompt="a"),
+    ],
+    ids=["copies", "chain", "tree", "auto", "greedy", "penalties", "bias", "stop", "regex", "short"],
+)
+def test_the_text_is_the_local_one(local: LoadedPair, edge: LoadedPair, request_: Request) -> None:
+    assert said(edge, request_) == said(local, request_)
+
+
+def test_without_any_model_at_the_edge(server: Server, local: LoadedPair) -> None:
+    pair, _ = load_pair(settings(server, is_drafting=False))
+    try:
+        assert said(pair, asked(COPIES)) == said(local, asked(COPIES))
+        assert pair.target.facts().bytes == TARGET.stat().st_size
+    finally:
+        pair.close()
+
+
+@pytest.mark.parametrize("verify", ["match", "token", "block", "traversal", "spectr"])
+def test_every_exact_rule_answers(edge: LoadedPair, verify: str) -> None:
+    """That each keeps the distribution is enumerated in tests/remote; here it crosses a real line."""
+    tree = "static:2,2" if verify in ("traversal", "spectr") else "chain"
+    speculation = Speculation(method="draft-model", tree=tree, k=None if tree != "chain" else 4, verify=verify)
+    passes = [each for each in edge.answer(asked(speculation)) if isinstance(each, Committed)]
+    assert sum(len(each.out) for each in passes) == 48
+    assert sum(each.n_accepted for each in passes) > 0
+
+
+def test_each_pass_tells_its_way(edge: LoadedPair) -> None:
+    """Bytes up and down, the time until the answer came, and that of it in the verifier."""
+    passes = [each for each in edge.answer(asked(CHAIN)) if isinstance(each, Committed)]
+    first, *others = [each.way for each in passes if each.way is not None]
+    assert len(others) == len(passes) - 1
+    assert first.up > max(way.up for way in others)  # the prompt
+    assert all(20 < way.up < 120 and 10 < way.down < 60 for way in others)
+    assert all(0 < way.judge_ms <= way.ms for way in others)
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        (asked(Speculation(method="lookahead")), "--method lookahead"),
+        (asked(Speculation(method="early-exit")), "--method early-exit"),
+        (asked(Speculation(method="draft-model", verify="typical", approximate=True)), "--verify typical"),
+        (asked(CHAIN, logprobs=2), "--logprobs"),
+    ],
+)
+def test_what_reads_rows_is_refused_in_one_line(edge: LoadedPair, request_: Request, told: str) -> None:
+    with pytest.raises(LocalspecError) as raised:
+        list(edge.answer(request_))
+    assert told in raised.value.message
+
+
+def test_a_killed_engine_changes_nothing(server: Server, edge: LoadedPair, local: LoadedPair) -> None:
+    """It is loaded again, has forgotten the text, is told it again, and draws the same."""
+    killed: list[int] = []
+
+    def kill(index: int) -> None:
+        if index in (3, 9):
+            killed.append(server.engine)
+            os.kill(killed[-1], signal.SIGKILL)
+
+    assert said(edge, asked(CHAIN), kill) == said(local, asked(CHAIN))
+    assert len(set(killed)) == 2
+
+
+def test_a_broken_line_changes_nothing(edge: LoadedPair, local: LoadedPair) -> None:
+    """Cut between two rounds and within one: the session is taken up, and nothing stands twice."""
+    assert edge.remote is not None
+    connection, before = edge.remote.channel.connection, edge.remote.channel.n_broken
+
+    def cut(index: int) -> None:
+        if index in (2, 5, 6):
+            connection._socket.socket.shutdown(socket.SHUT_RDWR)
+
+    assert said(edge, asked(CHAIN), cut) == said(local, asked(CHAIN))
+    assert edge.remote.channel.n_broken - before == 3
+
+
+def test_edges_and_chats_take_turns(server: Server, edge: LoadedPair, local: LoadedPair) -> None:
+    """Two edges step by step, with a chat between them: each text is the one it would be alone."""
+    other, _ = load_pair(settings(server, is_drafting=False))
+    first, second = asked(CHAIN), asked(COPIES, prompt="The ship had been three days at sea when the ship")
+    expected = [said(local, first), said(local, second)]
+    texts = ["", ""]
+    answers = [edge.answer(first), other.answer(second)]
+    try:
+        for n in range(10_000):
+            open_ = [i for i, each in enumerate(answers) if each is not None]
+            if not open_:
+                break
+            i = open_[n % len(open_)]
+            event = next(answers[i], None)
+            if event is None:
+                answers[i] = None  # type: ignore[call-overload]
+            elif isinstance(event, Committed):
+                texts[i] += event.text
+                if event.index == 4:
+                    server.post("/v1/chat/completions", max_tokens=3, **chat())
+            elif isinstance(event, Finished):
+                texts[i] += event.tail
+    finally:
+        other.close()
+    assert texts == expected
+
+
+def test_a_stop_while_the_verifier_is_silent(server: Server) -> None:
+    """A person is told what is waited for, and can stop; the edge is fit for another answer then."""
+    stopped = threading.Event()
+    told: list[Event] = []
+
+    def tell(event: Event) -> None:
+        told.append(event)
+        if isinstance(event, Loading) and event.what == channel.WAITS:
+            stopped.set()
+
+    run = Returning(load(settings(server), stopped.is_set, tell=tell))
+    list(run)
+    pair = run.result
+    list(pair.answer(replace(asked(CHAIN), max_tokens=2)))  # what it measures at first is done
+    engine = server.engine
+    finished: list[Finished] = []
+    try:
+        for event in pair.answer(asked(CHAIN)):
+            if isinstance(event, Committed) and event.index == 2:
+                os.kill(engine, signal.SIGSTOP)
+            if isinstance(event, Finished):
+                finished.append(event)
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    assert [each.reason for each in finished] == ["interrupted"]
+    stopped.clear()
+    assert said(pair, asked(CHAIN))
+    pair.close()
+
+
+def test_a_killed_edge_leaves_nothing_behind(server: Server) -> None:
+    """Its round ends, and its place is free for others."""
+    url = server.url.replace("http", "ws", 1)
+    command = [*REAL, "run", "--verifier", url, "-m", str(DRAFT), "-n", "900", "--no-save", "--raw", PROMPT]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment(), cwd=ROOT)
+    assert process.stdout is not None
+    assert process.stdout.read(20)
+    process.kill()
+    process.communicate()
+    wait_for(lambda: server.queue() == (False, 0))
+    assert server.post("/v1/chat/completions", max_tokens=2, **chat())["usage"]["completion_tokens"] == 2
+
+
+def test_another_model_by_now(server: Server, tmp_path: Path) -> None:
+    """A verifier that was started anew with another model is told apart before anything is drafted."""
+    held = settings(server)
+    other = tmp_path / f"{'0' * 64}.gguf"
+    other.write_bytes(Path(held.target).read_bytes())
+    with pytest.raises(IncompatibleError, match="another model by now"):
+        load_pair(replace(held, target=str(other)))
+
+
+def test_nobody_there(server: Server) -> None:
+    """One line, and what to type."""
+    with pytest.raises(NetworkError) as raised:
+        load_pair(replace(settings(server), verifier="ws://127.0.0.1:1"))
+    assert "localspec serve" in raised.value.hint
