@@ -13,16 +13,22 @@ from localspec.remote.vocabulary import fetched, look
 from localspec.settings.request import LoadSettings
 
 
-def edge_settings(load: LoadSettings, model: str | None, draft: str | None) -> LoadSettings:
-    """Return how to load an edge: the verifier's vocabulary in the place of the target, and the draft that is named.
+def edge_settings(load: LoadSettings, draft: str | None) -> LoadSettings:
+    """Return how to load an edge whose draft is called so, None for copies alone.
 
     Raises NetworkError, and what its verifier refuses; a draft that is not here is NotFoundError.
     """
-    return drafting_for(load, _draft(load, model, draft))
+    if draft in (None, "none"):
+        return drafting_for(load, None)
+    assert draft is not None
+    if draft == "auto" or parse(draft).draft is not DraftChoice.UNSET:
+        told = f"the verifier has the target, and {draft} names no draft alone"
+        raise UsageError(told, hint=f"--verifier {load.verifier} -m DRAFT.gguf, or no -m: copies are drafted then")
+    return drafting_for(load, find_model(draft))
 
 
 def drafting_for(load: LoadSettings, drafting: Path | None) -> LoadSettings:
-    """Return how to load an edge whose draft is in the file `drafting`, None for copies alone. Raises the same."""
+    """Return how to load an edge: its verifier's vocabulary in the place of the target, and the file `drafting`."""
     assert load.verifier is not None
     connection = Connection.open(Address(load.verifier, load.verifier_key_file, load.verifier_ca))
     try:
@@ -32,19 +38,3 @@ def drafting_for(load: LoadSettings, drafting: Path | None) -> LoadSettings:
         connection.close()
     name = f"{facts.name} at {connection.address.name}" + ("" if drafting is None else f"+{drafting.stem}")
     return replace(load, target=str(target), draft=None if drafting is None else str(drafting.absolute()), name=name)
-
-
-def _draft(load: LoadSettings, model: str | None, draft: str | None) -> Path | None:
-    """Return the file of the draft: --draft, or else the --model that was typed; None for copies alone."""
-    from localspec.cli.settings import is_chosen  # late: it imports this module, when it needs it
-
-    named = draft or (model if is_chosen("model") else None)
-    if named in (None, "none"):
-        return None
-    hint = f"--verifier {load.verifier} -m DRAFT.gguf, or no -m: copies are drafted then"
-    if named == "auto" or (draft is not None and is_chosen("model")):
-        raise UsageError("the verifier has the target: one model is enough here, the draft", hint=hint)
-    assert named is not None
-    if parse(named).draft is not DraftChoice.UNSET:
-        raise UsageError(f"the verifier has the target, and {named} names two models", hint=hint)
-    return find_model(named)

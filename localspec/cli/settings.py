@@ -95,7 +95,11 @@ def promised_settings(options: PairOptions) -> Promised:
     if options.load.verifier is not None:
         from localspec.cli.edge import edge_settings  # late: it connects
 
-        return Promised(options, edge_settings(options.load, options.model, options.draft))
+        named = options.model if is_chosen("model") else None
+        if named is not None and options.draft is not None:
+            hint = f"--verifier {options.load.verifier} -m {options.draft}"
+            raise UsageError("the verifier has the target, so one model is named here: the draft", hint=hint)
+        return Promised(options, edge_settings(options.load, options.draft or named))
     model, draft = model_and_draft(options.model, options.draft)
     try:
         if options.takes_draft and model is not None and draft is None:

@@ -27,6 +27,7 @@ from localspec.settings.jobs import (
     SurveyRequest,
     TextQuestion,
     TrainOptions,
+    VerifyRound,
 )
 from localspec.settings.request import LoadSettings, Message, Request, Sampling
 from localspec.worker.codec import PAIR_JOBS, CodecError, event_line, event_of, job_line, job_of
@@ -43,6 +44,7 @@ JOBS = [
     DistributionQuestion(REQUEST, ((1,), ()), 100, 1e-12, 7),
     TextQuestion(REQUEST, "tokens", "Once", (1, 2), parses_special=False),
     RankQuestion(REQUEST, "items.txt", 5, is_whole=True),
+    VerifyRound("name", b"\x00\xff", (b"", b"a"), b"\x80"),
     SurveyRequest(2.5, (1, 4), is_kept=True),
     BuildFacts(),
     MachineFacts(("gpu-box:50052",)),
