@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from localspec.errors import LocalspecError, NotFoundError, UsageError
-from localspec.models.catalog import Catalog
-from localspec.models.catalog_file import CatalogModel, CatalogPair
+from localspec.models.catalog import Catalog, CatalogModel, CatalogPair
 from localspec.models.foreign import ForeignModel, foreign_models
 from localspec.models.gguf.shards import size_on_disk
 from localspec.models.hub.cache import Cache, CachedFile

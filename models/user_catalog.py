@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.errors import NotFoundError, UsageError
-from localspec.models.catalog import load_catalog, user_path
-from localspec.models.catalog_file import read_tables, wrong_pair
+from localspec.models.catalog import load_catalog, read_tables, user_path, wrong_pair
 from localspec.models.names import DraftChoice, ModelName, PairName, PathName, is_alias
 from localspec.models.store import BUNDLED
 from localspec.sanitize import shown

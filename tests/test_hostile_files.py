@@ -22,7 +22,7 @@ from localspec.control.profile import Profile
 from localspec.conversations import records
 from localspec.engine.text import TextStream
 from localspec.errors import LocalspecError
-from localspec.models.catalog_file import read_tables
+from localspec.models.catalog import read_tables
 from localspec.models.derived_files import _is_there
 from localspec.models.early_exit import Exits
 from localspec.models.gguf.header import read_header

@@ -26,10 +26,9 @@ from weakref import WeakSet
 
 from localspec.backends import build
 from localspec.backends.cgroup import available_memory
-from localspec.backends.devices import devices, offloading
+from localspec.backends.devices import devices, gpu_layers, offloading, place
 from localspec.backends.lib import LOG, api
 from localspec.backends.memory import ContextShape, check_weights
-from localspec.backends.offload import gpu_layers, place
 from localspec.backends.options import LoadOptions
 from localspec.backends.tokenizer import Tokenizer
 from localspec.errors import (

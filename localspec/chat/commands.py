@@ -5,7 +5,7 @@ The `*_commands` modules register the others. A new command is one function in o
 
 from __future__ import annotations
 
-from localspec.chat import conversation_commands, message_commands, preset_commands, settings_commands
+from localspec.chat import conversation_commands, message_commands, settings_commands
 from localspec.chat.command import TABLE, Chat, command
 from localspec.chat.listing import in_columns
 from localspec.errors import UsageError
@@ -14,7 +14,7 @@ from localspec.ui.summary import table
 __all__ = ["FAMILIES", "TABLE", "help_rows"]
 
 MOST_ROUNDS = 1000  # of a race
-FAMILIES = (settings_commands, preset_commands, message_commands, conversation_commands)
+FAMILIES = (settings_commands, settings_commands, message_commands, conversation_commands)
 OTHERS = (
     ("@file, @folder/, @*.py", "send files with a message; Tab completes their names"),
     ("\\ at the end", 'go on in the next line; in the line chat also """ before and after'),

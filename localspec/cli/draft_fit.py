@@ -17,8 +17,7 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import IncompatibleError, LocalspecError, NetworkError, UsageError
 from localspec.models.candidates import DraftCandidate, local_candidates, look, remote_candidate
-from localspec.models.catalog import Catalog, load_catalog
-from localspec.models.catalog_file import CatalogModel
+from localspec.models.catalog import Catalog, CatalogModel, load_catalog
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.hub.files import quant_of
 from localspec.models.hub.remote import Hub

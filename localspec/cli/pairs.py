@@ -14,8 +14,7 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, option
 from localspec.errors import LocalspecError, NotFoundError
 from localspec.models.available import is_here
-from localspec.models.catalog import Catalog, load_catalog, user_path
-from localspec.models.catalog_file import CatalogModel, CatalogPair
+from localspec.models.catalog import Catalog, CatalogModel, CatalogPair, load_catalog, user_path
 from localspec.models.gguf.head import KINDS
 from localspec.models.names import PathName, parse
 from localspec.models.store import BUNDLED, bundled_head, expand

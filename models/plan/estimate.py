@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from localspec.models.catalog import Catalog
-from localspec.models.catalog_file import CatalogModel
+from localspec.models.catalog import Catalog, CatalogModel
 from localspec.models.gguf.layer_sizes import Anatomy, Layer
 from localspec.models.names import HubName
 

@@ -15,9 +15,8 @@ from localspec.backends.options import LoadOptions
 from localspec.control.attention import KINDS, READING, ROWS, AttentionTimes
 from localspec.engine import events
 from localspec.engine.protocols import Cancelled
-from localspec.session import attention_survey
-from localspec.session.attention import AttentionPrice, _file, settled
-from localspec.session.attention_survey import DeepText, depths_of, differs, time_attention
+from localspec.session import attention
+from localspec.session.attention import AttentionPrice, DeepText, _file, depths_of, differs, settled, time_attention
 from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import LoadSettings, Request, Sampling
 from tests.integration import pair
@@ -132,7 +131,7 @@ def test_the_price_is_told_where_it_has_moved() -> None:
 
 def test_where_there_is_a_choice(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not differs(model, OPTIONS), "a tiny model"
-    monkeypatch.setattr(attention_survey, "TINY_WEIGHTS", 0)
+    monkeypatch.setattr(attention, "TINY_WEIGHTS", 0)
     assert differs(model, OPTIONS)
     assert not differs(model, replace(OPTIONS, kv_type="q8_0"))
     assert depths_of(300) == (300,)
@@ -173,7 +172,7 @@ def warned(settings: LoadSettings) -> list[str]:
 def test_a_survey_is_told_to_later_loads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Measured once by calibration; then the price stands in answers, and decides where nobody asks."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    monkeypatch.setattr(attention_survey, "TINY_WEIGHTS", 0)
+    monkeypatch.setattr(attention, "TINY_WEIGHTS", 0)
     settings = LoadSettings(str(pair.DRAFT), None, ctx=2048, threads=1)
     asked = replace(settings, flash_attn="on")
     assert "not measured" in warned(asked)[0]

@@ -21,11 +21,10 @@ from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.models.store import introduction
 from localspec.sanitize import one_line, sanitize
 from localspec.settings.sizes import counted
-from localspec.tui.chat_engine import ChatEngine
+from localspec.tui.chat_engine import ChatEngine, ReadingAhead
 from localspec.tui.host import Host
 from localspec.tui.keyboard import in_turn
 from localspec.tui.news import News
-from localspec.tui.reading_ahead import ReadingAhead
 from localspec.tui.source_marks import View
 from localspec.tui.stats_panel import Figures
 from localspec.tui.turns import Turns

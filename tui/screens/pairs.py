@@ -23,8 +23,7 @@ from localspec.models.hub.cache import must_stay_offline
 from localspec.models.store import NotCachedError, PairRef
 from localspec.sanitize import sanitize
 from localspec.settings.folders import typed_path
-from localspec.tui.download_panel import drawn
-from localspec.tui.downloads import Download
+from localspec.tui.downloads import Download, drawn
 from localspec.tui.host import Host
 from localspec.tui.pair_rows import Memory, cells, columns_of, compared, described, longest, this_machine
 from localspec.tui.widgets.bars import Keys, Notice

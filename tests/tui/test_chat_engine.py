@@ -10,7 +10,7 @@ import pytest
 from textual.widgets import Static
 
 from localspec.settings.request import Request
-from localspec.tui.reading_ahead import on_battery
+from localspec.tui.chat_engine import on_battery
 from localspec.tui.worker_thread import Ended, WorkerThread
 from tests.tui.scripted import PATIENCE, SETTINGS, ScriptedWorker, made, opened, say, until
 

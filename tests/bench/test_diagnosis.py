@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from localspec.bench.answers import ask
-from localspec.bench.diagnosis import Evidence, Examination, Templates
-from localspec.bench.time_limit import CUT, TimeLimit
+from localspec.bench.diagnosis import CUT, Evidence, Examination, Templates, TimeLimit
 from localspec.engine.events import Committed, Event, Finished, Inspected, Piece, Prefilled, Started, StepMs
 from localspec.settings.jobs import Question, SurveyRequest
 from localspec.settings.request import Request
