@@ -133,7 +133,7 @@ def tests_of(root: Path, file: str) -> list[str]:
 class Copy:
     """A copy of the working tree with an environment of its own, in which modules come from the copy alone."""
 
-    def __init__(self, folder: Path, under: Sequence[str]) -> None:
+    def __init__(self, folder: Path, under: Sequence[str], tests: Sequence[str]) -> None:
         self.root, self._under = folder / "tree", under
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -154,7 +154,9 @@ class Copy:
         self._env |= {"HOME": str(folder / "home"), "TMPDIR": str(self._temporary)}
         (folder / "home").mkdir()
         self._temporary.mkdir()
-        self._tests = self._collected(["tests"])
+        self._tests = self._collected(tests)
+        if not self._tests.is_collected():  # before the first change
+            raise SystemExit("pytest cannot collect the tests")
 
     def _collected(self, files: Sequence[str]) -> Tests:
         return Tests(self.root / ".venv/bin/python", self.root, self._env, files)
@@ -311,10 +313,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         trial = Trial([], asked.limit, results)
         todo = [change for change in changes if trial.result(change) is None]
         if todo:
+            tests = sorted({test for change in todo for test in tests_of(ROOT, change.file)[:FILES]})
             copies = []
             for job in range(asked.jobs):
                 (Path(folder) / str(job)).mkdir()
-                copies.append(Copy(Path(folder) / str(job), shlex.split(asked.under)))
+                copies.append(Copy(Path(folder) / str(job), shlex.split(asked.under), tests))
             trial = Trial(copies, asked.limit, results)
             with ThreadPoolExecutor(asked.jobs) as pool:
                 list(pool.map(trial.try_change, todo))

@@ -33,7 +33,9 @@ class Tests:
 
     def __init__(self, python: Path, root: Path, env: dict[str, str], files: Sequence[str]) -> None:
         asks, self._ask = os.pipe()
-        self._reply, replies = os.pipe()
+        told, replies = os.pipe()
+        self._replies = os.fdopen(told)
+        self._is_collected: bool | None = None
         options = ["-q", "-s", "-m", "not slow", "-p", "no:xdist", "-p", "no:randomly", "-p", "mutate_tests"]
         self._process = subprocess.Popen(
             [python, "-m", "pytest", *options, *files],
@@ -48,20 +50,22 @@ class Tests:
 
         Return `survived`, `caught` and by which test, or ANEW for a `change` that lies in no function.
         """
-        with suppress(BrokenPipeError):
-            os.write(self._ask, json.dumps(asked).encode() + b"\n")
-        told = b""
-        while chunk := os.read(self._reply, 4096):
-            told += chunk
-            if told.endswith(b"\n"):
-                result, by = json.loads(told)
-                return result, by
-        return "caught", f"exit status {self._process.wait()}"
+        if not self.is_collected():
+            return "caught", f"exit status {self._process.wait()}"
+        os.write(self._ask, json.dumps(asked).encode() + b"\n")
+        result, by = json.loads(self._replies.readline())
+        return result, by
+
+    def is_collected(self) -> bool:
+        """Wait until the files are imported; tell whether they could be."""
+        if self._is_collected is None:
+            self._is_collected = self._replies.readline() == "\n"
+        return self._is_collected
 
     def close(self) -> None:
         """End the process."""
         os.close(self._ask)
-        os.close(self._reply)
+        self._replies.close()
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -73,6 +77,7 @@ class Tests:
 def pytest_runtestloop(session: Any) -> bool:
     """Answer what is asked, and run no test here."""
     asks, replies = map(int, os.environ["MUTATE_FDS"].split())
+    os.write(replies, b"\n")
     for line in os.fdopen(asks):
         os.write(replies, json.dumps(_answer(session, json.loads(line))).encode() + b"\n")
     return True
@@ -110,7 +115,7 @@ def _run(session: Any, asked: dict[str, Any], codes: dict[CodeType, CodeType], w
     """Run tests in a child; each that passes writes a line end, and the result is the last line."""
     os.environ["LOCALSPEC_HOME"] = tempfile.mkdtemp()
     for each in gc.get_objects():
-        if type(each) is FunctionType and each.__code__.co_filename == asked["file"] and each.__code__ in codes:
+        if type(each) is FunctionType and each.__code__ in codes and _is_of(each.__code__, asked["file"]):
             each.__code__ = codes[each.__code__]
     items = _items(session, asked["files"], asked["without"])
     failed: list[str] = []
@@ -128,7 +133,7 @@ def _run(session: Any, asked: dict[str, Any], codes: dict[CodeType, CodeType], w
             result = "caught", failed[0]
             break
         os.write(write, b"\n")
-        if max(sum(os.times()[:4]), (time.monotonic() - began) / 4) > asked["limit"]:
+        if max(sum(os.times()[:4]), (time.monotonic() - began) / 10) > asked["limit"]:
             result = "survived", f"{n + 1} of {len(items)} tests, no time for more"
             break
     os.write(write, b"\n" + json.dumps(result).encode())
@@ -164,6 +169,11 @@ def _pair(old: CodeType, new: CodeType, found: dict[CodeType, CodeType]) -> bool
         return False
     inner = zip(_inner(old), _inner(new), strict=False)
     return all(_pair(before, after, found) for before, after in inner) or is_function
+
+
+def _is_of(code: CodeType, file: str) -> bool:
+    """Whether a function is of a file, which may have been imported through a link."""
+    return os.path.realpath(code.co_filename) == os.path.realpath(file)
 
 
 def _inner(code: CodeType) -> Iterator[CodeType]:

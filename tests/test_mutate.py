@@ -113,9 +113,13 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "localspec/low/__init__.py": "",
         "localspec/low/step.py": "def is_step(n):\n    return 0 < n\n\n\ndef unused(n):\n    return n < 9\n",
         "models/__init__.py": "",
+        "models/page.py": "def double(n):\n    return n * 2\n",
         "tui/__init__.py": "",
         "tests/low/test_step.py": (
             "from localspec.low.step import is_step\n\n\ndef test_it():\n    assert is_step(1) and not is_step(0)\n"
+        ),
+        "tests/models/test_page.py": (
+            "from localspec.models.page import double\n\n\ndef test_it():\n    assert double(2) == 4\n"
         ),
         "pyproject.toml": '[tool.pytest.ini_options]\npythonpath = ["."]\nmarkers = ["slow: long"]\n',
     }
@@ -127,9 +131,14 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_a_folder_that_is_linked_into_the_package(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mutate.main(["--seed", "1", "-n", "1", "--only", "models"])
+    assert "caught, tests/models/test_page.py::test_it |" in capsys.readouterr().out
+
+
 def test_a_run_tells_what_the_tests_see(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A second run tries nothing again; a reason that somebody wrote down shows."""
-    mutate.main(["--seed", "1", "-n", "2"])
+    mutate.main(["--seed", "1", "-n", "2", "--only", "localspec"])
     rows = capsys.readouterr().out
     assert "| localspec/low/step.py:2 |" in rows
     assert "caught, tests/low/test_step.py::test_it |" in rows
@@ -142,7 +151,7 @@ def test_a_run_tells_what_the_tests_see(small: Path, capsys: pytest.CaptureFixtu
         if record.get("result") == "survived":
             record["harmless"] = "no caller"
     results.write_text("".join(json.dumps(record) + "\n" for record in records))
-    mutate.main(["--seed", "1", "-n", "2", "--resume", str(results)])
+    mutate.main(["--seed", "1", "-n", "2", "--only", "localspec", "--resume", str(results)])
     output = capsys.readouterr()
     assert "harmless: no caller |" in output.out
     assert "| low | 1 | 1 | 100 % |" in output.out

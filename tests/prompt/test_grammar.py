@@ -88,6 +88,16 @@ def test_the_vocabulary_lets_no_control_token_into_a_string(model: Model) -> Non
     assert not [token for token in allowed.tolist() if model.is_parsed(token)]
 
 
+def test_json_has_no_free_white_space(model: Model) -> None:
+    """Small models loop there."""
+    request = Request(schema='{"type": "array", "items": {"const": 1}}')
+    constraint = Grammars().constraint(request, model, Tokenised([1]))
+    assert constraint is not None
+    allowed = constraint.allowed([1, *_spelled(constraint, model, b"[1")]).tolist()
+    assert allowed
+    assert not [token for token in allowed if model.piece(token).isspace()]
+
+
 def test_whether_a_text_is_whole(model: Model) -> None:
     owner = Grammars()
     constraint = owner.constraint(FORMS["choices"], model, Tokenised([1]))
