@@ -201,13 +201,15 @@ def test_development_tools_stay_outside() -> None:
 
 
 def test_the_network_is_for_downloads_only() -> None:
-    """Nothing but fetching models, devices of other machines and the server may talk to one.
+    """Nothing but fetching models, devices of other machines, the server and its client may talk to one.
 
     The sockets of warm engines are files of this machine.
     """
     for module in SOURCES:
         found = {name.partition(".")[0] for name in imports(module)} & {*NETWORK}
-        if is_in(module, ("localspec.worker",)):
+        if module == "localspec.worker.served":  # the client of --server
+            assert found == {"http", "socket", "urllib"}, module
+        elif is_in(module, ("localspec.worker",)):
             assert found <= {"socket"}, module
             assert "AF_INET" not in SOURCES[module].read_text(encoding="utf-8"), module
         elif not is_in(module, TALKERS):

@@ -18,14 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from localspec.bench.answers import PLAIN, Same, ask, compare_answers, inspect
+from localspec.bench.answers import PLAIN, MeasuringWorker, Same, ask, compare_answers, inspect
 from localspec.bench.suites import Prompt
 from localspec.errors import PromptTooLongError, UsageError
 from localspec.lossless.chi_square import POWER, detectable, survival
 from localspec.settings.jobs import DistributionQuestion
 from localspec.settings.request import Request, Speculation
 from localspec.settings.sizes import counted
-from localspec.worker.client import Worker
 
 ERROR = 1e-4  # of the whole distribution check: how often a right rule would fail it
 TOGETHER = ERROR / 4  # of all texts together, whose statistic is above this by chance up to twice as often
@@ -78,7 +77,7 @@ class Verification:
 
     def __init__(
         self,
-        worker: Worker,
+        worker: MeasuringWorker,
         request: Request,
         prompts: tuple[Prompt, ...],
         *,

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from localspec.bench.answers import MeasuringWorker
 from localspec.bench.contenders import PLAIN, Contender
 from localspec.bench.measurement import Cell, Measurement, measured, schedule
 from localspec.bench.suites import Suite
 from localspec.errors import IncompatibleError, NotFoundError, PromptTooLongError, ResourceError, UsageError
 from localspec.settings.request import Message, Request, Sampling
 from localspec.ui.stats import Stats
-from localspec.worker.client import Worker
 
 WARM_UP = 8  # tokens
 REFUSALS = (IncompatibleError, UsageError, NotFoundError, ResourceError)  # of an engine that goes on
@@ -84,7 +84,7 @@ class Runner:
     by name, each with the reason.
     """
 
-    def __init__(self, worker: Worker, job: BenchJob) -> None:
+    def __init__(self, worker: MeasuringWorker, job: BenchJob) -> None:
         self._worker = worker
         self._job = job
         self.skipped: dict[int, str] = {}

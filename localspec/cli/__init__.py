@@ -26,6 +26,9 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         sys.exit(130)
     _fill_streams()
+    import gc
+
+    gc.set_threshold(20_000)  # nothing that is imported is garbage, and looking for it is a tenth of a start
     from localspec.cli.entry import flush, outcome
 
     code = outcome(sys.argv[1:], is_heard=is_heard)

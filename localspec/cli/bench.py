@@ -51,6 +51,7 @@ class BenchOptions(ReportOptions):
     prompt_tokens: int | None
     schema: str | None
     repeats: int
+    warm: bool
     draft_temperature: float | None
     seed: int | None
     preset: str | None
@@ -84,6 +85,8 @@ class BenchOptions(ReportOptions):
 @declared_option(Request, "schema", group=MEASURED)
 @option("-r", "--repeats", type=click.IntRange(1, 1000), default=REPEATS, metavar="N", section=MEASURED.title,
         help=f"Answers of each method to each prompt, in alternating order.  [default: {REPEATS}]")  # fmt: skip
+@option("--warm", is_flag=True, section=MEASURED.title,
+        help="Measure the engine that is in memory, if it is this pair's: see localspec ps.")  # fmt: skip
 @declared_option(Sampling, "draft_temperature", group=MEASURED)
 @declared_option(Sampling, "seed", group=MEASURED)
 @option("--preset", metavar="NAME", section=MEASURED.title,
@@ -119,7 +122,7 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     outputs.check()
     baseline = None if options.baseline is None else read_result(typed_path(options.baseline))
     settings = present_settings(promised, console)
-    with open_engine(console, options.log_file) as engine:
+    with open_engine(console, options.log_file, keep_alive=0.0 if options.warm else None) as engine:
         done = measure(engine, settings, job, baseline)
     try:
         publish(done, outputs, console, baseline)

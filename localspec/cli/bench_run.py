@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from localspec.bench.answers import survey
+from localspec.bench.answers import MeasuringWorker, survey
 from localspec.bench.compare import ResultComparison, compare, require_same_models
 from localspec.bench.measurement import Measurement
 from localspec.bench.plots import draw, require_plots
@@ -35,7 +35,6 @@ from localspec.settings.folders import cache_folder, typed_path
 from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import duration
-from localspec.worker.client import Worker
 
 HEAD = 4096  # bytes of a file: one that is no text has a zero among them
 BAR = 20  # characters
@@ -134,7 +133,7 @@ def _measure(engine: PairEngine, job: BenchJob, result: Result) -> tuple[Result,
     return measured, ended
 
 
-def _row_costs(worker: Worker, console: Console) -> tuple[tuple[int, float], ...]:
+def _row_costs(worker: MeasuringWorker, console: Console) -> tuple[tuple[int, float], ...]:
     """Return what is timed now, or what the profile knows where that is more widths: a slow model's."""
     try:
         found = survey(worker, PASSES)

@@ -32,6 +32,7 @@ from localspec.cli.options import (
     speculation_options,
 )
 from localspec.cli.params import Command, option
+from localspec.cli.server_option import ServerOptions, promised_of, server_options
 from localspec.cli.settings import (
     PairOptions,
     Promised,
@@ -52,7 +53,7 @@ from localspec.ui.settings import effect_remarks
 
 
 @dataclass(frozen=True)
-class ChatOptions(ConversationOptions, EngineOptions, ScreenOptions):
+class ChatOptions(ConversationOptions, EngineOptions, ServerOptions, ScreenOptions):
     """Values of the options that are no settings."""
 
     system: str | None
@@ -66,6 +67,7 @@ class ChatOptions(ConversationOptions, EngineOptions, ScreenOptions):
 @preset_option
 @model_options
 @engine_options
+@server_options
 @reply_options
 @conversation_options
 @speculation_options
@@ -97,10 +99,12 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
         held = None if found is None else answered(store, found)
         if held is not None:
             wished = wished.of_conversation(held)
-            if not is_chosen("model") and not is_chosen("draft"):
+            if not options.server and not is_chosen("model") and not is_chosen("draft"):
                 for each in held.warnings:
                     console.warn(each)
-        promised = promised_settings(wished) if found is not None else _last_or(wished, console)
+        far = options.served(wished)
+        is_named = found is not None or far is not None
+        promised = promised_of(far, wished) if is_named else _last_or(wished, console)
         request = request_settings(values, promised.settings, None if held is None else held.kept)
         system = system_message(options.system)
         settings = present_settings(promised, console)
@@ -110,18 +114,20 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
             gc.disable()  # until the first picture: nothing that is imported is garbage, and looking for it takes time
             from localspec.tui.launch import Look, open_chat  # late: it brings Textual
 
-            with open_worker(options.log_file, options.kept_s) as worker:
+            with far or open_worker(options.log_file, options.kept_s) as worker:
                 state = ChatState.opened(store, settings, request, system=said, found=found, in_background=True)
                 state.remarks += remarks
                 form = partial(in_force, click.get_current_context())
-                look = Look(options.theme, options.tokens, options.stats is not False, options.read_ahead)
+                look = Look(
+                    options.theme, options.tokens, options.stats is not False, "off" if far else options.read_ahead
+                )
                 return open_chat(worker, state, form=form, look=look)
         from localspec.cli.converse import open_line_chat
 
-        with open_worker(options.log_file, options.kept_s) as worker:
+        with far or open_worker(options.log_file, options.kept_s) as worker:
             state = ChatState.opened(store, settings, request, system=said, found=found)
             state.remarks += remarks
-            open_pair = partial(_open_pair, wished, console)
+            open_pair = partial(_open_pair, wished, console) if far is None else None
             return open_line_chat(console, worker, state, open_pair, options, found, is_kept=options.save)
 
 

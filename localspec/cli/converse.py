@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from localspec.chat.commands import TABLE
 from localspec.chat.listing import YOU, came_back
@@ -20,12 +21,15 @@ from localspec.models.store import introduction
 from localspec.settings.request import LoadSettings
 from localspec.worker.client import Worker
 
+if TYPE_CHECKING:
+    from localspec.worker.served import ServedWorker
+
 
 def open_line_chat(
     console: Console,
-    worker: Worker,
+    worker: Worker | ServedWorker,
     state: ChatState,
-    find: Callable[[str], LoadSettings],
+    find: Callable[[str], LoadSettings] | None,
     options: ScreenOptions,
     found: Conversation | None,
     *,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from localspec.bench.race import TOKENS
 from localspec.chat.answer_writer import AnswerWriter, remark
@@ -36,6 +36,9 @@ from localspec.ui.result import result
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 
+if TYPE_CHECKING:
+    from localspec.worker.served import ServedWorker
+
 Result = TypeVar("Result")
 LONGEST_COPY = 100_000  # bytes; a terminal may drop more
 
@@ -46,7 +49,7 @@ class LineChat:
     def __init__(
         self,
         console: Console,
-        worker: Worker,
+        worker: Worker | ServedWorker,
         state: ChatState,
         find: Callable[[str], LoadSettings] | None = None,
     ) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from localspec.chat.pair_loader import PairLoader
 from localspec.cli.console import Console
@@ -27,6 +28,9 @@ from localspec.ui.stats import Stats
 from localspec.ui.summary import Doing
 from localspec.worker.client import Worker
 
+if TYPE_CHECKING:
+    from localspec.worker.served import ServedWorker
+
 
 def _live_line(stats: Stats) -> str:
     from localspec.ui.summary import live_line  # late: the first word goes before it
@@ -38,7 +42,7 @@ def _live_line(stats: Stats) -> str:
 class PairEngine:
     """A worker as one command uses it, with the streams of the command and the reason why it was stopped."""
 
-    worker: Worker
+    worker: Worker | ServedWorker
     pairs: PairLoader
     live: Live
     console: Console
@@ -95,17 +99,25 @@ class PairEngine:
 
 @contextmanager
 def open_engine(
-    console: Console, log_file: str | None, timeout: float | None = None, *, keep_alive: float | None = None
+    console: Console,
+    log_file: str | None,
+    timeout: float | None = None,
+    *,
+    keep_alive: float | None = None,
+    far: ServedWorker | None = None,
 ) -> Iterator[PairEngine]:
-    """Yield an engine for a command that measures; its process ends with the block. `keep_alive` as `Worker` has it."""
-    worker = open_worker(log_file, keep_alive)
+    """Yield an engine for a command that measures; its process ends with the block. `keep_alive` as `Worker` has it.
+
+    `far` takes its place, where a server answers.
+    """
+    worker = far or open_worker(log_file, keep_alive)
     with worker, asking(worker, Live(console, is_long=True), console, timeout) as engine:
         yield engine
 
 
 @contextmanager
 def asking(
-    worker: Worker,
+    worker: Worker | ServedWorker,
     live: Live,
     console: Console,
     timeout: float | None = None,

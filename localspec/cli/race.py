@@ -29,7 +29,8 @@ from localspec.cli.options import (
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.pair_engine import PairEngine, open_engine
 from localspec.cli.params import Command, option
-from localspec.cli.settings import PairOptions, promised_settings, request_settings, system_message
+from localspec.cli.server_option import ServerOptions, promised_of, server_options
+from localspec.cli.settings import PairOptions, request_settings, system_message
 from localspec.cli.signals import timed
 from localspec.errors import UsageError
 from localspec.sanitize import sanitize
@@ -41,7 +42,7 @@ OUTPUT = "Output"
 
 
 @dataclass(frozen=True)
-class RaceOptions(PromptOptions, ReportOptions):
+class RaceOptions(PromptOptions, ServerOptions, ReportOptions):
     """Values of the options that are no settings."""
 
     system: str | None
@@ -55,6 +56,7 @@ class RaceOptions(PromptOptions, ReportOptions):
 @option("--repeat", type=click.IntRange(1, 1000), default=1, metavar="N", section="Race",
         help="Rounds, each with its own seed, in alternating order; six that agree decide.  [default: 1]")  # fmt: skip
 @pair_options
+@server_options
 @short_reply_options(TOKENS)
 @prompt_options
 @speculation_options
@@ -74,12 +76,14 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
     """
     options = picked(RaceOptions, values)
     options.apply(console)
-    promised = promised_settings(PairOptions.of(values, pair))
+    wished = PairOptions.of(values, pair)
+    far = options.served(wished)
+    promised = promised_of(far, wished)
     asked = request_settings(values, promised.settings)
     read = partial(_request, prompt, options, asked, console, f"localspec race {pair}")
     request, left = timed(options.timeout, "reading the prompt", read)
     settings = present_settings(promised, console)
-    with open_engine(console, options.log_file, left, keep_alive=0.0) as engine:
+    with open_engine(console, options.log_file, left, keep_alive=0.0, far=far) as engine:
         found = None if engine.load(settings) is None else shown_race(engine, request, options.repeat)
     if found is not None:
         _tell(found, as_json=options.as_json)

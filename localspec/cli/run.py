@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -40,13 +40,13 @@ from localspec.cli.options import (
 from localspec.cli.output import JsonSink, Sink, TextSink
 from localspec.cli.pair_engine import PairEngine, asking
 from localspec.cli.params import TYPED, Command, option
+from localspec.cli.server_option import ServerOptions, promised_of, server_options
 from localspec.cli.settings import (
     PairOptions,
     is_chosen,
     is_typed,
     named_pair,
     open_worker,
-    promised_settings,
     request_settings,
     system_message,
 )
@@ -65,11 +65,14 @@ from localspec.ui.settings import effect_remarks, used_pair
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 
+if TYPE_CHECKING:
+    from localspec.worker.served import ServedWorker
+
 UNFINISHED = 12  # exit code of an answer that was cut before it had the form that was asked for
 
 
 @dataclass(frozen=True)
-class RunOptions(PromptOptions, ConversationOptions, EngineOptions, FormatOptions, ScreenOptions):
+class RunOptions(PromptOptions, ConversationOptions, EngineOptions, ServerOptions, FormatOptions, ScreenOptions):
     """Values of the options that are no settings."""
 
     cache: bool
@@ -92,6 +95,7 @@ class Job:
     words: str
     data: tuple[Attachment, ...]
     timeout: float | None = None  # what reading the prompt has left of it
+    far: ServedWorker | None = None  # who answers, where that is a server
 
 
 @click.command(
@@ -103,6 +107,7 @@ class Job:
 @preset_option
 @model_options
 @engine_options
+@server_options
 @reply_options
 @prompt_options
 @conversation_options
@@ -144,7 +149,7 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
         sink = choose_sink(job, console, live, options)
         console.on_error = sink.fail
         _warn_of_trouble(job.state, console)
-        with open_worker(options.log_file, options.kept_s) as worker:
+        with job.far or open_worker(options.log_file, options.kept_s) as worker:
             stats, stop = answer(worker, job, sink, live, console)
         sink.finish(stats)
         console.on_error = None  # the output has its end: what goes wrong from here on is told to people
@@ -167,7 +172,7 @@ def _tell_below(stats: Stats, job: Job, options: RunOptions, console: Console) -
     if has_stats and options.stats is None and ended_by_itself(stats):
         for sentence in introduction(job.settings, job.request.speculation):
             console.note(sentence, "dim")
-    if not options.kept_s and options.log_file is None:
+    if not options.kept_s and options.log_file is None and job.far is None:
         tell_of_keep_alive(stats, console)
 
 
@@ -192,7 +197,8 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
     found = wanted(store, options)
     pair = PairOptions.of(values)
     held = None if found is None else answered(store, found)
-    promised = promised_settings(pair if held is None else pair.of_conversation(held))
+    far = options.served(pair)
+    promised = promised_of(far, pair if held is None else pair.of_conversation(held))
     request = request_settings(values, promised.settings, None if held is None else held.kept)
     system = system_message(values["system"], options.stdin_limit)
     if options.is_raw and system:
@@ -216,12 +222,12 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
     if options.pretty and (asked.schema is None or options.as_json or options.as_events or options.tokens):
         raise UsageError("--pretty indents JSON of --schema, without --json, --events, --tokens", hint="--schema FILE")
     used, told = _used(settings, request, values)  # the conversation keeps its whole pair
-    if held is not None and not is_chosen("model") and not is_chosen("draft"):
+    if held is not None and far is None and not is_chosen("model") and not is_chosen("draft"):
         told += [Warned("draft", each) for each in held.warnings]
     unread = "@{0} is not read here: -f {0} puts it before the prompt"
     told += [Warned("mention", unread.format(name)) for name in files_in(spoken) if name not in options.file]
     told += [Warned("mention", line) for line in Taken(missing=missing_in(spoken)).remarks]
-    return Job(used, asked, (*inputs.warnings, *told), state, spoken, tuple(data), left)
+    return Job(used, asked, (*inputs.warnings, *told), state, spoken, tuple(data), left, far)
 
 
 def _used(settings: LoadSettings, request: Request, values: Values) -> tuple[LoadSettings, list[Warned]]:
@@ -289,7 +295,7 @@ def choose_sink(job: Job, console: Console, live: Live, options: RunOptions) -> 
     return TextSink(console, live, control=options.control_chars, has_marks=options.tokens, is_pretty=options.pretty)
 
 
-def answer(worker: Worker, job: Job, sink: Sink, live: Live, console: Console) -> tuple[Stats, Stop]:
+def answer(worker: Worker | ServedWorker, job: Job, sink: Sink, live: Live, console: Console) -> tuple[Stats, Stop]:
     """Load, generate, and write what comes; a Ctrl-C or the timeout ends it with the text so far."""
     stats, writer, reason = Stats(asked_at=time.monotonic()), AnswerWriter(job.state), "error"
     try:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from localspec.remote.connection import PATH
-from localspec.server import llama_server, ollama, openai, responses
+from localspec.server import llama_server, ollama, openai, own, responses
 from localspec.server.answering import Answer, Finding
 from localspec.server.engine import Engine
 from localspec.server.fields import Asked, Searched, Served
@@ -68,6 +68,7 @@ class Server:
             "/chat/completions": openai.chat,
             "/v1/completions": openai.completion,
             "/v1/responses": responses.responses,
+            "/v1/events": own.events,
             "/api/chat": ollama.chat,
             "/api/generate": ollama.generate,
             "/api/show": ollama.show,
@@ -82,6 +83,7 @@ class Server:
             *(Route(path, self._answered(read), methods=["POST"]) for path, read in post.items()),
             Route("/", self._front, methods=["GET"]),
             Route("/v1/models/{name:path}", self._model, methods=["GET"]),
+            Route("/v1/pair", self._pair, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
             WebSocketRoute(PATH, Verifying(self.engine, self.pairs.current)),  # the pair it began with
             *(Route(path, _absent, methods=["GET", "POST", "DELETE"]) for path in ABSENT),
@@ -134,6 +136,12 @@ class Server:
         served = await self.pairs.named(name)
         served.require(name)
         return _json(openai.model(served))
+
+    async def _pair(self, request: Request) -> Response:
+        name = request.query_params.get("model", "")
+        served = await self.pairs.named(name)
+        served.require(name or served.name)
+        return _json(own.pair(served))
 
     async def _metrics(self, _request: Request) -> Response:
         engine = self.engine

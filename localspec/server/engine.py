@@ -22,12 +22,12 @@ from localspec.errors import InternalError, LocalspecError
 from localspec.server.metrics import Totals
 from localspec.server.page import Board
 from localspec.server.refusal import Refusal, refused
-from localspec.settings.jobs import TextQuestion, VerifyRound
+from localspec.settings.jobs import ForkQuestion, TextQuestion, VerifyRound
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 
-Work = Request | TextQuestion | VerifyRound
+Work = Request | TextQuestion | ForkQuestion | VerifyRound
 LONGEST_WAIT = 60  # seconds that a client is told to wait, at most
 LEAVING = "the server is shutting down"
 

@@ -19,7 +19,7 @@ from localspec.errors import UsageError
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import Reply
 from localspec.settings.declaration import Declaration, declared
-from localspec.settings.jobs import TextQuestion
+from localspec.settings.jobs import ForkQuestion, TextQuestion
 from localspec.settings.request import MOST_LOGPROBS, LoadSettings, Request, Sampling, Speculation
 from localspec.settings.structure import MAX_BYTES, json_schema
 from localspec.ui.settings import check_form
@@ -118,9 +118,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What a client wants to know of a text: the question, and what its answer looks like."""
+    """What a client wants to know of a text or of two answers: the question, and what its answer looks like."""
 
-    question: TextQuestion
+    question: TextQuestion | ForkQuestion
     told: Callable[[Wire], Wire]
 
 

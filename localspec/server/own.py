@@ -1,0 +1,104 @@
+"""localspec's own API: a job of `run`, `chat` or `race` on another machine, answered by its events, a line each.
+
+Text goes in, and text and figures come out. Nothing of a job names a file of this machine, brings tokens of its own
+into a prompt, or is kept on disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from localspec import __version__
+from localspec.engine.events import Event
+from localspec.errors import UsageError
+from localspec.server.fields import MOST_STOPS, Asked, Fields, Searched, Served
+from localspec.server.messages import MOST_MESSAGES
+from localspec.server.openai import DEEPEST
+from localspec.server.refusal import Refusal, Wire
+from localspec.server.reply import Lines
+from localspec.server.tools import is_shallow
+from localspec.settings.jobs import ForkQuestion, Generate
+from localspec.settings.request import FORMS, Request
+from localspec.settings.values import GIVEN
+from localspec.ui.settings import check, check_form
+from localspec.ui.stats import Stats
+from localspec.worker.codec import JSON, CodecError, event_wire, job_of, kinds
+
+JOBS = kinds(Generate | ForkQuestion)
+LONGEST_FORM, LONGEST_REGEX = 250_000, 4096  # characters; a long regex takes minutes to be read
+
+
+def events(body: object, served: Served) -> Asked | Searched:
+    """Read the body of /v1/events; raises Refusal."""
+    fields = Fields(body)
+    served.require(fields.take("model", str) or served.name)
+    wire = fields.take("job", dict[str, Any], {})
+    fields.finish(())
+    try:
+        job: Generate | ForkQuestion = job_of(wire, JOBS)
+    except (CodecError, RecursionError) as error:
+        raise Refusal(400, f"job: {str(error)[:200]}", param="job") from None
+    request = _checked(job.request, served)
+    if isinstance(job, Generate):
+        return Asked(request, Events(), is_streamed=True)
+    n_vocab = served.target.n_vocab if served.target is not None else 0
+    if not all(0 <= token < n_vocab for tokens in (job.plain, job.other) for token in tokens):
+        raise Refusal(400, "job: a token is none of this model's", param="job")
+    return Searched(replace(job, request=request), lambda found: found)
+
+
+def _checked(request: Request, served: Served) -> Request:
+    """Return a request that harms nobody; raises Refusal."""
+    texts = [getattr(request, name) or "" for name in FORMS]
+    given, arguments = request.speculation, dict(request.template_args)
+    for is_wrong, told in (
+        (given.corpus, "--corpus names files, and those of this server are not for its clients"),
+        ("file" in dict(given.options), "-o file names a file, and this server's are not for its clients"),
+        (request.tools is not None or request.reads_ahead, "a field is not for clients"),
+        (len(request.messages) > MOST_MESSAGES, f"at most {MOST_MESSAGES} messages"),
+        (len(request.stop) > MOST_STOPS, f"at most {MOST_STOPS} texts that end an answer"),
+        (max(map(len, texts)) > LONGEST_FORM, f"a form has at most {LONGEST_FORM} characters"),
+        (len(request.regex or "") > LONGEST_REGEX, f"a regex has at most {LONGEST_REGEX} characters"),
+        (not is_shallow(arguments, DEEPEST) or arguments.keys() & GIVEN, "a variable of the template is not allowed"),
+    ):
+        if is_wrong:
+            raise Refusal(400, told, param="job")
+    try:
+        check(request, served.settings)
+        check_form(request)
+    except UsageError as error:
+        raise Refusal(400, f"{error.message}{error.advice}", param="job") from None
+    messages = tuple(replace(message, ids=()) for message in request.messages)
+    return replace(request, messages=messages, keeps=False)
+
+
+class Events(Lines):
+    """An answer as its events. One that fails ends in a line with the refusal."""
+
+    def frame(self, wire: Wire) -> bytes:
+        """Return an object on a line, as between the processes of localspec."""
+        return JSON(wire).encode("ascii") + b"\n"
+
+    def pieces(self, event: Event) -> list[Wire]:
+        """Return the event."""
+        return [event_wire(event, 0)]
+
+    def closing(self, *answers: Stats) -> list[Wire]:
+        """Return nothing: the last event has said all."""
+        return []
+
+    def whole(self, *answers: Stats) -> Wire:
+        """Never asked for."""
+        raise AssertionError("events are a stream")
+
+    def failure(self, refusal: Refusal) -> Wire:
+        """Return what would have been the status and the body."""
+        return {"type": "refused", "status": refusal.status, **refusal.to_openai()}
+
+
+def pair(served: Served) -> Wire:
+    """Return the body of /v1/pair: what a client knows of a pair before it asks."""
+    loaded = None if served.loaded is None else event_wire(served.loaded, 0)
+    has_draft = served.settings.draft is not None
+    return {"localspec": __version__, "model": served.name, "has_draft": has_draft, "loaded": loaded}

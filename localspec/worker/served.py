@@ -1,0 +1,223 @@
+"""A pair that `localspec serve` holds, perhaps on another machine, used as a `Worker`.
+
+A job is one HTTP request, and its events are the lines of the answer. To cancel is to leave: the server stops the
+answer within a pass. Every failure is one LocalspecError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from localspec.engine.events import Event, Finished, Inspected, Loaded, Warned
+from localspec.errors import (
+    LocalspecError,
+    NetworkError,
+    PromptTooLongError,
+    ResourceError,
+    UsageError,
+    WorkerDiedError,
+)
+from localspec.sanitize import one_line
+from localspec.settings.jobs import ForkQuestion, Generate, Question, SurveyRequest
+from localspec.settings.request import LoadSettings, Request
+from localspec.worker.codec import CodecError, event_of, job_line
+
+PATIENCE = 10.0  # seconds for a connection, and for what is no answer
+LEAST = -1e6  # of a bias: JSON has no infinity, and the chance of a token with this one is 0, too
+CODES: dict[str, type[LocalspecError]] = {"context_length_exceeded": PromptTooLongError, "engine_died": WorkerDiedError}
+
+
+class ServedWorker:
+    """A client of one server. `url` is its address, `key` its API key, `model` one of its names, "" for its first."""
+
+    def __init__(self, url: str, key: str | None = None, model: str = "") -> None:
+        self._url = url
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        try:
+            self._host, self._port = parts.hostname or "", parts.port
+        except ValueError:
+            self._host = ""
+        if parts.scheme not in ("http", "https") or not self._host:
+            raise UsageError(f"--server {url!r} is no address", hint="--server http://HOST:8080")
+        self._is_tls = parts.scheme == "https"
+        self._base = parts.path.rstrip("/").removesuffix("/v1")
+        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+        self._model = model
+        self._socket: socket.socket | None = None
+        self._is_cancelled = False
+        self._facts: dict[str, Any] = {}
+
+    pid: int | None = None  # the process is another machine's
+
+    def settings(self) -> LoadSettings:
+        """Return the pair as commands name it; asks the server. `target` names no file."""
+        query = f"?model={quote(self._model)}" if self._model else ""
+        with contextlib.closing(self._asked("GET", f"/v1/pair{query}")) as response:
+            try:
+                facts = json.loads(response.read(1 << 20))
+                self._model, has_draft = str(facts["model"]), bool(facts["has_draft"])
+                facts["localspec"], facts["loaded"]
+            except (ValueError, KeyError, TypeError, http.client.HTTPException, OSError):
+                raise self._not_ours() from None
+        self._facts = facts
+        where = f"{self._host}:{self._port}" if self._port else self._host
+        return LoadSettings("", draft="the server's" if has_draft else None, name=f"{self._model} at {where}")
+
+    def load(self, settings: LoadSettings) -> Iterator[Event]:
+        """Yield what the server has loaded. A pair that is not loaded comes with the first answer."""
+        if settings.target:
+            raise UsageError(
+                "the server chooses what is loaded", hint="--server URL -m NAME asks for one of its models"
+            )
+        self.settings()
+        wire = self._facts["loaded"]
+        loaded = None if wire is None else self._event(wire)
+        return iter([loaded] if isinstance(loaded, Loaded) else [])
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        """Answer; ends after Finished. Raises UsageError for what names files of this machine."""
+        if request.speculation.corpus:
+            told = "--corpus names files of this machine, and the server drafts"
+            raise UsageError(told, hint="localspec serve --corpus PATH there")
+        return self._events(self._body(Generate(_text(request))))
+
+    def inspect(self, question: Question) -> Iterator[Event]:
+        """Ask where two answers fork; ends after Inspected."""
+        if not isinstance(question, ForkQuestion):
+            raise UsageError("a server answers no such question", hint="leave out --server")
+        with contextlib.closing(self._asked("POST", "/v1/events", self._body(_texts(question)))) as response:
+            yield Inspected(json.loads(response.read()))
+
+    def survey(self, asked: SurveyRequest) -> Iterator[Event]:
+        """Refuse: a server's passes are not timed from afar."""
+        raise UsageError("a server's passes cannot be timed from afar", hint="leave out --server")
+
+    def cancel(self) -> None:
+        """Leave the answer that is running. Safe in threads and signal handlers."""
+        self._is_cancelled = True
+        opened = self._socket
+        if opened is not None:
+            with contextlib.suppress(OSError):
+                opened.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Leave; the server goes on."""
+        self.cancel()
+
+    def lost(self) -> WorkerDiedError | None:
+        """Return None: a server that has gone is found out by the next request."""
+        return None
+
+    def log_tail(self, lines: int = 20) -> str:
+        """Return nothing: the log is the server's."""
+        return ""
+
+    def __enter__(self) -> ServedWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _body(self, job: Generate | ForkQuestion) -> bytes:
+        wire = json.loads(job_line(job))
+        return json.dumps({"model": self._model, "job": wire}).encode()
+
+    def _events(self, body: bytes) -> Iterator[Event]:
+        started, is_over = time.monotonic(), False
+        self._is_cancelled = False
+        try:
+            with contextlib.closing(self._asked("POST", "/v1/events", body)) as response:
+                while not is_over and (line := response.readline()):
+                    event = self._event(json.loads(line))
+                    is_over = isinstance(event, Finished)
+                    if event is not None:
+                        yield event
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            if not self._is_cancelled:
+                raise self._broken(error) from None
+        finally:
+            self._socket = None
+        if self._is_cancelled and not is_over:
+            wall_ms = 1e3 * (time.monotonic() - started)
+            yield Finished("interrupted", "", wall_ms=wall_ms, ttft_ms=0.0, peak_memory=0)
+        elif not is_over:
+            raise self._broken(None)
+
+    def _event(self, wire: dict[str, Any]) -> Event | None:
+        if wire.get("type") == "refused":
+            raise self._refusal(int(wire["status"]), wire)
+        try:
+            return event_of(wire)
+        except CodecError as error:
+            return Warned("server", f"an event of the server cannot be read: {error}")
+
+    def _asked(self, method: str, path: str, body: bytes | None = None) -> http.client.HTTPResponse:
+        """Return the response to a request; raises what a refusal means."""
+        kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=PATIENCE)
+        try:
+            connection.connect()
+            if body is not None:
+                connection.sock.settimeout(None)  # others may be answered first
+                self._socket = connection.sock
+            connection.request(method, self._base + path, body, {**self._headers, "Connection": "close"})
+            response = connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            if self._is_cancelled and body is not None:
+                raise
+            if isinstance(error, http.client.HTTPException):
+                raise self._not_ours() from None
+            raise self._unreachable(error) from None
+        if response.status != 200:
+            with contextlib.closing(response):
+                try:
+                    told = json.loads(response.read(1 << 16))
+                except (ValueError, OSError, http.client.HTTPException):
+                    raise self._not_ours() from None
+            raise self._refusal(response.status, told)
+        return response
+
+    def _refusal(self, status: int, told: Any) -> LocalspecError:
+        error = told.get("error") if isinstance(told, dict) else None
+        if not isinstance(error, dict) or "message" not in error or (status == 404 and not error.get("code")):
+            return self._not_ours()
+        message, code = one_line(str(error["message"])), str(error.get("code"))
+        if status == 401:
+            return UsageError(f"the server at {self._url} wants its API key", hint="--api-key KEY")
+        if code in CODES:
+            return CODES[code](message)
+        if status in (429, 503):
+            return ResourceError(f"the server at {self._url}: {message}")
+        return UsageError(f"the server at {self._url}: {message}")
+
+    def _unreachable(self, error: OSError) -> NetworkError:
+        reason = error.strerror or str(error) or type(error).__name__
+        return NetworkError(f"no server answers at {self._url}: {one_line(reason)}", hint="localspec serve, there")
+
+    def _not_ours(self) -> NetworkError:
+        return NetworkError(f"at {self._url} is no server of localspec", hint="localspec serve, there")
+
+    def _broken(self, error: Exception | None) -> NetworkError:
+        reason = f": {one_line(str(error))}" if error is not None and str(error) else ""
+        return NetworkError(f"the server at {self._url} broke off its answer{reason}", hint="the same command again")
+
+
+def _text(request: Request) -> Request:
+    """Return a request as text alone: the server has tokens of its own, and nothing of this is kept there."""
+    bias = tuple((token, max(LEAST, min(-LEAST, value))) for token, value in request.sampling.logit_bias)
+    messages = tuple(replace(message, ids=()) for message in request.messages)
+    sampling = replace(request.sampling, logit_bias=bias)
+    return replace(request, messages=messages, sampling=sampling, keeps=False)
+
+
+def _texts(question: ForkQuestion) -> ForkQuestion:
+    return replace(question, request=_text(question.request))
