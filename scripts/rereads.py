@@ -2,9 +2,10 @@
 
   rereads.py                    granitehybrid and qwen35 at 700 and 4 000 tokens, with random weights
 
-The pair is written on the spot, with the bundled tokenizer and a draft whose guesses are often right. A count depends on
-no clock. `new` is what no run before has read: the message that changed, the answer before it where that is a part of the
-prompt, and what Ctrl-C left. Beside that at most 512 tokens may be read again; the exit code is 1 where there are more.
+The pair is written on the spot, with the bundled tokenizer and a draft whose guesses are often right. Counts depend on
+no clock, but for the chunk that Ctrl-C comes in. `new` is what no run before has read: the message that changed, the
+answer before it where that is a part of the prompt, and what Ctrl-C left. Beside that at most 512 tokens may be read
+again; the exit code is 1 where there are more.
 """
 
 from __future__ import annotations
