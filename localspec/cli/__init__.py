@@ -35,6 +35,8 @@ def main() -> NoReturn:
     if is_heard:
         signal.signal(signal.SIGINT, _leave)
     flush()
+    # Python remembers a Ctrl-C inside of an `exec`, as dataclasses have it, and would end by SIGINT, without `code`.
+    exec("")
     sys.exit(code)
 
 

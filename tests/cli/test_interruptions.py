@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
 from localspec.cli.app import cli
-from tests.cli.harness import run
+from tests.cli.harness import environment, run
 
 TALKING = {"chat"}  # where Ctrl-C is a key
 
@@ -59,3 +62,26 @@ def test_every_command_says_it(
     monkeypatch.setattr(command, "params", [])
     done = run(*words)
     assert (done.returncode, done.stderr, done.stdout) == (130, b"interrupted\n", b"")
+
+
+INSIDE = """
+import localspec.cli.entry as entry
+from localspec.cli import main
+
+def outcome(*_, **__):
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        return 130
+
+entry.outcome = outcome
+main()
+"""
+
+
+def test_ctrl_c_while_a_class_is_made_has_the_code_too(tmp_path: Path) -> None:
+    """Dataclasses are made by `exec`, after which Python -m would end by the signal itself."""
+    (tmp_path / "interrupted_inside.py").write_text(INSIDE)
+    env = environment()
+    env["PYTHONPATH"] += f":{tmp_path}"
+    assert subprocess.run([sys.executable, "-m", "interrupted_inside"], env=env, check=False).returncode == 130
