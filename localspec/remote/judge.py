@@ -121,7 +121,7 @@ class RemoteJudge:
         try:
             verdict = self._decided(bare, tokens, result)
             run = [int(bare.tokens[node]) for node in verdict.path] + [verdict.token]
-        except (MessageError, IndexError) as error:
+        except (ValueError, IndexError) as error:
             raise IncompatibleError(f"the verifier's answer fits no draft: {error}", hint=UNFIT) from None
         if len(verdict.path) < bare.forced:
             raise IncompatibleError("the verifier allows an answer of another form", hint=UNFIT)

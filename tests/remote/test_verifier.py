@@ -1,0 +1,307 @@
+"""What a verifier refuses, what it forgets, and what an edge does not believe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+
+from localspec.engine.context import Vocabulary
+from localspec.engine.distribution import Distribution
+from localspec.engine.draft import Draft
+from localspec.engine.protocols import Cancelled
+from localspec.engine.randomness import SeededRandom
+from localspec.engine.sampling import Sampler
+from localspec.errors import IncompatibleError, UsageError
+from localspec.remote.judge import RemoteJudge
+from localspec.remote.messages import (
+    Error,
+    Hello,
+    Law,
+    Prefix,
+    Result,
+    Resync,
+    ToEdge,
+    ToVerifier,
+    Verify,
+    digest_of,
+    packed,
+)
+from localspec.remote.modes import MODES, mode_of
+from localspec.remote.verifier import MOST_SESSIONS, Served, Verifier, random_of
+from localspec.settings.request import Sampling
+from localspec.testing.contract import TableBackend, random_table
+from localspec.verify.coupled import CoupledVerifier
+from localspec.verify.token import TokenVerifier
+from tests.exact.harness import OPEN
+
+V, N_CTX, TEXT = 5, 24, (0, 1, 2)
+HELLO = Hello(1, "v", mode="coupled", verify="coupled", seed=7, sampling=OPEN, prompt_n=len(TEXT))
+TABLE = random_table(V, 1)
+
+
+class Replaying(TableBackend):
+    """A target that must read a token again before the next pass can draft."""
+
+    replay = 0
+
+    @property
+    def to_replay(self) -> int:
+        return self.replay
+
+
+def backend() -> Replaying:
+    made = Replaying(TABLE, V, N_CTX)
+    made.capabilities = replace(made.capabilities, max_rows=8, max_leaves=3)
+    return made
+
+
+def verifier(target: TableBackend, eog: int = -1, piece: bytes = b"x") -> Verifier:
+    vocabulary = Vocabulary(lambda token: token == eog, lambda token: piece)
+    return Verifier(lambda hello: Served(target, Sampler(hello.sampling), vocabulary), clock=lambda: 0.0)
+
+
+def ask(one: Verifier, verify: Verify, *prefixes: Prefix, hello: Hello = HELLO, name: str = "s") -> ToEdge:
+    return one.answer(name, hello, prefixes, verify, lambda: False)
+
+
+def first(number: int = 1, draft: tuple[int, ...] = (), **fields) -> Verify:
+    """Return a round behind the prompt."""
+    return Verify(number, len(TEXT), digest_of(TEXT), draft, **fields)
+
+
+def test_a_text_that_is_not_there_is_asked_for() -> None:
+    """None at all, one that ends elsewhere, and one with another token."""
+    one = verifier(backend())
+    assert ask(one, first()) == Resync(0, 0)
+    assert ask(one, first(), Prefix(0, TEXT[:2])) == Resync(2, digest_of(TEXT[:2]))
+    assert ask(one, first(), Prefix(0, (0, 1, 3))) == Resync(3, digest_of((0, 1, 3)))
+    assert ask(one, first(), Prefix(9, TEXT)) == Resync(3, digest_of((0, 1, 3))), "what does not fit changes nothing"
+    assert isinstance(ask(one, first(), Prefix(2, TEXT[2:])), Result)
+
+
+def test_a_round_is_judged_once() -> None:
+    """Asked again it has its Result, even if the draft is another by now; an older one has none that an edge takes."""
+    target = backend()
+    one = verifier(target)
+    found = ask(one, first(4, (1, 2)), Prefix(0, TEXT))
+    evaluated = target.evaluated
+    assert ask(one, first(4, (1, 2))) == found
+    assert ask(one, first(4)) == found
+    old = ask(one, first(3))
+    assert isinstance(old, Result)
+    assert old.round == 3
+    assert target.evaluated == evaluated
+
+
+@pytest.mark.parametrize(
+    ("verify", "told"),
+    [
+        (first(draft=(1, V)), "no token 5"),
+        (first(committed=(V,)), "no token 5"),
+        (first(draft=(1,) * 8), "too long"),
+        (first(draft=(1, 2, 3, 4), parents=(0, 0, 0, 0)), "too wide"),
+        (first(draft=(1, 2), parents=(0, 2)), "no tree"),
+        (first(draft=(1,) * 3, committed=(1,) * 19), "does not fit"),
+        (first(draft=(1,), laws=(Law(b"abc", b""),)), "no probability"),
+        (
+            first(draft=(1,), laws=(Law.of(Distribution(np.array([2], np.int32), np.ones(1))),)),
+            "not drawn from its law",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_judged_is_one_line(verify: Verify, told: str) -> None:
+    """And nothing of the session changes by it."""
+    target = backend()
+    one = verifier(target)
+    found = ask(one, verify, Prefix(0, TEXT))
+    assert isinstance(found, Error)
+    assert told in found.message
+    assert target.evaluated == 0
+    assert isinstance(ask(one, first()), Result)
+
+
+def test_scalar_needs_a_chance_for_each_token() -> None:
+    hello = msgspec.structs.replace(HELLO, mode="scalar-q", verify="token")
+    one = verifier(backend())
+    for q in (b"", packed(np.zeros(2)), packed(np.ones(1))):
+        found = ask(one, first(draft=(1, 2), q=q), Prefix(0, TEXT), hello=hello)
+        assert isinstance(found, Error)
+        assert "probability" in found.message
+    assert isinstance(ask(one, first(draft=(1, 2), parents=(0, 0)), hello=hello), Error), "no tree in this mode"
+    assert isinstance(ask(one, first(draft=(1, 2), q=packed(np.full(2, 0.5))), hello=hello), Result)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"mode": "dense"}, "no mode dense"),
+        ({"mode": "ids", "verify": "token"}, "no rule token"),
+        ({"mode": "sparse-q", "verify": "spectr"}, "no rule spectr"),
+    ],
+)
+def test_a_mode_that_there_is_not_is_one_line(change: dict[str, str], told: str) -> None:
+    found = ask(verifier(backend()), first(), Prefix(0, TEXT), hello=msgspec.structs.replace(HELLO, **change))
+    assert isinstance(found, Error)
+    assert told in found.message
+    assert found.hint
+
+
+def test_laws_without_a_limit_are_refused_where_the_vocabulary_is_large() -> None:
+    for name, mode in MODES.items():
+        verify = mode.rules[0] if mode.rules else "token"
+        mode.require(verify, OPEN, 1000)
+        mode.require(verify, Sampling(top_k=40), 150_000)
+        mode.require(verify, replace(OPEN, temperature=0.0), 150_000)
+        if mode.has_laws:
+            with pytest.raises(UsageError, match="150000 tokens"):
+                mode.require(verify, OPEN, 150_000)
+        assert mode_of(name) is mode
+
+
+def test_a_text_longer_than_the_context_is_refused() -> None:
+    found = ask(verifier(backend()), first(), Prefix(0, (1,) * N_CTX))
+    assert isinstance(found, Error)
+    assert (found.code, "24" in found.message) == ("prompt_too_long", True)
+
+
+@pytest.mark.parametrize("rule", ["end", "stop", "limit"])
+def test_an_answer_ends_at_the_verifier_too(rule: str) -> None:
+    """An accepted end cuts what stands behind it, and the Result says why."""
+    every = verifier(backend())
+    found = ask(every, first(), Prefix(0, TEXT))
+    assert isinstance(found, Result)
+    token = found.token
+    assert token is not None
+    one = verifier(backend(), token if rule == "end" else -1)
+    hello = msgspec.structs.replace(
+        HELLO, stops=("x",) if rule == "stop" else (), max_tokens=1 if rule == "limit" else 9
+    )
+    found = ask(one, first(draft=(token, 0, 1)), Prefix(0, TEXT), hello=hello)
+    assert isinstance(found, Result)
+    assert (found.finish, found.length) == ("length" if rule == "limit" else "stop", len(TEXT) + 1)
+
+
+def test_the_prompt_is_no_part_of_the_answer() -> None:
+    """Sent again with what followed, the text has the answer's limits from where it began."""
+    hello = msgspec.structs.replace(HELLO, max_tokens=3, prompt_n=1)
+    text = (*TEXT, 3)
+    found = ask(verifier(backend()), Verify(1, 4, digest_of(text)), Prefix(0, text), hello=hello)
+    assert isinstance(found, Result)
+    assert found.finish == "length"
+
+
+def test_of_many_sessions_the_oldest_are_forgotten() -> None:
+    one = verifier(backend())
+    for name in range(MOST_SESSIONS + 1):
+        assert isinstance(ask(one, first(), Prefix(0, TEXT), name=str(name)), Result)
+    assert isinstance(ask(one, first(2), name="0"), Resync)
+    one.forget(str(MOST_SESSIONS))
+    assert isinstance(ask(one, first(2), name=str(MOST_SESSIONS)), Resync)
+
+
+@pytest.mark.parametrize("mode", ["coupled", "laws"])
+def test_a_text_is_evaluated_once(mode: str) -> None:
+    """One pass a round: what is accepted stays in the cache, and what the edge drew is in the next pass."""
+    target, text = backend(), list(TEXT)
+    one, hello = verifier(target), msgspec.structs.replace(HELLO, mode=mode, verify="coupled")
+    told, fresh, prefixes = len(TEXT), (), [Prefix(0, TEXT)]
+    for number in range(1, 6):
+        draft = (3, 3) if number > 1 else ()
+        found = ask(one, Verify(number, told, digest_of(text[:told]), draft, (), fresh), *prefixes, hello=hello)
+        assert isinstance(found, Result)
+        assert target.calls == number
+        fresh, prefixes, told = (1, 2) if mode == "laws" else (), [], found.length
+        text = [*one._sessions["s"]._text.tokens, *fresh]
+    assert target.evaluated == target.length + target.dropped
+
+
+def test_a_target_that_replays_does_so_before_a_draft() -> None:
+    target = backend()
+    one = verifier(target)
+    found = ask(one, first(), Prefix(0, TEXT))
+    assert isinstance(found, Result)
+    text, target.replay, calls = (*TEXT, found.token), 1, target.calls
+    assert isinstance(ask(one, Verify(2, 4, digest_of(text), (1, 2))), Result)
+    assert target.calls == calls + 2
+
+
+def test_reading_a_text_may_be_stopped() -> None:
+    class Stopped(TableBackend):
+        def prefill(self, tokens, cancel):
+            raise Cancelled
+
+    one = verifier(Stopped(TABLE, V))
+    with pytest.raises(Cancelled):
+        ask(one, first(), Prefix(0, TEXT))
+
+
+def test_rounds_have_chances_of_their_own() -> None:
+    """The same when asked again; other ones in the next round, in another session, and at the edge."""
+    law = Distribution(np.arange(1000, dtype=np.int32), np.full(1000, 1e-3))
+    hello = msgspec.structs.replace(HELLO, mode="ids", verify="match")
+
+    def drawn(source) -> tuple[int, ...]:
+        return tuple(source.categorical(law) for _ in range(4))
+
+    sources: list[Callable] = [lambda n=n: random_of(hello, n) for n in range(1, 6)]
+    sources += [lambda: SeededRandom(7), lambda: random_of(msgspec.structs.replace(hello, seed=8), 1)]
+    assert len({drawn(make()) for make in sources}) == len(sources)
+    assert all(drawn(make()) == drawn(make()) for make in sources)
+    for position in range(5):  # races are those of a local run
+        assert random_of(HELLO, 3).gumbel_top_k(position, law) == SeededRandom(7).gumbel_top_k(position, law)
+
+
+class Saying:
+    """A verifier that gives one answer, whatever it is asked."""
+
+    def __init__(self, answer: ToEdge) -> None:
+        self.answer = answer
+
+    def send(self, message: ToVerifier) -> None:
+        """Hear nothing."""
+
+    def receive(self) -> ToEdge:
+        return self.answer
+
+
+ROW = Law.of(Distribution(np.arange(V, dtype=np.int32), np.full(V, 0.2)))
+
+
+@pytest.mark.parametrize(
+    ("mode", "answer"),
+    [
+        ("coupled", Result(1, 3, 1, 7)),
+        ("coupled", Result(1, 0, V, 4)),
+        ("coupled", Result(1, 0, 1, 2)),
+        ("coupled", Result(1, 0, 1, 9)),
+        ("coupled", Result(1, 0, None, 3)),
+        ("scalar-q", Result(1, 2, None, 5, laws=(ROW,))),
+        ("scalar-q", Result(1, 0, None, 3, laws=(Law(),))),
+        ("laws", Result(1, 0, None, 3, laws=(ROW,))),
+        ("laws", Result(1, 0, None, 3, laws=(ROW, ROW, Law(b"abcd", b"abcdefgh")))),
+        ("coupled", Resync(0, 0)),
+    ],
+    ids=range(10),
+)
+def test_an_answer_that_fits_no_draft_is_not_believed(mode: str, answer: ToEdge) -> None:
+    hello = msgspec.structs.replace(HELLO, mode=mode, verify=(MODES[mode].rules or ("token",))[0])
+    rule = CoupledVerifier() if mode == "coupled" else TokenVerifier()
+    judge = RemoteJudge(Saying(answer), hello, backend().capabilities, rule, SeededRandom(1))
+    judge._told, judge._digest = len(TEXT), digest_of(TEXT)
+    draft = Draft.of((TEXT[-1], 1, 2), (-1, 0, 1))
+    with pytest.raises(IncompatibleError) as caught:
+        judge.verdict(draft, list(TEXT), lambda: None)
+    assert "\n" not in caught.value.message
+    assert caught.value.hint
+
+
+def test_the_rows_of_the_target_are_not_to_be_had() -> None:
+    judge = RemoteJudge(Saying(Result(1, 0, 1, 4)), HELLO, backend().capabilities, CoupledVerifier(), SeededRandom(1))
+    _, rows = judge.start(Draft.root(TEXT[-1]), list(TEXT), lambda: None, lambda: False)
+    with pytest.raises(UsageError, match="stay with its verifier"):
+        rows.logits(0)
