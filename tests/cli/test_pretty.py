@@ -28,3 +28,26 @@ def test_there_must_be_json_to_indent(more: tuple[str, ...]) -> None:
     done = run("run", "--pretty", *more, "hi")
     assert done.returncode == 2
     assert b"--pretty indents" in done.stderr
+
+
+@needs_pair
+@pytest.mark.parametrize("more", [(), ("--pretty",), ("--json",), ("--stop", "name")])
+def test_an_answer_that_is_cut_inside_an_object_says_so(more: tuple[str, ...]) -> None:
+    """It is shown as far as it came, and names what has no end."""
+    length = () if "--stop" in more else ("-n", "4")
+    done = run_engine("run", "storyteller", "--schema", "name, tags[]", "--temp", "0", *length, *more, "Once")
+    assert done.returncode == 12
+    assert done.stdout.lstrip().startswith(b"{")
+    assert b"cut before its form was complete" in done.stderr
+    assert b"/properties/name (maxLength), /properties/tags (maxItems)" in done.stderr
+    if "--json" in more:
+        found = json.loads(done.stdout)
+        assert found["finish_reason"] == "length"
+        assert found["text"].startswith('{"na')
+
+
+@needs_pair
+def test_a_whole_answer_that_fills_its_length_is_whole() -> None:
+    """What counts is the text, not what ended it."""
+    done = run_engine("run", "storyteller", "--choices", "a,b", "-n", "1", "Once")
+    assert (done.returncode, done.stdout.strip() in (b"a", b"b")) == (0, True), done.stderr
