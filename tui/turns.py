@@ -74,8 +74,8 @@ class Turns:
             composer.put_back(text)
             await self._view.fail(error)
             return
-        if taken.remarks:
-            self._host.say(sanitize(" · ".join(taken.remarks)))
+        if taken.is_news:
+            self._host.say(sanitize(taken.summary))
         is_edited = self.state.messages.editing is not None
         asked = self.state.say(TABLE.literal(text), taken.texts)
         answer = self._engine.answer(asked, asked_at)
@@ -85,7 +85,7 @@ class Turns:
             await self._view.renew()
         else:
             await self._view.show(asked, answer)
-        for line in self.state.take_remarks():
+        for line in (*taken.remarks, *self.state.take_remarks()):
             await self._view.tell(line)
 
     def _queue(self, text: str) -> None:

@@ -21,7 +21,7 @@ from localspec.models.catalog import Catalog, CatalogModel, load_catalog
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.hub.files import quant_of
 from localspec.models.hub.remote import Hub
-from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse_draft, parse_model
+from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse, parse_draft, parse_model
 from localspec.models.pairs import PairReport, check_pair
 from localspec.models.remote_header import remote_info
 from localspec.models.store import NotCachedError, expand, is_kind, locate
@@ -74,15 +74,20 @@ def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline
 
 @click.command(cls=Command)
 @click.argument("target", shell_complete=pair_names)
-@click.argument("draft", shell_complete=pair_names)
+@click.argument("draft", required=False, metavar="DRAFT", shell_complete=pair_names)
 @option("--offline", is_flag=True, section="Search", help="Only files on this machine.")
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
-def explain(console: Console, /, target: str, draft: str, as_json: bool, offline: bool) -> int:
+def explain(console: Console, /, target: str, draft: str | None, as_json: bool, offline: bool) -> int:
     """Say whether DRAFT fits TARGET, and if not, why.
 
-    The first tokens that differ are listed. The exit code is 6 if the draft does not fit.
+    The first tokens that differ are listed. The exit code is 6 if the draft does not fit. TARGET+DRAFT is understood.
     """
+    if draft is None:
+        named = parse(target)
+        if isinstance(named.draft, DraftChoice):
+            raise UsageError(f"which draft of {target}?", hint=f"localspec pairs explain {target} DRAFT")
+        target, draft = str(named.target), str(named.draft)
     is_off = is_offline(offline)
     big = _seen(target, is_off)
     small = _seen(draft, is_off, of=big.source)

@@ -76,7 +76,7 @@ class LineChat:
         """Answer a message, with the attachments of /read."""
         _finish(require_whole(self))
         taken = mentioned(text)
-        for line in taken.remarks:
+        for line in (*([taken.summary] if taken.is_news else []), *taken.remarks):
             _finish(self.tell(line))
         _finish(self.answer(self.state.say(TABLE.literal(text), taken.texts)))
 

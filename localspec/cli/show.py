@@ -137,7 +137,7 @@ def _rows(shown: Description, source: str) -> Iterator[tuple[str, str]]:
     pre = f", pre-tokenizer {vocab.pre}" if vocab.pre else ""
     yield "tokenizer", f"{vocab.type} ({vocab.model}{pre}), {info.n_vocab} tokens"
     yield "special tokens", ", ".join(_special(shown))
-    yield "tokenizer's fingerprint", shown.tokenizer
+    yield "fingerprint", f"{shown.tokenizer} of the tokenizer"
 
 
 def _special(shown: Description) -> Iterator[str]:

@@ -58,11 +58,14 @@ class Taken:
         return f"; left out: {skipped}" if skipped else ""
 
     @property
+    def is_news(self) -> bool:
+        """Whether the summary says anything."""
+        return bool(self.texts or self.left_out)
+
+    @property
     def remarks(self) -> list[str]:
-        """A line on what was taken, if anything was, and one for each name that looks like a file's and is none."""
-        taken = [self.summary] if self.texts or self.left_out else []
-        return [*taken, *(f"there is no file {one_line(name)}: @{one_line(name)} is sent as text"
-                          for name in self.missing)]  # fmt: skip
+        """A line for each name that looks like a file's and is none."""
+        return [f"there is no file {name}: @{name} is sent as text" for name in map(one_line, self.missing)]
 
 
 def mentioned(message: str) -> Taken:

@@ -109,6 +109,7 @@ def test_names_of_ones_own(tmp_path: Path) -> None:
         (["explain", "storyteller", "no.gguf"], 3, ["no.gguf"]),
         (["explain", "storyteller", "a.gguf+b.gguf"], 2, ["is a pair"]),
         (["explain", "storyteller", "none"], 2, ["none"]),
+        (["explain", "storyteller"], 2, ["which draft of storyteller?", "pairs explain storyteller DRAFT"]),
         (["explain", "--offline", "storyteller", "hf:a/b"], 3, ["hf:a/b"]),
         (["suggest", "--offline", "hf:a/b"], 3, ["hf:a/b"]),
         (["suggest", "--limit", "-1", "storyteller"], 2, ["--limit"]),
@@ -192,6 +193,7 @@ def test_the_verdict_names_the_token(tmp_path: Path) -> None:
     other = tmp_path / "other.gguf"
     other.write_bytes(without_a_token(DRAFT_BYTES))
     made = answer(tmp_path, "explain", "storyteller", str(other))
+    assert made == answer(tmp_path, "explain", f"storyteller+{other}"), "as everywhere a pair is written"
     assert (made["fits"], made["n_different"]) == (True, 1)
     assert made["overlap"] == {"tokens": 4092, "share": pytest.approx(4092 / 4093), "share_of_sample": 1.0}
     assert "king" in made["differences"][0]["target"]

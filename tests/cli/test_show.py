@@ -21,6 +21,8 @@ def test_the_bundled_target() -> None:
     for words in ("storyteller", "llama", "Q8_0", "8, ", "4096 tokens", "bos 0 '<|endoftext|>'", "chat template"):
         assert words in text, words
     assert all(len(line) <= 140 for line in text.splitlines())
+    facts = text.partition("chat template")[0].splitlines()
+    assert all(line[14] == " " != line[15] for line in facts), "no name runs into what it names"
 
 
 @needs_pair

@@ -397,3 +397,12 @@ async def test_a_branch_of_another_terminal_is_there_when_a_person_comes_back(tm
             await ask(pilot, "two")
             assert len(app.chat_state.messages.siblings(app.chat_state.messages.path()[0])) == 3
             assert shown(app) == ["one", STORY, "two", STORY]
+
+
+async def test_the_name_of_no_file_is_told_below_the_message() -> None:
+    """A notice is gone in seconds, and the answer may come in minutes."""
+    async with opened() as (pilot, app):
+        await ask(pilot, "what is @missing.py about")
+        assert [str(note.render()) for note in app.chat.query(Note)] == [
+            "there is no file missing.py: @missing.py is sent as text"
+        ]
