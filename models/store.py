@@ -15,10 +15,10 @@ from importlib import resources
 from pathlib import Path
 
 from localspec.errors import IntegrityError, LocalspecError, NotFoundError, UsageError
-from localspec.models.gguf.archs import MTP_ARCHS
 from localspec.models.gguf.head import KINDS, LOW_BIT, MASKS, MTP, has_own_head
 from localspec.models.gguf.header import read_architecture
 from localspec.models.gguf.shards import read_model
+from localspec.models.gguf.types import MTP_ARCHS
 from localspec.models.names import (
     Alias,
     DraftChoice,

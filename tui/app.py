@@ -22,7 +22,7 @@ from textual.widgets import TextArea
 from localspec.chat.state import ChatState
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
-from localspec.settings.setting import Setting
+from localspec.settings.declaration import Setting
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.form import Form
 from localspec.tui.keyboard import Burst, Keyboard

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 
 from localspec.chat.state import ChatState
 from localspec.settings.config_file import assign, read_configuration, remove
-from localspec.settings.declaration import NOTHING
+from localspec.settings.declaration import NOTHING, Origin, Setting
 from localspec.settings.request import ANSWER, SAMPLING, SPECULATION, Request
-from localspec.settings.setting import Origin, Setting
 from localspec.ui.settings import SETTINGS, changed, shown
 
 THEME = "theme"

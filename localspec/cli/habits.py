@@ -235,7 +235,7 @@ def _refuse_preset(flag: str, name: str, own: Mapping[str, click.Parameter]) -> 
     """Raise UsageError for the name of a preset where llm and aichat have their templates and roles."""
     if flag not in ("-t", "-r", "--template") or "--preset" not in own or not name:
         return
-    from localspec.settings.presets import preset_names
+    from localspec.settings.config_file import preset_names
 
     if name in preset_names():
         meaning = {"-t": "the number of threads", "-r": "a text to stop at"}.get(flag, "the chat template")

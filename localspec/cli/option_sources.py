@@ -14,10 +14,8 @@ from click.shell_completion import CompletionItem
 
 from localspec.cli.file_names import located
 from localspec.errors import LocalspecError, UsageError
-from localspec.settings.config_file import MAX_PARTS, Configuration, Entry, Key, read_configuration
-from localspec.settings.declaration import Declaration
-from localspec.settings.presets import TABLE, find_preset
-from localspec.settings.setting import Kind, Origin
+from localspec.settings.config_file import MAX_PARTS, TABLE, Configuration, Entry, Key, find_preset, read_configuration
+from localspec.settings.declaration import Declaration, Kind, Origin
 
 Check = Callable[[Any], object]
 Names = Callable[[], Iterable[str]]
@@ -27,7 +25,7 @@ ONCE = frozenset({"yes", "force", "replace", "dry-run", "json", "events"})
 WITHOUT_FILE = frozenset({("config",), ("completions",)})  # which must work on any file
 TOLERANT = frozenset({("doctor",)})  # which tells what is wrong with it
 _FOUND = "localspec.settings.config_file"  # where a context keeps what was read
-_PRESET = "localspec.settings.presets"  # and what the preset says
+_PRESET = "localspec.settings.config_file"  # and what the preset says
 _NOUNS: dict[Kind, str] = {
     "switch": "true or false",
     "integer": "an integer",

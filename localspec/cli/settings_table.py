@@ -21,7 +21,7 @@ from localspec.cli.option_sources import ONCE, Configurable, given, option_at, o
 from localspec.cli.params import Command, complaint
 from localspec.errors import LocalspecError, UsageError
 from localspec.settings.config_file import Key, read_configuration
-from localspec.settings.setting import Setting
+from localspec.settings.declaration import Setting
 
 GENERAL = ("run", "chat")  # whose options are shown where no command is named
 

@@ -13,11 +13,10 @@ from typing import Any
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished
 from localspec.server.fields import NO_IMAGES, Asked, Fields, Listed, Served
-from localspec.server.messages import messages_of
+from localspec.server.messages import messages_of, offered
 from localspec.server.refusal import Wire
 from localspec.server.reply import Lines, is_cut, released, speculation, timings, told_logprobs
 from localspec.server.tool_calls import Call, CallReader, Read
-from localspec.server.tools import offered
 from localspec.settings.request import Message, Request
 from localspec.ui.stats import Stats
 

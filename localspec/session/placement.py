@@ -16,10 +16,10 @@ from localspec.backends.devices import Device, devices, offloading
 from localspec.backends.memory import ContextShape, attention_for, context_bytes
 from localspec.backends.options import LoadOptions, Placement, wants_flash
 from localspec.errors import ResourceError
-from localspec.models.gguf.archs import ROLLS_BACK
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.gguf.layer_sizes import Layer, anatomy
+from localspec.models.gguf.types import ROLLS_BACK
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size

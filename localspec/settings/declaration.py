@@ -3,6 +3,10 @@
     temperature: float = setting(0.8, "--temp", group=SAMPLING, low=0, help="Temperature; 0 takes the likeliest token.")
 
 The option with its help, the key in config.toml, the check, /set and the field in the form of the chat follow from it.
+
+A setting as a form shows and changes it: its name, kind and value, and where that value came from.
+
+The command line makes these from its options, so that a form needs no option.
 """
 
 from __future__ import annotations
@@ -10,11 +14,62 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from localspec.errors import UsageError
-from localspec.settings.setting import Kind, spelled
 from localspec.settings.sizes import length
+
+OriginKind = Literal["default", "config", "environment", "command line"]
+Kind = Literal["switch", "integer", "number", "choice", "text", "texts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from. `where` is FILE:LINE, the name of the variable, or "" where there is no place."""
+
+    kind: OriginKind = "default"
+    where: str = ""
+
+    def __str__(self) -> str:
+        return self.where or self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. `name` is its key in config.toml; `choices` are its values; of a text, some.
+
+    `value` and `default` are None where nothing is set. `read` turns what was typed into a value, or raises UsageError.
+    """
+
+    name: str
+    section: str
+    help: str
+    kind: Kind
+    choices: tuple[str, ...]
+    default: Any
+    value: Any
+    origin: Origin
+    read: Callable[[str], Any] = field(compare=False)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the setting as a JSON object."""
+        names = ("name", "section", "help", "kind", "choices", "default", "value")
+        origin = {"kind": self.origin.kind, "where": self.origin.where or None}
+        return {**{name: getattr(self, name) for name in names}, "origin": origin}
+
+
+def spelled(value: Any) -> str:
+    """Return a value as it may be typed; "" for nothing."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    return str(value)
+
 
 T = TypeVar("T")
 NOTHING = ("none", "auto", "random", "off")  # words for a value that may be missing

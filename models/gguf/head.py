@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from localspec.errors import IncompatibleError
-from localspec.models.gguf.archs import MTP_ARCHS
 from localspec.models.gguf.header import Header, unusable
+from localspec.models.gguf.types import MTP_ARCHS
 
 EAGLE3, EAGLE1, MTP, MEDUSA, DFLASH, MASKS = "eagle3", "eagle1", "mtp", "medusa", "dflash", "mask-tokens"
 KINDS = EAGLE3, EAGLE1, MTP, MEDUSA, DFLASH, MASKS

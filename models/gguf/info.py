@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import IncompatibleError
-from localspec.models.gguf.archs import KNOWN, RECURRENT
 from localspec.models.gguf.head import HeadInfo, has_own_head, head_info
 from localspec.models.gguf.header import Header, unusable
 from localspec.models.gguf.hparams import COUNTS, check_hparams, check_weights
 from localspec.models.gguf.kind import check_kind
-from localspec.models.gguf.types import FILE_TYPES
+from localspec.models.gguf.types import FILE_TYPES, KNOWN, RECURRENT
 from localspec.models.gguf.vocab import Vocab, read_vocab
 from localspec.sanitize import shown
 

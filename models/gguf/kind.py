@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from localspec.errors import IncompatibleError
-from localspec.models.gguf.archs import NOT_GENERATORS
 from localspec.models.gguf.head import head_info
 from localspec.models.gguf.header import Header
+from localspec.models.gguf.types import NOT_GENERATORS
 
 _TYPES = {"adapter": "a LoRA adapter", "mmproj": "a vision or audio projector", "imatrix": "an importance matrix"}
 _HINT = "give the path of the model itself"

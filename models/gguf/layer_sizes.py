@@ -10,9 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from localspec.models.gguf.archs import FOURTH_ATTENDS, ROLLS_BACK
 from localspec.models.gguf.header import Header, Strings
-from localspec.models.gguf.types import TENSOR_TYPES
+from localspec.models.gguf.types import FOURTH_ATTENDS, ROLLS_BACK, TENSOR_TYPES
 
 _BLOCK = re.compile(r"blk\.(\d{1,4})\.(.+)", re.DOTALL)
 _EXPERTS = re.compile(r"ffn_(gate|up|down|gate_up)_(ch)?exps\b")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localspec.backends.lib import LOG, api
-from localspec.models.describe import describe
+from localspec.cli.show import describe
 from localspec.models.plan.memory import ContextPlan, Use, compute_bytes
 from localspec.models.plan.memory_use import ON_CPU, Layout, MemoryUse
 from tests.integration import pair

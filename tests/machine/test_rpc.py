@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localspec.models.describe import describe
+from localspec.cli.show import describe
 from localspec.models.plan.memory import ContextPlan
 from localspec.models.plan.memory_use import Layout, MemoryUse
 from scripts.make_scaled_pair import Shape, write_scaled

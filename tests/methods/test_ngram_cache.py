@@ -9,8 +9,8 @@ import pytest
 
 from localspec.engine.protocols import DraftState
 from localspec.errors import IncompatibleError, IntegrityError, LocalspecError, UsageError
-from localspec.methods import _ngram_file as ngram_file
-from localspec.methods._ngram_file import HEADER, MAGIC, NgramFile
+from localspec.methods import ngram_cache as ngram_file
+from localspec.methods.ngram_cache import HEADER, MAGIC, NgramFile
 from tests.methods.lookups import LookupContract, drafted, propose, replay
 
 V = 100

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.models.describe import describe
+from localspec.cli.show import describe
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.layer_sizes import Anatomy, anatomy, row_bytes
 from tests.models.gguf_files import File, model

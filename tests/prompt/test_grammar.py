@@ -18,9 +18,8 @@ from localspec.engine.constraint import NOTHING, Constraint, Matched, is_whole
 from localspec.engine.distribution import Ids
 from localspec.engine.reasoning import Marks
 from localspec.errors import LocalspecError, NotFoundError, UsageError
-from localspec.prompt.after_reasoning import AfterReasoning
 from localspec.prompt.form import compiled
-from localspec.prompt.grammar import Grammars
+from localspec.prompt.grammar import AfterReasoning, Grammars
 from localspec.prompt.prompt import Tokenised
 from localspec.settings.request import Request
 from localspec.settings.structure import choices_text, grammar_text, schema_text, unbounded

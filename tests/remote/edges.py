@@ -9,10 +9,9 @@ import msgspec
 
 from localspec.engine.context import Context, Vocabulary
 from localspec.engine.draft import Step
-from localspec.engine.loop import Engine
+from localspec.engine.loop import Engine, Stopwatch
 from localspec.engine.protocols import RandomSource
 from localspec.engine.sampling import Sampler
-from localspec.engine.stopwatch import Stopwatch
 from localspec.errors import from_wire
 from localspec.methods.draft_model import DraftModel
 from localspec.remote.judge import RemoteJudge

@@ -13,7 +13,7 @@ from localspec.engine.events import Event, Finished
 from localspec.server.answering import Answer
 from localspec.server.engine import Engine
 from localspec.server.fields import Asked
-from localspec.server.openai_reply import OpenAI
+from localspec.server.openai import OpenAI
 from localspec.settings.request import LoadSettings, Request
 from tests.server.test_openai_replies import STARTED
 

@@ -11,7 +11,7 @@ import pytest
 
 from localspec.engine.events import Event, Finished, Logprob, Prefilled, Started
 from localspec.methods._lookup import LookupDrafter
-from localspec.server.openai_reply import COPYING, OpenAI
+from localspec.server.openai import COPYING, OpenAI
 from localspec.server.refusal import Refusal
 from localspec.speculation import registered
 from localspec.ui.stats import Stats

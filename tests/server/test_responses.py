@@ -12,8 +12,7 @@ import pytest
 
 from localspec.engine.events import Event, Finished, Prefilled
 from localspec.server.refusal import Refusal
-from localspec.server.responses import responses
-from localspec.server.responses_reply import Responses
+from localspec.server.responses import Responses, responses
 from localspec.settings.request import Message
 from tests.cli.fakes import committed
 from tests.cli.harness import needs_pair

@@ -15,7 +15,7 @@ from localspec.server import ollama as ollama_api
 from localspec.server import openai as openai_api
 from localspec.server.fields import Asked
 from localspec.server.ollama import Ollama
-from localspec.server.openai_reply import OpenAI
+from localspec.server.openai import OpenAI
 from localspec.server.refusal import Refusal
 from localspec.server.tool_calls import MARKS, NOT_READ, CallReader
 from localspec.settings.request import Message

@@ -18,8 +18,8 @@ from localspec.conversations.store import Store
 from localspec.engine.events import Event, Finished, Inspected, Prefilled, Started
 from localspec.errors import LocalspecError
 from localspec.models.store import parse_pair
+from localspec.settings.declaration import Setting
 from localspec.settings.request import LoadSettings, Request
-from localspec.settings.setting import Setting
 from localspec.tui.app import LocalspecApp
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.worker_thread import WorkerThread
