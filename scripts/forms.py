@@ -188,7 +188,7 @@ def main() -> None:
                 server._start()
                 stack.callback(server.close)
                 server._told({"prompt": "Once", "n_predict": 8, "cache_prompt": False})
-                arms[setting.name] = lambda question, server=server: theirs(server, question)  # type: ignore[misc]
+                arms[setting.name] = lambda question, server=server: theirs(server, question)
         for ask in (arms[FREE], arms["auto"]):
             ask(next(iter(QUESTIONS)))  # the vocabulary is read, and memory is touched
         for each in measured(arms, deadline):

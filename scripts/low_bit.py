@@ -188,7 +188,7 @@ def made(target: Path, variant: Variant, work: Path, threads: int) -> tuple[Path
     path, note = work / f"{slug(variant)}.gguf", work / f"{slug(variant)}.seconds"
     if not (path.is_file() and note.is_file()):
         header = read_model(target)
-        n_layers = int(header.metadata[f"{header.metadata['general.architecture']}.block_count"])  # type: ignore[arg-type]
+        n_layers = int(header.metadata[f"{header.metadata['general.architecture']}.block_count"])
         n = max(1, n_layers // 8)
         middle = (n_layers - n) // 2
         has_chat = "tokenizer.chat_template" in header.metadata

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from importlib.util import find_spec
@@ -265,6 +266,14 @@ def test_files_and_functions_stay_short() -> None:
                 assert node.end_lineno is not None
                 length = node.end_lineno - node.lineno
                 assert length < LONGEST_FUNCTION, f"{module}: {node.name} at line {node.lineno}"
+
+
+def test_marks_have_reasons() -> None:
+    """A mark that silences a tool says why, behind a dash."""
+    is_mark = re.compile(r"# (noqa|type: ignore)")
+    has_reason = re.compile(r"# (noqa: [^#]+|type: ignore\[.+\] ) ?[-#] \w")
+    lines = [line for path in SOURCES.values() for line in path.read_text(encoding="utf-8").splitlines()]
+    assert not [line for line in lines if is_mark.search(line) and not has_reason.search(line)]
 
 
 def test_modules_say_what_they_are_for() -> None:

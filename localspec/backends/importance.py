@@ -49,7 +49,8 @@ class _Tensor(ctypes.Structure):
     @property
     def inputs(self) -> tuple[int, int, int]:
         """The addresses of the first three inputs, 0 for none."""
-        return tuple(address or 0 for address in self.src[:3])  # type: ignore[return-value]
+        first, second, third = self.src[:3]
+        return first or 0, second or 0, third or 0
 
 
 class Importance:

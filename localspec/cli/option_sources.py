@@ -25,7 +25,7 @@ ONCE = frozenset({"yes", "force", "replace", "dry-run", "json", "events"})
 WITHOUT_FILE = frozenset({("config",), ("completions",)})  # which must work on any file
 TOLERANT = frozenset({("doctor",)})  # which tells what is wrong with it
 _FOUND = "localspec.settings.config_file"  # where a context keeps what was read
-_PRESET = "localspec.settings.config_file"  # and what the preset says
+_PRESET = "localspec.settings.config_file.presets"  # and what the preset says
 _NOUNS: dict[Kind, str] = {
     "switch": "true or false",
     "integer": "an integer",

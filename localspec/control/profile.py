@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.control.prices import Prices
-from localspec.control.trial import Trial, break_even
+from localspec.control.trial import Trial
 from localspec.engine.acceptance import Acceptance, CopyAcceptance
 from localspec.engine.draft import Draw
 
@@ -154,47 +154,11 @@ class Profile:
             self.models = self.models or tuple(map(str, wire.get("models", ())))
 
 
-@dataclass(frozen=True, slots=True)
-class DraftWorth:
-    """What was measured of a draft model: seconds of a `guess` and of a plain `target` pass, and what it needs.
-
-    A guess must be right with the chance `needed` for drafts to cost no time (1 or more: they always do). On `n` tokens
-    of shipped text it was right with the chance `likeliest` at temperature 0, `drawn` at the usual temperature, and
-    `kinds` tells both by kind of text; `n` is 0 where no trial was made. `seconds` is how long that took.
-    """
-
-    guess: float
-    target: float
-    needed: float
-    n: int
-    likeliest: float
-    drawn: float
-    kinds: dict[str, tuple[float, float]]
-    seconds: float
-
-
 def learned_acceptance(folder: Path, models: Sequence[str]) -> float | None:
     """Return the chance that a draft's token was accepted at the usual temperature, by a trial of these files."""
     trials = (one.trial for one in profiles_of(folder, models))
     total = next((trial.total for trial in trials if trial is not None and trial.kinds), None)
     return None if total is None else total.drawn / total.n
-
-
-def draft_worth(profile: Profile) -> DraftWorth | None:
-    """Return what a draft model is worth by its profile, for everyone who tells it; None before its passes are timed.
-
-    Chat and `run` ask it of the loaded pair's profile; who has only the files finds that with `profiles_of`.
-    """
-    prices = profile.prices
-    if prices is None or not prices.is_known or prices.draft.value <= 0.0:
-        return None
-    trial = profile.trial or Trial()
-    total, guess = trial.total, prices.draft.value / prices.plain
-    needed = break_even((prices.ratio(1 + k) for k in range(1, MAX_CHAIN + 1)), guess)
-    kinds = {name: (one.likeliest / one.n, one.drawn / one.n) for name, one in trial.kinds.items() if one.n}
-    n = max(total.n, 1.0)
-    found = int(total.n), total.likeliest / n, total.drawn / n
-    return DraftWorth(prices.draft.value, prices.plain, needed, *found, kinds, trial.seconds)
 
 
 def profiles_of(folder: Path, models: Sequence[str]) -> list[Profile]:

@@ -8,7 +8,6 @@ Each is kept by the draft's own probability too, since the planner asks for the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,22 +126,3 @@ def fallen(before: Trial, now: Trial) -> tuple[float, float] | None:
     pooled = (one.likeliest + other.likeliest) / (one.n + other.n)
     spread = (pooled * (1.0 - pooled) * (1.0 / one.n + 1.0 / other.n)) ** 0.5
     return shares if shares[0] - shares[1] > BEYOND * spread else None
-
-
-def break_even(passes: Iterator[float], draft: float) -> float:
-    """Return how likely each guess must be for drafts to cost no time: 1 or more where none can.
-
-    `passes` are the prices of passes that verify 1, 2, ... tokens, `draft` that of a guess, in plain passes.
-    """
-    best = np.inf
-    for k, price in enumerate(passes, start=1):
-        needed = price + k * draft - 1.0  # tokens that have to be accepted
-        if needed >= k:
-            best = min(best, needed / k)
-            continue
-        low, high = 0.0, 1.0
-        for _ in range(30):
-            middle = (low + high) / 2.0
-            low, high = (middle, high) if sum(middle**n for n in range(1, k + 1)) < needed else (low, middle)
-        best = min(best, high)
-    return float(best)

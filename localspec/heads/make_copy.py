@@ -55,7 +55,8 @@ def make_copy(options: CopyOptions) -> Iterator[Event]:
     if options.tokens:
         matrix = yield from _gathered(options, Path(options.folder) / f"{mark}-{options.tokens}.npz")
     header = read_model(target)
-    whole = int(header.metadata.get(f"{header.metadata['general.architecture']}.block_count", 0))  # type: ignore[arg-type]
+    blocks = header.metadata.get(f"{header.metadata['general.architecture']}.block_count", 0)
+    whole = blocks if isinstance(blocks, int) else 0
     layers = whole - len(options.dropped)
     told = {
         "target": mark,

@@ -13,11 +13,10 @@ from localspec import __version__
 from localspec.engine.events import Event
 from localspec.errors import UsageError
 from localspec.server.fields import MOST_STOPS, Asked, Fields, Searched, Served
-from localspec.server.messages import MOST_MESSAGES
+from localspec.server.messages import MOST_MESSAGES, is_shallow
 from localspec.server.openai import DEEPEST
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import Lines
-from localspec.server.tools import is_shallow
 from localspec.settings.jobs import ForkQuestion, Generate
 from localspec.settings.request import FORMS, Request
 from localspec.settings.values import GIVEN

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from localspec.errors import UsageError
@@ -71,51 +71,26 @@ class Option:
         return int(text) if isinstance(self.default, int) else float(text)
 
 
-def read_options(declared: Sequence[Option], given: Iterable[tuple[str, str]], *, of: str) -> Mapping[str, Value]:
-    """Return every declared option's value, those of -o as `given`.
+def read_options(declared: Sequence[Option], given: Iterable[str], *, of: str, start: str = "-o ") -> dict[str, Value]:
+    """Return every declared option's value, those that are `given` as they say: "key=value" each.
 
-    Raises UsageError for a name that `of` does not have, and for a value out of range.
-    """
-    options = {option.name: option for option in declared}
-    values: dict[str, Value] = {name: option.default for name, option in options.items()}
-    for name, text in given:
-        if name not in options:
-            near = difflib.get_close_matches(name, options, n=1)
-            has = f"it has {', '.join(options)}" if options else "it has none"
-            raise UsageError(
-                f"{of} has no option {name!r}: {has}", hint=f"-o {near[0]}=..." if near else "localspec methods"
-            )
-        try:
-            values[name] = options[name].read(text)
-        except ValueError:
-            raise UsageError(
-                f"-o {name}={text} is out of range: {options[name].range}",
-                hint=f"-o {name}={options[name].spelling}",
-            ) from None
-    return values
-
-
-def read_parameters(declared: Sequence[Option], words: Iterable[str], *, of: str, start: str) -> dict[str, Value]:
-    """Return every declared option's value, those in `words` as they say: "key=value" each.
-
-    `of` is what has the options, as people type it, and `start` what a hint begins with: "--tree dyspec" and
+    `of` is what has the options, as people type it, and `start` what stands before a key: "--tree dyspec" and
     "--tree dyspec:16,". Raises UsageError for a key or a value that cannot be meant.
     """
     options = {option.name: option for option in declared}
     values: dict[str, Value] = {name: option.default for name, option in options.items()}
-    for word in words:
+    for word in given:
         name, equals, text = word.partition("=")
         if name not in options or not equals:
             near = difflib.get_close_matches(name, options, n=1)
             meant = options.get(near[0]) if near else next(iter(options.values()), None)
-            hint = start + f"{meant.name}={meant.spelling}" if meant else start.rstrip(",:")
+            bare = "localspec methods" if start == "-o " else start.rstrip(",:")
+            hint = f"{start}{meant.name}={meant.spelling}" if meant else bare
             has = f"it has {', '.join(options)}" if options else "it has none"
-            raise UsageError(f"{of} has no option {word!r}: {has}", hint=hint)
+            raise UsageError(f"{of} has no option {name!r}: {has}", hint=hint)
         try:
             values[name] = options[name].read(text)
         except ValueError:
-            raise UsageError(
-                f"{of} with {word} is out of range: {options[name].range}",
-                hint=f"{start}{name}={options[name].spelling}",
-            ) from None
+            hint = f"{start}{name}={options[name].spelling}"
+            raise UsageError(f"{start}{word} is out of range: {options[name].range}", hint=hint) from None
     return values

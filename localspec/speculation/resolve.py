@@ -15,7 +15,7 @@ from localspec.engine.draft import Draw
 from localspec.engine.protocols import Controller, Shape, TreePolicy, Verifier
 from localspec.errors import UsageError
 from localspec.methods import MethodInfo
-from localspec.settings.method_options import Value, read_options, read_parameters
+from localspec.settings.method_options import Value, read_options
 from localspec.settings.request import Speculation
 from localspec.speculation import axis_names, registered
 from localspec.trees.budget import MAX_LEAVES, MAX_NODES, TREE_NODES, BudgetTree, read_budget
@@ -87,7 +87,7 @@ def resolve_axes(
     kind = draft_kind or ("model" if has_draft else "")
     method = _method(speculation.method, kind, is_known=bool(draft_kind), has_exit=has_exit and is_guarded)
     info = registered("method")[method].info
-    options = read_options(info.options, speculation.options, of=f"--method {method}")
+    options = read_options(info.options, map("=".join, speculation.options), of=f"--method {method}")
     if speculation.length != "auto":
         _name("length", speculation.length.partition(":")[0])
     is_automatic = is_guarded and speculation.tree == "chain" and speculation.length == "auto"
@@ -256,7 +256,7 @@ def build_tree(spelling: str) -> TreePolicy:
         policy = cls(read_widths(name, argument))
     elif issubclass(cls, BudgetTree):
         nodes, words = read_budget(name, argument)
-        policy = cls(nodes, **read_parameters(cls.options, words, of=f"--tree {name}", start=f"--tree {name}:16,"))
+        policy = cls(nodes, **read_options(cls.options, words, of=f"--tree {name}", start=f"--tree {name}:16,"))
     elif argument:
         raise UsageError(f"--tree {name} takes no shape, not {argument!r}", hint=f"--tree {name} -k 4")
     else:
@@ -294,7 +294,7 @@ def build_verifier(spelling: str) -> Verifier:
     cls = registered("verify")[_name("verify", name)]
     words = argument.split(",") if argument else []
     declared = getattr(cls, "options", ())
-    rule: Verifier = cls(**read_parameters(declared, words, of=f"--verify {name}", start=f"--verify {name}:"))
+    rule: Verifier = cls(**read_options(declared, words, of=f"--verify {name}", start=f"--verify {name}:"))
     return rule
 
 

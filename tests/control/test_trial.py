@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from localspec.control.prices import Prices
-from localspec.control.profile import Profile, draft_worth, profiles_of
-from localspec.control.trial import Trial, break_even
+from localspec.control.profile import Profile, profiles_of
+from localspec.control.trial import Trial
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draw
@@ -96,27 +96,6 @@ def test_another_process_has_made_the_trial(tmp_path: Path) -> None:
 def test_a_damaged_trial_is_none(name: str) -> None:
     with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
         Trial.from_wire({**tried().to_wire(), name: [[-1.0]]})
-
-
-def test_break_even() -> None:
-    assert break_even(iter([1.2]), 0.2) == pytest.approx(0.4)
-    assert break_even(iter([1.9, 3.0]), 0.2) == pytest.approx(1.1), "not even perfect drafts pay"
-    best = break_even(iter([1.5, 1.5]), 0.1)  # a + a^2 = 0.7
-    assert best + best**2 == pytest.approx(0.7, abs=1e-6)
-
-
-def test_worth() -> None:
-    profile = Profile(Path("nowhere"), prices=Prices({1: 0.1, 2: 0.12, 9: 0.2}, 0.02), trial=tried())
-    worth = draft_worth(profile)
-    assert worth is not None
-    assert (worth.guess, worth.target, worth.n, worth.seconds) == (0.02, 0.1, 40, 2.0)
-    assert (worth.likeliest, worth.drawn) == pytest.approx((0.25, 0.7))
-    assert worth.kinds == {"code": (worth.likeliest, worth.drawn)}
-    assert 0.0 < worth.needed <= 0.4 + 1e-6
-    assert draft_worth(Profile(Path("nowhere"))) is None
-    untried = draft_worth(Profile(Path("nowhere"), prices=Prices({1: 0.1, 2: 0.12}, 0.02)))
-    assert untried is not None
-    assert untried.n == 0
 
 
 def test_a_guess_in_other_tokens_costs_several_passes() -> None:

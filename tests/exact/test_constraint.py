@@ -143,7 +143,7 @@ class Form:
     draw: Draw
 
     def __str__(self) -> str:
-        return f"{self.rule.name}-{type(self.policy).__name__}{self.nodes}-{self.draw.value}"  # type: ignore[attr-defined]
+        return f"{self.rule.name}-{type(self.policy).__name__}{self.nodes}-{self.draw.value}"
 
     def setup(self, **settings: Any) -> Setup:
         return under(Setup(self.rule, self.policy, self.nodes, self.depth, self.draw, **settings))
@@ -231,7 +231,7 @@ def parts(sampler: Sampler, policy: TreePolicy, options: dict[str, Any]) -> Draf
 
 
 def head(kind: type[Any], backend: type[ToyHead], policy: TreePolicy) -> Any:
-    class Wide(backend):  # type: ignore[misc, valid-type]
+    class Wide(backend):
         def _row(self, tokens: tuple[int, ...]) -> Logits:
             return np.random.default_rng([9, *tokens]).normal(size=V).astype(np.float32)
 
@@ -252,7 +252,7 @@ def other_vocabulary(target: Table, sampler: Sampler) -> Drafter:
 
 DRAFTERS: dict[str, tuple[Form, Any]] = {
     **{
-        f"{method} {rule.name}": (  # type: ignore[attr-defined]
+        f"{method} {rule.name}": (
             Form(rule, Chain(), 3, 3, FIXED),
             lambda _, sampler, method=method, options=options: registered("method")[method].build(
                 parts(sampler, Chain(), options)
@@ -265,7 +265,7 @@ DRAFTERS: dict[str, tuple[Form, Any]] = {
             "ngram-cache": {"stop_if_unknown": False, "n": 2},
         }.items()
         for rule in (BlockVerifier(), TreeVerifier(), MatchVerifier(), TraversalVerifier())
-        if method != "suffix" or rule.trees  # type: ignore[attr-defined]
+        if method != "suffix" or rule.trees
     },
     "lookahead": (
         Form(TraversalVerifier(), Chain(), 9, 3, FIXED),

@@ -156,7 +156,7 @@ def test_positions_that_cannot_move_are_not_timed(model: Model, monkeypatch: pyt
 def test_what_changes_the_price_changes_the_file(model: Model) -> None:
     lora = str(random_gguf(TINY, seed=1))
     changed = [{"threads": 1}, {"kv_type": "f32"}, {"adapters": ((lora, 1.0),)}, {"adapters": ((lora, 0.5),)}]
-    files = [_file(model, replace(OPTIONS, **one)) for one in ({}, *changed)]  # type: ignore[arg-type]
+    files = [_file(model, replace(OPTIONS, **one)) for one in ({}, *changed)]
     assert len(set(files)) == len(files)
     assert _file(model, replace(OPTIONS, n_ctx=4096)) == files[0]
 

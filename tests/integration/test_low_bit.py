@@ -82,7 +82,7 @@ def test_experts_have_means_of_their_own(tmp_path: Path) -> None:
 def test_a_copy_is_found_by_its_target_and_an_interrupted_run_goes_on(home: Path) -> None:
     run = make_copy(options(home))
     assert next(run)["stage"] == "matrix"
-    run.close()  # type: ignore[attr-defined]
+    run.close()
     assert copies_of(TARGET) == []
     *_, done = make_copy(options(home))
     (found,) = copies_of(TARGET)

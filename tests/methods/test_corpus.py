@@ -110,4 +110,4 @@ def test_a_damaged_segment_is_refused(damage: object) -> None:
     numbers = Segment.of([[1, 2, 3, 4, 5, 6], [7, 8, 9, 10]]).numbers
     assert Segment(numbers).tokens.tolist() == [1, 2, 3, 4, 5, 6, BETWEEN, 7, 8, 9, 10, BETWEEN]
     with pytest.raises(ValueError, match="segment"):
-        Segment(damage(numbers))  # type: ignore[operator]
+        Segment(damage(numbers))

@@ -112,7 +112,7 @@ def _spelled(constraint: Constraint, model: Model, text: bytes) -> list[int]:
     tokens: list[int] = []
     while text:
         pieces = {token: model.piece(token) for token in constraint.allowed([1, *tokens]).tolist()}
-        token = max((token for token, piece in pieces.items() if piece and text.startswith(piece)), key=pieces.get)  # type: ignore[arg-type]
+        token = max((token for token, piece in pieces.items() if piece and text.startswith(piece)), key=pieces.get)
         tokens.append(token)
         text = text[len(pieces[token]) :]
     return tokens

@@ -53,7 +53,7 @@ def walk(model: Model, request: Request, n: int, seed: int) -> tuple[int, int]:
     assert isinstance(one, Matched)
     grammar, text, ends, backs = compiled(form), list(PROMPT), 0, 0
     for _ in range(n):
-        fresh = GuidanceMatcher(owner._tokenizer, grammar, model.n_vocab, form)  # type: ignore[arg-type]
+        fresh = GuidanceMatcher(owner._tokenizer, grammar, model.n_vocab, form)
         for token in text[len(PROMPT) :]:
             fresh.consume(token)
         allowed = one.allowed(text)

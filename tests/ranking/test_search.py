@@ -43,7 +43,7 @@ def scores(table: Table, paths: list[list[int]], ends: np.ndarray | None) -> lis
 
 def ranked(seed: int, paths: list[list[int]], top: int, ends: np.ndarray | None = None, **limits: int) -> Ranking:
     backend = TableBackend(random_table(V, seed), V, 64)
-    backend.capabilities = replace(backend.capabilities, **limits)  # type: ignore[arg-type]
+    backend.capabilities = replace(backend.capabilities, **limits)
     found = rank(build(paths), backend, PROMPT, top, cancel=lambda: False, ends=ends)
     assert backend.length == len(PROMPT)
     return found
@@ -80,7 +80,7 @@ def test_a_bar_that_is_too_high_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
     paths = items(500, 1)
     right = [one.item for one in ranked(1, paths, 10).found]
     bar = search._Search._bar
-    monkeypatch.setattr(search._Search, "_bar", property(lambda self: bar.fget(self) + 1.0))  # type: ignore[attr-defined]
+    monkeypatch.setattr(search._Search, "_bar", property(lambda self: bar.fget(self) + 1.0))
     assert [one.item for one in ranked(1, paths, 10).found] != right
 
 
@@ -102,7 +102,7 @@ def test_it_stops_when_asked() -> None:
 
 def drawn(seed: int, paths: list[list[int]], top: int, noise: int, **limits: int) -> list[int]:
     backend = TableBackend(random_table(V, seed), V, 64)
-    backend.capabilities = replace(backend.capabilities, **limits)  # type: ignore[arg-type]
+    backend.capabilities = replace(backend.capabilities, **limits)
     found = rank(build(paths), backend, PROMPT, top, cancel=lambda: False, ends=ENDS, seed=noise)
     every = scores(random_table(V, seed), paths, ENDS)
     assert np.allclose([one.logprob for one in found.found], [every[one.item] for one in found.found], atol=1e-9)

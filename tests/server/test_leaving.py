@@ -71,7 +71,7 @@ def talk(going: Callable[[Engine, EndlessWorker], Any], most_waiting: int = 4) -
 
     async def run() -> None:
         worker = EndlessWorker()
-        engine = Engine(worker, Loader(), SETTINGS, most_waiting=most_waiting)  # type: ignore[arg-type]
+        engine = Engine(worker, Loader(), SETTINGS, most_waiting=most_waiting)
         try:
             await going(engine, worker)
         finally:

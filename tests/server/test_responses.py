@@ -37,7 +37,7 @@ def test_input_becomes_messages() -> None:
         {**call, "call_id": "c2"},
         {"type": "function_call_output", "call_id": "c2", "output": "rain"},
     ]
-    items[2]["content"][0].pop("annotations")  # type: ignore[index, union-attr]
+    items[2]["content"][0].pop("annotations")
     system, user, answer, result = responses({"input": items, "instructions": "Be brief."}, SERVED).request.messages
     assert (system, user) == (Message("system", "Be brief."), Message("user", "Q"))
     assert [one["id"] for one in json.loads(answer.calls)] == ["c1", "c2"]

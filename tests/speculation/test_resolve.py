@@ -342,13 +342,13 @@ def test_parameters_of_rules(verify: str, parameters: dict[str, float]) -> None:
 @pytest.mark.parametrize(
     ("verify", "words", "hint"),
     [
-        ("typical:epsilon=2", ["--verify typical with epsilon=2", "from 0 to 1"], "--verify typical:epsilon=0.09"),
+        ("typical:epsilon=2", ["--verify typical:epsilon=2", "from 0 to 1"], "--verify typical:epsilon=0.09"),
         ("typical:epsilon=nan", ["from 0 to 1"], "--verify typical:epsilon=0.09"),
-        ("typical:eps=0.1", ["'eps=0.1'", "epsilon, delta"], "--verify typical:epsilon=0.09"),
+        ("typical:eps=0.1", ["'eps'", "epsilon, delta"], "--verify typical:epsilon=0.09"),
         ("typical:0.1", ["'0.1'", "epsilon, delta"], "--verify typical:epsilon=0.09"),
         ("spectr:rho=0.5", ["from 1"], "--verify spectr:rho=1.0"),
         ("spectr:rho=inf", ["from 1"], "--verify spectr:rho=1.0"),
-        ("token:x=1", ["'x=1'", "it has none"], "--verify token"),
+        ("token:x=1", ["'x'", "it has none"], "--verify token"),
         ("typicl:epsilon=0.1", ["'typicl'"], "--verify typical"),
     ],
 )

@@ -137,14 +137,14 @@ async def play(keys: list[str], folder: Path) -> Played:
         app.say = lambda text, *, is_wrong=False: (
             named.update(re.findall("Deleted (.{8}) ", text)),
             say(text, is_wrong=is_wrong),
-        )[1]  # type: ignore[method-assign, func-returns-value]
+        )[1]
         tell = app.chat.tell
 
         async def told(text: str) -> None:
             named.update(re.findall("deleting (.{8}) ", text))
             await tell(text)
 
-        app.chat.tell = told  # type: ignore[method-assign]
+        app.chat.tell = told
         for name in keys:
             await press(app, name)
             await settled(pilot)

@@ -38,7 +38,7 @@ def test_a_kill_loses_neither_what_is_written_nor_what_waits(tmp_path: Path) -> 
     assert again.wait() == 0
 
 
-def chat_with(tmp_path: Path, text: str):  # type: ignore[no-untyped-def]
+def chat_with(tmp_path: Path, text: str):
     """Open the chat, which begins with what was not sent."""
     from tests.cli.harness import Terminal
 

@@ -23,7 +23,7 @@ answer.main()
 
 
 @pytest.fixture
-def child(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+def child(monkeypatch: pytest.MonkeyPatch):
     """Return a function that lets code stand for the child."""
 
     def play(code: str) -> None:
@@ -46,7 +46,7 @@ def test_an_error_of_the_job_is_raised_here() -> None:
     assert type(caught.value) in (UsageError, IncompatibleError)
 
 
-def test_answers_come_whatever_is_printed_beside_them(child) -> None:  # type: ignore[no-untyped-def]
+def test_answers_come_whatever_is_printed_beside_them(child) -> None:
     """Also more on standard error than a pipe holds."""
     noise = "def some(job):\n for n in range(3):\n  print('a library says hello'); sys.stderr.write('x' * 10**6)\n"
     child(CHILD.format(noise + "  yield {'n': n, 'job': type(job).__name__, 'ü': None}"))
@@ -54,7 +54,7 @@ def test_answers_come_whatever_is_printed_beside_them(child) -> None:  # type: i
     assert ask(BuildFacts())["n"] == 2
 
 
-def test_an_error_of_ours_is_raised_here_after_what_came_before(child) -> None:  # type: ignore[no-untyped-def]
+def test_an_error_of_ours_is_raised_here_after_what_came_before(child) -> None:
     child(CHILD.format("def some(job):\n yield {'n': 1}\n raise UsageError('no', hint='do')"))
     found = answers(BuildFacts())
     assert next(found) == {"n": 1}
@@ -76,7 +76,7 @@ def test_an_error_of_ours_is_raised_here_after_what_came_before(child) -> None: 
         ("print('llama_model_load: error')", "not JSON"),
     ],
 )
-def test_a_process_that_fails_is_told_in_its_own_words(child, code: str, reason: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_process_that_fails_is_told_in_its_own_words(child, code: str, reason: str) -> None:
     child(code)
     with pytest.raises(Unanswered) as caught:
         ask(BuildFacts())
@@ -85,7 +85,7 @@ def test_a_process_that_fails_is_told_in_its_own_words(child, code: str, reason:
     assert caught.value.hint == "localspec doctor"
 
 
-def test_one_that_hangs_is_ended(child) -> None:  # type: ignore[no-untyped-def]
+def test_one_that_hangs_is_ended(child) -> None:
     child("import time; time.sleep(600)")
     with pytest.raises(Unanswered, match="TimeoutExpired"):
         ask(BuildFacts(), timeout=0.2)

@@ -135,7 +135,7 @@ def test_two_clients_are_answered_in_turn_and_the_second_is_told_its_place() -> 
         assert next(waiting) == Waiting(1)
         assert next(last) == Waiting(2)
         first.cancel()
-        assert until(long, Finished).reason == "interrupted"  # type: ignore[union-attr]
+        assert until(long, Finished).reason == "interrupted"
         assert next(last) == Waiting(1)
         until(waiting, Started)
         second.cancel()

@@ -13,9 +13,9 @@ T = TypeVar("T")
 def crossed(value: T) -> T:
     """Return an event or a job as the other process reads it."""
     jobs = next((kinds for kinds in (PAIR_JOBS, LONE_JOBS) if type(value) in kinds.values()), None)
-    line = job_line(value, 3) if jobs else event_line(value, 3)  # type: ignore[arg-type]
+    line = job_line(value, 3) if jobs else event_line(value, 3)
     assert line.count(b"\n") == 1
     wire = json.loads(line)
     assert wire["seq"] == 3
-    found: T = job_of(wire, jobs) if jobs else event_of(wire)  # type: ignore[assignment]
+    found: T = job_of(wire, jobs) if jobs else event_of(wire)
     return found
