@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from localspec.errors import NotFoundError
+from localspec.errors import NotFoundError, UsageError
 from localspec.models.names import FORMS, NEAR, nearest
 from localspec.sanitize import shown
 
@@ -28,6 +28,16 @@ def unknown_name(name: str, names: list[str]) -> NotFoundError:
         close = shown(here)
     hint = f"Did you mean '{close}'?" if close else f"{FORMS}; known names: localspec pairs list"
     return NotFoundError(f"there is no pair called '{shown(name)}'", hint=hint)
+
+
+def with_known_name(error: UsageError, typed: str) -> UsageError:
+    """Return the error of a name as Ollama writes them, such as llama3.2:1b, with the catalogue's name for it."""
+    if not re.fullmatch(r"[\w.-]+:[\w.-]+", typed) or "Hugging Face" not in error.message:
+        return error
+    from localspec.models.catalog import load_catalog  # late: few names are wrong
+
+    close = nearest(typed, load_catalog().names())
+    return UsageError(error.message, hint=f"Did you mean '{close}'?" if close else error.hint)
 
 
 def _nearest_beginning(word: str, names: Iterable[str]) -> tuple[str | None, float]:

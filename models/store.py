@@ -29,7 +29,7 @@ from localspec.models.names import (
     parse,
     parse_draft,
 )
-from localspec.models.near import unknown_name
+from localspec.models.near import unknown_name, with_known_name
 from localspec.models.ollama import named
 from localspec.sanitize import shown
 from localspec.settings.request import LoadSettings, Speculation
@@ -112,7 +112,10 @@ def expand(ref: str | None = None, draft: str | None = None) -> PairName:
     The draft is UNSET only where none was named and none belongs to the target. AUTO stays where the files have to be
     looked at. Raises UsageError and NotFoundError.
     """
-    pair = parse(DEFAULT if ref is None else ref)
+    try:
+        pair = parse(DEFAULT if ref is None else ref)
+    except UsageError as error:
+        raise with_known_name(error, ref or "") from None
     if draft is not None:
         if pair.draft is not DraftChoice.UNSET:
             raise UsageError("the draft is given twice: in -m and in --draft", hint="leave one of the two out")

@@ -194,6 +194,7 @@ def test_a_part_of_several_names_lists_them(home: Path) -> None:
     [
         ("story:7b", "Ollama has no 'story:7b' here, but story:latest — try: story:latest"),
         ("stroy", "there is no pair called 'stroy'. Did you mean 'story:latest'?"),
+        ("qwen3:8b", "nothing else can be downloaded from. Did you mean 'qwen3-8b'?"),
         ("tale-tler", "there is no pair called 'tale-tler'. Did you mean 'tale-teller-1b-q8_0.gguf'?"),
     ],
 )
