@@ -143,6 +143,30 @@ def test_a_file_that_cannot_be_written_can_be_read(path: Path, monkeypatch: pyte
         assert len(store.messages(home)) == 1
 
 
+def test_a_file_that_can_be_neither_written_nor_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    path.touch()
+    monkeypatch.setattr(database, "_prepare", refuse)
+    with Store.open(path) as store:
+        home = store.create("p").id
+        store.add_message(home, None, "user", "one")
+        assert [message.text for message in store.messages(home)] == ["one"]
+        assert not store.is_saved
+
+
+def test_the_log_waits_for_others_and_for_nothing_else(path: Path) -> None:
+    with_one_message(path)
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA journal_mode = DELETE")
+    db.close()
+    db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        database._use_write_ahead_log(db)
+    db.close()
+
+
 def test_a_full_disk_costs_the_saving_and_no_word(path: Path) -> None:
     """The system refuses to let the file grow; everything that was said is still there, and can be gone on with."""
     code = """

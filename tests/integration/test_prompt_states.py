@@ -276,6 +276,25 @@ def test_nothing_is_written_where_the_disk_may_not_be_used() -> None:
     assert not cache_folder("states").exists()
 
 
+def test_nothing_is_kept_of_a_model_whose_state_cannot_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localspec.backends.saved_state.SavingBackend.can_save", False)
+    with opened() as loaded:
+        text = asked(loaded)[0]
+        asked(loaded, replace(OTHER, prompt="Never"))
+        assert asked(loaded)[0] == text
+    assert not files()
+
+
+def test_a_state_that_is_slower_to_read_than_to_make_is_left_alone() -> None:
+    with opened() as first:
+        text = asked(first)[0]
+    assert len(files()) == 1
+    (cache_folder("states") / "read-rate").write_text("1000000")
+    with opened() as second:
+        found, prefilled, warned = asked(second)
+    assert (found, prefilled.cache_n, warned) == (text, 0, [])
+
+
 def test_what_is_asked_for_meanwhile_goes_first() -> None:
     with opened() as loaded:
         list(loaded.answer(REQUEST))

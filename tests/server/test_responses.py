@@ -42,7 +42,9 @@ def test_input_becomes_messages() -> None:
     assert (system, user) == (Message("system", "Be brief."), Message("user", "Q"))
     assert [one["id"] for one in json.loads(answer.calls)] == ["c1", "c2"]
     assert (answer.content, result) == ("A", Message("tool", "rain", name="weather", call_id="c2"))
-    assert responses({"input": "Hello"}, SERVED).request.messages == (Message("user", "Hello"),)
+    request = responses({"input": "Hello"}, SERVED).request
+    assert request.messages == (Message("user", "Hello"),)
+    assert request.continues, "a model without a template goes on with the text"
 
 
 def test_a_request_with_everything() -> None:
