@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from localspec.errors import IntegrityError, LocalspecError, NotFoundError, UsageError
@@ -257,7 +256,7 @@ def is_kind(draft: ModelName | DraftChoice) -> bool:
 
 def bundled_head(name: str, kind: str) -> Path | None:
     """Return the head of a kind that comes with a bundled pair, None without one."""
-    path = Path(str(resources.files("localspec.models"))) / name / f"{kind}-q8_0.gguf"
+    path = _models() / name / f"{kind}-q8_0.gguf"
     return path if path.is_file() else None
 
 
@@ -279,7 +278,7 @@ def _head(name: ModelName, target: Path, kind: str) -> Path:
 
 
 def _bundled(name: str) -> Path:
-    path = Path(str(resources.files("localspec.models"))) / name
+    path = _models() / name
     if not path.is_file():
         raise NotFoundError(
             f"the bundled model {name} is missing from this installation", hint="Install localspec again."
@@ -337,3 +336,10 @@ def _pair_files(name: str) -> tuple[str, str | None]:
     except LocalspecError:
         return "", None
     return str(pair.target.absolute()), None if pair.draft is None else str(pair.draft.absolute())
+
+
+def _models() -> Path:
+    """Return the folder of the bundled models."""
+    from importlib import resources  # late: a warm run waits for its imports
+
+    return Path(str(resources.files("localspec.models")))

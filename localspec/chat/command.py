@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from localspec.chat.message_tree import Node
 from localspec.chat.state import ChatState
@@ -17,6 +16,9 @@ from localspec.errors import UsageError
 from localspec.settings.request import LoadSettings
 from localspec.ui.mentions import mention_completions
 from localspec.ui.stats import Stats
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Result = TypeVar("Result")
 

@@ -18,6 +18,7 @@ from localspec.chat.state import ChatState
 from localspec.cli.answer import ended_by_itself, tell
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.fetch import present_settings
+from localspec.cli.formats import FormatOptions, format_options
 from localspec.cli.habits import is_model, model_first
 from localspec.cli.keep_alive import EngineOptions, engine_options, tell_of_keep_alive
 from localspec.cli.live import Live
@@ -52,7 +53,6 @@ from localspec.cli.settings import (
 )
 from localspec.cli.signals import Stop, timed
 from localspec.cli.store_options import answered, is_going_on, store_for_talking, wanted
-from localspec.cli.stream import FormatOptions, format_options
 from localspec.conversations.records import Attachment
 from localspec.conversations.store import Store
 from localspec.engine.events import Event, Started, Warned

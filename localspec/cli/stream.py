@@ -3,8 +3,6 @@
 Invariants: `start` is the first line and there is one;
 the last is `end` or `error` and there is one; the texts of the steps and the tail make the answer. Readers are to
 ignore types and fields they do not know.
-
-The options that ask for JSON, and what it tells beside the text.
 """
 
 from __future__ import annotations
@@ -12,19 +10,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, cast
-
-import click
+from typing import TYPE_CHECKING, cast
 
 from localspec.cli.live import Live
 from localspec.cli.output import Wire, write_json
-from localspec.cli.params import option, stacked
 from localspec.engine.events import Committed, Event, Loading, Logprob, Piece, Prefilled, Probed, Warned
-from localspec.errors import UsageError
-from localspec.settings.request import MOST_LOGPROBS, LoadSettings, Request
+from localspec.settings.request import LoadSettings, Request
 from localspec.ui.json_fields import (
     Asked,
     Expected,
@@ -199,55 +191,3 @@ def _cumulative(stats: Stats) -> Sums:
         "passes": stats.passes,
         "tok_per_s": stats.tok_per_s,
     }
-
-
-@dataclass(frozen=True)
-class FormatOptions:
-    """Values of the options that ask for JSON."""
-
-    as_json: bool
-    as_events: bool
-    logprobs: int | None
-    is_after_sampler: bool
-
-    def check_format(self) -> None:
-        """Raise UsageError for forms of output that exclude each other."""
-        if self.as_json and self.as_events:
-            raise UsageError("--json and --events exclude each other", hint="leave one of them out")
-        if self.logprobs is not None and not (self.as_json or self.as_events):
-            raise UsageError("--logprobs needs an output that has them", hint="--json or --events")
-        if self.is_after_sampler and self.logprobs is None:
-            raise UsageError("--post-sampling says how --logprobs are told", hint="--logprobs 0 --post-sampling")
-
-    def telling(self, request: Request) -> Request:
-        """Return the request with what the output tells beside the text."""
-        logprobs, is_after = self.logprobs, self.is_after_sampler
-        return replace(request, details=self.as_events, logprobs=logprobs, is_after_sampler=is_after)
-
-
-def _format() -> list[Any]:
-    add = partial(option, section="Output")
-    return [
-        add("--json", "as_json", is_flag=True, help="One JSON object at the end."),
-        add(
-            "--events",
-            "as_events",
-            is_flag=True,
-            help="Lines of JSON as it goes: start, load, prefill, step, probe, warn, end or error.",
-        ),
-        add(
-            "--logprobs",
-            type=click.IntRange(0, MOST_LOGPROBS),
-            metavar="N",
-            help="In JSON, the log-probability of each token, and the N likeliest at its place.",
-        ),
-        add(
-            "--post-sampling",
-            "is_after_sampler",
-            is_flag=True,
-            help="Log-probabilities after the sampler, not the model's own.",
-        ),
-    ]
-
-
-format_options = stacked(_format())

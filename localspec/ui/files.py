@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import tempfile
 from pathlib import Path
 
 from localspec.errors import NotFoundError, PromptTooLongError, ResourceError, UsageError
@@ -20,6 +19,8 @@ MAX_NAMES = 200  # names: a folder of more is not chosen from by reading
 def write_whole(path: Path, text: str, *, hint: str) -> None:
     """Write a file in one step, readable by its owner alone. Raises ResourceError with `hint`."""
     try:
+        import tempfile  # late: it takes as long as a dozen of our own modules
+
         with tempfile.NamedTemporaryFile("w", dir=path.parent, encoding="utf-8", newline="", delete=False) as file:
             file.write(text)
         os.replace(file.name, path)

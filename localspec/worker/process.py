@@ -14,7 +14,6 @@ import os
 import select
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 import weakref
@@ -52,6 +51,8 @@ class Log:
             self.file = file
         elif path is None:
             try:
+                import tempfile  # late: it takes as long as a dozen of our own modules
+
                 self.file = tempfile.TemporaryFile(prefix="localspec-")  # noqa: SIM115 - it lives as long as the child
                 # Appending, so that writers go on at the start of the file after it was cut.
                 fcntl.fcntl(self.file, fcntl.F_SETFL, fcntl.fcntl(self.file, fcntl.F_GETFL) | os.O_APPEND)

@@ -10,9 +10,12 @@ import hashlib
 import sys
 from array import array
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localspec.models.gguf.header import Header, Strings, Value
-from localspec.models.gguf.vocab import Vocab
+
+if TYPE_CHECKING:
+    from localspec.models.gguf.vocab import Vocab
 
 _ARRAYS = ("tokens", "token_type", "merges", "scores")  # scores decide how SPM and UGM vocabularies cut a text
 

@@ -16,6 +16,7 @@ import click
 import pytest
 
 from localspec.cli.app import cli
+from localspec.cli.formats import format_options
 from localspec.cli.options import (
     model_options,
     prompt_options,
@@ -24,7 +25,6 @@ from localspec.cli.options import (
     screen_options,
     speculation_options,
 )
-from localspec.cli.stream import format_options
 from localspec.sanitize import sanitize
 from tests.cli import harness
 from tests.cli.harness import FAKE, TIMEOUT, environment, needs_pair, run_engine, wait_for

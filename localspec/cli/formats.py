@@ -1,0 +1,68 @@
+"""The options that ask for JSON, and what it tells beside the text.
+
+Apart from the lines themselves, whose fields take as long to import as all of these options.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import click
+
+from localspec.cli.params import option, stacked
+from localspec.errors import UsageError
+from localspec.settings.request import MOST_LOGPROBS, Request
+
+
+@dataclass(frozen=True)
+class FormatOptions:
+    """Values of the options that ask for JSON."""
+
+    as_json: bool
+    as_events: bool
+    logprobs: int | None
+    is_after_sampler: bool
+
+    def check_format(self) -> None:
+        """Raise UsageError for forms of output that exclude each other."""
+        if self.as_json and self.as_events:
+            raise UsageError("--json and --events exclude each other", hint="leave one of them out")
+        if self.logprobs is not None and not (self.as_json or self.as_events):
+            raise UsageError("--logprobs needs an output that has them", hint="--json or --events")
+        if self.is_after_sampler and self.logprobs is None:
+            raise UsageError("--post-sampling says how --logprobs are told", hint="--logprobs 0 --post-sampling")
+
+    def telling(self, request: Request) -> Request:
+        """Return the request with what the output tells beside the text."""
+        logprobs, is_after = self.logprobs, self.is_after_sampler
+        return replace(request, details=self.as_events, logprobs=logprobs, is_after_sampler=is_after)
+
+
+def _format() -> list[Any]:
+    add = partial(option, section="Output")
+    return [
+        add("--json", "as_json", is_flag=True, help="One JSON object at the end."),
+        add(
+            "--events",
+            "as_events",
+            is_flag=True,
+            help="Lines of JSON as it goes: start, load, prefill, step, probe, warn, end or error.",
+        ),
+        add(
+            "--logprobs",
+            type=click.IntRange(0, MOST_LOGPROBS),
+            metavar="N",
+            help="In JSON, the log-probability of each token, and the N likeliest at its place.",
+        ),
+        add(
+            "--post-sampling",
+            "is_after_sampler",
+            is_flag=True,
+            help="Log-probabilities after the sampler, not the model's own.",
+        ),
+    ]
+
+
+format_options = stacked(_format())
