@@ -180,7 +180,8 @@ def talk(machine: Machine, record: Record, random: Random, over: Event) -> None:
             process.kill()
             record.note("run", "lost", f"{prompt[:40]} hangs")
             continue
-        if number is not None and process.returncode == -number and not out:  # by SIGKILL, or before Python had begun
+        is_early = not out  # before Python had begun
+        if number is not None and process.returncode == -number and (number == signal.SIGKILL or is_early):
             record.note("run", "killed")
         elif process.returncode not in CODES or b"Traceback" in errors:
             record.note("run", "lost", f"exit code {process.returncode}: {errors.decode('utf-8', 'replace')[-150:]}")
