@@ -70,7 +70,7 @@ class LoadSettings:
     )  # fmt: skip
     verifier: str | None = setting(
         None, "--verifier", group=MODEL, metavar="URL", read=verifier_address, default_help="the target is here",
-        help="The target is on another machine: ws://HOST:PORT of its localspec serve; -m names the draft.",
+        help="The target is on another machine, at ws://HOST:PORT of its server; -m names the draft.",
     )  # fmt: skip
     verifier_key_file: str | None = setting(
         None, "--verifier-key-file", group=MODEL, metavar="FILE", read=absolute,
