@@ -7,6 +7,7 @@ ignore types and fields they do not know.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ from localspec.ui.json_fields import (
     StepLine,
     StepToken,
     Sums,
+    Way,
 )
 from localspec.ui.result import params, result, with_logprob
 from localspec.ui.stats import Stats
@@ -166,6 +168,7 @@ def _step(event: Committed) -> Step:
         "why": event.why,
         "expected": Expected(tokens=event.expected_tokens, ms=event.expected_ms) if event.expected_ms else None,
         "probe": event.is_probe,
+        "way": None if event.way is None else cast(Way, dataclasses.asdict(event.way)),
     }
 
 

@@ -144,13 +144,16 @@ class StepMs:
 class Way:
     """What a pass took on the way to a verifier on another machine: `up` and `down` are bytes.
 
-    `ms` passed until its answer came, `judge_ms` of these in the verifier; what is left is the round trip.
+    `ms` passed until its answer came, `judge_ms` of these in the verifier; what is left is the round trip. Of the
+    drafted tokens `n_looked` have a known law, and `n_hard` of them are hard for the draft (`remote.hard`).
     """
 
     up: int
     down: int
     ms: float
     judge_ms: float
+    n_looked: int = 0
+    n_hard: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,10 @@ from localspec.backends.memory import ContextShape
 from localspec.backends.options import LoadOptions
 from localspec.backends.prompt_progress import PromptProgress, not_cancelled
 from localspec.engine.constraint import Constraint
+from localspec.engine.draft import Draft, Verdict
 from localspec.engine.events import Committed, Event, Finished
-from localspec.engine.protocols import Cancel, Capabilities, RandomSource, Tokens
+from localspec.engine.judge import Mark
+from localspec.engine.protocols import Cancel, Capabilities, RandomSource, Rows, Tokens
 from localspec.engine.sampling import Sampler
 from localspec.errors import IncompatibleError, NetworkError, ResourceError, UsageError
 from localspec.models.gguf.info import ModelInfo, model_info
@@ -28,6 +30,7 @@ from localspec.prompt.form import form_of
 from localspec.prompt.prompt import Tokenised, special_texts
 from localspec.remote.channel import Channel
 from localspec.remote.connection import Address, Connection
+from localspec.remote.hard import Signals, rule_of
 from localspec.remote.judge import RemoteJudge
 from localspec.remote.messages import VERSION, Bye, Facts, Hello, Prefix, Result, Resync, Verify, digest_of
 from localspec.remote.modes import QuantisedSampler
@@ -58,6 +61,28 @@ class VocabularyModel(Model):
         params.vocab_only = True
 
 
+class WatchingJudge(RemoteJudge):
+    """A judge that counts which of the tokens it is asked about are hard for the draft. `text_of` spells a token."""
+
+    text_of: Callable[[int], bytes]
+    _looked = _hard = 0
+
+    def verdict(self, draft: Draft, tokens: Sequence[int], mark: Mark) -> tuple[Verdict, Rows]:
+        """Count, then ask the verifier."""
+        for node in range(1, len(draft.tokens)):
+            law, token = draft.dists[node], int(draft.tokens[node])
+            if law is not None:
+                self._looked += 1
+                word = self.text_of(token).decode("utf-8", "replace")
+                self._hard += Signals.of(token, law.belief).is_hard or rule_of(word) is not None
+        return super().verdict(draft, tokens, mark)
+
+    def counted(self) -> tuple[int, int]:
+        """Return how many were looked at since this was asked before, and how many of them are hard."""
+        found, self._looked, self._hard = (self._looked, self._hard), 0, 0
+        return found
+
+
 class RemoteTarget(LlamaBackend):
     """What a verifier holds, behind `channel`. `facts` are its own, `rtt` the seconds of a round trip with no pass."""
 
@@ -74,6 +99,7 @@ class RemoteTarget(LlamaBackend):
         self.progress = PromptProgress()
         self.kv_bytes = 0
         self.threads = 0
+        self._judge: WatchingJudge | None = None  # of the last answer
         self._round = 0  # of the session that times passes, 0 while there is none
         self._text: list[int] = []  # of that session
         self._told = 0  # tokens of it that the verifier has
@@ -157,12 +183,15 @@ class RemoteTarget(LlamaBackend):
         )
         self._round = 0  # the channel has one session at a time
         self.channel.taken()
-        return RemoteJudge(self.channel, hello, self.capabilities, axes.verifier, rng, constraint)
+        self._judge = WatchingJudge(self.channel, hello, self.capabilities, axes.verifier, rng, constraint)
+        self._judge.text_of = self.model.piece
+        return self._judge
 
     def told(self, event: Event) -> Event:
         """Return an event of an answer with what its pass took on the way."""
-        if isinstance(event, Committed):
-            return replace(event, way=self.channel.taken())
+        if isinstance(event, Committed) and self._judge is not None:
+            looked, hard = self._judge.counted()
+            return replace(event, way=replace(self.channel.taken(), n_looked=looked, n_hard=hard))
         if isinstance(event, Finished):
             self.channel.send(Bye())
         return event

@@ -101,6 +101,21 @@ class Spec(TypedDict):
     speedup_ci95: Annotated[list[float] | None, "its 95 % interval; null where the machine changed its pace"]
 
 
+class Edge(TypedDict):
+    """What the way to a verifier on another machine took, the round that sends the prompt left out."""
+
+    rounds: Annotated[int, "questions to the verifier"]
+    calls_per_token: Annotated[float | None, "rounds / tokens that they gave"]
+    edge_ms: Annotated[float, "median milliseconds of drafting a round"]
+    verify_ms: Annotated[float, "the same in the verifier, by its own clock"]
+    rtt_ms: Annotated[float, "the same on the way, there and back"]
+    up_bytes: Annotated[int, "bytes of messages to the verifier"]
+    down_bytes: Annotated[int, "bytes of messages from it"]
+    text_bytes: Annotated[int, "bytes that the prompt took"]
+    bytes_per_token: Annotated[float | None, "bytes of both directions for a token"]
+    hard_ratio: Annotated[float | None, "share of the drafted tokens that are hard for the draft; null for copies"]
+
+
 class Memory(TypedDict):
     """Memory."""
 
@@ -154,6 +169,7 @@ class Result(TypedDict):
     params: Annotated[dict[str, Any], "the settings, each `auto` as it was decided: see [params](#params)"]
     timings: Annotated[Timings, "times"]
     spec: Annotated[Spec, "drafting"]
+    edge: Annotated[Edge | None, "the way to the verifier; null where the target is on this machine"]
     memory: Annotated[Memory, "memory"]
     warnings: Annotated[list[Notice], "warnings"]
     versions: Annotated[dict[str, str], "of localspec and of what it runs on"]
@@ -248,6 +264,17 @@ class Sums(TypedDict):
     tok_per_s: Annotated[float | None, "tokens a second of decoding"]
 
 
+class Way(TypedDict):
+    """What one pass took on the way to a verifier on another machine."""
+
+    up: Annotated[int, "bytes of messages to it"]
+    down: Annotated[int, "bytes of messages from it"]
+    ms: Annotated[float, "milliseconds until its answer came"]
+    judge_ms: Annotated[float, "of these, those in the verifier"]
+    n_looked: Annotated[int, "drafted tokens whose distribution is known"]
+    n_hard: Annotated[int, "of them, those that are hard for the draft"]
+
+
 class Step(TypedDict):
     """One pass. Number 0 is the token of the prompt's own pass, which `prefill` has timed."""
 
@@ -267,6 +294,7 @@ class Step(TypedDict):
     why: Annotated[str, "why the planner chose so"]
     expected: Annotated[Expected | None, "what the planner promised"]
     probe: Annotated[bool, "whether the pass measured plain decoding"]
+    way: Annotated[Way | None, "the way to the verifier; null where the target is on this machine"]
 
 
 class StepLine(Step):

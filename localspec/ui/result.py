@@ -39,6 +39,7 @@ def result(stats: Stats, settings: LoadSettings, request: Request, session: str 
         "params": params(settings, request, stats),
         "timings": timings(stats),
         "spec": _spec(stats, request),
+        "edge": stats.ways.wire(),
         "memory": {
             "peak_bytes": (stats.finished.peak_memory or None) if stats.finished else None,
             "kv_bytes": sum(m.kv_bytes for m in (loaded.target, loaded.draft) if m) if loaded else None,

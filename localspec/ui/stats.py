@@ -40,6 +40,7 @@ from localspec.engine.events import (
 )
 from localspec.models.store import is_bundled
 from localspec.ui.speedup import FEWEST, Comparison, Passes, median
+from localspec.ui.ways import Ways
 
 SOURCES = ("accepted", "corrected", "bonus", "plain", "forced")
 
@@ -123,6 +124,7 @@ class Stats:
     sample_ms: float = 0.0
     other_ms: float = 0.0
     context_n: int = 0
+    ways: Ways = field(default_factory=Ways)  # to a verifier on another machine
     logprobs: list[Logprob] = field(default_factory=list)  # of the tokens so far, where they were asked for
     _first_at: float | None = None  # the clock's time of the first pass
     _text: list[str] = field(default_factory=list)
@@ -184,6 +186,7 @@ class Stats:
             counts[0] += event.k
             counts[1] += event.n_accepted
         self._time(event)
+        self.ways.add(event)
         if event.plain_ms is not None:
             self._plain.append(Probed(event.plain_ms, event.position))
             self._plain_at = self.clock()

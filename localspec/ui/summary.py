@@ -38,6 +38,8 @@ def live_line(stats: Stats) -> str:
     if stats.acceptance is not None:
         parts.append(f"{percent(stats.acceptance)} of the draft accepted")
         parts.append(f"{stats.tokens_per_pass or 0:.1f} tokens a pass")
+    if stats.ways.is_remote:
+        parts.append(stats.ways.line())
     return " · ".join(parts)
 
 
@@ -57,6 +59,8 @@ def stats_line(stats: Stats, width: int | None = None, *, limit: str = "-n") -> 
         notes.append(f"approximate: {started.verify} changes the distribution")
     if started is not None and started.widths:
         notes.append(f"reproducible, widths 1 to {started.widths[-1]}")
+    if stats.ways.is_remote:
+        notes.append(stats.ways.line())
     figures = _Figures(
         None if started is None else stats.emitted, stats.tok_per_s, compared, stats.drafted, stats.accepted,
         stats.tokens_per_pass, stats.first_token_ms, plain.removesuffix(")"), notes, stats.forced,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,7 +23,7 @@ from localspec.remote import channel
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.loading import load
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
-from tests.cli.harness import REAL, ROOT, environment, wait_for
+from tests.cli.harness import REAL, ROOT, environment, localspec, wait_for
 from tests.integration.pair import DRAFT, TARGET, load_pair
 from tests.server.serving import Server, chat, serving
 
@@ -250,3 +252,40 @@ def test_nobody_there(server: Server) -> None:
     with pytest.raises(NetworkError) as raised:
         load_pair(replace(settings(server), verifier="ws://127.0.0.1:1"))
     assert "localspec serve" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--verifier", "ws://127.0.0.1:1"], 4, "cannot be reached"),
+        (["--verifier", "wss://URL"], 4, "speaks no TLS"),
+        (["--verifier", "ftp://tower"], 2, "--verifier"),
+        (["--verifier", "URL", "-m", "storyteller+none"], 2, "names no draft alone"),
+        (["--verifier", "URL", "-m", "none.gguf"], 3, "none.gguf"),
+        (["--verifier", "URL", "--reproducible"], 2, "is the verifier's to decide"),
+        (["--verifier", "URL", "--logprobs", "2", "--json"], 6, "--logprobs"),
+    ],
+)
+def test_what_goes_wrong_is_one_line_with_its_exit_code(
+    server: Server, arguments: list[str], code: int, told: str
+) -> None:
+    given = [each.replace("URL", server.url.partition("://")[2]) for each in arguments]
+    ended = localspec("run", "--no-save", "-n", "4", *given, "Once")
+    lines = ended.stderr.decode().splitlines()
+    assert (ended.returncode, len(lines)) == (code, 1)
+    assert told in lines[0]
+
+
+def test_figures_of_the_way(server: Server) -> None:
+    """`--json` has them, and the line below an answer."""
+    url = server.url.replace("http", "ws", 1)
+    more = ("--method", "draft-model", "-k", "4", "--seed", "3", "-n", "32", "--no-save", "--raw", PROMPT)
+    ended = localspec("run", "--verifier", url, "-m", str(DRAFT), "--json", *more)
+    found = json.loads(ended.stdout)["edge"]
+    assert found["rounds"] > 3
+    assert found["bytes_per_token"] == pytest.approx((found["up_bytes"] + found["down_bytes"]) / 31, rel=0.1)
+    assert 0 < found["calls_per_token"] < 1
+    assert 0 <= found["hard_ratio"] <= 1
+    assert found["text_bytes"] > 20
+    below = localspec("run", "--verifier", url, "--stats", *more[4:]).stderr.decode()
+    assert re.search(r"verifier \d+ ms away, \d+ bytes a token", below)

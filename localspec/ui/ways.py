@@ -1,0 +1,81 @@
+"""What the passes of an answer took on the way to a verifier on another machine (docs/edge-and-cloud.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from localspec.engine.events import Committed
+from localspec.ui.json_fields import Edge
+from localspec.ui.speedup import median
+
+
+@dataclass(slots=True)
+class Ways:
+    """The account of one answer's rounds, the prompt's own left out: that one sends the text."""
+
+    rounds: int = 0
+    tokens: int = 0
+    up: int = 0
+    down: int = 0
+    looked: int = 0  # drafted tokens whose law is known
+    hard: int = 0
+    text_bytes: int = 0  # that the prompt's own round sent
+    _draft_ms: list[float] = field(default_factory=list)
+    _judge_ms: list[float] = field(default_factory=list)
+    _rtt_ms: list[float] = field(default_factory=list)
+
+    def add(self, event: Committed) -> None:
+        """Take a pass whose target is elsewhere."""
+        way = event.way
+        if way is None:
+            return
+        self.looked += way.n_looked
+        self.hard += way.n_hard
+        if event.index == 0:
+            self.text_bytes = way.up
+            return
+        self.rounds += 1
+        self.tokens += len(event.out)
+        self.up += way.up
+        self.down += way.down
+        self._draft_ms.append(event.ms.draft)
+        self._judge_ms.append(way.judge_ms)
+        self._rtt_ms.append(way.ms - way.judge_ms)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether any round crossed a network."""
+        return self.rounds > 0
+
+    @property
+    def rtt_ms(self) -> float | None:
+        """Return the median time on the way, there and back."""
+        return median(self._rtt_ms) if self._rtt_ms else None
+
+    @property
+    def bytes_per_token(self) -> float | None:
+        """Return the bytes of both directions for a token of the answer."""
+        return (self.up + self.down) / self.tokens if self.tokens else None
+
+    def line(self) -> str:
+        """Return the figures in words, "" without any."""
+        if self.rtt_ms is None or self.bytes_per_token is None:
+            return ""
+        return f"verifier {self.rtt_ms:.0f} ms away, {self.bytes_per_token:.0f} bytes a token"
+
+    def wire(self) -> Edge | None:
+        """Return the object of `--json`, None for a target on this machine."""
+        if not self.rounds:
+            return None
+        return {
+            "rounds": self.rounds,
+            "calls_per_token": self.rounds / self.tokens if self.tokens else None,
+            "edge_ms": median(self._draft_ms),
+            "verify_ms": median(self._judge_ms),
+            "rtt_ms": median(self._rtt_ms),
+            "up_bytes": self.up,
+            "down_bytes": self.down,
+            "text_bytes": self.text_bytes,
+            "bytes_per_token": self.bytes_per_token,
+            "hard_ratio": self.hard / self.looked if self.looked else None,
+        }
