@@ -1,7 +1,8 @@
 """Which drafted tokens are hard: those that a small model is unsure of, and those of which one wrong one matters.
 
 Signals of the law q that a token y was drawn from, in nats: -ln q(y), the entropy of q, and the margin between its two
-likeliest tokens. They are measured and shown. Nothing is decided by them, unless a rule that is not exact is asked for.
+likeliest tokens. Of a token that was chosen or coupled only its own chance is kept. They are measured and shown, and
+nothing is decided by them.
 Monte-Carlo dropout, another signal of the literature, needs dropout layers that run, and a GGUF file has none.
 """
 

@@ -30,7 +30,7 @@ from localspec.prompt.form import form_of
 from localspec.prompt.prompt import Tokenised, special_texts
 from localspec.remote.channel import Channel
 from localspec.remote.connection import Address, Connection
-from localspec.remote.hard import Signals, rule_of
+from localspec.remote.hard import NLL, Signals, rule_of
 from localspec.remote.judge import RemoteJudge
 from localspec.remote.messages import VERSION, Bye, Facts, Hello, Prefix, Result, Resync, Verify, digest_of
 from localspec.remote.modes import QuantisedSampler
@@ -71,10 +71,12 @@ class WatchingJudge(RemoteJudge):
         """Count, then ask the verifier."""
         for node in range(1, len(draft.tokens)):
             law, token = draft.dists[node], int(draft.tokens[node])
-            if law is not None:
-                self._looked += 1
-                word = self.text_of(token).decode("utf-8", "replace")
-                self._hard += Signals.of(token, law.belief).is_hard or rule_of(word) is not None
+            share = draft.shares[node] if draft.shares and law is None else 1.0
+            if law is None and share == 1.0:
+                continue  # a copy, or a draft that was drawn without chance
+            self._looked += 1
+            is_unsure = Signals.of(token, law.belief).is_hard if law is not None else -math.log(share) > NLL
+            self._hard += is_unsure or rule_of(self.text_of(token).decode("utf-8", "replace")) is not None
         return super().verdict(draft, tokens, mark)
 
     def counted(self) -> tuple[int, int]:

@@ -201,6 +201,7 @@ FIELDS = {
         "why",
         "expected",
         "probe",
+        "way",
     },
     "probe": {"plain_ms", "ctx", "age_s"},
     "warn": {"code", "message"},
