@@ -36,6 +36,7 @@ from localspec.session.controllers import PairController
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.loading import load
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from localspec.settings.structure import schema_text
 from localspec.speculation.resolve import MAX_AUTO_CHAIN
 
 UNIT = 0.03  # seconds of a plain pass: long enough for everything that short ones go without
@@ -139,6 +140,7 @@ class Answers:
 
     speeds: list[float] = field(default_factory=list)
     committed: dict[int, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    forced: list[int] = field(default_factory=lambda: [0, 0])  # tokens that a form forced in runs, and all
 
     def add(self, pair: LoadedPair, clock: Clock, request: Request) -> None:
         """Answer a request. Its prompt is left out of the speed, which is 1 where its first token is all of it."""
@@ -148,6 +150,7 @@ class Answers:
                 tokens += len(event.out) if began else 0
                 began = began or clock.now
                 self.committed[event.k][len(event.out)] += 1
+                self.forced = [self.forced[0] + event.n_forced, self.forced[1] + len(event.out)]
         self.speeds.append(UNIT * tokens / (clock.now - began) if tokens else 1.0)
 
     def length(self, k: int, cost: float) -> Length:
@@ -192,7 +195,9 @@ def compare(asked: argparse.Namespace) -> dict[str, Answers]:
         for seed in range(1, asked.rounds + 1):
             sampling = Sampling(temperature=asked.temp, seed=None if asked.unseeded else seed)
             for prompt in prompts:
-                request = Request(prompt=prompt.text, max_tokens=asked.n, sampling=sampling, cold=True)
+                request = Request(
+                    prompt=prompt.text, max_tokens=asked.n, sampling=sampling, schema=asked.schema, cold=True
+                )
                 for one, answers in found.items():
                     if asked.cold:
                         replay.unlearn()
@@ -221,6 +226,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--prompts", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=1, help="each prompt so many times")
     parser.add_argument("--temp", type=float, default=0.0)
+    parser.add_argument("--schema", type=schema_text, help="of the answers, as localspec run has it")
     parser.add_argument("--cold", action="store_true", help="forget before every answer what others taught")
     parser.add_argument("--unseeded", action="store_true", help="draw anew each time, under the rule for that")
     parser.add_argument("-n", type=int, default=96, help="tokens of an answer")
@@ -233,7 +239,9 @@ def main(arguments: Sequence[str]) -> None:
     for one, answers in found.items():
         speeds = answers.speeds
         whole = statistics.harmonic_mean(speeds)
-        print(f"{one:>6} {statistics.median(speeds):7.2f} {whole:6.2f} {min(speeds):6.2f} {max(speeds):6.2f}")
+        print(f"{one:>6} {statistics.median(speeds):7.2f} {whole:6.2f} {min(speeds):6.2f} {max(speeds):6.2f}", end="")
+        n_forced, n = answers.forced
+        print(f"   {100 * n_forced / n:.0f} % forced" if n_forced else "")
     print(f"under the account, without a look at the draft, these lengths make {allowed(asked, found):.2f} at best")
 
 
