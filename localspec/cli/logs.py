@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -31,7 +32,15 @@ _count = option("-n", "--count", type=click.IntRange(0), default=N, metavar="N",
                 help=f"List at most N; 0: all.  [default: {N}]")  # fmt: skip
 
 
-@click.group(cls=CommandGroup, invoke_without_command=True, no_args_is_help=False)
+class _Logs(CommandGroup):
+    """The commands of logs; of a conversation alone it says how that is shown."""
+
+    def meant(self, name: str) -> str:
+        """Return the command that shows a conversation, for what may be its ID or its number."""
+        return f"localspec logs show {name}" if re.fullmatch(r"(?=.*\d)[a-z0-9]{1,8}", name) else ""
+
+
+@click.group(cls=_Logs, invoke_without_command=True, no_args_is_help=False)
 @option(
     "-c", "--continue", "is_latest", is_flag=True, is_own=True, section=_OUTPUT, help="Show the conversation used last."
 )

@@ -6,6 +6,7 @@ LOCALSPEC_OPTION, and then in config.toml; see `option_sources`.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -119,7 +120,11 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words, which are kept as they were typed; raises UsageError for another program's meaning."""
         ctx.meta[TYPED] = list(args)
-        return super().parse_args(ctx, args if ctx.resilient_parsing else checked(self, args))
+        try:
+            return super().parse_args(ctx, args if ctx.resilient_parsing else checked(self, args))
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # click names no command where an option lacks its value
+            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it; an error about a value that is not from the command line tells where it was found."""
@@ -145,6 +150,22 @@ class Command(click.Command):
 
 class CommandGroup(click.Group):
     """A group of commands whose help has the first sentence of each, whole."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say what was probably meant."""
+        name = args[0]
+        if name not in self.commands and not (name.startswith("-") or ctx.resilient_parsing):
+            hint = self.meant(name)
+            near = difflib.get_close_matches(name, self.commands, n=1)
+            hint = hint or (f"{ctx.command_path} {near[0]}" if near else f"{ctx.command_path} --help")
+            raise UsageError(f"{ctx.command_path} has no command {name!r}", hint=hint)
+        return super().resolve_command(ctx, args)
+
+    def meant(self, name: str) -> str:
+        """Return what to type for a word that is no command, "" where nobody knows."""
+        return ""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands; click would cut sentences."""

@@ -305,3 +305,9 @@ def test_a_model_in_the_place_of_a_command_gets_a_chat(tmp_path: Path) -> None:
     (tmp_path / "models" / "tale-teller.gguf").write_bytes(DRAFT.read_bytes())
     line = assert_one_line(run("tale-tell", cwd=tmp_path), 2)
     assert "'tale-tell' is a model, and no command — try: localspec chat tale-tell" in line
+
+
+@pytest.mark.parametrize("words", ["run -f", "chat --session", "logs list -n"])
+def test_an_option_without_its_value_names_its_command(words: str) -> None:
+    command = words.rpartition(" ")[0]
+    assert f"requires an argument — try: localspec {command} --help" in assert_one_line(run(*words.split()), 2)

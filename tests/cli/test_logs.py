@@ -361,3 +361,12 @@ def test_a_number_is_that_of_the_list_that_was_seen(logs: Logs) -> None:
     for typed in ("0", "3"):
         with pytest.raises(UsageError, match=f"no list has shown a conversation {typed}"):
             logs("rm", typed, "-y")
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [("2", "localspec logs show 2"), ("6fww51gf", "localspec logs show 6fww51gf"), ("serach", "localspec logs search"),
+     ("nothing", "localspec logs --help")],
+)  # fmt: skip
+def test_a_word_that_is_no_command_of_logs_gets_what_to_type(typed: str, hint: str) -> None:
+    assert_one_line(run("logs", typed), 2, f"localspec logs has no command {typed!r} — try: {hint}\n")
