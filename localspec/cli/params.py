@@ -160,7 +160,7 @@ class CommandGroup(click.Group):
             hint = self.meant(name)
             near = difflib.get_close_matches(name, self.commands, n=1)
             hint = hint or (f"{ctx.command_path} {near[0]}" if near else f"{ctx.command_path} --help")
-            raise UsageError(f"{ctx.command_path} has no command {name!r}", hint=hint)
+            raise UsageError(f"{ctx.info_name} has no command {name!r}", hint=hint)
         return super().resolve_command(ctx, args)
 
     def meant(self, name: str) -> str:

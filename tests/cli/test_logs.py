@@ -369,4 +369,4 @@ def test_a_number_is_that_of_the_list_that_was_seen(logs: Logs) -> None:
      ("nothing", "localspec logs --help")],
 )  # fmt: skip
 def test_a_word_that_is_no_command_of_logs_gets_what_to_type(typed: str, hint: str) -> None:
-    assert_one_line(run("logs", typed), 2, f"localspec logs has no command {typed!r} — try: {hint}\n")
+    assert_one_line(run("logs", typed), 2, f"localspec: logs has no command {typed!r} — try: {hint}\n")
