@@ -25,8 +25,8 @@ from localspec.models.learned import learned
 from localspec.models.low_bit import copies_of
 from localspec.models.names import HubName
 from localspec.models.pairs import PairReport, check_pair, require_fit
+from localspec.models.plan.memory_use import assumed
 from localspec.models.plan.search import ACCEPTANCE
-from localspec.models.plan.speed import assumed
 from localspec.models.remote_header import HEADERS, remote_info
 from localspec.sanitize import shown
 from localspec.settings.folders import cache_folder

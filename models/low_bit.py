@@ -20,9 +20,9 @@ from localspec.models.gguf.shards import read_model
 from localspec.models.gguf.types import TENSOR_TYPES
 from localspec.models.plan.compare import PlannedDraft
 from localspec.models.plan.machine import Machine
+from localspec.models.plan.memory_use import assumed
 from localspec.models.plan.models import Guessing, ModelPart, Models
 from localspec.models.plan.search import PlacementRequest, best_and_plain
-from localspec.models.plan.speed import assumed
 from localspec.sanitize import shown
 from localspec.settings.folders import drafts_folder
 

@@ -52,7 +52,7 @@ COMMANDS = {
     "heads": ("localspec.cli.heads:heads", "Draft heads for your models: train, eval, list, show, rm."),
     "drafts": ("localspec.cli.drafts:drafts", "Copies of a model in fewer bits, as its drafts: make, list, rm."),
     "early-exit": ("localspec.cli.early_exit:early_exit", "Find the layers of a model that draft best: tune."),
-    "methods": ("localspec.cli.methods:methods", "List drafting methods, trees, lengths and verifiers."),
+    "methods": ("localspec.cli.explain:methods", "List drafting methods, trees, lengths and verifiers."),
     "explain": ("localspec.cli.explain:explain", "Explain a method, a rule or a term, such as acceptance."),
     "config": ("localspec.cli.config:config", "Settings in config.toml: show, get, set, unset, edit, path."),
     "completions": ("localspec.cli.completions:completions", "Print the completion script for bash, zsh or fish."),

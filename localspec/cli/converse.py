@@ -1,28 +1,50 @@
-"""The loop of the line chat. It only appends, so that it works in any terminal, with a screen reader, in a script."""
+r"""The loop of the line chat. It only appends, so that it works in any terminal, with a screen reader, in a script.
+
+Messages from a terminal or a script: lines, with history, joined by a final \ or between triple quotes.
+
+What is pasted at the prompt is one message: a line that more text follows at once goes on in the next line, unless it
+is a slash command. Lines that were typed ahead, while an answer came, stay lines.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from localspec.chat.commands import TABLE
 from localspec.chat.listing import YOU, came_back
 from localspec.chat.opening import remarks
 from localspec.chat.state import ChatState
-from localspec.chat.unsent import Unsent, recover
-from localspec.cli.console import Console, OutputGone, is_terminal, write_out
+from localspec.chat.unsent import PAUSE, Unsent, recover
+from localspec.cli.console import Console, OutputGone, is_dumb, is_terminal, write_out
 from localspec.cli.line_chat import LineChat
-from localspec.cli.lines import Lines, can_put_back, history
 from localspec.cli.options import ScreenOptions
+from localspec.cli.signals import ringing
 from localspec.conversations.records import Conversation
-from localspec.errors import LocalspecError
+from localspec.errors import LocalspecError, PromptTooLongError
 from localspec.models.store import introduction
+from localspec.settings.folders import state_folder
 from localspec.settings.request import LoadSettings
 from localspec.worker.client import Worker
 
 if TYPE_CHECKING:
     from localspec.worker.served import ServedWorker
+
+
+QUOTES = '"""'
+MAX_LINE = 1 << 24  # characters; more is no message but a mistake
+AT_ONCE = 0.02  # seconds: hands take longer from Enter to the next key, and a paste does not
+_KEPT = 1000  # lines of history
+_editor = import_module("readline") if find_spec("readline") else None  # without it the kernel edits lines
+
+ReadLine = Callable[[str], str | None]
 
 
 def open_line_chat(
@@ -113,3 +135,189 @@ def _take(chat: LineChat, text: str) -> int:
         chat.console.fail(error)
         return error.exit_code
     return 0
+
+
+class Lines:
+    """Logical messages. `read_line(prompt)` returns one line without its newline, None at the end.
+
+    `on_change` is called while a person types, and after every message. What the kernel edits, as where Python has no
+    readline, is not seen before Enter.
+    """
+
+    def __init__(self, read_line: ReadLine | None = None) -> None:
+        self._read_line = read_line or self._line
+        self._above: list[str] = []  # of the message: its lines above the one that is typed
+        self._is_typing = False
+        self._put_back = ""  # what the next line begins with
+        self._left = ""  # what Ctrl-C has taken since the last message
+        self.taken = ""  # what the last Ctrl-C has taken
+        self.on_change: Callable[[], object] = lambda: None
+
+    @property
+    def typed(self) -> str:
+        """What is typed of a message."""
+        return "\n".join([*self._above, _editor_line() if self._is_typing else ""]).removesuffix("\n")
+
+    @property
+    def unsent(self) -> str:
+        """What is typed, or was taken by Ctrl-C since the last message."""
+        return self.typed or self._left
+
+    def put_back(self, text: str) -> None:
+        """Begin the next message with what was not sent."""
+        self._put_back = text
+
+    def read(self, prompt: str) -> str | None:
+        """Return the next message, None at the end of input.
+
+        Ctrl-C raises KeyboardInterrupt. What was typed stays `unsent`, and Up brings it back.
+        """
+        self.taken, came_back = "", self._put_back
+        try:
+            message = self._message(prompt)
+            self._left = self._left if message is None else ""
+            return message
+        except BaseException:
+            self.taken = self.typed
+            if self.taken and _editor is not None:
+                _editor.add_history(self.taken)
+            if self.taken != came_back:  # else it was cleared as it was found
+                self._left = self.taken or self._left
+            raise
+        finally:
+            self._above, self._is_typing = [], False
+            self.on_change()
+
+    def _message(self, prompt: str) -> str | None:
+        line = self._read_line(prompt)
+        if line is None:
+            return None
+        if line.lstrip().startswith(QUOTES):
+            return self._quoted(line)
+        while line is not None and line.endswith("\\"):
+            self._above.append(line[:-1])
+            line = self._read_line(_continued(prompt))
+        return "\n".join([*self._above, line or ""])
+
+    def _quoted(self, line: str) -> str:
+        """Collect lines until the closing quotes, or the end of input."""
+        parts, following = [], line.lstrip().removeprefix(QUOTES)
+        while not following.rstrip().endswith(QUOTES):
+            parts.append(following)
+            self._above.append(line)
+            read = self._read_line("... ")
+            if read is None:
+                return "\n".join(parts)
+            line = following = read
+        return "\n".join([*parts, following.rstrip().removesuffix(QUOTES)])
+
+    def _line(self, prompt: str) -> str | None:
+        """Read one line, with editing where both ends are a terminal. A script gets no prompts on its stdout."""
+        if is_terminal(sys.stdin) and is_terminal(sys.stdout):
+            try:
+                return self._at_once(prompt)
+            except EOFError:
+                return None
+        return _piped(prompt)
+
+    def _at_once(self, prompt: str) -> str:
+        """Read what a person types, or pastes; raises EOFError at its end."""
+        is_ahead, n = _is_waiting(0.0), len(self._above)
+        self._above.append(self._edited(prompt))
+        while not is_ahead and not TABLE.begins_command(self._above[n]) and _is_waiting(AT_ONCE):
+            try:
+                self._above.append(self._edited(_continued(prompt)))
+            except EOFError:
+                break
+        lines = self._above[n:]
+        del self._above[n:]
+        return "\n".join(lines)
+
+    def _edited(self, prompt: str) -> str:
+        """Read one line from the keyboard, and tell of it while it is typed; raises EOFError."""
+        editor = _editor
+        if editor is None:
+            return input(prompt)
+        text, self._put_back = self._put_back, ""
+        editor.set_startup_hook(lambda: editor.insert_text(text))
+        self._is_typing = True
+        with ringing(PAUSE, self.on_change):
+            line = input(prompt)
+        self._is_typing = False
+        return line
+
+
+def _editor_line() -> str:
+    """Return the line that is being typed."""
+    return str(_editor.get_line_buffer()) if _editor is not None else ""
+
+
+def can_put_back() -> bool:
+    """Whether a line can begin with a text: where it is edited here, on a terminal."""
+    return _editor is not None and is_terminal(sys.stdin) and is_terminal(sys.stdout)
+
+
+def _continued(prompt: str) -> str:
+    return "... ".rjust(len(prompt))
+
+
+def _piped(prompt: str) -> str | None:
+    """Read one line of a script; a person at a terminal gets the prompt on stderr."""
+    if sys.stdin is None:
+        return None
+    if is_terminal(sys.stdin) and sys.stderr is not None:
+        print(prompt, end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline(MAX_LINE)
+    if len(line) >= MAX_LINE:
+        raise PromptTooLongError("a line of standard input is longer than 16 MiB", hint="/read FILE")
+    return line.removeprefix("\ufeff").rstrip("\r\n").replace("\0", "\ufffd") if line else None
+
+
+def _completed(text: str, n: int) -> str | None:
+    """Return the `n`th line that a command may become; elsewhere Tab is a tab, as in what is pasted."""
+    found = TABLE.completions(text)
+    found = found if found or text.startswith("/") else [f"{text}\t"]
+    return found[n] if n < len(found) else None
+
+
+def _is_waiting(seconds: float) -> bool:
+    """Whether there is more to read, now or within so many seconds."""
+    return bool(select.select([sys.stdin], [], [], seconds)[0])
+
+
+@contextmanager
+def history(*, is_kept: bool = True) -> Iterator[None]:
+    """Offer the lines typed earlier, and keep those typed here unless `is_kept` is False.
+
+    They are readable by their owner alone; LOCALSPEC_NO_HISTORY=1 does without.
+    """
+    if _editor is None:
+        yield
+        return
+    readline = _editor
+    if not is_dumb():
+        readline.parse_and_bind("set enable-bracketed-paste on")  # Python turns it off
+    readline.set_completer_delims("")
+    readline.set_completer(_completed)
+    readline.parse_and_bind("tab: complete")
+    if os.environ.get("LOCALSPEC_NO_HISTORY") or not is_terminal(sys.stdin):
+        yield
+        return
+    path = state_folder("history")
+    readline.set_history_length(_KEPT)
+    with contextlib.suppress(OSError):
+        readline.read_history_file(path)
+    n_before = readline.get_current_history_length()
+    try:
+        yield
+    finally:
+        n_typed = readline.get_current_history_length() - n_before
+        if is_kept and n_typed > 0:
+            # If the home cannot be written, the chat goes on without a history.
+            with contextlib.suppress(OSError):
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+                if hasattr(readline, "append_history_file"):
+                    readline.append_history_file(n_typed, path)  # others may have added theirs meanwhile
+                else:  # libedit
+                    readline.write_history_file(path)

@@ -14,10 +14,9 @@ from localspec.chat.listing import count as count_of
 from localspec.cli.complete import conversation_ids
 from localspec.cli.console import is_terminal, write_out
 from localspec.cli.fetch import confirmed
-from localspec.cli.listed import find, remember
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, option
-from localspec.cli.store_options import kept_store
+from localspec.cli.store_options import find, kept_store, remember
 from localspec.conversations.export import FORMATS, to_wire
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store

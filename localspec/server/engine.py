@@ -5,6 +5,8 @@ Each job names its pair, which is loaded when its turn comes, in place of the on
 A thread reads the worker, and tells each job's events to the loop that waits for them. A client that leaves takes its
 place in the queue along, or stops the answer within a pass. An engine that dies costs the answer that it was writing;
 it is loaded again for the next one, and no client can stop that.
+
+What a server has done since it started, as Prometheus reads it.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import asdict, dataclass
 
 from localspec.chat.pair_loader import PairLoader
 from localspec.engine.events import Event, Finished, Inspected, Loaded, Warned
 from localspec.errors import InternalError, LocalspecError
-from localspec.server.metrics import Totals
 from localspec.server.page import Board
 from localspec.server.refusal import Refusal, refused
 from localspec.settings.jobs import ForkQuestion, TextQuestion, VerifyRound
@@ -226,3 +228,44 @@ class Engine:
             events = worker.generate(work) if isinstance(work, Request) else worker.inspect(work)
             # A cancel from here on means this request.
         yield from events
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over all answers. Only the thread of the engine adds to them."""
+
+    answers: int = 0
+    failures: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    predicted_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    passes: int = 0
+    prompt_seconds: float = 0.0
+    predicted_seconds: float = 0.0
+
+    def add(self, stats: Stats) -> None:
+        """Take the figures of a request that has ended; one that was stopped counts with the tokens it got."""
+        if stats.finished is None:
+            self.failures += 1
+        else:
+            self.answers += 1
+        if stats.prefilled is not None:
+            self.prompt_tokens += stats.prefilled.prompt_n
+            self.cached_tokens += stats.prefilled.cache_n
+            self.prompt_seconds += stats.prefilled.ms / 1e3
+        self.predicted_tokens += stats.emitted
+        self.drafted_tokens += stats.drafted
+        self.accepted_tokens += stats.accepted
+        self.passes += stats.passes
+        self.predicted_seconds += stats.decode_ms / 1e3
+
+    def text(self, *, waiting: int, is_busy: bool) -> str:
+        """Return the counters, and how full the queue is, in Prometheus's format."""
+        lines = []
+        for name, value in asdict(self).items():
+            lines += [f"# TYPE localspec_{name}_total counter", f"localspec_{name}_total {value:.10g}"]
+        for name, value in (("requests_waiting", waiting), ("requests_answered_now", int(is_busy))):
+            lines += [f"# TYPE localspec_{name} gauge", f"localspec_{name} {value}"]
+        return "\n".join(lines) + "\n"

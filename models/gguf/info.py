@@ -2,6 +2,12 @@
 
 Follows `llama_model_base::load_hparams` and `llama_vocab::impl::load` of llama.cpp: keys they require are required
 here, and states in which they abort are refused with a reason.
+
+Telling language models from the other things that are kept in GGUF files.
+
+A LoRA adapter's file, checked before llama.cpp sees it: whether it is one, and of the target's architecture.
+
+Whether its tensors fit the target's is left to llama.cpp, which refuses them with a reason.
 """
 
 from __future__ import annotations
@@ -12,13 +18,17 @@ from pathlib import Path
 
 from localspec.errors import IncompatibleError
 from localspec.models.gguf.head import HeadInfo, has_own_head, head_info
-from localspec.models.gguf.header import Header, unusable
+from localspec.models.gguf.header import Header, read_header, unusable
 from localspec.models.gguf.hparams import COUNTS, check_hparams, check_weights
-from localspec.models.gguf.kind import check_kind
-from localspec.models.gguf.types import FILE_TYPES, KNOWN, RECURRENT
+from localspec.models.gguf.types import FILE_TYPES, KNOWN, NOT_GENERATORS, RECURRENT
 from localspec.models.gguf.vocab import Vocab, read_vocab
 from localspec.sanitize import shown
 
+_ALPHA = "adapter.lora.alpha"
+_INVOKED = "adapter.alora.invocation_tokens"
+_TYPES = {"adapter": "a LoRA adapter", "mmproj": "a vision or audio projector", "imatrix": "an importance matrix"}
+_HINT = "give the path of the model itself"
+_HEAD = "a draft head, which reads the hidden states of its target"
 _MAX_LAYERS = 512  # LLAMA_MAX_LAYERS; llama.cpp aborts beyond it
 
 
@@ -151,3 +161,71 @@ def _quant(header: Header) -> str:
     for tensor in header.tensors:
         sizes[tensor.type] = sizes.get(tensor.type, 0) + tensor.n_bytes
     return max(sizes, key=lambda name: sizes[name], default="?")
+
+
+def check_kind(header: Header, *, needs_weights: bool = True) -> None:
+    """Raise unless the file can be a whole language model.
+
+    IncompatibleError for adapters, projectors, embedding models, draft heads, vocabularies and lone parts of split
+    models.
+    """
+    _check_split(header)
+    if head_info(header) is not None:
+        raise IncompatibleError(f"{header.name} is {_HEAD}", hint=f"give it as the draft: --draft {header.name}")
+    kind = header.metadata.get("general.type")
+    arch = header.metadata.get("general.architecture")
+    what = _TYPES.get(kind) if isinstance(kind, str) else None
+    if what is None and isinstance(arch, str):
+        what = NOT_GENERATORS.get(arch) or _embedding(header, arch)
+    if what is None and needs_weights and "general.architecture" in header.metadata and not header.tensors:
+        what = "a vocabulary without weights"
+    if what and arch == "gemma4-assistant":
+        raise IncompatibleError(
+            f"{header.name} is the assistant of a Gemma 4 model, which drafts from that model's states",
+            hint="it cannot be used yet; a smaller model of the family drafts: --draft FILE.gguf, or --draft none",
+        )
+    if what:
+        raise IncompatibleError(f"{header.name} is {what}, not a language model that generates text", hint=_HINT)
+
+
+def _embedding(header: Header, arch: str) -> str | None:
+    """Recognise embedding and reranking models that share a generator's architecture."""
+    is_causal = header.metadata.get(f"{arch}.attention.causal", True)
+    pooling = header.metadata.get(f"{arch}.pooling_type", 0)
+    return None if is_causal and pooling in (0, 2**32 - 1) else "a model for embeddings or ranking"
+
+
+def _check_split(header: Header) -> None:
+    """Refuse a part that was read without the others: it says too little of the model."""
+    count = header.metadata.get("split.count", 0)
+    if isinstance(count, int) and count > 1 and not header.parts:
+        raise IncompatibleError(
+            f"{header.name} is one of {count} parts of a split model, not a model alone",
+            hint="give the path of the first part, with the others beside it",
+        )
+
+
+def check_adapter(path: Path, target: Header) -> None:
+    """Raise IncompatibleError for a file that is no LoRA of the target's architecture, or what reading it raises."""
+    header = read_header(path)
+    kinds = [_string(header, key) for key in ("general.type", "adapter.type")]
+    if kinds != ["adapter", "lora"] or header.types.get(_ALPHA, "f32") != "f32":
+        raise IncompatibleError(
+            f"{header.name} is not a LoRA adapter", hint="--lora FILE, made by llama.cpp's convert_lora_to_gguf.py"
+        )
+    arch, wanted = _string(header, "general.architecture"), _string(target, "general.architecture")
+    if arch != wanted:
+        raise IncompatibleError(
+            f"the LoRA {header.name} is for {shown(arch) or 'no architecture'}, and the target is {shown(wanted)}",
+            hint="--lora FILE of a LoRA that was trained on this target",
+        )
+    if _INVOKED in header.metadata:
+        raise IncompatibleError(
+            f"the LoRA {header.name} is one that acts from certain tokens on, which is not supported",
+            hint="--lora FILE of a LoRA that always acts",
+        )
+
+
+def _string(header: Header, key: str) -> str:
+    value = header.metadata.get(key)
+    return value if isinstance(value, str) else ""

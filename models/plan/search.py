@@ -14,9 +14,8 @@ from localspec.errors import ResourceError
 from localspec.models.gguf.layer_sizes import Anatomy
 from localspec.models.plan.machine import CPU, DISK, Machine
 from localspec.models.plan.memory import ContextPlan, Use, missing, n_states, ram_room, usable
-from localspec.models.plan.memory_use import ON_CPU, Layout, MemoryUse, Read, whole
+from localspec.models.plan.memory_use import ON_CPU, Layout, MemoryUse, Read, assumed, pass_seconds, whole
 from localspec.models.plan.models import Models
-from localspec.models.plan.speed import assumed, pass_seconds
 from localspec.tuning import DEFAULT_CTX, SMALLEST_CTX, TINY_WEIGHTS
 
 ACCEPTANCE = 0.7  # of a draft token, until somebody says better: an assumption, and called one wherever it shows

@@ -9,9 +9,8 @@ import pytest
 
 from localspec.chat.state import ChatState
 from localspec.cli.console import Console
-from localspec.cli.converse import converse
+from localspec.cli.converse import Lines, converse
 from localspec.cli.line_chat import LineChat
-from localspec.cli.lines import Lines
 from localspec.conversations.records import StoredMessage
 from localspec.conversations.store import Store
 from localspec.errors import NotFoundError

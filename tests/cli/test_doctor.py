@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.cli.doctor.checks import _devices as devices_found
+from localspec.cli.doctor.command import _devices as devices_found
 from localspec.cli.doctor.gpus import Gpu, backend_for, gpus, rebuild_line
 from tests.cli.harness import assert_one_line, localspec
 

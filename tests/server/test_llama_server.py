@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localspec.server import llama_server as api
-from localspec.server.metrics import Totals
+from localspec.server.engine import Totals
 from localspec.server.refusal import Refusal
 from localspec.settings.request import Request
 from tests.cli.harness import needs_pair

@@ -25,8 +25,8 @@ from localspec.tui.chat_engine import ChatEngine, ReadingAhead
 from localspec.tui.host import Host
 from localspec.tui.keyboard import in_turn
 from localspec.tui.news import News
-from localspec.tui.source_marks import View
 from localspec.tui.stats_panel import Figures
+from localspec.tui.trace import View
 from localspec.tui.turns import Turns
 from localspec.tui.widgets.bars import Keys, Notice, TopBar
 from localspec.tui.widgets.card import ErrorCard, Note, Welcome

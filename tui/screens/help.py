@@ -16,8 +16,8 @@ from textual.widgets import Static
 
 from localspec.chat.commands import help_rows
 from localspec.sanitize import sanitize
-from localspec.tui.source_marks import LEGEND
 from localspec.tui.stats_panel import wrapped
+from localspec.tui.trace import LEGEND
 from localspec.tui.widgets.bars import Keys, Notice
 from localspec.ui.glossary import FIGURES, TERMS
 

@@ -27,8 +27,7 @@ from localspec.chat.message_commands import code_blocks
 from localspec.chat.message_tree import Node
 from localspec.conversations.records import USER, ending
 from localspec.sanitize import sanitize
-from localspec.tui.source_marks import View, legend, marked
-from localspec.tui.trace import Trace
+from localspec.tui.trace import Trace, View, legend, marked
 from localspec.tui.widgets.reply import Reply
 from localspec.ui.summary import is_slower, kept_line, stats_line
 

@@ -1,24 +1,46 @@
-"""The command: findings as lines or as one object, about the installation or about a pair."""
+"""The command: findings as lines or as one object, about the installation or about a pair.
+
+The checks, one function each: a fact, whether it is in order, and the command to type if it is not.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
+import shutil
 import sys
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import click
 
+from localspec import __version__
 from localspec.cli.complete import pair_names
-from localspec.cli.console import Console, write_out
-from localspec.cli.doctor.checks import examine
+from localspec.cli.console import Console, is_dumb, is_terminal, write_out
+from localspec.cli.doctor.case import Finding
+from localspec.cli.doctor.gpus import INTEGRATED, Gpu, backend_for, gpus, missing_compiler, rebuild_line, unused
 from localspec.cli.option_sources import typed
 from localspec.cli.options import ReportOptions, pair_options, picked, report_options
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, Positive, option
 from localspec.cli.settings import PairOptions, promised_settings, rpc_servers
 from localspec.cli.settings_table import check_file
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, UsageError
+from localspec.models.hub.cache import Cache
+from localspec.models.plan import calibration
+from localspec.settings.config_file import config_file, read_configuration
+from localspec.settings.folders import cache_folder
+from localspec.settings.jobs import MachineFacts
+from localspec.settings.sizes import size
+from localspec.worker.ask import Unanswered, ask
 
+LITTLE_DISK = 10e9  # bytes: about one pair of models
+CPU_FEATURES = ("AVX", "AVX2", "AVX512", "AMX_INT8", "NEON", "SVE", "F16C", "FMA")
+NO_ENGINE, NO_ANSWER = 3, 4  # exit codes, as everywhere
 OUTPUT = "Output"
 WITHOUT_PAIR = {"rpc", "json", "quiet", "color"}
 
@@ -87,3 +109,182 @@ def _installation(console: Console, endpoints: tuple[str, ...], *, as_json: bool
     if as_json:
         write_json({"ok": not code, "checks": [one.to_wire() for one in findings]})
     return code
+
+
+def examine(servers: tuple[str, ...]) -> Iterator[Finding]:
+    """Yield what is found, in the order in which one thing rests on another."""
+    yield _versions()
+    yield _settings()
+    facts: dict[str, Any] = {}
+    try:
+        facts = ask(MachineFacts())
+    except Unanswered as error:
+        yield _no_engine(error.reason)
+    except LocalspecError as error:
+        yield _no_engine(error.message)
+    if facts:
+        yield _engine(facts)
+        yield from _devices(facts, gpus())
+        yield _memory(facts)
+        yield from _servers(facts, servers)
+        yield _figures(facts)
+    yield from _disk()
+    yield _terminal()
+
+
+def _settings() -> Finding:
+    file = config_file()
+    told = {"path": str(file)}
+    try:
+        check_file()
+    except UsageError as error:
+        return Finding("settings", "broken", error.message, error.hint, error.exit_code, told)
+    n = len(read_configuration(file).entries)
+    return Finding("settings", "ok", f"{n} in {file}" if n else f"none in {file}", facts=told)
+
+
+def _versions() -> Finding:
+    try:
+        binding = metadata.version("llama-cpp-python")
+    except metadata.PackageNotFoundError:
+        binding = "not installed"
+    facts = {
+        "localspec": __version__,
+        "python": platform.python_version(),
+        "llama_cpp_python": binding,
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+    text = f"localspec {__version__}, Python {facts['python']}, llama-cpp-python {binding}, {facts['system']}"
+    return Finding("versions", "ok", text, facts=facts)
+
+
+def _no_engine(said: str) -> Finding:
+    """Say that llama.cpp does not load, why, and what is known to cause that."""
+    causes = {
+        "SIGILL": "it was built for another processor",
+        "status -4": "it was built for another processor",
+        "libcuda": "it was built for CUDA, and the CUDA libraries are not found",
+        "libcudart": "it was built for CUDA, and the CUDA libraries are not found",
+        "ld-musl": "it was built for another C library (musl)",
+        "No module named": "it is not installed",
+    }
+    cause = next((meaning for sign, meaning in causes.items() if sign in said), "")
+    text = f"llama.cpp does not load{f', {cause}' if cause else ''}: {said}"
+    return Finding("engine", "broken", text, rebuild_line("native"), NO_ENGINE)
+
+
+def _engine(facts: Mapping[str, Any]) -> Finding:
+    words = str(facts["system_info"]).replace("|", " ").split()
+    on = [name for name, *rest in zip(words, words[1:], words[2:], strict=False) if rest == ["=", "1"]]
+    features = [name for name in CPU_FEATURES if name in on]
+    built = "RPC" if facts["rpc"] else "no RPC"
+    told = {"llama_cpp": facts["llama_cpp"], "features": on, "rpc": facts["rpc"], "gpu_offload": facts["gpu_offload"]}
+    text = f"llama.cpp {facts['llama_cpp']}, built with {' '.join(features) or 'no vector units known here'}, {built}"
+    if platform.machine() in ("x86_64", "AMD64") and "AVX2" not in on and _has_avx2():
+        text += "; this processor has AVX2, and the build does not use it"
+        return Finding("engine", "note", text, rebuild_line("native"), facts=told)
+    return Finding("engine", "ok", text, facts=told)
+
+
+def _has_avx2() -> bool:
+    try:
+        return " avx2 " in Path("/proc/cpuinfo").read_text("ascii", "replace")
+    except OSError:
+        return False
+
+
+def _devices(facts: Mapping[str, Any], seen: tuple[Gpu, ...]) -> Iterator[Finding]:
+    """Yield what can compute, and every GPU that is there and cannot be used."""
+    usable = [f"{one['name']} {one['description']}" for one in facts["all"] if one["is_gpu"] and not one["is_remote"]]
+    listed = ", ".join(f"{one['name']} ({one['description']}, {size(one['free'])} free)" for one in facts["all"])
+    told = {"devices": facts["all"], "gpus": [{"maker": gpu.maker, "name": gpu.name} for gpu in seen]}
+    idle = unused(seen, usable)
+    if not idle:
+        none = "" if usable else "; no GPU is seen"
+        yield Finding("devices", "ok", f"{listed}{none}", facts=told)
+        return
+    text = f"{listed}; this build cannot use {', '.join(gpu.name for gpu in idle)}"
+    worth = [gpu for gpu in idle if not usable or gpu.maker not in INTEGRATED]
+    if not worth:
+        yield Finding("devices", "ok", text, facts=told)
+    elif any(name.startswith("Vulkan") for name in usable):
+        text += ": Vulkan sees what has a driver"
+        yield Finding("devices", "note", text, f"the driver of {worth[0].name}", facts=told)
+    else:
+        backend = backend_for(worth[0])
+        lacks = missing_compiler(backend)
+        text += f" ({lacks})" if lacks else ""
+        yield Finding("devices", "note", text, rebuild_line(backend), facts={**told, "backend": backend})
+
+
+def _memory(facts: Mapping[str, Any]) -> Finding:
+    ram = facts["ram"]
+    text = f"{'unknown' if ram is None else size(ram)} of main memory available, {facts['cores']} physical cores"
+    return Finding("memory", "ok", text, facts={"available": ram, "cores": facts["cores"]})
+
+
+def _servers(facts: Mapping[str, Any], servers: tuple[str, ...]) -> Iterator[Finding]:
+    """Yield whether each RPC server answers; each is asked in a process of its own, which a bad one may end."""
+    for endpoint in servers:
+        try:
+            found = ask(MachineFacts((endpoint,)), timeout=20)
+        except Unanswered as error:
+            text = f"{endpoint} accepts connections and does not answer: {error.reason}"
+            yield Finding("rpc", "broken", text, "localspec rpc-serve again, of the same version, there", NO_ANSWER)
+        except LocalspecError as error:
+            yield Finding("rpc", "broken", error.message, error.hint, error.exit_code, {"endpoint": endpoint})
+        else:
+            theirs = [one for one in found["all"] if one["is_remote"]]
+            listed = ", ".join(f"{one['name']}, {size(one['free'])} free" for one in theirs)
+            yield Finding("rpc", "ok", f"{endpoint} answers: {listed}", facts={"endpoint": endpoint, "devices": theirs})
+
+
+def _figures(facts: Mapping[str, Any]) -> Finding:
+    kept = calibration.load(cache_folder("machine"))
+    if kept is None:
+        return Finding("figures", "note", "bandwidths are not measured", "localspec calibrate --machine")
+    known = [one["name"] for one in facts["all"] if kept.rates(one["name"], one["description"]) is not None]
+    text = f"bandwidths of {', '.join(known) or 'other devices'} measured {kept.measured}"
+    told = {"measured": kept.measured, "devices": known}
+    state, hint = ("ok", "") if known else ("note", "localspec calibrate --machine")
+    return Finding("figures", state, text, hint, facts=told)
+
+
+def _disk() -> Iterator[Finding]:
+    """Yield whether the folders can be written, and the space there."""
+    folders = {"cache": cache_folder("")}
+    try:
+        folders = {"models": Cache().root, **folders}
+    except UsageError as error:
+        yield Finding("models", "note", error.message, error.hint)
+    for name, folder in folders.items():
+        there = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+        try:
+            free = shutil.disk_usage(there).free
+            with tempfile.TemporaryFile(dir=there):
+                pass
+        except OSError as error:
+            told: dict[str, Any] = {"path": str(folder)}
+            text = f"{folder} cannot be written: {error.strerror or error}"
+            hint = "HF_HUB_CACHE=FOLDER" if name == "models" else "LOCALSPEC_HOME=FOLDER"
+            yield Finding(name, "note", text, hint, facts=told)
+            continue
+        is_little = free < LITTLE_DISK
+        told = {"path": str(folder), "free": free}
+        yield Finding(name, "note" if is_little else "ok", f"{folder}, {size(free)} free", facts=told)
+
+
+def _terminal() -> Finding:
+    told = {
+        "stdout": is_terminal(sys.stdout),
+        "stderr": is_terminal(sys.stderr),
+        "TERM": os.environ.get("TERM", ""),
+        "columns": shutil.get_terminal_size().columns,
+        "encoding": (getattr(sys.stdout, "encoding", None) or "unknown").lower(),
+    }
+    where = f"a terminal of {told['columns']} columns" if told["stdout"] else "no terminal"
+    text = f"{where}, TERM={told['TERM'] or 'not set'}, {told['encoding']}"
+    if told["stdout"] and (is_dumb() or "utf" not in str(told["encoding"])):
+        hint = "a UTF-8 locale, for instance LC_ALL=C.UTF-8, and a TERM such as xterm-256color"
+        return Finding("terminal", "note", f"{text}: marks and live lines are left out or replaced", hint, facts=told)
+    return Finding("terminal", "ok", text, facts=told)
