@@ -261,9 +261,10 @@ class Saying:
 
     def __init__(self, answer: ToEdge) -> None:
         self.answer = answer
+        self.heard: list[ToVerifier] = []
 
     def send(self, message: ToVerifier) -> None:
-        """Hear nothing."""
+        self.heard.append(message)
 
     def receive(self) -> ToEdge:
         return self.answer
@@ -305,3 +306,30 @@ def test_the_rows_of_the_target_are_not_to_be_had() -> None:
     _, rows = judge.start(Draft.root(TEXT[-1]), list(TEXT), lambda: None, lambda: False)
     with pytest.raises(UsageError, match="stay with its verifier"):
         rows.logits(0)
+
+
+def judging(answer: ToEdge) -> RemoteJudge:
+    """Return a judge in the middle of an answer."""
+    judge = RemoteJudge(Saying(answer), HELLO, backend().capabilities, CoupledVerifier(), SeededRandom(1))
+    judge._told, judge._digest = len(TEXT), digest_of(TEXT)
+    return judge
+
+
+def test_nodes_that_cannot_stand_are_not_sent() -> None:
+    """Padding, and nodes that a constraint cut; the answer's numbers are those of the nodes that were."""
+    draft = Draft.of((TEXT[-1], 4, 1, 3), (-1, 0, 0, 2))
+    draft = replace(draft, scratch=np.array([False, True, False, False])).padded(7)
+    judge = judging(Result(1, 2, 0, len(TEXT) + 3))
+    channel = judge._channel
+    assert isinstance(channel, Saying)
+    verdict, _ = judge.verdict(draft, list(TEXT), lambda: None)
+    (verify,) = channel.heard
+    assert isinstance(verify, Verify)
+    assert (verify.draft, verify.parents) == ((1, 3), ())
+    assert (verdict.path, verdict.token) == ((2, 3), 0)
+
+
+def test_a_forced_token_that_was_rejected_is_an_error() -> None:
+    draft = Draft.root(1).after(TEXT[-1], [1])
+    with pytest.raises(IncompatibleError, match="another form"):
+        judging(Result(1, 0, 3, len(TEXT) + 1)).verdict(draft, list(TEXT), lambda: None)
