@@ -136,6 +136,25 @@ def test_scalar_needs_a_chance_for_each_token() -> None:
     assert isinstance(ask(one, first(draft=(1, 2), q=packed(np.full(2, 0.5))), hello=hello), Result)
 
 
+@pytest.mark.parametrize("mode", ["scalar-q", "laws"])
+def test_a_law_of_the_target_has_eight_bytes_a_token(mode: str) -> None:
+    """It is quantised, in the coins too: what comes back is what the token was tested by."""
+    hello, tested = msgspec.structs.replace(HELLO, mode=mode, verify="token"), 0
+    for seed in range(20):
+        one = verifier(backend())
+        found = ask(
+            one,
+            first(draft=(1,), q=packed(np.ones(1))),
+            Prefix(0, TEXT),
+            hello=msgspec.structs.replace(hello, seed=seed),
+        )
+        assert isinstance(found, Result)
+        for law in found.laws:
+            assert len(law.probs) == len(law.ids)
+            tested += 1
+    assert tested > 10
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
