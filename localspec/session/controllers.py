@@ -30,6 +30,7 @@ from localspec.engine.draft import Draw, Step
 from localspec.engine.protocols import Cancel, Clock, Controller, DraftBudget, Drafter, History, Plan
 from localspec.methods import DrafterContext
 from localspec.methods.copy import Copy
+from localspec.methods.draft_model import DraftModel
 from localspec.session.calibration import remembered
 from localspec.session.loaded_model import LoadedModel
 from localspec.settings.request import LoadSettings, Sampling
@@ -128,19 +129,17 @@ class PairController:
         self,
         axes: Axes,
         drafters: dict[str, Drafter],
-        acceptance: Acceptance,
         parts: DrafterContext,
-        temperature: float,
-        *,
-        is_seeded: bool,
+        sampling: Sampling,
     ) -> Controller:
-        """Return the controller of a request at this temperature; the planner may add to `drafters`.
+        """Return the controller of a request that samples so; the planner may add to `drafters`.
 
         With a seed a named method drafts in the same passes whatever they take.
         """
         self._auto = None
         if axes.shape.nodes == 0 and not axes.is_automatic:  # plain decoding needs no pass to measure it
             return axes.controller(axes.shape)
+        acceptance, is_seeded = self._acceptance(axes, sampling), sampling.seed is not None
         can_follow = parts.draft is None or not parts.draft.capabilities.is_head
         named = AfterRun(axes.controller(axes.shape), can_follow=can_follow)
         if axes.must_repeat:  # so nothing that was learned or measured before may decide what is drafted
@@ -157,7 +156,7 @@ class PairController:
                 if self._copier is None or not self._copier.reads(parts):
                     self._copier = Copy(parts)
                 self._copier.constraint = parts.sampler.constraint
-                self._copier.acceptance = self.profile.copied(f"{temperature:g}")
+                self._copier.acceptance = self.profile.copied(f"{sampling.temperature:g}")
                 drafters[COPY] = self._copier
                 copies = Copies(COPY, prices, self._copier, axes.longest_copy)
                 copies.is_asked = bool(self._copier.prediction)
@@ -168,6 +167,14 @@ class PairController:
             source.can_follow = can_follow or source.name == COPY
         self._auto = Auto(prices, sources, axes.method, self._settles)
         return Probing(self._auto, settles=self._settles, is_known=self._is_known)
+
+    def _acceptance(self, axes: Axes, sampling: Sampling) -> Acceptance:
+        """Return what was learned of these drafts, those of a draft model at first by its trial."""
+        drafted_at = sampling.temperature if sampling.draft_temperature is None else sampling.draft_temperature
+        rule, draw = learned_as(axes, sampling, drafted_at)
+        trial = self.profile.trial if axes.method == DraftModel.info.name else None
+        key = f"{axes.method} {dict(axes.options)} {rule}"
+        return self.profile.accepted(key, draw, trial, is_greedy=rule == "greedy")
 
     def findings(self) -> dict[str, Any]:
         """Return what the planner of the last request found: fields of `events.Finished`."""

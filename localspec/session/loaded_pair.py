@@ -31,9 +31,9 @@ from localspec.prompt.prompt import Tokenised, predicted, tokenise
 from localspec.prompt.truncate import shortened, too_long
 from localspec.session.attention import NOTHING, survey_attention
 from localspec.session.calibration import survey_pair
-from localspec.session.controllers import PairController, learned_as
+from localspec.session.controllers import PairController
 from localspec.session.corpus import CorpusReader
-from localspec.session.decision import DRAFT_MODEL, Decision, LastDrafter, decide
+from localspec.session.decision import Decision, LastDrafter, decide
 from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.lengthening import lengthened
 from localspec.session.loaded_model import LoadedModel
@@ -317,15 +317,7 @@ class LoadedPair:
             corpus=self.corpora.corpus(request.speculation.corpus, self.target, self.cancel, waits=axes.must_repeat),
         )
         drafters = {axes.method: self.last_drafter.get(parts, decision, sampling)}
-        temperature = sampling.temperature if sampling.draft_temperature is None else sampling.draft_temperature
-        rule, draw = learned_as(axes, sampling, temperature)
-        profile = decision.controllers.profile
-        trial = profile.trial if axes.method == DRAFT_MODEL else None
-        key = f"{axes.method} {dict(axes.options)} {rule}"
-        acceptance = profile.accepted(key, draw, trial, is_greedy=rule == "greedy")
-        controller = decision.controllers.controller(
-            axes, drafters, acceptance, parts, sampling.temperature, is_seeded=sampling.seed is not None
-        )
+        controller = decision.controllers.controller(axes, drafters, parts, sampling)
         sampler, n_top = Sampler(sampling, breakers=breakers, constraint=constraint), request.logprobs
         rng = SeededRandom(seed)
         if self.remote is not None:
