@@ -73,6 +73,14 @@ class Importance:
             found[name] = means.astype(np.float32).reshape(-1)
         return found
 
+    def chosen(self) -> dict[str, int]:
+        """Return how many experts of each weight some row chose, by its name; of other weights 1."""
+        return {name: int(np.count_nonzero(counts)) for name, counts in self._counts.items()}
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._sums, self._counts = {}, {}
+
     def save(self, path: Path, done: int) -> None:
         """Keep the sums of `done` tokens, whole or not at all. Where they cannot be kept they are gathered again."""
         arrays: dict[str, Any] = {f"sums {name}": sums for name, sums in self._sums.items()}

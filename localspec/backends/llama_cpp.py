@@ -28,6 +28,7 @@ from localspec.backends.llama_rows import LlamaRows, RowBuffer
 from localspec.backends.model import Model, Progress
 from localspec.backends.options import LoadOptions
 from localspec.backends.prompt_progress import PromptProgress, not_cancelled
+from localspec.backends.sample_text import sample_tokens
 from localspec.backends.state_cache import StateCache
 from localspec.backends.tap import NoListener, StateListener
 from localspec.backends.threads import settle_threads
@@ -237,8 +238,7 @@ class LlamaBackend:
         n = min(rows, self._max_rows)
         self._make_room(n)
         self._cache.begin_draft()
-        # Tokens that differ, by a prime: a mixture of experts would answer equal ones with the same experts.
-        self._batch.fill_chain(np.arange(n, dtype=np.int32) * 7919 % self.model.n_vocab, start)
+        self._batch.fill_chain(sample_tokens(self.model, start, n), start)
         began = time.perf_counter()
         self._decode(n)
         self.evaluated, seconds = self.evaluated - n, time.perf_counter() - began

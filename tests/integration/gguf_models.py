@@ -29,7 +29,7 @@ _FOLDER = TemporaryDirectory(prefix="localspec-models-")
 @cache
 def random_gguf(shape: Shape = TINY, seed: int = 0) -> Path:
     """Return a random model of `shape`, written once per test run."""
-    name = f"{shape.arch}-{shape.vocab}-{shape.width}-{shape.layers}-{shape.quant}-{seed}.gguf"
+    name = f"{shape.arch}-{shape.vocab}-{shape.width}-{shape.layers}-{shape.experts}-{shape.quant}-{seed}.gguf"
     return write_random_gguf(Path(_FOLDER.name) / name, shape, seed)
 
 
