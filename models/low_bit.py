@@ -14,6 +14,7 @@ from pathlib import Path
 
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.models.gguf.head import LOW_BIT
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.layer_sizes import Anatomy
 from localspec.models.gguf.shards import read_model
@@ -39,11 +40,12 @@ BODY = {"Q2_K": 2.93, "Q3_K_S": 3.44, "IQ2_XXS": 2.10}
 HEAD = {"Q2_K": 6.56, "Q3_K_S": 6.56, "IQ2_XXS": 5.5}
 TABLE = {"Q2_K": 2.63, "Q3_K_S": 3.44, "IQ2_XXS": 2.63}
 TYPES = {"Q2_K": "Q2_K", "Q3_K_S": "Q3_K", "IQ2_XXS": "IQ2_XXS"}
-# The chance that a token of such a copy is accepted at temperature 0: docs/benchmarks.md, Qwen2.5-Coder 1.5B.
-ACCEPTED = {"Q2_K": 0.80, "Q3_K_S": 0.88, "IQ2_XXS": 0.65}
+COUNTED = "counted with a copy of Qwen2.5-Coder 1.5B"
+ASSUMED = "assumed of this type"
+# The chance that a token of such a copy is accepted at the usual temperature, and how it is known: docs/benchmarks.md.
+ACCEPTED = {"Q2_K": (0.85, COUNTED), "Q3_K_S": (0.90, ASSUMED), "IQ2_XXS": (0.65, ASSUMED)}
 CUT = 0.7  # of that chance, times the share of the layers that are left out
 USUAL = 4.8  # bits of a weight of an unknown type
-COUNTED = "counted with a copy of Qwen2.5-Coder 1.5B"
 _BLOCK = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -163,7 +165,8 @@ def planned_copy(target: ModelPart, bits: str, kind: str, n_dropped: int = 0) ->
     """Return a target with a copy that is not made yet, for planning: its sizes are about right."""
     parts = target.anatomy
     share = n_dropped / max(1, len(parts.layers))
-    guessing = Guessing(assumed(ACCEPTED[kind] * (1.0 - CUT * share)), how=COUNTED)
+    chance, how = ACCEPTED[kind]
+    guessing = Guessing(assumed(chance * (1.0 - CUT * share)), how=how)
     return Models(
         parts, anatomy_of_copy(parts, bits, kind, n_dropped), target.n_ctx_train, target.n_ctx_train, guessing
     )
@@ -176,7 +179,7 @@ def best_copy(
 
     It has the context of the `chosen` plan. `drafts` are the target with each draft that is here.
     """
-    if any(models.guessing.how == COUNTED for models in drafts.values()) or not machine.devices:
+    if LOW_BIT in drafts or not machine.devices:
         return None
     target = next(iter(drafts.values()))
     part = ModelPart(target.target, target.n_ctx_train)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +18,14 @@ from localspec.backends.tokenizer import Tokenizer
 STRIDE = 7919  # a prime: tokens that differ, where a vocabulary cannot write the text
 FEWEST = 16  # tokens of the text: with fewer the same ones would come again and again
 
+_tokens: WeakKeyDictionary[Tokenizer, NDArray[np.int32]] = WeakKeyDictionary()  # passes are short, and timed
+
 
 def sample_tokens(model: Tokenizer, start: int, n: int) -> NDArray[np.int32]:
     """Return `n` tokens [n] of the text from its token `start` on. It begins anew behind its end."""
-    text = np.array(model.tokenize(_text()), np.int32)
+    text = _tokens.get(model)
+    if text is None:
+        text = _tokens[model] = np.array(model.tokenize(_text()), np.int32)
     at = np.arange(start, start + n)
     return text[at % len(text)] if len(text) >= FEWEST else (at * STRIDE % model.n_vocab).astype(np.int32)
 

@@ -23,7 +23,7 @@ from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.learned import learned
-from localspec.models.low_bit import ACCEPTED, COUNTED, best_copy
+from localspec.models.low_bit import ACCEPTED, best_copy
 from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse
 from localspec.models.pairs import require_fit
 from localspec.models.plan import calibration
@@ -167,7 +167,7 @@ def _models(target: ModelPart, draft: ModelPart | None = None) -> Models:
         shared = require_fit(target.info, draft.info).overlap
         accepted, how = learned(target.info.path, draft.info.path) if draft.info.head is None else None, TRIED
         if accepted is None and draft.copy_kind in ACCEPTED:
-            accepted, how = ACCEPTED[draft.copy_kind], COUNTED
+            accepted, how = ACCEPTED[draft.copy_kind]
         return placed(target, draft, share=None if shared is None else shared.use, accepted=accepted, how=how)
     return placed(target, draft)
 

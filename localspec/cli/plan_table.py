@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 from localspec.cli.console import columns_of_stdout, is_terminal
-from localspec.models.low_bit import COUNTED
 from localspec.models.plan.compare import PlannedDraft
 from localspec.models.plan.machine import CPU, DISK, Machine
 from localspec.models.plan.search import PlacementRequest
@@ -61,7 +60,7 @@ def _of_copy(name: str, chosen: PlannedDraft, copy: PlannedDraft | None) -> list
         where = "all" if not one.target.n_offloaded else "a part"
         lines.append(
             f"why: {one.k} passes of the copy take {_ms(one.k * one.guess)}, one of the target with {one.k + 1} rows "
-            f"{_ms(one.check)}, {where} of it from RAM; {1 + kept:.1f} tokens come of both ({COUNTED})"
+            f"{_ms(one.check)}, {where} of it from RAM; {1 + kept:.1f} tokens come of both ({copy.models.guessing.how})"
         )
     return lines
 
