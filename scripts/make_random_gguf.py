@@ -34,7 +34,7 @@ class Shape:
     `window` is the sliding window of gemma3, `suppressed` are tokens that are never to be sampled. With `experts` the
     layers of llama have so many feed-forward parts, of which a token uses `used`. The router is drawn at random. Rows
     of one text share what attention gave them, so they choose more alike than random tokens: of 8 experts 30 % of the
-    first choices are that of the token before. In the middle of Mixtral 8x7B 28 % are (arXiv 2401.04088, table 5).
+    first choices are that of the token before. In Mixtral 8x7B about 28 % are (arXiv 2401.04088).
     """
 
     arch: str = "llama"
