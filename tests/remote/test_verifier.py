@@ -30,7 +30,7 @@ from localspec.remote.messages import (
     digest_of,
     packed,
 )
-from localspec.remote.modes import MODES, mode_of
+from localspec.remote.modes import MODES, QuantisedSampler, mode_of
 from localspec.remote.verifier import MOST_SESSIONS, Served, Verifier, random_of
 from localspec.settings.request import Sampling
 from localspec.testing.contract import TableBackend, random_table
@@ -153,6 +153,18 @@ def test_a_law_of_the_target_has_eight_bytes_a_token(mode: str) -> None:
             assert len(law.probs) == len(law.ids)
             tested += 1
     assert tested > 10
+
+
+def test_a_law_of_a_draft_has_eight_bytes_a_token() -> None:
+    """And is what was drawn from, with what the draft thinks of it at temperature 1."""
+    sampler, row = QuantisedSampler(replace(OPEN, temperature=0.7)), TABLE(TEXT)
+    dist = sampler.dist(row, with_belief=True)
+    law = Law.of(dist)
+    assert len(law.probs) == len(law.ids)
+    arrived = law.distribution(V)
+    assert arrived is not None
+    assert arrived.probs.tolist() == dist.probs.tolist()
+    assert dist.untempered is not None
 
 
 @pytest.mark.parametrize(
