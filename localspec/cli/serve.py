@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +41,7 @@ from localspec.cli.settings import (
     promised_settings,
     request_settings,
 )
-from localspec.engine.events import Loaded
+from localspec.engine.events import Loaded, Warned
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.available import AvailablePair, find, offers
 from localspec.models.catalog import load_catalog
@@ -270,7 +273,7 @@ class _Serving:
                 self.settings,
                 most_waiting=self.options.queue,
                 on_end=self._tell_answer,
-                on_warning=lambda warned: self.console.warn(warned.message),
+                on_warning=self._tell_warning,
                 on_loaded=pairs.loaded,
             )
             try:
@@ -320,16 +323,27 @@ class _Serving:
 
     def _tell_answer(self, stats: Stats) -> None:
         """Write a line about each answer that came to its end."""
-        if not self.console.quiet and stats.finished is not None and stats.passes:
+        if not self.console.quiet and stats.finished is not None and stats.passes and _is_read():
             self.console.note(stats_line(stats, limit="max_tokens"), "dim")
+
+    def _tell_warning(self, warned: Warned) -> None:
+        if _is_read():
+            self.console.warn(warned.message)
 
     def _tell_wait(self) -> None:
         """Say why it has not left yet."""
         from localspec.server.listening import PATIENCE
 
-        if not self.console.quiet:
+        if not self.console.quiet and _is_read():
             self.console.note(f"the answer at hand has {PATIENCE:g} s to end; Ctrl-C again leaves at once", "dim")
 
     def _tell_bug(self, error: Exception) -> None:
         told = error.message if isinstance(error, LocalspecError) else f"{type(error).__name__}: {error}"
-        self.console.warn(f"a request failed: {told}")
+        self._tell_warning(Warned("request", f"a request failed: {told}"))
+
+
+def _is_read() -> bool:
+    """Whether stderr takes a line now: a pipe that nobody reads, or a terminal that is halted, holds up no answer."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return bool(select.select([], [sys.stderr], [], 0)[1])
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import threading
@@ -153,3 +154,12 @@ def test_a_killed_server_takes_its_engine_along() -> None:
         assert server.stop(signal.SIGKILL) == -signal.SIGKILL
         wait_for(lambda: not is_running(engine))
         assert not is_running(engine)
+
+
+def test_lines_that_nobody_reads_hold_up_no_answer() -> None:
+    """A line about each answer would fill the smallest pipe with 30 of them."""
+    with serving() as server:
+        assert server.process.stderr is not None
+        fcntl.fcntl(server.process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+        for _ in range(60):
+            assert server.post(CHAT, **chat(max_tokens=2))["usage"]["completion_tokens"] == 2
