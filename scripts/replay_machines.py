@@ -32,10 +32,9 @@ from localspec.models.low_bit import kinds, planned_copy
 from localspec.models.names import HubName
 from localspec.models.plan.estimate import estimate
 from localspec.models.plan.machine import Machine, MachineDevice, Rates
-from localspec.models.plan.memory_use import MemoryUse
+from localspec.models.plan.memory_use import MemoryUse, pass_seconds
 from localspec.models.plan.models import ModelPart, Models, placed
 from localspec.models.plan.search import PlacementPlan, PlacementRequest, best
-from localspec.models.plan.speed import pass_seconds
 from localspec.session.controllers import PairController
 from localspec.session.loading import load
 from localspec.settings.request import LoadSettings, Request, Sampling
