@@ -143,7 +143,8 @@ class Auto:
             counts = self._drafted.setdefault(step.drafter, [0, 0])
             counts[0] += n
             counts[1] += step.n_accepted
-        if rows > 1 and self._prices.is_known and (is_steady or self._settles == 1):
+        is_priced = not step.draft.forced  # rows before forced tokens have no logits: they cost less than others
+        if rows > 1 and is_priced and self._prices.is_known and (is_steady or self._settles == 1):
             self._prices.observe(rows, target)
         self._alike, self._prices.width = was_alike + 1, rows
         self._prices.is_steady = self._alike >= self._settles

@@ -171,8 +171,11 @@ class Draft:
             self.forced,
         )
 
-    def after(self, pending: int, run: Sequence[int]) -> Draft:
-        """Return the draft behind the `run` of forced tokens below `pending`; its own root was the last of these."""
+    def after(self, pending: int, run: Sequence[int], *, outputs: bool) -> Draft:
+        """Return the draft behind the `run` of forced tokens below `pending`; its own root was the last of these.
+
+        `outputs`: the logits before forced tokens are wanted, which no rule needs.
+        """
         n = len(run)
         return Draft(
             np.concatenate([np.array([pending, *run], np.int32), self.tokens[1:]]),
@@ -180,7 +183,7 @@ class Draft:
             (None,) * n + self.dists,
             (Draw.FIXED,) * n + self.draws,
             np.append(np.zeros(n, np.bool_), self.scratch),
-            np.append(np.ones(n, np.bool_), self.outputs),
+            np.append(np.full(n, outputs), self.outputs),
             self.shares and (1.0,) * n + self.shares,
             n,
         )

@@ -139,7 +139,7 @@ class Engine:
         if not run:
             return drafter.propose(context, plan, self.rng)
         ahead = Ahead([*context.tokens, *run])
-        return drafter.propose(ahead, plan, self.rng).after(context.pending, run)
+        return drafter.propose(ahead, plan, self.rng).after(context.pending, run, outputs=self.judging is not None)
 
 
 class Stopwatch:

@@ -216,7 +216,7 @@ class Sampler:
 
 class TargetDistributions:
     """The target's distributions for the nodes of one draft, computed when first asked for (each sees its own
-    path).
+    path). Those before forced tokens need no row.
     """
 
     def __init__(self, sampler: Sampler, rows: Rows, draft: Draft, tokens: Sequence[int]) -> None:
@@ -228,6 +228,8 @@ class TargetDistributions:
 
     def __getitem__(self, node: int) -> Distribution:
         dist = self._dists.get(node)
+        if node < self._draft.forced:
+            return Distribution.one_hot(int(self._draft.tokens[node + 1]))  # whatever the row is, if there is one
         if dist is None:
             history = [*self._tokens, *self._draft.path(node)] if self._sampler.needs_history else ()
             dist = self._dists[node] = self._sampler.dist(self._rows.logits(node), history)

@@ -17,7 +17,7 @@ from localspec.engine.constraint import Ahead, Constraint, cut, forced_run
 from localspec.engine.draft import Draft, Draw, Step, Times
 from localspec.engine.protocols import Controller, DraftBudget, Drafter, History, Plan, Shape
 from localspec.engine.randomness import SeededRandom
-from localspec.engine.sampling import Sampler
+from localspec.engine.sampling import Sampler, TargetDistributions
 from localspec.methods import DrafterContext
 from localspec.methods.copy import Copy
 from localspec.session.controllers import AfterRun
@@ -240,7 +240,9 @@ class TwoTokens:
 
 def test_a_draft_behind_a_run_keeps_its_tree() -> None:
     tree = Draft.of([1, 5, 6, 7], [-1, 0, 0, 1], draw=FIXED, shares=[1.0, 0.5, 0.4, 0.3])
-    whole = tree.after(9, (3, 1))
+    whole = tree.after(9, (3, 1), outputs=False)
+    assert whole.outputs.tolist() == [False, False, True, True, True, True]
+    assert tree.after(9, (3, 1), outputs=True).outputs.all()
     assert (whole.tokens.tolist(), whole.parents.tolist()) == ([9, 3, 1, 5, 6, 7], [-1, 0, 1, 2, 2, 3])
     assert whole.shares == (1.0, 1.0, 1.0, 0.5, 0.4, 0.3)
     assert (whole.children[2], whole.depth, whole.forced) == ((3, 4), 4, 2)
@@ -292,3 +294,17 @@ def test_the_mask_of_the_parent_is_caught() -> None:
             return super().allowed(text[: max(len(PROMPT), len(text) - 1)])
 
     assert bias(Late()) > 0.01
+
+
+def test_no_rule_reads_a_row_before_a_forced_token() -> None:
+    """The target does not make its logits; where log-probabilities are told, it does."""
+
+    class Rows:
+        def logits(self, node: int) -> np.ndarray:
+            assert node >= 2, "not evaluated"
+            return np.array([0.0, 1.0, 2.0, 0.0], np.float32)
+
+    draft = Draft.of([1, 2], [-1, 0], draw=FIXED).after(0, (3, 1), outputs=False)
+    laws = TargetDistributions(Sampler(Sampling(temperature=1.0)), Rows(), draft, (0,))
+    assert [laws[node].ids.tolist() for node in (0, 1)] == [[3], [1]]
+    assert [laws[node].ids.size for node in (2, 3)] == [4, 4]
