@@ -1,6 +1,6 @@
 """Edge and cloud through slow networks, on one machine: one table of tokens a second and bytes a token.
 
-  edge.py --target TARGET.gguf --draft DRAFT.gguf [--rtt 0,20,50,100] [--mbit 10] [-n 48]
+  edge.py --target TARGET.gguf --draft DRAFT.gguf [--rtt 0,20,50,100] [--mbit 10] [-n 48] [--seconds 200]
 
 A real `localspec serve` has the target. A proxy beside it delays what passes, so that the network is the only thing
 that is not real. Both sides share the processors of this machine, and work in turns.
@@ -163,7 +163,7 @@ def contenders(asked_for: argparse.Namespace, port: int) -> Iterator[Found]:
         for k in ks:
             yield answer(pair, f"k={k}", request, Speculation(method="draft-model", k=k))
     with edge(port, None, asked_for.threads) as pair:
-        request = asked(EDIT, n)
+        request = asked(EDIT, 2 * n)
         yield answer(pair, "edit, no drafts", request, PLAIN)
         answer(pair, "", request, Speculation())
         yield answer(pair, "copies", request, Speculation())
@@ -171,11 +171,14 @@ def contenders(asked_for: argparse.Namespace, port: int) -> Iterator[Found]:
 
 def measure(asked_for: argparse.Namespace) -> list[tuple[float, Found]]:
     """Print each line as it comes; return them all."""
-    found = []
+    found, began = [], time.perf_counter()
     print(HEAD, flush=True)
     rate = None if asked_for.mbit is None else asked_for.mbit * 1e6 / 8
     with serving(asked_for.target, asked_for.threads) as address:
         for rtt in (float(each) for each in asked_for.rtt.split(",")):
+            if time.perf_counter() - began > asked_for.seconds:
+                print(f"{rtt:g} ms: not measured, the time is over", flush=True)
+                continue
             with running(address, Network(rtt / 1e3, rate)) as port:
                 for each in contenders(asked_for, port):
                     found.append((rtt, each))
@@ -204,6 +207,7 @@ def main() -> None:
     parser.add_argument("-k", default="2,4,8", metavar="N,...")
     parser.add_argument("-n", type=int, default=48, metavar="TOKENS")
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--seconds", type=float, default=600.0, help="begin no other network after that")
     conclude(measure(parser.parse_args()))
 
 

@@ -26,6 +26,7 @@ from localspec.ui.settings import check, check_form, template_text
 from localspec.worker.client import Worker
 
 DRAFTING = ("method", "tree", "k", "length", "options")  # of `Speculation`: how and how much to draft
+WITH_VERIFIER = ("run", "chat", "race", "serve")  # commands whose target may be on another machine
 _NO_DRAFTS = (DraftChoice.NONE, DraftChoice.UNSET)
 
 
@@ -92,6 +93,8 @@ class Promised:
 
 def promised_settings(options: PairOptions) -> Promised:
     """Return how to load the pair that --model and --draft name; with --verifier they name the draft alone."""
+    if options.load.verifier is not None and not _takes_verifier():
+        options = replace(options, load=replace(options.load, verifier=None))  # set for good, for other commands
     if options.load.verifier is not None:
         from localspec.cli.edge import edge_settings  # late: it connects
 
@@ -117,6 +120,15 @@ def promised_settings(options: PairOptions) -> Promised:
             raise
         told = f"{error.message}, and this conversation was held with it"
         raise NotFoundError(told, hint="-m MODEL goes on with another") from None
+
+
+def _takes_verifier() -> bool:
+    """Whether the command can leave the target to a verifier; raises UsageError where that was typed in vain."""
+    name = click.get_current_context().info_name
+    if name in WITH_VERIFIER or not is_typed("verifier"):
+        return name in WITH_VERIFIER
+    told = f"localspec {name} reads the target's own rows, which stay with a verifier"
+    raise UsageError(told, hint="leave out --verifier, or ask on that machine")
 
 
 def request_settings(values: Values, settings: LoadSettings, kept: KeptSettings | None = None) -> Request:

@@ -185,7 +185,8 @@ def check_kind(header: Header, *, needs_weights: bool = True) -> None:
             hint="it cannot be used yet; a smaller model of the family drafts: --draft FILE.gguf, or --draft none",
         )
     if what:
-        raise IncompatibleError(f"{header.name} is {what}, not a language model that generates text", hint=_HINT)
+        hint = _HINT if header.tensors else f"{_HINT}, or --verifier URL where the weights are on another machine"
+        raise IncompatibleError(f"{header.name} is {what}, not a language model that generates text", hint=hint)
 
 
 def _embedding(header: Header, arch: str) -> str | None:

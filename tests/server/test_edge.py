@@ -276,6 +276,26 @@ def test_what_goes_wrong_is_one_line_with_its_exit_code(
     assert told in lines[0]
 
 
+@pytest.mark.parametrize("command", ["bench", "calibrate", "verify"])
+def test_what_measures_rows_takes_no_verifier(command: str) -> None:
+    ended = localspec(command, str(DRAFT), "--verifier", "ws://127.0.0.1:1")
+    assert ended.returncode == 2
+    assert "stay with a verifier" in ended.stderr.decode()
+
+
+def test_a_verifier_that_is_set_for_good_is_for_other_commands() -> None:
+    ended = localspec("calibrate", "none.gguf", env={"LOCALSPEC_VERIFIER": "ws://127.0.0.1:1"})
+    assert "none.gguf" in ended.stderr.decode()
+
+
+def test_a_race_beside_no_drafts(server: Server) -> None:
+    """The verifier alone, and both: one text."""
+    url = server.url.replace("http", "ws", 1)
+    ended = localspec("race", str(DRAFT), "--verifier", url, "-n", "12", "Once upon a time")
+    assert ended.returncode == 0
+    assert "identical output, 12 tokens" in ended.stdout.decode() + ended.stderr.decode()
+
+
 def test_figures_of_the_way(server: Server) -> None:
     """`--json` has them, and the line below an answer."""
     url = server.url.replace("http", "ws", 1)
