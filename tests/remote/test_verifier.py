@@ -361,6 +361,6 @@ def test_nodes_that_cannot_stand_are_not_sent() -> None:
 
 
 def test_a_forced_token_that_was_rejected_is_an_error() -> None:
-    draft = Draft.root(1).after(TEXT[-1], [1])
+    draft = Draft.root(1).after(TEXT[-1], [1], outputs=True)
     with pytest.raises(IncompatibleError, match="another form"):
         judging(Result(1, 0, 3, len(TEXT) + 1)).verdict(draft, list(TEXT), lambda: None)
