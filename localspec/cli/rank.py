@@ -14,23 +14,33 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from localspec.bench.answers import inspect
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.fetch import present_settings
-from localspec.cli.options import PromptOptions, ReportOptions, pair_options, picked, prompt_options, report_options
+from localspec.cli.options import (
+    PromptOptions,
+    ReportOptions,
+    declared_option,
+    pair_options,
+    picked,
+    prompt_options,
+    report_options,
+)
 from localspec.cli.output import lone_error, lone_stop, write_json
 from localspec.cli.pair_engine import open_engine
 from localspec.cli.params import Command, option
-from localspec.cli.settings import PairOptions, Promised, promised_settings, system_message
+from localspec.cli.settings import PairOptions, Promised, promised_settings, source_of, system_message
 from localspec.cli.signals import timed
 from localspec.errors import NotFoundError, UsageError
 from localspec.ranking.items import LARGEST, read_items
 from localspec.sanitize import one_line
+from localspec.settings.declaration import Group
 from localspec.settings.folders import typed_path
 from localspec.settings.jobs import RankQuestion
-from localspec.settings.request import Message, Request
+from localspec.settings.request import Message, Request, Sampling
 from localspec.ui.inputs import Inputs, read_prompt
 
 SCHEMA = "localspec.rank/1"
@@ -68,8 +78,7 @@ class RankOptions(PromptOptions, ReportOptions):
     section="Ranking",
     help="Draw N distinct items by their shares as whole answers, instead of the likeliest.",
 )
-@option("--seed", type=click.IntRange(0, 2**32 - 1), metavar="N", section="Ranking",
-        help="Of --draw: the same draws again.  [default: a new one each time]")  # fmt: skip
+@declared_option(Sampling, "seed", group=Group("Ranking"))
 @pair_options
 @option("-s", "--system", metavar="TEXT", section="Ranking", help="The system message, or @FILE.")
 @prompt_options
@@ -91,7 +100,7 @@ def rank(console: Console, /, pair: str, prompt: tuple[str, ...], **values: Any)
     promised = promised_settings(PairOptions.of(values, pair))
     if options.items is None:
         raise UsageError("which items? --items names a file of them, one a line", hint="--items FILE")
-    if options.seed is not None and not options.draw:
+    if source_of("seed") is ParameterSource.COMMANDLINE and not options.draw:
         raise UsageError("--seed is for --draw: the likeliest items are not drawn", hint="--draw --seed N")
     with _items_file(options.items) as named:
         return _rank(named, pair, prompt, promised, options, console)

@@ -155,7 +155,7 @@ def _speculation(values: Values, settings: LoadSettings) -> Speculation:
 
 def is_drafting_open() -> bool:
     """Whether no option says how and how much to draft."""
-    return all(_source(name) is ParameterSource.DEFAULT for name in DRAFTING)
+    return all(source_of(name) is ParameterSource.DEFAULT for name in DRAFTING)
 
 
 def system_message(text: str | None, limit: int = MAX_FILE) -> tuple[Message, ...]:
@@ -180,7 +180,7 @@ def rpc_servers(text: str | None) -> tuple[str, ...]:
 
 def is_typed(name: str) -> bool:
     """Whether the command line itself gives an option, and not the environment or config.toml."""
-    return _source(name) is ParameterSource.COMMANDLINE
+    return source_of(name) is ParameterSource.COMMANDLINE
 
 
 def is_chosen(name: str) -> bool:
@@ -206,10 +206,11 @@ def model_and_draft(model: str | None, draft: str | None) -> tuple[str | None, s
     if model is None or draft is None:
         return model, draft
     pair = parse(model)
-    if pair.draft is DraftChoice.UNSET or _source("model") is _source("draft"):
+    if pair.draft is DraftChoice.UNSET or source_of("model") is source_of("draft"):
         return model, draft
-    return (model, None) if _source("model") < _source("draft") else (str(pair.target), draft)
+    return (model, None) if source_of("model") < source_of("draft") else (str(pair.target), draft)
 
 
-def _source(name: str) -> ParameterSource:
+def source_of(name: str) -> ParameterSource:
+    """Return where the value of a parameter of the command at hand is from."""
     return click.get_current_context().get_parameter_source(name) or ParameterSource.DEFAULT
