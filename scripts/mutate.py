@@ -123,7 +123,7 @@ def tests_of(root: Path, file: str) -> list[str]:
     for path in sorted((root / "tests").rglob("test_*.py")):
         test = path.relative_to(root).as_posix()
         is_near = any(test.startswith(f"tests/{folder}/") for folder in folders if folder)
-        has_name = path.stem in (f"test_{name}", f"test_{name.strip('_')}")
+        has_name = path.stem == f"test_{name}"
         does_import = bool(imports.search(path.read_text(encoding="utf-8")))
         if (is_near or does_import or has_name) and not test.startswith("tests/machine/"):
             ranks[test] = (not (has_name and is_near), not (has_name and does_import), not does_import, not is_near)

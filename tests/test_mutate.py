@@ -94,7 +94,7 @@ def test_a_seed_draws_the_same_lines() -> None:
     ("file", "nearest"),
     [
         ("models/hub/partial.py", "tests/hub/test_partial.py"),
-        ("localspec/methods/suffix.py", "tests/methods/test_suffix_automaton.py"),
+        ("localspec/methods/suffix.py", "tests/methods/test_suffix.py"),
         ("localspec/verify/spectr.py", "tests/exact/test_spectr.py"),
         ("localspec/errors.py", "tests/test_errors.py"),
     ],
