@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from localspec.bench.answers import PLAIN, Answer, MeasuringWorker, Same, ask, compare_answers
-from localspec.bench.statistics import ENOUGH, Interval, median_interval
+from localspec.bench.statistics import ENOUGH, Interval, median_interval, percentile
 from localspec.engine.events import Started
 from localspec.settings.request import Request
 
@@ -41,9 +41,22 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Every round, and what they come to."""
+    """Every round, and what they come to.
+
+    Where the target is on another machine, `alone` has the answers of the draft model without it, one for each round;
+    () where nothing is drafted by a model. None where the target is here.
+    """
 
     rounds: tuple[Round, ...]
+    alone: tuple[Answer, ...] | None = None
+
+    @property
+    def sides(self) -> dict[str, tuple[Answer, ...]]:
+        """The answers of all rounds by who gave them, in the order in which they are told."""
+        plain, other = tuple(one.plain for one in self.rounds), tuple(one.other for one in self.rounds)
+        if self.alone is None:
+            return {"plain": plain, "speculative": other}
+        return {**({"edge alone": self.alone} if self.alone else {}), "verifier alone": plain, "both": other}
 
     @property
     def ratios(self) -> list[float]:
@@ -109,23 +122,34 @@ class Race:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object."""
-        first = self.rounds[0]
+        first, alone = self.rounds[0], self.alone or ()
         return {
             "schema": SCHEMA,
             "speedup": None if self.ratio is None else dataclasses.asdict(self.ratio),
             "output": None if self.same is None else self.same.to_wire(),
             "text": first.other.stats.text,
             "plain_text": first.plain.stats.text,
+            "sides": {name: spread(answers) for name, answers in self.sides.items()},
             "rounds": [
                 {
                     "plain": one.plain.to_wire(),
                     "speculative": one.other.to_wire(),
                     "speedup": one.ratio if one.other.stats.drafted else None,
                     "output": None if one.same is None else one.same.to_wire(),
+                    "edge_alone": alone[number].to_wire() if number < len(alone) else None,
                 }
-                for one in self.rounds
+                for number, one in enumerate(self.rounds)
             ],
         }
+
+
+def spread(answers: Sequence[Answer]) -> dict[str, Any]:
+    """Return the median rate of answers, in tokens a second, and two percentiles of their times, in milliseconds."""
+    rates = [each.stats.tok_per_s for each in answers if each.stats.tok_per_s is not None]
+    ends = [each.stats.finished for each in answers if each.stats.finished is not None]
+    times = {"ttft_ms": [each.ttft_ms for each in ends], "total_ms": [each.wall_ms for each in ends]}
+    both = {name: {"p50": percentile(of, 0.5), "p95": percentile(of, 0.95)} for name, of in times.items()}
+    return {"n": len(answers), "tok_per_s": percentile(rates, 0.5), **both}
 
 
 def agreed(ratio: Interval) -> str:
@@ -189,6 +213,26 @@ def race(
             one = replace(one, same=None, is_cut=True)
         rounds.append(one)
     return Race(tuple(rounds)) if rounds else None
+
+
+def answers_alone(
+    worker: MeasuringWorker,
+    found: Race,
+    is_stopped: Callable[[], bool],
+    on_progress: Callable[[str, Answer | None], None],
+) -> Race:
+    """Return the race with the answers of the model that `worker` has now, to the plain request of each round."""
+    requests = [one.plain.request for one in found.rounds]
+    on_progress("warming up", None)
+    ask(worker, replace(requests[0], max_tokens=WARM_UP))
+    answers: list[Answer] = []
+    for number, request in enumerate(requests):
+        if is_stopped():
+            break
+        answer = ask(worker, request, partial(on_progress, f"{number + 1}/{len(requests)} edge alone"))
+        if not answer.is_interrupted and answer.stats.started is not None:
+            answers.append(answer)
+    return replace(found, alone=tuple(answers))
 
 
 def _round(worker: MeasuringWorker, plain: Answer, other: Answer) -> Round:

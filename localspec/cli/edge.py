@@ -38,3 +38,11 @@ def drafting_for(load: LoadSettings, drafting: Path | None) -> LoadSettings:
         connection.close()
     name = f"{facts.name} at {connection.address.name}" + ("" if drafting is None else f"+{drafting.stem}")
     return replace(load, target=str(target), draft=None if drafting is None else str(drafting.absolute()), name=name)
+
+
+def draft_alone(load: LoadSettings) -> LoadSettings | None:
+    """Return how to load an edge's draft as a target of its own, None where a model drafts nothing."""
+    if load.draft is None:
+        return None
+    here = replace(load, verifier=None, verifier_key_file=None, verifier_ca=None)
+    return replace(here, target=load.draft, draft=None, name=Path(load.draft).stem)

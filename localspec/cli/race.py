@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from localspec.bench.answers import Answer
-from localspec.bench.race import TOKENS, Race, race
+from localspec.bench.race import TOKENS, Race, answers_alone, race, spread
 from localspec.bench.table import aligned
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, write_out
@@ -32,9 +32,9 @@ from localspec.cli.params import Command, option
 from localspec.cli.server_option import ServerOptions, promised_of, server_options
 from localspec.cli.settings import PairOptions, request_settings, system_message
 from localspec.cli.signals import timed
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, UsageError
 from localspec.sanitize import sanitize
-from localspec.settings.request import Message, Request
+from localspec.settings.request import LoadSettings, Message, Request
 from localspec.ui.inputs import Inputs, read_prompt
 from localspec.ui.summary import live_line, percent
 
@@ -73,6 +73,8 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
 
     Whether speculation pays is decided by rounds that agree, not by the size of a ratio. It takes six of six, or eight
     of nine: --repeat 6, --repeat 9.
+
+    With --verifier, plain is the verifier alone, and PAIR is the draft. Then the draft answers alone.
     """
     options = picked(RaceOptions, values)
     options.apply(console)
@@ -85,6 +87,8 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
     settings = present_settings(promised, console)
     with open_engine(console, options.log_file, left, keep_alive=0.0, far=far) as engine:
         found = None if engine.load(settings) is None else shown_race(engine, request, options.repeat)
+        if found is not None and settings.verifier is not None:
+            found = _with_edge_alone(engine, settings, found)
     if found is not None:
         _tell(found, as_json=options.as_json)
     elif options.as_json:
@@ -110,11 +114,28 @@ def _request(words: tuple[str, ...], options: RaceOptions, request: Request, con
 def shown_race(engine: PairEngine, request: Request, repeats: int) -> Race | None:
     """Race with its progress in the status; None if it was stopped before a round was over."""
 
-    def progress(what: str, answer: Answer | None) -> None:
-        if answer is None or engine.live.is_due:
-            engine.live.status(what if answer is None else f"{what} · {live_line(answer.stats)}")
+    return race(engine.worker, request, repeats, engine.is_stopped, partial(_progress, engine))
 
-    return race(engine.worker, request, repeats, engine.is_stopped, progress)
+
+def _progress(engine: PairEngine, what: str, answer: Answer | None) -> None:
+    if answer is None or engine.live.is_due:
+        engine.live.status(what if answer is None else f"{what} · {live_line(answer.stats)}")
+
+
+def _with_edge_alone(engine: PairEngine, settings: LoadSettings, found: Race) -> Race:
+    """Load the draft as a target of its own and let it answer what was raced; a draft that cannot is warned of."""
+    from localspec.cli.edge import draft_alone  # late: it connects
+
+    alone = draft_alone(settings)
+    if alone is None or engine.is_stopped():
+        return replace(found, alone=())
+    try:
+        if engine.load(alone) is not None:
+            return answers_alone(engine.worker, found, engine.is_stopped, partial(_progress, engine))
+    except LocalspecError as error:
+        engine.live.erase()
+        engine.console.warn(f"the draft does not answer alone: {error.message}")
+    return replace(found, alone=())
 
 
 def _tell(found: Race, *, as_json: bool) -> None:
@@ -127,25 +148,54 @@ def _tell(found: Race, *, as_json: bool) -> None:
 
 
 def figures(found: Race, six: str) -> list[str]:
-    """Return a line for each answer, and the two sentences of the verdict; `six` is what to type for six rounds."""
-    return [*aligned(_lines(found)), *map(sanitize, found.verdict(six))]
+    """Return a line for each answer, and the two sentences of the verdict; `six` is what to type for six rounds.
+
+    Several rounds have their percentiles below.
+    """
+    several = ["", *aligned(_percentiles(found)), ""] if len(found.rounds) > 1 else []
+    return [*aligned(_lines(found)), *several, *map(sanitize, found.verdict(six))]
 
 
 def _lines(found: Race) -> list[tuple[str, ...]]:
     """Return a line for each answer."""
-    lines: list[tuple[str, ...]] = [("", "tok/s", "tokens", "ttft", "tok/pass", "accepted")]
-    for one in found.rounds:
-        for answer in (one.plain, one.other):
+    lines: list[tuple[str, ...]] = [("", "tok/s", "tokens", "ttft", "total", "tok/pass", "accepted")]
+    sides = found.sides
+    for number in range(len(found.rounds)):
+        for name, answers in sides.items():
+            if number >= len(answers):
+                continue  # it was stopped before
+            answer = answers[number]
             stats, asked = answer.stats, answer.request.speculation
             assert stats.finished is not None
+            drafted = asked.method if asked.tree == "chain" else asked.tree
             lines.append(
                 (
-                    asked.method if asked.tree == "chain" else asked.tree,
-                    "–" if stats.tok_per_s is None else f"{stats.tok_per_s:.1f}",
+                    drafted if found.alone is None else name,
+                    _rate(stats.tok_per_s),
                     str(len(answer.tokens)),
-                    f"{stats.finished.ttft_ms / 1e3:.2f} s",
+                    _seconds(stats.finished.ttft_ms),
+                    _seconds(stats.finished.wall_ms),
                     f"{stats.tokens_per_pass or 0:.2f}",
                     "–" if stats.acceptance is None else percent(stats.acceptance),
                 )
             )
     return lines
+
+
+def _percentiles(found: Race) -> list[tuple[str, ...]]:
+    """Return a line for each side: its median rate, and the percentiles of its times."""
+    lines: list[tuple[str, ...]] = [("all rounds", "tok/s", "ttft p50", "p95", "total p50", "p95")]
+    for name, answers in found.sides.items():
+        if answers:
+            told = spread(answers)
+            times = [told[what][which] for what in ("ttft_ms", "total_ms") for which in ("p50", "p95")]
+            lines.append((name, _rate(told["tok_per_s"]), *map(_seconds, times)))
+    return lines
+
+
+def _rate(tok_per_s: float | None) -> str:
+    return "–" if tok_per_s is None else f"{tok_per_s:.1f}"
+
+
+def _seconds(ms: float) -> str:
+    return f"{ms / 1e3:.2f} s"

@@ -8,8 +8,9 @@ from typing import cast
 
 import pytest
 
+from localspec.bench.answers import PLAIN
 from localspec.bench.diagnosis import Examination, Templates
-from localspec.bench.race import Race, agreed, judged, race
+from localspec.bench.race import Race, agreed, answers_alone, judged, race
 from localspec.bench.statistics import ENOUGH, Interval, median_interval
 from localspec.cli.race import figures
 from localspec.engine.events import Committed, Event, Finished, Inspected, Piece, Started, StepMs
@@ -188,3 +189,35 @@ def test_a_row_is_named_by_what_was_asked() -> None:
         raced = race(cast("Worker", Inspecting()), asked, 1, lambda: False, lambda what, answer: None)
         assert raced is not None
         assert [line.split()[0] for line in figures(raced, "--repeat 6")[1:3]] == ["plain", name]
+
+
+def test_the_draft_alone_answers_what_was_raced() -> None:
+    """Once for each round, plainly and with the round's seed; its times stand beside the others', with percentiles."""
+    asked = Request(prompt="x", sampling=Sampling(temperature=0.0))
+    raced = race(cast("Worker", Inspecting()), asked, 3, lambda: False, lambda what, answer: None)
+    assert raced is not None
+    worker = Answering()
+    found = answers_alone(cast("Worker", worker), raced, lambda: False, lambda what, answer: None)
+    assert [(one.speculation, one.cold) for one in worker.asked] == [(PLAIN, True)] * 4
+    assert [one.sampling.seed for one in worker.asked[1:]] == [one.plain.seed for one in raced.rounds]
+    below = figures(found, "--repeat 6")
+    assert [line[:14].strip() for line in below[1:4]] == ["edge alone", "verifier alone", "both"]
+    assert [line.split() for line in below[11:]][1][:4] == ["edge", "alone", "100.0", "0.01"]
+    told = found.to_wire()
+    assert told["sides"]["edge alone"] == {
+        "n": 3, "tok_per_s": 100.0, "ttft_ms": {"p50": 10.0, "p95": 10.0}, "total_ms": {"p50": 20.0, "p95": 20.0},
+    }  # fmt: skip
+    assert [one["edge_alone"]["method"] for one in told["rounds"]] == ["plain"] * 3
+
+
+def test_the_draft_alone_may_be_stopped() -> None:
+    """What was raced stays, and so do the rounds that the draft has answered."""
+    asked = Request(prompt="x", sampling=Sampling(temperature=0.0))
+    raced = race(cast("Worker", Inspecting()), asked, 3, lambda: False, lambda what, answer: None)
+    assert raced is not None
+    worker = Answering()
+    found = answers_alone(cast("Worker", worker), raced, lambda: len(worker.asked) > 1, lambda what, answer: None)
+    assert found.alone is not None
+    assert len(found.alone) == 1
+    first = [line.split()[0] for line in figures(found, "")[1:8]]
+    assert first == ["edge", *["verifier", "both"] * 3]

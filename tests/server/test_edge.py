@@ -288,12 +288,28 @@ def test_a_verifier_that_is_set_for_good_is_for_other_commands() -> None:
     assert "none.gguf" in ended.stderr.decode()
 
 
-def test_a_race_beside_no_drafts(server: Server) -> None:
-    """The verifier alone, and both: one text."""
+def test_a_race_of_edge_alone_verifier_alone_and_both(server: Server) -> None:
+    """Both have the verifier's text; the draft alone is a model of its own."""
     url = server.url.replace("http", "ws", 1)
-    ended = localspec("race", str(DRAFT), "--verifier", url, "-n", "12", "Once upon a time")
+    ended = localspec("race", str(DRAFT), "--verifier", url, "--seed", "3", "-n", "12", "Once upon a time")
     assert ended.returncode == 0
-    assert "identical output, 12 tokens" in ended.stdout.decode() + ended.stderr.decode()
+    told = ended.stdout.decode()
+    assert "identical output, 12 tokens" in told
+    names = [line[:14].strip() for line in told.splitlines()]
+    head = names.index("", names.index("") + 1)
+    assert names[head + 1 : head + 4] == ["edge alone", "verifier alone", "both"]
+
+
+def test_a_race_without_a_model_at_the_edge(server: Server) -> None:
+    """Nobody is alone there. Several rounds have their percentiles, and programs all of it."""
+    url = server.url.replace("http", "ws", 1)
+    ended = localspec("race", "none", "--verifier", url, "--repeat", "2", "-n", "12", "--json", "Once upon a time")
+    found = json.loads(ended.stdout)
+    assert list(found["sides"]) == ["verifier alone", "both"]
+    assert [one["edge_alone"] for one in found["rounds"]] == [None, None]
+    for told in found["sides"].values():
+        assert told["n"] == 2
+        assert 0 < told["ttft_ms"]["p50"] <= told["ttft_ms"]["p95"] < told["total_ms"]["p95"]
 
 
 def test_figures_of_the_way(server: Server) -> None:
