@@ -62,7 +62,7 @@ class Grammars:
     def __init__(self) -> None:
         self.ends: Ids = NOTHING
         self._tokenizer: llguidance.LLTokenizer | None = None
-        self._last: tuple[tuple[str, str], Matched] | None = None
+        self._last: tuple[tuple[str, str], GuidanceMatcher, Matched] | None = None
 
     def constraint(self, request: Request, model: Model, prompt: Tokenised) -> Constraint | None:
         """Return what keeps the answer's form, None where it has none; raises UsageError for one that cannot be kept.
@@ -94,13 +94,14 @@ class Grammars:
         return found
 
     def _matched(self, form: tuple[str, str], model: Model) -> Matched:
-        """Return a constraint of the form."""
-        if self._last is None or self._last[0] != form:
+        """Return a constraint of the form: the last one, unless that came to its limits."""
+        if self._last is None or self._last[0] != form or self._last[1].has_failed:
             grammar = compiled(form)
             if self._tokenizer is None:
                 self._tokenizer = self._read(model)
-            self._last = form, Matched(GuidanceMatcher(self._tokenizer, grammar, model.n_vocab, form), model.is_eog)
-        return self._last[1]
+            matcher = GuidanceMatcher(self._tokenizer, grammar, model.n_vocab, form)
+            self._last = form, matcher, Matched(matcher, model.is_eog)
+        return self._last[2]
 
     def _read(self, model: Model) -> llguidance.LLTokenizer:
         """Return the model's vocabulary as llguidance has it, which takes a second where it is large."""
@@ -151,9 +152,14 @@ class GuidanceMatcher:
         """Step back over the last `n` tokens. The next mask tells whether that could be done."""
         self._matcher.rollback(n)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the matcher has come to its limits; it stays there."""
+        return bool(self._matcher.is_error())
+
     def _check(self) -> None:
         """Raise UsageError where the matcher has come to its limits."""
-        if self._matcher.is_error():
+        if self.has_failed:
             raise refused(self._form[0], self._matcher.get_error(), self._form[1])
 
 

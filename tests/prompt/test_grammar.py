@@ -314,6 +314,17 @@ def test_a_form_beyond_the_limits_is_refused(name: str, said: str, model: Model)
         constraint.allowed([1, int(constraint.allowed([1])[0])])
 
 
+def test_a_form_that_came_to_the_limits_is_begun_anew(model: Model) -> None:
+    grammars, firsts = Grammars(), []
+    for _ in range(2):
+        constraint = grammars.constraint(HOSTILE_GRAMMARS["rules"], model, Tokenised([1]))
+        assert constraint is not None
+        firsts.append(constraint.allowed([1]).tolist())
+        with pytest.raises(UsageError, match="cannot be kept"):
+            constraint.allowed([1, firsts[-1][0]])
+    assert firsts[0] == firsts[1]
+
+
 # What people type.
 
 
