@@ -51,7 +51,11 @@ async def catch_up(chat: Chat) -> str:
     key, after = messages.key, messages.unseen_after
     if key is None or not chat.state.writer.is_saved:
         return ""
-    new = messages.join(await chat.wait(chat.state.writer.ask(lambda store: store.messages(key, after))))
+    try:
+        found = await chat.wait(chat.state.writer.ask(lambda store: store.messages(key, after)))
+    except Exception:  # the chat goes on without its file; the next message cannot be kept either, which is told then
+        return ""
+    new = messages.join(found)
     told = f"another localspec has added {counted(len(new), 'message')} here: /branch lists the branches"
     return told if new else ""
 
