@@ -111,7 +111,7 @@ def load(
 
 def _checked(settings: LoadSettings) -> _Files:
     """Read the headers and compare them, before llama.cpp sees a file. Raises IncompatibleError for a misfit."""
-    target = inspect_model(settings.target) if settings.verifier is None else inspect_vocabulary(settings.target)
+    target = inspect_model(settings.target) if settings.verifier is None else inspect_vocabulary(settings)
     for path, _ in settings.lora:
         check_adapter(Path(path), target.header)
     has_own = target.info.has_mtp and settings.draft is not None and os.path.samefile(settings.draft, settings.target)

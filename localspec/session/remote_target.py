@@ -240,10 +240,11 @@ def require_edge(settings: LoadSettings, draft: ModelInfo | None) -> None:
         raise UsageError(f"{flag} is the verifier's to decide", hint=f"localspec serve {flag} ... on its machine")
 
 
-def inspect_vocabulary(path: str) -> InspectedModel:
-    """Read the header of a target's file without its weights."""
-    header = read_model(Path(path))
-    return InspectedModel(header, model_info(header, needs_weights=False))
+def inspect_vocabulary(settings: LoadSettings) -> InspectedModel:
+    """Read the header of a target's file without its weights; people know it by where it is."""
+    header = read_model(Path(settings.target))
+    info = model_info(header, needs_weights=False)
+    return InspectedModel(header, replace(info, known_as=f"at {address_of(settings).name}"))
 
 
 def open_remote(

@@ -59,6 +59,7 @@ class ModelInfo:
     vocab: Vocab
     head: HeadInfo | None = None
     has_mtp: bool = False
+    known_as: str = ""  # in messages, where the file's name says nothing to people
 
     @property
     def n_vocab(self) -> int:
@@ -67,8 +68,8 @@ class ModelInfo:
 
     @property
     def label(self) -> str:
-        """Return the printable name for messages: the file's name."""
-        return shown(self.path.name)
+        """Return the printable name for messages: the file's name, unless that says nothing."""
+        return self.known_as or shown(self.path.name)
 
 
 def model_info(

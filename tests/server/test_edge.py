@@ -23,8 +23,9 @@ from localspec.remote import channel
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.loading import load
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
-from tests.cli.harness import REAL, ROOT, environment, localspec, wait_for
+from tests.cli.harness import REAL, ROOT, assert_one_line, environment, localspec, wait_for
 from tests.integration.pair import DRAFT, TARGET, load_pair
+from tests.models.hollow import Hollow, write
 from tests.server.serving import Server, chat, serving
 
 SAME = ("--kv", "f32", "--flash-attn", "off", "-t", "1")  # rows of several passes are those of one
@@ -274,6 +275,14 @@ def test_what_goes_wrong_is_one_line_with_its_exit_code(
     lines = ended.stderr.decode().splitlines()
     assert (ended.returncode, len(lines)) == (code, 1)
     assert told in lines[0]
+
+
+def test_a_draft_of_another_vocabulary_is_compared_with_the_verifier_by_name(server: Server, tmp_path: Path) -> None:
+    """The file that was fetched has a digest for a name, which says nothing to people."""
+    foreign = write(tmp_path / "foreign.gguf", Hollow(1, 64, 1, 1, 64, 1024, "F16", word="z"))
+    where = server.url.partition("://")[2]
+    ended = localspec("run", "--no-save", "--verifier", f"ws://{where}", "-m", str(foreign), "Once")
+    assert_one_line(ended, 6, f"foreign.gguf does not fit the target at {where}: they share 256 of the target's")
 
 
 @pytest.mark.parametrize("command", ["bench", "calibrate", "verify"])
