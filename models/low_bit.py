@@ -65,6 +65,10 @@ class LowBitCopy:
     has_matrix: bool
     pays: bool
 
+    def is_of(self, target: Path) -> bool:
+        """Whether it was made of exactly this file."""
+        return target.is_file() and self.target == file_fingerprint(target)
+
     @property
     def name(self) -> str:
         """Return what people type: the file's name without its ending."""
@@ -78,7 +82,7 @@ def low_bit_copy(header: Header) -> LowBitCopy | None:
         return None
     target, kind, layers, matrix, pays = map(str, told.values())
     found = re.fullmatch(r"(\d{1,4}) of (\d{1,4})", layers)
-    if found is None:
+    if found is None or kind not in ACCEPTED:
         return None
     numbers = int(found[1]), int(found[2])
     return LowBitCopy(header.path, target, kind, header.size, *numbers, matrix == "yes", pays == "yes")
@@ -161,12 +165,17 @@ def other_types(bits: str, kind: str, n_layers: int) -> tuple[tuple[str, str], .
     return ((rf"^blk\.({ends})\.(attn|ffn)_(q|k|v|qkv|output|gate|up|down|gate_up)(_exps|_shexp)?\.weight", "Q3_K"),)
 
 
+def chance_of_copy(kind: str, share: float) -> tuple[float, str]:
+    """Return the chance that a token of a copy is accepted, and how it is known; `share` of the layers is left out."""
+    chance, how = ACCEPTED[kind]
+    return chance * (1.0 - CUT * share), ASSUMED if share else how
+
+
 def planned_copy(target: ModelPart, bits: str, kind: str, n_dropped: int = 0) -> Models:
     """Return a target with a copy that is not made yet, for planning: its sizes are about right."""
     parts = target.anatomy
-    share = n_dropped / max(1, len(parts.layers))
-    chance, how = ACCEPTED[kind]
-    guessing = Guessing(assumed(chance * (1.0 - CUT * share)), how=how)
+    chance, how = chance_of_copy(kind, n_dropped / max(1, len(parts.layers)))
+    guessing = Guessing(assumed(chance), how=how)
     return Models(
         parts, anatomy_of_copy(parts, bits, kind, n_dropped), target.n_ctx_train, target.n_ctx_train, guessing
     )

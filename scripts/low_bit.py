@@ -185,7 +185,8 @@ def figures(kept: dict[str, Any], found: dict[str, Any], temperature: float) -> 
 
 def made(target: Path, variant: Variant, work: Path, threads: int) -> tuple[Path, float]:
     """Return the file of a variant and the seconds that it took to make; made if it is not there yet."""
-    path, note = work / f"{slug(variant)}.gguf", work / f"{slug(variant)}.seconds"
+    # A folder of its own: what is unfinished there is removed.
+    path, note = work / "copies" / f"{slug(variant)}.gguf", work / f"{slug(variant)}.seconds"
     if not (path.is_file() and note.is_file()):
         header = read_model(target)
         n_layers = int(header.metadata[f"{header.metadata['general.architecture']}.block_count"])

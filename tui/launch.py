@@ -37,7 +37,7 @@ from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.worker_thread import WorkerThread
 
 GRACE = 1.0  # seconds for the app to leave by itself
-GRACE = 0.2  # seconds for a terminal that takes nothing, as after Ctrl-S
+STUCK = 0.2  # seconds for a terminal that takes nothing, as after Ctrl-S
 # Mouse modes, focus reports, bracketed paste, synchronised output, alternate screen; keyboard, cursor, colour.
 _OFF = (1000, 1002, 1003, 1006, 1015, 1016, 1004, 2004, 2026, 1049)
 RESET = b"".join(b"\x1b[?%dl" % mode for mode in _OFF) + b"\x1b[<u\x1b[?25h\x1b[0m"
@@ -145,7 +145,7 @@ def leaving(leave: Callable[[int], None]) -> Iterator[None]:
     def last_resort() -> None:
         resetting = threading.Thread(target=reset, args=(modes,), daemon=True)
         resetting.start()
-        resetting.join(GRACE)
+        resetting.join(STUCK)
         os._exit(128 + told[0])
 
     def on_signal(number: int, _frame: FrameType | None) -> None:

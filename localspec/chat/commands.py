@@ -14,7 +14,7 @@ from localspec.ui.summary import table
 __all__ = ["FAMILIES", "TABLE", "help_rows"]
 
 MOST_ROUNDS = 1000  # of a race
-FAMILIES = (settings_commands, settings_commands, message_commands, conversation_commands)
+FAMILIES = (settings_commands, message_commands, conversation_commands)
 OTHERS = (
     ("@file, @folder/, @*.py", "send files with a message; Tab completes their names"),
     ("\\ at the end", 'go on in the next line; in the line chat also """ before and after'),

@@ -116,6 +116,8 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
         return _compare(ctx, words[1:], options.json_file)
     if len(words) > 1:
         raise UsageError(f"one pair at a time: {len(words)} were given", hint="localspec bench TARGET.gguf+DRAFT.gguf")
+    if options.warm and options.log_file is not None:
+        raise UsageError("--warm has no log: a warm engine has its own", hint="--warm or --log-file, not both")
     promised = promised_settings(PairOptions.of(values, words[0] if words else None))
     job = _job(options, has_draft=promised.settings.draft is not None)
     outputs = Outputs(options.json_file, options.markdown, options.plots, shlex.join(["localspec", *sys.argv[1:]]))

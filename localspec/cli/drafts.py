@@ -50,10 +50,19 @@ def drafts() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """The mix of types to make, and how fast drafting with the copy is predicted to be over plain decoding."""
+    """The mix of types to make, and how fast drafting with the copy is predicted to be over plain decoding.
+
+    `is_measured`: the machine's bandwidths are its own, and not those of machines like it.
+    """
 
     kind: str
     gain: float
+    is_measured: bool
+
+    @property
+    def doubt(self) -> str:
+        """Return what is said behind the figure."""
+        return "" if self.is_measured else " by the bandwidths of machines like this one"
 
 
 @drafts.command(cls=Command)
@@ -100,9 +109,10 @@ def make(
     if found.gain <= 1.0 and not force:
         raise DeclinedError(
             f"a copy of {one_line(target)} in fewer bits would not pay here: "
-            f"drafting with it is predicted at {found.gain:.2f} of plain decoding",
-            hint="--force makes it all the same; localspec plan TARGET --vram 24G tells of another machine",
-            detail={"predicted": found.gain},
+            f"drafting with it is predicted at {found.gain:.2f} of plain decoding{found.doubt}",
+            hint="--force makes it all the same; localspec plan TARGET --vram 24G tells of another machine"
+            + ("" if found.is_measured else "; localspec calibrate --machine measures this one"),
+            detail={"predicted": found.gain, "is_measured": found.is_measured},
         )
     prompts, is_raw = values.pop("prompts"), values.pop("raw")
     texts: dict[str, Any] = read_texts(prompts, is_raw=is_raw, info=info) if tokens else {}
@@ -110,7 +120,7 @@ def make(
     options = CopyOptions(str(path), folder, bits, found.kind, dropped, tokens=tokens, pays=pays, **texts, **values)
     done = _made(console, options)
     if as_json:
-        write_json({**done, "predicted": found.gain})
+        write_json({**done, "predicted": found.gain, "is_measured": found.is_measured})
     else:
         share = 100 * done["bytes"] / done["target_bytes"]
         write_out(f"{one_line(done['path'])}: {done['kind']}, {size(done['bytes'])}, {share:.0f} % of the target\n")
@@ -140,7 +150,8 @@ def predicted(machine: Machine, target: ModelPart, bits: str, n_dropped: int) ->
         rows = compare(machine, {"": placed(target), LOW_BIT: planned_copy(target, bits, kind, n_dropped)}, request)
         drafting = [row.plan.seconds for row in rows if row.plan.draft is not None]
         plain = min(row.plan.seconds for row in rows if row.plan.draft is None)
-        found.append(Predicted(kind, plain / min(drafting) if drafting else 0.0))
+        is_measured = all(row.plan.tokens_per_s is not None for row in rows)
+        found.append(Predicted(kind, plain / min(drafting) if drafting else 0.0, is_measured))
     return max(found, key=lambda one: one.gain)
 
 

@@ -23,7 +23,7 @@ from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.learned import learned
-from localspec.models.low_bit import ACCEPTED, best_copy
+from localspec.models.low_bit import best_copy, chance_of_copy, low_bit_copy
 from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse
 from localspec.models.pairs import require_fit
 from localspec.models.plan import calibration
@@ -136,7 +136,7 @@ def plan(console: Console, /, pair: str, as_json: bool, offline: bool, **values:
         told = None if copy is None else {"draft_name": copy.name, **to_wire(copy.plan, copy.models)}
         write_json({**_wire(name, machine, request, rows), "copy_to_make": told, "is_about": head == ABOUT})
     else:
-        write_out(head + plan_table(one_line(name), machine, request, rows, copy))
+        write_out(head + plan_table(one_line(name), machine, request, rows, copy, pair.partition("+")[0]))
     return 0
 
 
@@ -166,8 +166,10 @@ def _models(target: ModelPart, draft: ModelPart | None = None) -> Models:
     if draft is not None and target.info is not None and draft.info is not None:
         shared = require_fit(target.info, draft.info).overlap
         accepted, how = learned(target.info.path, draft.info.path) if draft.info.head is None else None, TRIED
-        if accepted is None and draft.copy_kind in ACCEPTED:
-            accepted, how = ACCEPTED[draft.copy_kind]
+        if accepted is None and draft.info.path.is_file():
+            copy = low_bit_copy(read_model(draft.info.path))
+            if copy is not None and copy.is_of(target.info.path):
+                accepted, how = chance_of_copy(copy.kind, 1.0 - copy.layers / copy.n_layers)
         return placed(target, draft, share=None if shared is None else shared.use, accepted=accepted, how=how)
     return placed(target, draft)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 
 from localspec.cli.console import columns_of_stdout, is_terminal
@@ -18,11 +19,16 @@ LONGEST = 1000  # characters of a line that no terminal cuts
 
 
 def plan_table(
-    name: str, machine: Machine, request: PlacementRequest, rows: list[PlannedDraft], copy: PlannedDraft | None = None
+    name: str,
+    machine: Machine,
+    request: PlacementRequest,
+    rows: list[PlannedDraft],
+    copy: PlannedDraft | None = None,
+    typed: str = "",
 ) -> str:
     """Return the plans, the chosen one first; on a terminal a draft's name gives way where a line has no room.
 
-    `copy` is a plan with a low-bit copy that nobody made yet. It comes last.
+    `copy` is a plan with a low-bit copy of the target that was `typed`, which nobody made yet. It comes last.
     """
     chosen = rows[0].plan
     places = [CPU, *(device.name for device in machine.devices)]
@@ -43,10 +49,10 @@ def plan_table(
     for index, cells in enumerate(table):
         text = [_fitting(cell, width).ljust(width) for cell, width in zip(cells, widths, strict=True)]
         lines.append(("  ".join(text).rstrip() + ("  <- chosen" if index == 1 else "")).rstrip())
-    return "\n".join([*lines, "", *_notes(rows, request), *_of_copy(name, rows[0], copy)]) + "\n"
+    return "\n".join([*lines, "", *_notes(rows, request), *_of_copy(typed, rows[0], copy)]) + "\n"
 
 
-def _of_copy(name: str, chosen: PlannedDraft, copy: PlannedDraft | None) -> list[str]:
+def _of_copy(target: str, chosen: PlannedDraft, copy: PlannedDraft | None) -> list[str]:
     """Say how a copy compares with what is chosen, and why, and how it is made."""
     if copy is None:
         return []
@@ -54,10 +60,12 @@ def _of_copy(name: str, chosen: PlannedDraft, copy: PlannedDraft | None) -> list
     kept = sum(copy.models.guessing.accepted[: one.k])
     ratio = chosen.plan.seconds / one.seconds
     told = "" if one.tokens_per_s is None else f", {ratio:.2f} of the speed that is chosen"
-    target, bits = name.partition("+")[0], copy.name.partition("-")[0]
-    lines = [f"{copy.name}: not made yet{told}. To make it: localspec drafts make {target} --bits {bits}"]
+    make = f"localspec drafts make {one_line(shlex.quote(target))} --bits {copy.name.partition('-')[0]}"
+    lines = [f"{copy.name}: not made yet{told}. To make it: {make}"]
     if one.tokens_per_s is not None:
-        where = "all" if not one.target.n_offloaded else "a part"
+        on_devices = one.target.n_offloaded  # the head counts as a layer
+        where = "a part" if on_devices else "all"
+        where = "none" if on_devices > len(copy.models.target.layers) else where
         lines.append(
             f"why: {one.k} passes of the copy take {_ms(one.k * one.guess)}, one of the target with {one.k + 1} rows "
             f"{_ms(one.check)}, {where} of it from RAM; {1 + kept:.1f} tokens come of both ({copy.models.guessing.how})"

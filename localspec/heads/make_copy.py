@@ -6,6 +6,7 @@ while it grows, so a run that was ended goes on where it was. The copy is whole 
 
 from __future__ import annotations
 
+import hashlib
 import queue
 import shutil
 import threading
@@ -53,7 +54,8 @@ def make_copy(options: CopyOptions) -> Iterator[Event]:
     mark = file_fingerprint(target)
     matrix: Matrix = {}
     if options.tokens:
-        matrix = yield from _gathered(options, Path(options.folder) / f"{mark}-{options.tokens}.npz")
+        read = hashlib.sha256(repr((options.prompts, options.raw)).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        matrix = yield from _gathered(options, Path(options.folder) / f"{mark}-{options.tokens}-{read}.npz")
     header = read_model(target)
     blocks = header.metadata.get(f"{header.metadata['general.architecture']}.block_count", 0)
     whole = blocks if isinstance(blocks, int) else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from localspec.errors import UsageError
@@ -63,7 +64,9 @@ def limits() -> llguidance.LLParserLimits:
 def refused(name: str, message: str, text: str) -> UsageError:
     """Return the error of a form, as one line; that of a schema names the path of its smallest part that is wrong."""
     line = " ".join(_told(message.replace("<non-verbose/>", "")).split())[:200]
-    path = _path(json.loads(text), message) if name == "schema" and len(text) <= LOOKED_INTO else ""
+    path = ""
+    with suppress(ValueError, RecursionError):  # no JSON, or too deep: no part of it is named
+        path = _path(json.loads(text), message) if name == "schema" and len(text) <= LOOKED_INTO else ""
     if name == "schema" and line.startswith("Unimplemented keys: "):
         key = json.loads(line.removeprefix("Unimplemented keys: "))[0]
         return UsageError(f"--schema: {path}/{key} is a keyword that cannot be kept", hint="a schema without it")

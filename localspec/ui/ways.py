@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from localspec.engine.events import Committed
-from localspec.ui.json_fields import Edge
 from localspec.ui.speedup import median
+
+if TYPE_CHECKING:
+    from localspec.ui.json_fields import Edge  # late: a warm run does without all these fields
 
 
 @dataclass(slots=True)

@@ -47,22 +47,17 @@ class Models:
 
 @dataclass(frozen=True, slots=True)
 class ModelPart:
-    """One model of a pair. `info` is None where only the catalogue knows of it.
-
-    `copy_kind` is llama.cpp's mix of a copy that was made here in fewer bits, "" of other models.
-    """
+    """One model of a pair. `info` is None where only the catalogue knows of it."""
 
     anatomy: Anatomy
     n_ctx_train: int
     info: ModelInfo | None = None
-    copy_kind: str = ""
 
     @staticmethod
     def of(header: Header, info: ModelInfo) -> ModelPart:
         """Describe a model by its header. The blocks of a head are all that it has."""
         parts = anatomy(header)
-        kind = str(header.metadata.get("localspec.draft.kind", ""))
-        return ModelPart(parts if info.head is None else replace(parts, n_next=0), info.n_ctx_train, info, kind)
+        return ModelPart(parts if info.head is None else replace(parts, n_next=0), info.n_ctx_train, info)
 
 
 def placed(

@@ -6,6 +6,8 @@ import json
 import subprocess
 from pathlib import Path
 
+from localspec.models.gguf.shards import read_model
+from localspec.models.low_bit import low_bit_copy
 from tests.cli.harness import assert_one_line, run_engine
 from tests.heads.reference import TARGET
 
@@ -31,6 +33,9 @@ def test_a_copy_is_made_found_and_removed(tmp_path: Path) -> None:
     assert line.endswith("Q2_K, 7 of 8 layers, with importance matrix")
     made = json.loads(call(tmp_path, "drafts", "list", "--json").stdout)["drafts"]
     assert [(one["file"], one["layers"], one["was_predicted_to_pay"]) for one in made] == [(str(file), 7, False)]
+    copy = low_bit_copy(read_model(file))
+    assert copy is not None
+    assert (copy.is_of(TARGET), copy.is_of(file)) == (True, False)
     answer = call(
         tmp_path, "run", "-m", f"{TARGET}+low-bit", "--raw", "Once", "-n", "16", "--temp", "0", "--json",
         "--method", "draft-model",

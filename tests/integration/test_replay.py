@@ -40,6 +40,7 @@ def whole(rows: str, draft: float, who: str, temp: float, n: int) -> dict[str, f
         unseeded=False,
         n=n,
         noise=0.04,
+        schema=None,
     )
     return {one: statistics.harmonic_mean(answers.speeds) for one, answers in compare(asked).items()}
 

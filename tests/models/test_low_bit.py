@@ -8,7 +8,16 @@ import pytest
 
 from localspec.cli.drafts import predicted
 from localspec.errors import UsageError
-from localspec.models.low_bit import anatomy_of_copy, best_copy, dropped_layers, other_types
+from localspec.models.low_bit import (
+    ACCEPTED,
+    ASSUMED,
+    CUT,
+    anatomy_of_copy,
+    best_copy,
+    chance_of_copy,
+    dropped_layers,
+    other_types,
+)
 from localspec.models.plan.compare import compare
 from localspec.models.plan.machine import CPU, Machine, MachineDevice, Rates
 from localspec.models.plan.models import ModelPart, placed
@@ -39,6 +48,18 @@ def test_a_copy_is_refused_on_a_processor_and_pays_beside_a_gpu() -> None:
     """On a processor a byte of two bits takes longer than one of four, so a pass of the copy costs more."""
     assert predicted(ALONE, BIG, "2", 0).gain < 0.8
     assert predicted(BESIDE, BIG, "2", 0).gain > 1.1
+
+
+def test_it_is_told_whether_the_machine_was_measured() -> None:
+    assert predicted(ALONE, BIG, "2", 0).is_measured
+    assert not predicted(Machine(64 * GIB, 8, (), None), BIG, "2", 0).is_measured
+
+
+def test_a_copy_without_some_layers_is_right_less_often_and_nobody_counted_it() -> None:
+    assert chance_of_copy("Q2_K", 0.0) == ACCEPTED["Q2_K"]
+    chance, how = chance_of_copy("Q2_K", 0.5)
+    assert chance == pytest.approx(ACCEPTED["Q2_K"][0] * (1 - CUT / 2))
+    assert how == ASSUMED
 
 
 def test_the_smaller_mix_is_taken_where_the_other_does_not_fit() -> None:

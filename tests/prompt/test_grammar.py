@@ -209,7 +209,9 @@ def test_a_schema_that_cannot_be_kept_is_refused_in_a_line(schema: str, said: st
     assert "\n" not in caught.value.message
 
 
-@pytest.mark.parametrize("form", [("regex", "[a-"), ("grammar", "root ::= foo"), ("grammar", 'start: "a" foo')])
+@pytest.mark.parametrize(
+    "form", [("regex", "[a-"), ("grammar", "root ::= foo"), ("grammar", 'start: "a" foo'), ("schema", "{")]
+)
 def test_a_grammar_that_cannot_be_read_is_refused_in_a_line(form: tuple[str, str]) -> None:
     with pytest.raises(UsageError) as caught:
         compiled(form)

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from localspec.tui.launch import QUESTION, _ask, darkness
+from localspec.tui.launch import GRACE, QUESTION, STUCK, _ask, darkness
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,7 @@ def test_a_terminal_is_asked_and_left_as_it_was(answer: bytes) -> None:
     assert termios.tcgetattr(slave) == before
     os.close(master)
     os.close(slave)
+
+
+def test_the_app_has_longer_to_leave_than_a_terminal_that_takes_nothing() -> None:
+    assert GRACE >= 1.0 > STUCK

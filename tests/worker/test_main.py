@@ -39,6 +39,7 @@ class FakePair:
     script: Callable[[Cancel], Iterator[Event]]
     closed = 0
     threads = 1
+    remote = None
 
     def __init__(self, cancel: Cancel) -> None:
         self.cancel = cancel
