@@ -52,19 +52,17 @@ class Address:
         return self.url.partition("://")[2]
 
     def key(self) -> str | None:
-        """Return the key, None where there is none. Raises NotFoundError or UsageError for a file without one."""
+        """Return the key, None where there is none. Raises NotFoundError or UsageError for what holds none."""
         if self.key_file is None:
-            return os.environ.get(KEY) or None
+            key = os.environ.get(KEY, "").strip()
+            return _key(key, f"the variable {KEY}", f"{KEY}=KEY") if key else None
         try:
             with Path(self.key_file).open("rb") as file:
                 first = file.read(LONGEST_KEY).decode("ascii", "replace").splitlines()[:1]
         except OSError as error:
             reason = f"--verifier-key-file {self.key_file} cannot be read: {error.strerror}"
             raise NotFoundError(reason, hint="--verifier-key-file FILE") from None
-        key = "".join(first).strip()
-        if not (key and key.isascii() and key.isprintable()):
-            raise UsageError(f"{self.key_file} holds no key in its first line", hint="--verifier-key-file FILE")
-        return key
+        return _key("".join(first).strip(), f"the first line of {self.key_file}", "--verifier-key-file FILE")
 
     def context(self) -> ssl.SSLContext | None:
         """Return how TLS is spoken, None for ws. Raises NotFoundError for a file without certificates."""
@@ -128,11 +126,11 @@ class Connection:
 
     def receive(self, seconds: float | None = None) -> ToEdge | None:
         """Return the next message, None where none came within `seconds`. Raises NetworkError."""
-        try:
-            with _told(self.address):
+        with _told(self.address):
+            try:
                 data = self._socket.recv(seconds)
-        except TimeoutError:
-            return None
+            except TimeoutError:
+                return None
         if isinstance(data, str):
             raise _no_verifier(self.address, "it sends text")
         self.down += len(data)
@@ -160,6 +158,13 @@ class Connection:
             self._opened.close()
 
 
+def _key(key: str, where: str, hint: str) -> str:
+    """Return a key that fits in a header. Raises UsageError, which does not repeat it."""
+    if not (key and key.isascii() and key.isprintable()):
+        raise UsageError(f"{where} holds no key", hint=hint)
+    return key
+
+
 def error_of(reply: Error) -> LocalspecError:
     """Return the error of a verifier as one of ours, its words made safe for a terminal."""
     wire = {"kind": reply.code, "message": f"the verifier: {one_line(reply.message)}", "hint": one_line(reply.hint)}
@@ -173,7 +178,7 @@ def _no_verifier(address: Address, why: str) -> NetworkError:
 
 @contextlib.contextmanager
 def _told(address: Address) -> Any:
-    """Turn what the network raises into one line. TimeoutError of a receive passes."""
+    """Turn what the network raises into one line."""
     from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
 
     there = f"the verifier at {address.name}"
@@ -195,8 +200,6 @@ def _told(address: Address) -> Any:
     except socket.gaierror:
         host = address.name.rpartition(":")[0]
         raise NetworkError(f"there is no machine called {host}", hint="--verifier ws://HOST:PORT") from None
-    except TimeoutError:
-        raise
     except OSError as error:
         hint = f"on that machine: localspec serve MODEL --host ADDRESS --port {address.name.rpartition(':')[2]}"
         raise NetworkError(f"{there} cannot be reached: {error.strerror or error}", hint=hint) from None
