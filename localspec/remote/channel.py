@@ -14,7 +14,7 @@ import msgspec
 
 from localspec.engine.events import Event, Loading, Waiting, Way
 from localspec.engine.protocols import Cancel, Cancelled, Clock
-from localspec.errors import NetworkError
+from localspec.errors import LocalspecError, NetworkError
 from localspec.remote.connection import GLANCE, Connection, error_of
 from localspec.remote.messages import (
     Bye,
@@ -50,7 +50,10 @@ class Channel:
         self._clock = clock
         self._hello: Hello | None = None
         self._verify: Verify | None = None
-        self._is_lost = False
+        self._n_unwelcome = 0  # Hellos without a Welcome: what comes before it belongs to answers that are over
+        self._lost: LocalspecError | None = None  # why nothing more is read of this connection
+        self._broke_at: float | None = None  # when the connection of this round broke first
+        self._pause = 0.0  # seconds before it is opened anew
         self._asked_at = 0.0  # when the last round was asked
         self._way = Way(0, 0, 0.0, 0.0)  # of the last round; bytes are counted from `_counted` on
         self._counted = (0, 0)
@@ -65,9 +68,10 @@ class Channel:
     def send(self, message: ToVerifier) -> None:
         """Send a message; on a broken connection it is sent once that is open again. Raises NetworkError, Cancelled."""
         if isinstance(message, Hello):
-            self._hello, self._verify = message, None
+            self._hello, self._verify, self._broke_at = message, None, None
+            self._n_unwelcome += 1
         elif isinstance(message, Verify):
-            self._verify, self._asked_at = message, self._clock()
+            self._verify, self._asked_at, self._broke_at = message, self._clock(), None
         elif isinstance(message, Bye):
             self._hello = self._verify = None
         self._put(message)
@@ -80,7 +84,7 @@ class Channel:
                 if self._verify is not None:
                     self._put(Stop(self._verify.round))
                 raise Cancelled
-            if self._is_lost:
+            if self._lost is not None:
                 self._take_up()
                 heard = self._clock()
             reply = self._next()
@@ -90,10 +94,15 @@ class Channel:
                 continue
             heard = self._clock()
             if isinstance(reply, Error):
-                raise error_of(reply)
+                self._lost = error_of(reply)  # what else comes answers messages behind the refused one
+                raise self._lost
+            if isinstance(reply, Welcome):
+                self._n_unwelcome = max(0, self._n_unwelcome - 1)
+            if self._is_stale(reply):
+                continue
             if isinstance(reply, Wait):
                 self._tell(Waiting(reply.before) if reply.before else Loading(WAITS, 0.0))
-            elif not self._is_stale(reply):
+            else:
                 if isinstance(reply, Welcome) and self._hello is not None:
                     self._hello = msgspec.structs.replace(self._hello, session=reply.session)
                 if isinstance(reply, Result):
@@ -105,30 +114,32 @@ class Channel:
         self.connection.close()
 
     def _is_stale(self, reply: ToEdge) -> bool:
-        """Whether a reply is that of an earlier round, which was cancelled or answered already."""
+        """Whether a reply is that of an earlier answer or round, which was cancelled or answered already."""
+        if self._n_unwelcome:
+            return True
         return isinstance(reply, Result) and (self._verify is None or reply.round != self._verify.round)
 
     def _put(self, message: ToVerifier) -> None:
-        if not self._is_lost:
+        if self._lost is None:
             try:
                 self.connection.send(message)
-            except NetworkError:
-                self._is_lost = True
+            except NetworkError as error:
+                self._lost = error
 
     def _next(self) -> ToEdge | None:
         try:
             return self.connection.receive(GLANCE)
-        except NetworkError:
-            self._is_lost = True
+        except NetworkError as error:
+            self._lost = error
             return None
 
     def _take_up(self) -> None:
         """Open the connection anew, and go on with the session. Raises Cancelled, NetworkError after PATIENCE."""
-        began, pause = self._clock(), FIRST
-        while True:
+        while self._lost is not None:
+            self._rest(self._lost)
             try:
                 self.connection.reopen()
-                self._is_lost = False
+                self._lost, self._n_unwelcome = None, 0
                 self.n_broken += 1
                 if self._hello is not None:
                     welcome = self.connection.ask(self._hello, self._cancel)
@@ -136,15 +147,23 @@ class Channel:
                         self._hello = msgspec.structs.replace(self._hello, session=welcome.session)
                 if self._verify is not None:
                     self._put(self._verify)
-                return
             except NetworkError as error:
-                self._is_lost = True
-                if error.detail.get("is_final") or self._clock() - began > PATIENCE:
+                self._lost = error
+                if error.detail.get("is_final"):
                     raise
+
+    def _rest(self, why: LocalspecError) -> None:
+        """Wait before the connection is opened anew, each time longer. Raises `why` after PATIENCE, and Cancelled."""
+        now = self._clock()
+        if self._broke_at is None:
+            self._broke_at, self._pause = now, 0.0
+        elif now - self._broke_at > PATIENCE:
+            raise why
+        if self._pause:
             self._tell(Loading(WAITS, 0.0))
-            ends = time.monotonic() + pause
-            while time.monotonic() < ends:
-                if self._cancel():
-                    raise Cancelled
-                time.sleep(GLANCE)
-            pause = min(2 * pause, LONGEST)
+        ends = time.monotonic() + self._pause
+        while time.monotonic() < ends:
+            if self._cancel():
+                raise Cancelled
+            time.sleep(GLANCE)
+        self._pause = min(max(2 * self._pause, FIRST), LONGEST)

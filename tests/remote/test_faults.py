@@ -7,6 +7,7 @@ cuts messages, breaks, and kills the verifier before and after it hears; all of 
 from __future__ import annotations
 
 from collections import Counter
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +18,19 @@ from localspec.engine.draft import Draw
 from localspec.engine.protocols import Verifier
 from localspec.engine.randomness import SeededRandom
 from localspec.errors import LocalspecError, NetworkError
-from localspec.remote.channel import Channel
-from localspec.remote.messages import Hello, MessageError, Prefix, ToEdge, ToVerifier, encode, reply_of, request_of
+from localspec.remote import channel as channel_module
+from localspec.remote.channel import PATIENCE, Channel
+from localspec.remote.messages import (
+    Hello,
+    MessageError,
+    Prefix,
+    ToEdge,
+    ToVerifier,
+    Verify,
+    encode,
+    reply_of,
+    request_of,
+)
 from localspec.remote.verifier import random_of
 from localspec.testing.contract import TableBackend
 from localspec.trees.specinfer import SpecInfer
@@ -46,6 +58,12 @@ CASES: dict[str, tuple[Verifier, str, Any, Draw]] = {
     "laws": (TokenVerifier(), "laws", Chain(), Draw.IID),
     "laws tree": (TraversalVerifier(), "laws", SpecInfer((2, 1)), Draw.IID),
 }
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open broken connections anew without a pause."""
+    monkeypatch.setattr(channel_module, "FIRST", 0.0)
 
 
 class BadWay:
@@ -179,7 +197,13 @@ def answered(
     one: Remote, way: BadWay, target: Table, draft: Table, seed: int
 ) -> tuple[list[int], LocalspecError | None]:
     """Return the text of an answer over a bad way, and the error that ended it."""
-    channel = Channel(way, lambda: False, lambda event: None)
+    return through(Channel(way, lambda: False, lambda event: None), one, target, draft, seed)
+
+
+def through(
+    channel: Channel, one: Remote, target: Table, draft: Table, seed: int
+) -> tuple[list[int], LocalspecError | None]:
+    """Return the text of an answer over a channel, and the error that ended it."""
     can = TableBackend(target, one.setup.n_vocab, one.setup.n_ctx).capabilities
     engine, context = one.engine(channel, draft, SeededRandom(seed), can)
     try:
@@ -242,3 +266,41 @@ def test_edges_take_turns() -> None:
         for _ in zip(*(engine.generate(context) for engine, context in parts), strict=True):
             pass
         assert [context.tokens[len(PROMPT) :] for _, context in parts] == [alone, alone]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_stopped_answer_had_asked_is_not_the_next_ones(case: str) -> None:
+    """Its Welcome and its Result are on their way when the next answer begins, whose rounds have the same numbers."""
+    stopped = False
+    for seed in range(8):
+        one, other = remote(case, seed), remote(case, seed + 100)
+        target, draft = one.setup.tables()
+        whole, _ = run(one, target, draft, SeededRandom(seed), random_of)
+        channel = Channel(BadWay(one.far(target, random_of), 1, 0.0), lambda: stopped, lambda event: None)  # noqa: B023
+        stopped = True
+        text, _ = through(channel, other, target, draft, seed)
+        assert not text
+        stopped = False
+        assert through(channel, one, target, draft, seed) == (whole, None)
+
+
+def test_a_verifier_that_breaks_on_every_round_is_given_up() -> None:
+    """It lets the edge in each time, and is gone once it hears the round."""
+    one = remote("coupled", 1)
+    target, draft = one.setup.tables()
+    way, clock = BadWay(one.far(target, random_of), 1, 0.0), count()
+    hear = way.send
+
+    def send(message: ToVerifier) -> None:
+        hear(message)
+        way._is_broken = isinstance(message, Verify)
+
+    way.send = send  # type: ignore[method-assign]
+    told: list[object] = []
+    channel = Channel(way, lambda: False, told.append, clock=lambda: float(next(clock)))
+    text, error = through(channel, one, target, draft, 1)
+    assert (text, isinstance(error, NetworkError)) == ([], True)
+    assert 1 < channel.n_broken < PATIENCE
+    way.send = hear  # type: ignore[method-assign]
+    whole, _ = run(one, target, draft, SeededRandom(1), random_of)
+    assert through(channel, one, target, draft, 1) == (whole, None), "the next answer begins anew"
