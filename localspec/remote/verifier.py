@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -40,11 +41,18 @@ MOST_SESSIONS = 64  # that are remembered
 WORD = 64  # bits of a seed
 
 
+class Target(Backend, Protocol):
+    """A backend that says what it holds."""
+
+    @property
+    def tokens(self) -> Sequence[int]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Served:
     """What judges a session: the target, the sampler with its constraint, and what ends a text."""
 
-    target: Backend
+    target: Target
     sampler: Sampler
     vocabulary: Vocabulary
 
@@ -115,7 +123,7 @@ class Session:
         self._text: Context | None = None
         self._digest = 0
         self._last: Result | None = None
-        self._evaluated = -1  # by the target after the last round: nobody else has used it since if it is the same
+        self._evaluated = -1  # by the target after the last round: no pass of anybody else came since if it is the same
 
     def read(self, prefix: Prefix) -> None:
         """Take the text from a position on as the edge has it. One that does not fit is found by the next round."""
@@ -232,6 +240,7 @@ class Session:
         """
         target, n = self._target, len(tokens)
         is_ours = target.evaluated == self._evaluated and not target.to_replay
+        is_ours = is_ours and list(target.tokens) == tokens[: target.length]  # a state put back is no pass
         lacks = n - target.length
         if not is_ours or not 0 < lacks <= self._can.max_rows - len(draft):
             if len(draft) == 0:

@@ -122,7 +122,7 @@ class Server:
         async def handle(request: Request) -> App:
             body = await body_of(request)
             served = await self.pairs.named(body.get("model") if isinstance(body, dict) else None)
-            asked = read(body, served)
+            asked = await asyncio.to_thread(read, body, served)  # a form may take seconds to be read
             if isinstance(asked, Searched):
                 return Finding(self.engine, served.settings, asked.question, asked.told)
             if not isinstance(asked, Asked):

@@ -118,6 +118,11 @@ class Engine:
         """Return how many jobs wait for their turn."""
         return len(self._waiting)
 
+    def n_before(self, job: Job) -> int:
+        """Return how many jobs end before a job's turn comes: 0 for the current one."""
+        with self._changed:
+            return self._waiting.index(job) + (self._current is not None) if job in self._waiting else 0
+
     @property
     def is_busy(self) -> bool:
         """Whether an answer is being made."""

@@ -21,7 +21,7 @@ from localspec.server.reply import Reply
 from localspec.settings.declaration import Declaration, declared
 from localspec.settings.jobs import ForkQuestion, TextQuestion
 from localspec.settings.request import MOST_LOGPROBS, LoadSettings, Request, Sampling, Speculation
-from localspec.settings.structure import MAX_BYTES, json_schema
+from localspec.settings.structure import json_schema, require_short
 from localspec.ui.settings import check_form
 
 T = TypeVar("T")
@@ -296,10 +296,10 @@ class Fields:
         """
         if schema is None and grammar is None:
             return request
-        if grammar is not None and len(grammar) > MAX_BYTES:
-            raise self.refusal(name, f"at most {MAX_BYTES} characters")
         wanted = ANY_OBJECT if schema == "json" else schema if isinstance(schema, str | None) else json.dumps(schema)
         try:
+            require_short("schema", wanted or "")
+            require_short("grammar", grammar or "")
             request = replace(request, schema=wanted and json_schema(wanted), grammar=grammar)
             check_form(request)
         except UsageError as error:

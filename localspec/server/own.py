@@ -19,13 +19,13 @@ from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import Lines
 from localspec.settings.jobs import ForkQuestion, Generate
 from localspec.settings.request import FORMS, Request
+from localspec.settings.structure import require_short
 from localspec.settings.values import GIVEN
 from localspec.ui.settings import check, check_form
 from localspec.ui.stats import Stats
 from localspec.worker.codec import JSON, CodecError, event_wire, job_of, kinds
 
 JOBS = kinds(Generate | ForkQuestion)
-LONGEST_FORM, LONGEST_REGEX = 250_000, 4096  # characters; a long regex takes minutes to be read
 
 
 def events(body: object, served: Served) -> Asked | Searched:
@@ -49,7 +49,6 @@ def events(body: object, served: Served) -> Asked | Searched:
 
 def _checked(request: Request, served: Served) -> Request:
     """Return a request that harms nobody; raises Refusal."""
-    texts = [getattr(request, name) or "" for name in FORMS]
     given, arguments = request.speculation, dict(request.template_args)
     for is_wrong, told in (
         (given.corpus, "--corpus names files, and those of this server are not for its clients"),
@@ -57,13 +56,13 @@ def _checked(request: Request, served: Served) -> Request:
         (request.tools is not None or request.reads_ahead, "a field is not for clients"),
         (len(request.messages) > MOST_MESSAGES, f"at most {MOST_MESSAGES} messages"),
         (len(request.stop) > MOST_STOPS, f"at most {MOST_STOPS} texts that end an answer"),
-        (max(map(len, texts)) > LONGEST_FORM, f"a form has at most {LONGEST_FORM} characters"),
-        (len(request.regex or "") > LONGEST_REGEX, f"a regex has at most {LONGEST_REGEX} characters"),
         (not is_shallow(arguments, DEEPEST) or arguments.keys() & GIVEN, "a variable of the template is not allowed"),
     ):
         if is_wrong:
             raise Refusal(400, told, param="job")
     try:
+        for name in FORMS:
+            require_short(name, getattr(request, name) or "")
         check(request, served.settings)
         check_form(request)
     except UsageError as error:

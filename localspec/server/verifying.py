@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.engine.events import Inspected, Loaded
+from localspec.errors import LocalspecError, UsageError
 from localspec.models.gguf.bare import bare
 from localspec.remote.messages import (
     LONGEST_PART,
@@ -41,6 +42,7 @@ from localspec.server.fields import Served
 from localspec.server.guard import Receive, Scope, Send, deny
 from localspec.server.refusal import Refusal
 from localspec.settings.jobs import VerifyRound
+from localspec.settings.structure import require_short
 
 MOST_EDGES = 32  # connections at once
 MOST_WRONG = 8  # messages of a connection that are none of the protocol
@@ -95,11 +97,18 @@ class Verifying:
             edge.stop()
 
     async def vocabulary(self) -> tuple[str, bytes]:
-        """Return the digest of the target's vocabulary, and what is sent of it; it is made once."""
+        """Return the digest of the target's vocabulary, and what is sent of it; it is made once.
+
+        Raises Refusal where the model's file cannot be read: the next edge reads it again.
+        """
         if self._vocabulary is None:
             path = Path(self.holds.target.path)
             self._vocabulary = asyncio.create_task(asyncio.to_thread(lambda: vocabulary_of(bare(path))))
-        return await asyncio.shield(self._vocabulary)
+        try:
+            return await asyncio.shield(self._vocabulary)
+        except (LocalspecError, OSError) as error:
+            self._vocabulary = None
+            raise Refusal(503, "the verifier cannot read the file of its model") from error
 
     async def facts(self) -> Facts:
         """Return what an edge is told of the target."""
@@ -132,6 +141,8 @@ class _Edge:
             except MessageError as error:
                 wrong += 1
                 await self._say(Error("usage", str(error)))
+            except UsageError as error:
+                await self._say(Error(error.kind, error.message, error.hint))
             except Refusal as refusal:
                 await self._say(_told(refusal))
             if wrong >= MOST_WRONG:
@@ -144,6 +155,7 @@ class _Edge:
             job.tell(ClientGoneError())
         if self._task is not None:
             self._task.cancel()
+        self._task, self._round = None, -1  # it ends later; the next round may begin at once
 
     async def _next(self, receive: Receive) -> bytes | None:
         """Return the next message, None at the end of the connection."""
@@ -168,12 +180,8 @@ class _Edge:
                 await self._say(Vocabulary(start, packed[start : start + LONGEST_PART]))
             case Hello():
                 await self._welcome(message)
-            case Prefix(ids=ids):
-                self._told += len(ids)
-                if self._told > (most := self._verifying.holds.n_ctx):
-                    self._drop()
-                    raise Refusal(400, f"the text is longer than the context of {most} tokens")
-                self._prefixes.append(data)
+            case Prefix():
+                self._read(message)
             case Verify():
                 self._judge(message, data)
             case Cancel(number):
@@ -183,6 +191,20 @@ class _Edge:
                 self.stop()
                 self._session = ""
                 self._drop()
+
+    def _read(self, prefix: Prefix) -> None:
+        """Keep a part of the text for the next round. Empty parts are counted too."""
+        self._require_session()
+        self._told += len(prefix.ids)
+        most = self._verifying.holds.n_ctx
+        if self._told > most or len(self._prefixes) >= most:
+            self._drop()
+            raise Refusal(400, f"the text is longer than the context of {most} tokens")
+        self._prefixes.append(encode(prefix))  # without what the edge put behind it
+
+    def _require_session(self) -> None:
+        if not self._session:
+            raise Refusal(400, "a round belongs to a session: say hello first")
 
     async def _welcome(self, hello: Hello) -> None:
         """Open a session, or take up one that was open before."""
@@ -197,17 +219,20 @@ class _Edge:
             return
         if hello.session and not SESSION.fullmatch(hello.session):
             raise Refusal(400, "this is no session")
+        can = self._verifying.holds
+        if hello.prompt_n > can.n_ctx:
+            raise Refusal(400, f"a prompt of {hello.prompt_n} tokens is longer than the context of {can.n_ctx}")
+        if hello.form is not None:
+            require_short(*hello.form)
         self.stop()
         self._drop()
         self._session = hello.session or secrets.token_urlsafe(16)
         self._hello = encode(hello)
-        can = self._verifying.holds
         await self._say(Welcome(self._session, can.n_ctx, max_rows=can.max_rows, max_leaves=can.max_leaves))
 
     def _judge(self, message: Verify, data: bytes) -> None:
         """Begin a round; asked again while it is judged, it is answered once."""
-        if not self._session:
-            raise Refusal(400, "a round belongs to a session: say hello first")
+        self._require_session()
         if self._task is not None and not self._task.done():
             if message.round == self._round:
                 return
@@ -238,7 +263,7 @@ class _Edge:
         found = b""
         async for event in self._jobs[0].events(SILENCE):
             if event is None:
-                await self._say(Wait(engine.n_waiting))
+                await self._say(Wait(engine.n_before(self._jobs[0])))
             elif isinstance(event, Inspected):
                 found = bytes.fromhex(event.content["reply"])
         return found

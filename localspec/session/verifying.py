@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +42,11 @@ class RecallingTarget:
     def length(self) -> int:
         """Return the backend's."""
         return self.backend.length
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """Return the backend's."""
+        return self.backend.tokens
 
     @property
     def evaluated(self) -> int:

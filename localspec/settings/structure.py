@@ -16,6 +16,9 @@ from localspec.settings.folders import typed_path
 
 MAX_BYTES = 1_000_000  # bytes of a schema or choices
 LONGEST_GRAMMAR = 250_000  # bytes of a grammar: reading one takes seconds for each megabyte
+# Characters of a form that a server reads: rules of a grammar that name one another take time by their square, and a
+# long regex takes minutes.
+LONGEST = {"schema": 250_000, "regex": 4096, "grammar": 32_768, "choices": 250_000}
 DEEPEST = 120  # levels of a schema: llguidance reads no more than 124
 BOUNDS = {"array": "maxItems", "string": "maxLength", "object": "additionalProperties"}  # keywords that end a value
 CLOSED = {"enum", "const", "pattern", "format", "$ref", "maxProperties"}  # what bounds a value in another way
@@ -102,6 +105,13 @@ def json_schema(text: str) -> str:
     if not isinstance(schema, dict | bool):
         raise UsageError("--schema is JSON, but no schema: that is an object", hint='--schema \'{"type": "object"}\'')
     return json.dumps(schema, ensure_ascii=False)
+
+
+def require_short(name: str, text: str) -> None:
+    """Raise UsageError where the text of a form that came to a server is too long to be read; `name` is a form's."""
+    if name in LONGEST and len(text) > LONGEST[name]:
+        told = f"--{name} has more than {LONGEST[name]} characters, the most that a server reads"
+        raise UsageError(told, hint="a shorter one")
 
 
 def _levels(value: Any) -> int:

@@ -66,6 +66,11 @@ class TableBackend:
         self._paths: list[tuple[int, ...]] = []
 
     @property
+    def tokens(self) -> Sequence[int]:
+        """The committed tokens."""
+        return self.committed
+
+    @property
     def length(self) -> int:
         """Committed tokens."""
         return len(self.committed)

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from localspec.engine.distribution import Distribution
 from localspec.remote import messages
+from localspec.remote.connection import OPENING
 from localspec.remote.messages import (
     LONGEST_FRAME,
+    LONGEST_PART,
     Hello,
     Law,
     MessageError,
@@ -95,6 +97,11 @@ def assert_one_line(read: Callable[[bytes], object], data: bytes) -> None:
         told = ""
     assert "\n" not in told
     assert len(told) < 300
+
+
+def test_a_slow_line_brings_a_part_of_a_vocabulary_in_time() -> None:
+    """64 kbit a second, and what a WebSocket and TCP put around it."""
+    assert 1.1 * LONGEST_PART / 8_000 < OPENING
 
 
 @given(st.binary(max_size=200))

@@ -261,6 +261,18 @@ def test_a_target_that_replays_does_so_before_a_draft() -> None:
     assert target.calls == calls + 2
 
 
+def test_a_state_of_another_text_is_never_gone_on_with() -> None:
+    """Another's round puts a longer state back and is stopped before its first pass: nothing was evaluated."""
+    target = backend()
+    one = verifier(target)
+    found = ask(one, first(), Prefix(0, TEXT))
+    assert isinstance(found, Result)
+    text = [*TEXT, found.token]
+    target.committed = [4]
+    assert isinstance(ask(one, Verify(2, 4, digest_of(text), (1, 2))), Result)
+    assert target.committed[:4] == text
+
+
 def test_reading_a_text_may_be_stopped() -> None:
     class Stopped(TableBackend):
         def prefill(self, tokens, cancel):

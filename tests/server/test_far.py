@@ -176,6 +176,7 @@ def wire(request: Request) -> dict[str, Any]:
         (Request(prompt="x", max_tokens=0), "--max-tokens"),
         (Request(prompt="x", stop=("a",) * 100), "texts that end an answer"),
         (Request(prompt="x", regex="a" * 300_000), "characters"),
+        (Request(prompt="x", grammar=f'root ::= "{"a" * 40_000}"'), "characters"),
         (Request(prompt="x", template_args=(("messages", []),)), "variable"),
         (Request(prompt="x", speculation=Speculation(method="nonsense")), "nonsense"),
     ],

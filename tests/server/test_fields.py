@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
+import threading
 from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request as Sent
 
 from localspec.engine.events import Loaded
 from localspec.errors import PromptTooLongError, UsageError, WorkerDiedError
 from localspec.server import llama_server, ollama, openai, responses
+from localspec.server.app import Server
 from localspec.server.fields import MOST_STOPS, Asked, Served
-from localspec.server.refusal import Refusal, refused
+from localspec.server.pairs import Pairs
+from localspec.server.refusal import Refusal, Wire, refused
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
+from localspec.settings.structure import LONGEST
 from tests.cli.fakes import facts
 
 
@@ -175,6 +181,8 @@ def test_parts_roles_and_reasoning() -> None:
         ({"prediction": {"type": "content", "content": [{"type": "image_url"}]}}, "prediction.content[0].type"),
         ({"grammar": 'root ::= "a'}, "grammar"),
         ({"grammar": "/etc/hostname"}, "grammar"),
+        ({"grammar": f'root ::= "{"a" * LONGEST["grammar"]}"'}, "grammar"),
+        ({"json_schema": {"description": "a" * LONGEST["schema"]}}, "json_schema"),
         ({"temprature": 1}, "temprature"),
         ({"stream": "yes"}, "stream"),
         ({"stream_options": {"include_usages": True}}, "stream_options.include_usages"),
@@ -254,3 +262,25 @@ def test_no_body_is_an_error_of_ours(body: object) -> None:
             asked = reader(body, SERVED)
             if isinstance(asked, Asked):
                 asked.request.check()
+
+
+def test_a_body_that_is_slow_to_be_read_stops_nobody_else() -> None:
+    """A grammar may take seconds: meanwhile the others are answered."""
+    is_answered = threading.Event()
+
+    def read_slowly(body: object, served: Served) -> Wire:
+        return {"is_answered": is_answered.wait(10)}
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}"}
+
+    async def asked() -> Any:
+        server = Server(None, Pairs(SERVED))  # type: ignore[arg-type]
+        answer = server._answered(read_slowly)(Sent({"type": "http", "headers": []}, receive))
+        running = asyncio.ensure_future(answer)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        is_answered.set()
+        return await running
+
+    assert json.loads(asyncio.run(asked()).body) == {"is_answered": True}

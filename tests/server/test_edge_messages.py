@@ -1,0 +1,211 @@
+"""What an edge says, in any order and at any length, and what it is told of its place in the queue."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from localspec.engine.events import Event, Inspected, Loaded
+from localspec.models.gguf.bare import bare
+from localspec.remote.messages import (
+    VERSION,
+    Bye,
+    Cancel,
+    Error,
+    Facts,
+    Hello,
+    Look,
+    Prefix,
+    Result,
+    ToEdge,
+    Verify,
+    Wait,
+    Welcome,
+    encode,
+    reply_of,
+)
+from localspec.remote.vocabulary import vocabulary_of
+from localspec.server import verifying
+from localspec.server.engine import Engine
+from localspec.server.fields import Served
+from localspec.server.verifying import Verifying
+from localspec.settings.jobs import TextQuestion, VerifyRound
+from localspec.settings.request import LoadSettings, Request
+from localspec.settings.structure import LONGEST
+from tests.cli.fakes import facts
+from tests.cli.harness import PAIR
+
+TARGET = PAIR / "target-q8_0.gguf"
+HELLO = Hello(VERSION, vocabulary_of(bare(TARGET))[0])
+PREFIX = Prefix(0, (1, 2, 3))
+N_CTX = 1024
+Said = msgspec.Struct | bytes | Callable[[], Awaitable[object]]
+
+
+class Judging:
+    """A loaded worker, which judges a round once it may `go`."""
+
+    def __init__(self) -> None:
+        self.begun: queue.Queue[Any] = queue.Queue()
+        self.go = threading.Event()
+
+    def ready(self, settings: LoadSettings, is_stopped: Callable[[], bool]) -> Generator[Event, None, bool]:
+        yield from ()
+        return True
+
+    def inspect(self, work: Any) -> Iterator[Event]:
+        self.begun.put(work)
+        self.go.wait(10)
+        yield Inspected({"reply": encode(Result(1, 0, 5, 4)).hex()})
+
+    def cancel(self) -> None:
+        self.go.set()
+
+    async def has_begun(self) -> None:
+        await asyncio.to_thread(self.begun.get, timeout=10)
+
+
+@pytest.fixture
+def worker() -> Judging:
+    return Judging()
+
+
+@pytest.fixture
+def engine(worker: Judging) -> Iterator[Engine]:
+    made = Engine(worker, worker, LoadSettings("m.gguf"), most_waiting=9)  # type: ignore[arg-type]
+    yield made
+    worker.go.set()
+    made.end(10)
+
+
+def serving(engine: Engine, path: Path = TARGET) -> Verifying:
+    target = replace(facts(str(path)), fingerprint="f")
+    loaded = Loaded("m", target, None, n_ctx=N_CTX, threads=1, load_ms=1.0, versions={}, max_rows=8)
+    return Verifying(engine, Served("m", (), 0, 1, "Q8_0", loaded, LoadSettings("m.gguf"), Request()))
+
+
+def told(served: Verifying, *said: Said, until: type[ToEdge] | None = None) -> list[Any]:
+    """Say all at once but where something is waited for; return what was told, up to one of `until`."""
+
+    async def talk() -> list[Any]:
+        heard: list[Any] = []
+        is_over = asyncio.Event()
+        left = iter((None, *said))
+
+        async def receive() -> dict[str, Any]:
+            for each in left:
+                if each is None:
+                    return {"type": "websocket.connect"}
+                if isinstance(each, msgspec.Struct | bytes):
+                    return {"type": "websocket.receive", "bytes": each if isinstance(each, bytes) else encode(each)}
+                await each()
+            if until is not None:
+                async with asyncio.timeout(10):
+                    await is_over.wait()
+            return {"type": "websocket.disconnect"}
+
+        async def send(event: Any) -> None:
+            if "bytes" in event:
+                heard.append(reply_of(event["bytes"]))
+                if until is not None and isinstance(heard[-1], until):
+                    is_over.set()
+
+        await served({"path": "/v1/verify"}, receive, send)
+        return heard
+
+    return asyncio.run(talk())
+
+
+def test_a_round_follows_one_that_was_cancelled(engine: Engine, worker: Judging) -> None:
+    """In one piece with the cancel: the round before has the same number and is not over yet."""
+    again = (Cancel(1), Bye(), HELLO, PREFIX, Verify(1, 3, 0))
+    heard = told(serving(engine), HELLO, PREFIX, Verify(1, 3, 0), worker.has_begun, *again, until=Result)
+    assert [type(each) for each in heard] == [Welcome, Welcome, Result]
+
+
+def test_an_edge_is_told_how_many_come_before_it(
+    engine: Engine, worker: Judging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither itself nor those behind it."""
+    monkeypatch.setattr(verifying, "SILENCE", 0.01)
+
+    async def others() -> None:
+        engine.submit(TextQuestion(Request(), "tokens", "a"), TextQuestion(Request(), "tokens", "b"))
+        await worker.has_begun()
+
+    async def behind() -> None:
+        async with asyncio.timeout(10):
+            while engine.n_waiting < 2:
+                await asyncio.sleep(0)
+        engine.submit(TextQuestion(Request(), "tokens", "c"), TextQuestion(Request(), "tokens", "d"))
+
+    heard = told(serving(engine), HELLO, PREFIX, others, Verify(1, 3, 0), behind, until=Wait)
+    assert [each for each in heard if isinstance(each, Wait)][:1] == [Wait(2)]
+
+
+def test_the_current_round_has_none_before_it(engine: Engine, worker: Judging, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifying, "SILENCE", 0.01)
+
+    async def behind() -> None:
+        await worker.has_begun()
+        engine.submit(TextQuestion(Request(), "tokens", "c"))
+
+    heard = told(serving(engine), HELLO, PREFIX, Verify(1, 3, 0), behind, until=Wait)
+    assert [each for each in heard if isinstance(each, Wait)][:1] == [Wait(0)]
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        msgspec.structs.replace(HELLO, form=("regex", "a"), prompt_n=5_000_000_000),
+        *(msgspec.structs.replace(HELLO, form=(name, "a" * (most + 1))) for name, most in LONGEST.items()),
+    ],
+    ids=["prompt", *LONGEST],
+)
+def test_a_hello_that_would_cost_time_or_memory_is_refused(engine: Engine, hello: Hello) -> None:
+    (error,) = told(serving(engine), hello)
+    assert isinstance(error, Error)
+    assert error.code == "usage"
+    assert str(N_CTX if hello.prompt_n else LONGEST[hello.form[0] if hello.form else ""]) in error.message
+
+
+def test_a_text_before_a_session_is_refused(engine: Engine) -> None:
+    (error,) = told(serving(engine), PREFIX)
+    assert isinstance(error, Error)
+    assert "say hello first" in error.message
+
+
+def test_empty_parts_of_a_text_are_counted(engine: Engine) -> None:
+    heard = told(serving(engine), HELLO, *[Prefix(0, ())] * (N_CTX + 1))
+    assert [type(each) for each in heard] == [Welcome, Error]
+
+
+def test_what_is_behind_a_part_of_a_text_is_not_kept(engine: Engine, worker: Judging) -> None:
+    padded = msgspec.msgpack.encode([*msgspec.msgpack.decode(encode(PREFIX)), b"x" * 100_000])
+    works: list[VerifyRound] = []
+
+    async def judged() -> None:
+        works.append(await asyncio.to_thread(worker.begun.get, timeout=10))
+
+    told(serving(engine), HELLO, padded, Verify(1, 3, 0), judged)
+    assert works[0].prefixes == (encode(PREFIX),)
+
+
+def test_a_file_that_could_not_be_read_is_read_again(engine: Engine, tmp_path: Path) -> None:
+    file = tmp_path / "m.gguf"
+
+    async def made() -> None:
+        file.symlink_to(TARGET)
+
+    error, found = told(serving(engine, file), Look(VERSION), made, Look(VERSION))
+    assert isinstance(error, Error)
+    assert str(tmp_path) not in error.message
+    assert isinstance(found, Facts)
