@@ -71,6 +71,7 @@ class Answer:
             "tok_per_s": stats.tok_per_s,
             "ttft_ms": stats.finished.ttft_ms,
             "wall_ms": stats.finished.wall_ms,
+            "peak_bytes": stats.finished.peak_memory or None,
             "tokens_per_pass": stats.tokens_per_pass,
             "acceptance": stats.acceptance,
         }

@@ -316,6 +316,7 @@ def test_a_race_without_a_model_at_the_edge(server: Server) -> None:
     found = json.loads(ended.stdout)
     assert list(found["sides"]) == ["verifier alone", "both"]
     assert [one["edge_alone"] for one in found["rounds"]] == [None, None]
+    assert found["rounds"][0]["speculative"]["peak_bytes"] > 10_000_000  # of the edge
     for told in found["sides"].values():
         assert told["n"] == 2
         assert 0 < told["ttft_ms"]["p50"] <= told["ttft_ms"]["p95"] < told["total_ms"]["p95"]
