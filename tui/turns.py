@@ -156,6 +156,10 @@ class Turns:
         """Go to the first message: all of them are on the screen."""
         await self._view.run_action("top")
 
+    async def show_ended(self, entries: Sequence[Node]) -> None:
+        """Draw the path anew; what is being written stays in the composer."""
+        await self._view.renew()
+
     async def wait(self, answer: Future[Result]) -> Result:
         """Wait for the store, while the screen goes on."""
         return await asyncio.wrap_future(answer)

@@ -55,6 +55,9 @@ class Chat(Protocol):
     async def show_path(self) -> None:
         """Show what was said."""
 
+    async def show_ended(self, entries: Sequence[Node]) -> None:
+        """Show answers of the path that another process was writing, and has ended."""
+
     async def answer(self, asked: Node) -> None:
         """Answer a message."""
 

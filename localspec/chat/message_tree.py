@@ -85,17 +85,18 @@ class MessageTree:
         made.go_to(made._by_key().get(conversation.leaf or 0))
         return made
 
-    def join(self, messages: Iterable[StoredMessage]) -> list[Node]:
-        """Take in messages of the store, and return those that are new here; the path stays as it is.
+    def join(self, messages: Iterable[StoredMessage]) -> tuple[list[Node], list[Node]]:
+        """Take in messages of the store; return those that are new here, and the answers that have ended meanwhile.
 
-        An answer that another process was writing, and has ended by now, is taken over.
+        The path stays as it is. Another process was writing these answers.
         """
-        known, new = self._by_key(), dict[int, Node]()
+        known, new, ended = self._by_key(), dict[int, Node](), list[Node]()
         for kept in messages:
             self._seen = max(self._seen, kept.id)
             entry = known.get(kept.id)
             if entry is not None and entry.finish == ELSEWHERE:
                 entry.take(kept)
+                ended += [entry] if entry.finish != ELSEWHERE else []
             parent = None if kept.parent is None else known.get(kept.parent)
             if entry is not None or (parent is None and kept.parent is not None):
                 continue
@@ -107,7 +108,7 @@ class MessageTree:
             entry.key, entry.attachments = kept.id, kept.attachments
             entry.take(kept)
             new[kept.id] = entry
-        return list(new.values())
+        return list(new.values()), ended
 
     @property
     def unseen_after(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from localspec.chat.command import Chat
-from localspec.chat.listing import said
 from localspec.chat.message_tree import Node
 from localspec.chat.state import ChatState
 from localspec.conversations.records import ELSEWHERE, model_names
@@ -46,7 +45,10 @@ def written_elsewhere(state: ChatState) -> Node | None:
 
 
 async def catch_up(chat: Chat) -> str:
-    """Take in what another process has added to this conversation; return what to tell of it, "" for nothing."""
+    """Take in what another process has added to this conversation; return what to tell of it, "" for nothing.
+
+    An answer on the path that has ended meanwhile is shown.
+    """
     messages = chat.state.messages
     key, after = messages.key, messages.unseen_after
     if key is None or not chat.state.writer.is_saved:
@@ -55,7 +57,10 @@ async def catch_up(chat: Chat) -> str:
         found = await chat.wait(chat.state.writer.ask(lambda store: store.messages(key, after)))
     except Exception:  # the chat goes on without its file; the next message cannot be kept either, which is told then
         return ""
-    new = messages.join(found)
+    new, ended = messages.join(found)
+    seen = [each for each in messages.path() if each in ended]
+    if seen:
+        await chat.show_ended(seen)
     told = f"another localspec has added {counted(len(new), 'message')} here: /branch lists the branches"
     return told if new else ""
 
@@ -69,18 +74,16 @@ async def tell_news(chat: Chat) -> None:
 
 async def require_whole(chat: Chat) -> None:
     """Take over an answer that another process has ended by now; raises UsageError while it is being written."""
-    last = written_elsewhere(chat.state)
     await tell_news(chat)
+    last = written_elsewhere(chat.state)
     if last is None or last.key is None:
         return
     key = last.key
     try:
-        last.take(await chat.wait(chat.state.writer.ask(lambda store: store.message(key))))
+        await chat.wait(chat.state.writer.ask(lambda store: store.message(key)))
     except NotFoundError:  # deleted meanwhile: what is said next begins another conversation
         return
     refuse_unfinished(chat.state, hint="wait for its end, or /fork to go on in a copy")
-    await chat.show(said([last]))
-    await chat.moved("")
 
 
 def refuse_unfinished(state: ChatState, *, hint: str) -> None:

@@ -115,6 +115,10 @@ class LineChat:
         """Write what was said."""
         await self.show(said(self.state.messages.path()))
 
+    async def show_ended(self, entries: Sequence[Node]) -> None:
+        """Write them whole."""
+        await self.show(said(entries))
+
     async def wait(self, answer: Future[Result]) -> Result:
         """Return what the store has answered."""
         return answer.result()

@@ -107,6 +107,19 @@ def test_another_process_that_answers_is_named_and_waited_for(
         assert [message.text for message in talk.kept] == talk.said
 
 
+def test_a_command_shows_an_answer_that_has_ended_meanwhile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "kept.db"
+    with answering(path) as other, Store.open(path) as store:
+        talk = Talk(capsys, store)
+        talk.say(f"/resume {other.id}")
+        other.finish()
+        assert talk.say("/branch").count("Assistant: Half of it, and all.\n") == 1
+        assert "Half of it" not in talk.say("And then?")
+        assert talk.sent[1] == ("assistant", "Half of it, and all.")
+
+
 def test_a_copy_of_half_an_answer_goes_on_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "kept.db"
     with answering(path) as other, Store.open(path) as store:

@@ -16,6 +16,7 @@ from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets.card import ErrorCard, Note
 from localspec.tui.widgets.message import Spoken
 from localspec.worker.client import Worker
+from tests.chat.test_opening import answering
 from tests.cli.harness import needs_pair
 from tests.tui.chats import app_of as real
 from tests.tui.chats import opened as real_opened
@@ -397,6 +398,20 @@ async def test_a_branch_of_another_terminal_is_there_when_a_person_comes_back(tm
             await ask(pilot, "two")
             assert len(app.chat_state.messages.siblings(app.chat_state.messages.path()[0])) == 3
             assert shown(app) == ["one", STORY, "two", STORY]
+
+
+async def test_an_answer_that_ended_elsewhere_is_drawn_when_a_person_comes_back(tmp_path: Path) -> None:
+    """It is sent as context, so a person must see all of it; an edit that has begun goes on."""
+    path = tmp_path / "c.db"
+    with answering(path) as other, Store.open(path) as here:
+        async with opened(store=here) as (pilot, app):
+            await say(pilot, f"/resume {other.id}")
+            await until(pilot, lambda: shown(app) == ["Tell me", "Half of"])
+            app.chat.turns.edit(app.chat_state.messages.path()[0])
+            other.finish()
+            app.post_message(AppFocus())
+            await until(pilot, lambda: shown(app) == ["Tell me", "Half of it, and all."])
+            assert app.chat_state.messages.editing is not None
 
 
 async def test_the_name_of_no_file_is_told_below_the_message() -> None:
