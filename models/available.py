@@ -15,12 +15,16 @@ from typing import Literal
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.catalog import Catalog, CatalogModel, CatalogPair
 from localspec.models.foreign import ForeignModel, foreign_models
-from localspec.models.gguf.shards import size_on_disk
+from localspec.models.gguf.info import model_info
+from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.hub.cache import Cache, CachedFile
 from localspec.models.hub.files import is_model, part_number, quant_of, select
-from localspec.models.names import DraftChoice, HubName, PairName, PathName
+from localspec.models.names import DraftChoice, HubName, PairName, PathName, parse
+from localspec.models.pairs import require_fit
 from localspec.models.recent import recent_pairs
-from localspec.models.store import BUNDLED, PairRef, expand, locate
+from localspec.models.store import BUNDLED, PairRef, expand, find_model, locate
+from localspec.sanitize import shown
+from localspec.settings.request import LoadSettings
 
 Where = Literal["here", "hub"]
 NONE = DraftChoice.NONE.value  # a pair that was told to have no draft
@@ -162,6 +166,41 @@ def find(wanted: AvailablePair | str) -> PairRef:
         with suppress(LocalspecError):  # loading says what is wrong with the target
             return locate(PairName(pair.target, DraftChoice.AUTO))
     return locate(pair)
+
+
+def edge_draft(name: str | None) -> Path | None:
+    """Return the file of the draft that is named where the target is a verifier's; None and none are copies alone.
+
+    Raises UsageError for a pair, and as `parse_pair`.
+    """
+    if name in (None, NONE):
+        return None
+    assert name is not None
+    if name == DraftChoice.AUTO.value or parse(name).draft is not DraftChoice.UNSET:
+        told = f"the verifier has the target, and {shown(name)} names no draft alone"
+        raise UsageError(told, hint="name one model, DRAFT.gguf, or none: copies are drafted then")
+    return find_model(name)
+
+
+def another(settings: LoadSettings, wanted: AvailablePair | str) -> LoadSettings:
+    """Return how to load another pair with the other settings of this one; in an edge the name is the draft's.
+
+    Raises as `find`, and what a load would of headers that are damaged or do not go together.
+    """
+    from localspec.models.candidates import look, require_sound  # late: they read headers
+
+    if settings.verifier is None:
+        pair = find(wanted)
+        require_sound(pair.target, pair.draft)
+        draft = None if pair.draft is None else str(pair.draft.absolute())
+        return replace(settings, target=str(pair.target.absolute()), draft=draft, name=pair.name)
+    drafting = edge_draft(wanted if isinstance(wanted, str) else str(wanted.file or wanted.ref))
+    target = settings.name if settings.draft is None else settings.name.removesuffix(f"+{Path(settings.draft).stem}")
+    if drafting is None:
+        return replace(settings, draft=None, name=target)
+    vocabulary = model_info(read_model(Path(settings.target)), needs_weights=False)
+    require_fit(vocabulary, look(drafting, may_be_head=True))
+    return replace(settings, draft=str(drafting.absolute()), name=f"{target}+{drafting.stem}")
 
 
 def _model(model: CatalogModel, catalog: Catalog) -> AvailablePair:

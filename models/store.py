@@ -314,13 +314,17 @@ def reference(settings: LoadSettings) -> str:
 
 
 def target_reference(settings: LoadSettings) -> str:
-    """Return such a spelling of the target alone."""
+    """Return such a spelling of the target alone, of an edge its verifier's address."""
+    if settings.verifier is not None:
+        return settings.verifier
     name = settings.name.partition("+")[0]
     return name if _pair_files(f"{name}+none")[0] == settings.target else settings.target
 
 
 def is_of_target(pair: str, settings: LoadSettings) -> bool:
     """Whether a pair's reference, as `reference` spells it, has the target of the settings."""
+    if settings.verifier is not None:
+        return pair.startswith(f"{settings.verifier}+")
     with suppress(UsageError):
         return str(parse(pair).target) == target_reference(settings)
     return False

@@ -19,7 +19,6 @@ from localspec.chat.state import ChatState
 from localspec.conversations.records import with_attachments
 from localspec.engine.events import Loaded
 from localspec.errors import LocalspecError
-from localspec.models.store import PairRef
 from localspec.settings.request import LoadSettings
 from localspec.tui.trace import Trace
 from localspec.tui.worker_thread import Arrived, Ended, WorkerThread
@@ -95,11 +94,6 @@ class ChatEngine:
         """Start the engine anew."""
         if not self.worker_thread.is_busy:
             self.worker_thread.restart(self.state.to_load())
-
-    def settings_for(self, pair: PairRef) -> LoadSettings:
-        """Return how to load another pair, with the other settings of this one."""
-        draft = None if pair.draft is None else str(pair.draft.absolute())
-        return replace(self.state.settings, target=str(pair.target.absolute()), draft=draft, name=pair.name)
 
     def switch_pair(self, settings: LoadSettings) -> None:
         """Load another pair; the conversation goes on. Raises UsageError if the settings do not go with it."""

@@ -17,7 +17,6 @@ from localspec.chat.state import ChatState
 from localspec.chat.unsent import recover
 from localspec.conversations.records import USER
 from localspec.errors import LocalspecError
-from localspec.models.store import PairRef
 from localspec.sanitize import sanitize
 from localspec.settings.request import LoadSettings
 from localspec.tui.chat_engine import ChatEngine
@@ -179,15 +178,9 @@ class Turns:
 
     async def find_pair(self, pair: str) -> LoadSettings:
         """Return how to load a pair that is named, if its files are here and sound."""
-        from localspec.models.available import find  # late: the first screen is waited for
-        from localspec.models.candidates import require_sound
+        from localspec.models.available import another  # late: the first screen is waited for
 
-        def look() -> PairRef:
-            found = find(pair)
-            require_sound(found.target, found.draft)
-            return found
-
-        return self._engine.settings_for(await asyncio.to_thread(look))
+        return await asyncio.to_thread(another, self.state.settings, pair)
 
     async def load(self, settings: LoadSettings) -> None:
         """Load another pair."""

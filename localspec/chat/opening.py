@@ -10,6 +10,7 @@ from localspec.errors import NotFoundError, UsageError
 from localspec.models.store import is_of_target, reference
 from localspec.sanitize import one_line
 from localspec.settings.sizes import counted
+from localspec.settings.values import verifier_of
 
 
 def remarks(state: ChatState) -> list[str]:
@@ -26,9 +27,13 @@ def _other_target(state: ChatState) -> str:
         return ""
     names = model_names(held), model_names(here)
     was, now = (one_line(each) for each in (names if names[0] != names[1] else (held, here)))
-    return (
-        f"this conversation was held with {was}; from here on {now} answers — /model {one_line(held)} loads the other"
-    )
+    if state.settings.verifier is not None:  # there /model names the draft
+        back = ""
+    elif verifier_of(held):
+        back = f" — localspec chat -c --verifier {one_line(verifier_of(held) or '')} goes back"
+    else:
+        back = f" — /model {one_line(held)} loads the other"
+    return f"this conversation was held with {was}; from here on {now} answers{back}"
 
 
 def _elsewhere(state: ChatState) -> str:

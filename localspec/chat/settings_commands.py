@@ -123,7 +123,7 @@ async def change_model(chat: Chat, argument: str) -> None:
 async def change_draft(chat: Chat, argument: str) -> None:
     """Let another model draft for the same target, or show the one that does."""
     if argument:
-        await _switch(chat, f"{target_reference(chat.state.settings)}+{argument}")
+        await _switch(chat, _with_draft(chat.state.settings, argument))
     await chat.tell(f"draft: {one_line(chat.state.settings.draft or 'none')}")
 
 
@@ -132,6 +132,11 @@ def _context(state: ChatState) -> str:
     loaded, ctx = state.loaded, state.settings.ctx
     n = loaded.n_ctx if loaded is not None else ctx
     return f"ctx {_CTX.spelled(ctx) if n is None else f'{n} tokens'}"
+
+
+def _with_draft(settings: LoadSettings, draft: str) -> str:
+    """Return the name of the pair of the same target with another draft; in an edge that is the draft's alone."""
+    return draft if settings.verifier is not None else f"{target_reference(settings)}+{draft}"
 
 
 async def _switch(chat: Chat, pair: str) -> None:
@@ -184,10 +189,8 @@ async def _pair(chat: Chat, values: dict[str, Any]) -> LoadSettings:
     """Return how to load the preset's pair, and the present one where it names none."""
     settings, model, draft = chat.state.settings, values.get("model"), values.get("draft")
     if model is not None or draft is not None:
-        from localspec.models.store import target_reference
-
-        target = str(model) if model is not None else target_reference(settings)
-        settings = await chat.find_pair(target if draft is None else f"{target}+{draft}")
+        pair = _with_draft(settings, str(draft)) if model is None else str(model)
+        settings = await chat.find_pair(pair if None in (model, draft) else f"{pair}+{draft}")
     loading = {DECLARED[key].field: _value(key, value) for key, value in values.items() if key not in OWN_KEYS}
     return replace(settings, **{name: value for name, value in loading.items() if name in _LOADING})
 

@@ -153,7 +153,8 @@ class ChatState:
     def has_loaded(self, loaded: Loaded) -> None:
         """Note that the pair is loaded, here and in the list of recent pairs, unless nothing is to be kept."""
         self.loaded, settings = loaded, self.settings
-        if self.writer.is_saved and settings.target:  # a server's pair is none of this machine
+        is_here = bool(settings.target) and settings.verifier is None  # not a server's or a verifier's
+        if self.writer.is_saved and is_here:
             self.writer.ask(lambda _store: remember_pair(settings))
 
     def change(self, request: Request) -> None:

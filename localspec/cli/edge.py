@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from localspec.errors import UsageError
-from localspec.models.names import DraftChoice, parse
-from localspec.models.store import find_model
+from localspec.models.available import edge_draft
 from localspec.remote.connection import Address, Connection
 from localspec.remote.vocabulary import fetched, look
 from localspec.settings.request import LoadSettings
@@ -18,13 +16,7 @@ def edge_settings(load: LoadSettings, draft: str | None) -> LoadSettings:
 
     Raises NetworkError, and what its verifier refuses; a draft that is not here is NotFoundError.
     """
-    if draft in (None, "none"):
-        return drafting_for(load, None)
-    assert draft is not None
-    if draft == "auto" or parse(draft).draft is not DraftChoice.UNSET:
-        told = f"the verifier has the target, and {draft} names no draft alone"
-        raise UsageError(told, hint=f"--verifier {load.verifier} -m DRAFT.gguf, or no -m: copies are drafted then")
-    return drafting_for(load, find_model(draft))
+    return drafting_for(load, edge_draft(draft))
 
 
 def drafting_for(load: LoadSettings, drafting: Path | None) -> LoadSettings:

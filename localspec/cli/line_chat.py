@@ -136,6 +136,10 @@ class LineChat:
 
     async def find_pair(self, pair: str) -> LoadSettings:
         """Return how to load a pair that is named."""
+        if self.state.settings.verifier is not None:
+            from localspec.models.available import another  # late: it brings the catalogue
+
+            return another(self.state.settings, pair)
         if self._find is None:
             raise UsageError("this chat cannot change its pair", hint="localspec chat -m PAIR")
         return self._find(pair)

@@ -19,8 +19,10 @@ from localspec.conversations.sending import KeptSettings
 from localspec.errors import NotFoundError, UsageError
 from localspec.models.names import DraftChoice, parse
 from localspec.models.store import NotCachedError, PairRef, parse_pair, usual_speculation
+from localspec.sanitize import shown
 from localspec.settings.declaration import declaration
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
+from localspec.settings.values import verifier_of
 from localspec.ui.inputs import MAX_FILE, text_or_file
 from localspec.ui.settings import check, check_form, template_text
 from localspec.worker.client import Worker
@@ -103,6 +105,10 @@ def promised_settings(options: PairOptions) -> Promised:
             hint = f"--verifier {options.load.verifier} -m {options.draft}"
             raise UsageError("the verifier has the target, so one model is named here: the draft", hint=hint)
         return Promised(options, edge_settings(options.load, options.draft or named))
+    far = verifier_of(options.model or "") if options.is_held else None
+    if far is not None:
+        told = f"this conversation was held with the verifier at {shown(far)}"
+        raise UsageError(told, hint=f"--verifier {shown(far)} goes on with it, -m MODEL with another")
     model, draft = model_and_draft(options.model, options.draft)
     try:
         if options.takes_draft and model is not None and draft is None:

@@ -122,6 +122,11 @@ def servers(text: str) -> tuple[str, ...]:
     return found
 
 
+def verifier_of(pair: str) -> str | None:
+    """Return the verifier's address that an edge's pair begins with, None of a pair whose target was here."""
+    return pair.partition("+")[0] if pair.startswith(("ws://", "wss://")) else None
+
+
 def verifier_address(text: str) -> str:
     """Return the address of a verifier, ws://HOST:PORT or wss://HOST:PORT; raises ValueError for any other."""
     found = _ADDRESS.fullmatch(text)

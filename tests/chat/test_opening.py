@@ -6,13 +6,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from localspec.conversations.records import ELSEWHERE, INTERRUPTED
 from localspec.conversations.store import Store
-from tests.cli.harness import ROOT, assert_one_line, run
+from localspec.settings.request import LoadSettings
+from tests.cli.harness import PAIR, ROOT, assert_one_line, needs_pair, run
 from tests.cli.talking import ANSWER, Talk
 
 HELD = """
@@ -107,9 +109,7 @@ def test_another_process_that_answers_is_named_and_waited_for(
         assert [message.text for message in talk.kept] == talk.said
 
 
-def test_a_command_shows_an_answer_that_has_ended_meanwhile(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_shows_an_answer_that_has_ended_meanwhile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "kept.db"
     with answering(path) as other, Store.open(path) as store:
         talk = Talk(capsys, store)
@@ -164,3 +164,39 @@ def test_run_does_not_follow_half_an_answer(tmp_path: Path) -> None:
         done = run("run", "-c", "And then?", env={"LOCALSPEC_HOME": str(tmp_path)})
         assert_one_line(done, 2, f"another localspec (process {other.process.pid}) is still answering here", "-c")
         assert done.stdout == b""
+
+
+@needs_pair
+def test_in_an_edge_a_name_is_that_of_the_draft(capsys: pytest.CaptureFixture[str]) -> None:
+    """The target is its verifier's; what fits no such vocabulary, or names two models, is told at once."""
+    talk, far = Talk(capsys), "ws://tower:8080"
+    target, draft = (str(PAIR / f"{name}-q8_0.gguf") for name in ("target", "draft"))
+    talk.chat.state.settings = edge = LoadSettings(target, name="q at tower:8080", verifier=far)
+    for line, drafting in ((f"/model {draft}", draft), ("/draft none", None), (f"/draft {draft}", draft)):
+        talk.say(line)
+        assert talk.errors == ""
+        name = "q at tower:8080" if drafting is None else "q at tower:8080+draft-q8_0"
+        assert talk.chat.state.settings == replace(edge, draft=drafting, name=name)
+    talk.say("/model storyteller+none", "/model /none.gguf")
+    assert "the verifier has the target, and storyteller+none names no draft alone" in talk.errors
+    assert "/none.gguf does not exist" in talk.errors
+    assert talk.chat.state.settings.draft == draft
+
+
+def test_what_goes_back_to_the_target_before(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of an edge the name of a pair says nothing: there it is that of the draft."""
+    talk, far = Talk(capsys), "ws://tower:8080"
+    here = talk.chat.state.settings
+    there = replace(here, name="q at tower:8080", verifier=far)
+    talk.say("one", "/new")
+    talk.chat.state.settings = there
+    talk.say("two", "/list", "/resume 2")
+    told = "localspec: warning: this conversation was held with"
+    assert talk.errors == f"{told} pair; from here on ws://tower:8080+d answers\n".replace("pair", "t+d")
+    talk.chat.state.settings = replace(there, draft=None)
+    talk.say("/resume 1")
+    assert talk.errors == "", "a draft changes no answer"
+    talk.chat.state.settings = here
+    talk.say("/list", "/resume 1")
+    back = f"localspec chat -c --verifier {far} goes back"
+    assert talk.errors == f"{told} ws://tower:8080+d; from here on t+d answers — {back}\n"

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.cli.harness import FAKE, PAIR, Terminal, needs_pair, run
+from localspec.chat.conversation_writer import ConversationWriter
+from localspec.chat.state import ChatState
+from localspec.conversations.store import Store
+from localspec.engine.events import Loaded
+from localspec.models.recent import recent_pairs
+from localspec.settings.request import LoadSettings, Request
+from tests.cli.fakes import FakeWorker
+from tests.cli.harness import FAKE, PAIR, Terminal, assert_one_line, needs_pair, run
 
 pytestmark = needs_pair
 
@@ -67,3 +75,29 @@ def test_a_pair_that_cannot_be_loaded_leaves_the_old_one(tmp_path: Path, home: d
     assert b"it is a text file" in done.stderr
     assert b"pair: storyteller" in done.stdout
     assert b"a king." in done.stdout
+
+
+def test_an_edge_is_no_pair_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its target's file is a vocabulary, so the next bare chat could not load it."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    store = Store.open(tmp_path / "kept.db")
+    here = LoadSettings("/a/digest.gguf", "/a/draft.gguf", name="q at tower:8080+draft")
+    for settings in (replace(here, verifier="ws://tower:8080"), here):
+        state = ChatState(ConversationWriter(store), settings, Request())
+        state.has_loaded(next(each for each in FakeWorker().load(settings) if isinstance(each, Loaded)))
+        state.say("hi")
+    assert [each.pair for each in recent_pairs()] == ["/a/digest.gguf+/a/draft.gguf"]
+    kept = {each.pair for each in store.conversations(2)}
+    store.close()
+    assert kept == {"/a/digest.gguf+/a/draft.gguf", "ws://tower:8080+/a/draft.gguf"}
+
+
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_a_conversation_of_an_edge_says_what_goes_on_with_it(tmp_path: Path, command: str) -> None:
+    (tmp_path / "data").mkdir()
+    with Store.open(tmp_path / "data" / "conversations.db") as store:
+        held = store.create("ws://tower:8080+/a/draft.gguf")
+        store.add_message(held.id, None, "user", "hi")
+    done = run(command, "-c", *(["more"] if command == "run" else []), env={"LOCALSPEC_HOME": str(tmp_path)})
+    told = "held with the verifier at ws://tower:8080 — try: --verifier ws://tower:8080 goes on with it, -m MODEL"
+    assert_one_line(done, 2, told)

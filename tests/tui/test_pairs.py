@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,28 @@ async def test_choosing_switches_and_the_conversation_stays() -> None:
     assert messages == 2
     assert [Path(each.target).name for each in engine.loads] == ["target-q8_0.gguf", "draft-q8_0.gguf"]
     assert engine.loads[1].ctx == 512
+
+
+@needs_pair
+async def test_in_an_edge_a_draft_is_chosen() -> None:
+    """The target is its verifier's. A pair has two models, and only one is wanted."""
+    engine, far = ScriptedEngine(), "ws://tower:8080"
+    app = app_with(engine)
+    app.chat_state.settings = replace(app.chat_state.settings, draft=None, name="q at tower:8080", verifier=far)
+    async with opened(app) as pilot:
+        screen = await picker(pilot)
+        screen.query_one(Input).value = "storyteller+storyteller"
+        await pilot.press("enter")
+        await until(pilot, lambda: "names no draft alone" in shown(app))
+        screen.query_one(Input).value = str(STORYTELLER / "draft-q8_0.gguf")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen is app.chat and len(engine.loads) == 2)
+        app.chat.composer.fill("/draft none")
+        await pilot.press("enter")
+        await until(pilot, lambda: len(engine.loads) == 3)
+    assert [each.name for each in engine.loads] == ["q at tower:8080", "q at tower:8080+draft-q8_0", "q at tower:8080"]
+    assert [each.draft for each in engine.loads] == [None, str(STORYTELLER / "draft-q8_0.gguf"), None]
+    assert {(Path(each.target).name, each.verifier) for each in engine.loads} == {("target-q8_0.gguf", far)}
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,14 @@ from textual.widgets import DataTable, Input, Static
 from textual.worker import get_current_worker
 
 from localspec.errors import LocalspecError, NotFoundError
-from localspec.models.available import AvailablePair, files_of, find, listed
+from localspec.models.available import AvailablePair, another, files_of, find, listed
 from localspec.models.candidates import require_sound
 from localspec.models.catalog import load_catalog
 from localspec.models.hub.cache import must_stay_offline
-from localspec.models.store import NotCachedError, PairRef
+from localspec.models.store import NotCachedError
 from localspec.sanitize import sanitize
 from localspec.settings.folders import typed_path
+from localspec.settings.request import LoadSettings
 from localspec.tui.downloads import Download, drawn
 from localspec.tui.host import Host
 from localspec.tui.pair_rows import Memory, cells, columns_of, compared, described, longest, this_machine
@@ -189,8 +190,7 @@ class PairsScreen(Screen[None]):
     def open(self, wanted: AvailablePair | str) -> None:
         """Find a pair's files."""
         try:
-            found = find(wanted)
-            require_sound(found.target, found.draft)
+            found = another(self._host.engine.state.settings, wanted)
         except NotCachedError as missing:
             self._give(self._ask, wanted if isinstance(wanted, str) else wanted.ref, missing)
         except LocalspecError as error:
@@ -221,10 +221,9 @@ class PairsScreen(Screen[None]):
         else:
             self.dismiss()
 
-    def _switch(self, pair: PairRef) -> None:
-        engine = self._host.engine
+    def _switch(self, pair: LoadSettings) -> None:
         try:
-            engine.switch_pair(engine.settings_for(pair))
+            self._host.engine.switch_pair(pair)
         except LocalspecError as error:
             self._fail(error)
             return
