@@ -83,7 +83,7 @@ def test_an_edge_is_no_pair_of_this_machine(tmp_path: Path, monkeypatch: pytest.
     store = Store.open(tmp_path / "kept.db")
     here = LoadSettings("/a/digest.gguf", "/a/draft.gguf", name="q at tower:8080+draft")
     for settings in (replace(here, verifier="ws://tower:8080"), here):
-        state = ChatState(ConversationWriter(store), settings, Request())
+        state = ChatState(ConversationWriter(store, in_background=False), settings, Request())
         state.has_loaded(next(each for each in FakeWorker().load(settings) if isinstance(each, Loaded)))
         state.say("hi")
     assert [each.pair for each in recent_pairs()] == ["/a/digest.gguf+/a/draft.gguf"]
