@@ -87,14 +87,15 @@ class ServedWorker:
         if request.speculation.corpus:
             told = "--corpus names files of this machine, and the server drafts"
             raise UsageError(told, hint="localspec serve --corpus PATH there")
+        self._is_cancelled = False
         return self._events(self._body(Generate(_text(request))))
 
     def inspect(self, question: Question) -> Iterator[Event]:
         """Ask where two answers fork; ends after Inspected."""
         if not isinstance(question, ForkQuestion):
             raise UsageError("a server answers no such question", hint="leave out --server")
-        with contextlib.closing(self._asked("POST", "/v1/events", self._body(_texts(question)))) as response:
-            yield Inspected(json.loads(response.read()))
+        self._is_cancelled = False
+        return self._found(self._body(_texts(question)))
 
     def survey(self, asked: SurveyRequest) -> Iterator[Event]:
         """Refuse: a server's passes are not timed from afar."""
@@ -130,30 +131,46 @@ class ServedWorker:
         wire = json.loads(job_line(job))
         return json.dumps({"model": self._model, "job": wire}).encode()
 
-    def _events(self, body: bytes) -> Iterator[Event]:
-        started, is_over = time.monotonic(), False
-        self._is_cancelled = False
+    def _lines(self, body: bytes) -> Iterator[Any]:
+        """Yield the values in the lines of the answer to a job, until it is cancelled. Raises NetworkError."""
         try:
             with contextlib.closing(self._asked("POST", "/v1/events", body)) as response:
-                while not is_over and (line := response.readline()):
-                    event = self._event(json.loads(line))
-                    is_over = isinstance(event, Finished)
-                    if event is not None:
-                        yield event
+                while not self._is_cancelled and (line := response.readline()):
+                    yield json.loads(line)
         except (OSError, ValueError, http.client.HTTPException) as error:
             if not self._is_cancelled:
                 raise self._broken(error) from None
         finally:
             self._socket = None
+
+    def _found(self, body: bytes) -> Iterator[Event]:
+        with contextlib.closing(self._lines(body)) as lines:
+            found = next(lines, None)
+        if isinstance(found, dict):
+            yield Inspected(found)
+        elif not self._is_cancelled:
+            raise self._broken(None)
+
+    def _events(self, body: bytes) -> Iterator[Event]:
+        started, is_over = time.monotonic(), False
+        with contextlib.closing(self._lines(body)) as lines:
+            while not is_over and (wire := next(lines, None)) is not None:
+                event = self._event(wire)
+                is_over = isinstance(event, Finished)
+                if event is not None:
+                    yield event
         if self._is_cancelled and not is_over:
             wall_ms = 1e3 * (time.monotonic() - started)
             yield Finished("interrupted", "", wall_ms=wall_ms, ttft_ms=0.0, peak_memory=0)
         elif not is_over:
             raise self._broken(None)
 
-    def _event(self, wire: dict[str, Any]) -> Event | None:
+    def _event(self, wire: Any) -> Event | None:
+        if not isinstance(wire, dict):
+            raise self._not_ours()
         if wire.get("type") == "refused":
-            raise self._refusal(int(wire["status"]), wire)
+            status = wire.get("status")
+            raise self._refusal(status if isinstance(status, int) else 500, wire)
         try:
             return event_of(wire)
         except CodecError as error:
@@ -168,15 +185,17 @@ class ServedWorker:
             if body is not None:
                 connection.sock.settimeout(None)  # others may be answered first
                 self._socket = connection.sock
+                if self._is_cancelled:  # while it was connected: `cancel` saw no socket
+                    raise ConnectionAbortedError
             connection.request(method, self._base + path, body, {**self._headers, "Connection": "close"})
             response = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             if self._is_cancelled and body is not None:
                 raise
-            if isinstance(error, http.client.HTTPException):
-                raise self._not_ours() from None
-            raise self._unreachable(error) from None
+            if isinstance(error, OSError):  # one that closes without a word is both
+                raise self._unreachable(error) from None
+            raise self._not_ours() from None
         if response.status != 200:
             with contextlib.closing(response):
                 try:
