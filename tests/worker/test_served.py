@@ -1,4 +1,4 @@
-"""A client of a server whose answers break, or are none, and who leaves before it is connected. The server is scripted."""
+"""A client of a scripted server whose answers break, or are none, and who leaves before it is connected."""
 
 from __future__ import annotations
 
