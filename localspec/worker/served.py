@@ -11,7 +11,7 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -131,7 +131,7 @@ class ServedWorker:
         wire = json.loads(job_line(job))
         return json.dumps({"model": self._model, "job": wire}).encode()
 
-    def _lines(self, body: bytes) -> Iterator[Any]:
+    def _lines(self, body: bytes) -> Generator[Any]:
         """Yield the values in the lines of the answer to a job, until it is cancelled. Raises NetworkError."""
         try:
             with contextlib.closing(self._asked("POST", "/v1/events", body)) as response:
