@@ -4,9 +4,11 @@
   soak.py 0.05 --seed 7         three minutes, drawn by another seed
 
 Fifty clients ask one server: some leave in the queue or in a stream, some sleep, some send nonsense. Beside them runs
-are interrupted and killed, chats are held and killed, and a model is pulled from a hub of this machine. Engines are
-killed, the disk for states fills up, and a second server wants the same port. Every request must end in an answer or in
-a clear error, every answer that a command gave must be among the conversations, and nothing may grow or be left behind.
+and edges are interrupted and killed, chats are held and killed, and a model is pulled from a hub of this machine.
+Engines are killed, the disk for states fills up, and a second server wants the same port. Every request must end in an
+answer or in a clear error, every answer that a command gave must be among the conversations, and nothing may grow or be
+left behind. A thread of the soak that dies counts as lost.
+
 The exit code is 1 where that is not so.
 """
 
@@ -21,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
@@ -34,6 +37,7 @@ from tests.hub.models import whole
 from tests.hub.server import serving
 
 CLIENTS = 50
+EDGES = 2  # at once, of the server as their verifier
 QUEUE = 40  # requests that the server lets wait
 RATE = 2e6  # bytes a second of the hub
 LEAVES = 240.0  # seconds for the server to end, and for a command to be done
@@ -55,7 +59,7 @@ class Soak:
             assert server.stdout is not None
             url = urlsplit(json.loads(server.stdout.readline())["url"])
             address = (str(url.hostname), int(url.port or 0))
-            threads = [threading.Thread(target=work) for work in self._work(address)]
+            threads = self._threads(address)
             for thread in threads:
                 thread.start()
             self._watch(server)
@@ -80,17 +84,27 @@ class Soak:
         if not is_so:
             self.record.note("end", "lost", why)
 
-    def _work(self, address: tuple[str, int]) -> list[Callable[[], None]]:
+    def _threads(self, address: tuple[str, int]) -> list[threading.Thread]:
+        """Return the threads of all works, not started; one that dies is counted as lost."""
+        guarded = self.record.guarded
+        return [threading.Thread(target=guarded, args=work, name=work[0]) for work in self._work(address)]
+
+    def _work(self, address: tuple[str, int]) -> list[tuple[str, Callable[[], None]]]:
+        """Return what is done beside each other, by the names that are counted."""
         clients = [
             Client(self.machine, address, self.record, Random(f"{self.seed} {i}"), self.over) for i in range(CLIENTS)
         ]
-        given = (self.machine, self.record)
+        given, verifier = (self.machine, self.record), f"ws://{address[0]}:{address[1]}"
         return [
-            *(client.run for client in clients),
-            lambda: talk(*given, Random(f"{self.seed} run"), self.over),
-            lambda: chat(*given, Random(f"{self.seed} chat"), self.over),
-            lambda: pull(*given, Random(f"{self.seed} pull"), self.over, self.wanted),
-            lambda: self._harm(Random(f"{self.seed} harm"), address),
+            *(("client", client.run) for client in clients),
+            ("run", lambda: talk(*given, Random(f"{self.seed} run"), self.over)),
+            *(
+                ("edge", partial(talk, *given, Random(f"{self.seed} edge {i}"), self.over, verifier))
+                for i in range(EDGES)
+            ),
+            ("chat", lambda: chat(*given, Random(f"{self.seed} chat"), self.over)),
+            ("pull", lambda: pull(*given, Random(f"{self.seed} pull"), self.over, self.wanted)),
+            ("harm", lambda: self._harm(Random(f"{self.seed} harm"), address)),
         ]
 
     def _harm(self, random: Random, address: tuple[str, int]) -> None:
@@ -139,7 +153,8 @@ class Soak:
         ends = self.record.ends
         kinds = sorted({kind for kind, _ in ends})
         lines = [f"# Soak of {self.seconds / 3600:.2f} h, seed {self.seed}", "",
-                 f"{CLIENTS} clients of one server, runs, chats, downloads; {self.kills} processes killed; "
+                 f"{CLIENTS} clients of one server, {EDGES} edges, runs, chats, downloads; "
+                 f"{self.kills} processes killed; "
                  f"{'a full disk of 12 MB' if self.machine.has_disk else 'no disk of its own'}.", "",
                  "| client | ends |", "|---|---|"]  # fmt: skip
         for kind in kinds:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -41,6 +42,13 @@ class Record:
             self.ends[kind, end] += 1
             if end == "lost":
                 self.lost.append(f"{time.strftime('%H:%M:%S')} {kind}: {why}"[:300])
+
+    def guarded(self, kind: str, work: Callable[[], None]) -> None:
+        """Do a thread's work; where it dies of an error, that is a loss, not an end in silence."""
+        try:
+            work()
+        except Exception as error:
+            self.note(kind, "lost", f"{type(error).__name__}: {error}")
 
 
 class Client:
@@ -162,13 +170,14 @@ class _Gone:
         return b""
 
 
-def talk(machine: Machine, record: Record, random: Random, over: Event) -> None:
-    """Run one prompt after the other on a warm engine, some interrupted and some killed."""
-    n = 0
+def talk(machine: Machine, record: Record, random: Random, over: Event, verifier: str = "") -> None:
+    """Run one prompt after the other on a warm engine, some interrupted and some killed; as an edge of a verifier."""
+    n, kind = 0, "edge" if verifier else "run"
+    place = ["--verifier", verifier] if verifier else ["--keep-alive", "30s", "--cache-ram", "32MB"]
     while not over.is_set():
         n += 1
-        prompt = f"Tale {n} {' '.join(random.choices(WORDS, k=random.choice((2, 40))))}"
-        words = ["run", "-q", "--keep-alive", "30s", "--cache-ram", "32MB", "-n", str(random.randint(5, 300)), prompt]
+        prompt = f"{kind} {n} {' '.join(random.choices(WORDS, k=random.choice((2, 40))))}"
+        words = ["run", "-q", *place, "-n", str(random.randint(5, 300)), prompt]
         process = machine.start(*words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         number = random.choice((None, None, signal.SIGINT, signal.SIGKILL, signal.SIGTERM))
         try:
@@ -178,17 +187,17 @@ def talk(machine: Machine, record: Record, random: Random, over: Event) -> None:
             out, errors = process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
-            record.note("run", "lost", f"{prompt[:40]} hangs")
+            record.note(kind, "lost", f"{prompt[:40]} hangs")
             continue
         is_early = not out  # before Python had begun
         if number is not None and process.returncode == -number and (number == signal.SIGKILL or is_early):
-            record.note("run", "killed")
+            record.note(kind, "killed")
         elif process.returncode not in CODES or b"Traceback" in errors:
-            record.note("run", "lost", f"exit code {process.returncode}: {errors.decode('utf-8', 'replace')[-150:]}")
+            record.note(kind, "lost", f"exit code {process.returncode}: {errors.decode('utf-8', 'replace')[-150:]}")
         else:
             if process.returncode == 0:
                 record.said[prompt] = out.decode().strip()
-            record.note("run", "answered" if process.returncode == 0 else f"exit code {process.returncode}")
+            record.note(kind, "answered" if process.returncode == 0 else f"exit code {process.returncode}")
 
 
 def chat(machine: Machine, record: Record, random: Random, over: Event) -> None:

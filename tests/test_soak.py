@@ -1,0 +1,36 @@
+"""scripts/soak: what its verdict counts. The soak itself takes hours and is not run here."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+
+import pytest
+from soak import CLIENTS, EDGES, Soak
+
+ADDRESS = ("127.0.0.1", 1)
+
+
+@pytest.fixture
+def soak() -> Soak:
+    return Soak(None, 1.0, 1, {})  # type: ignore[arg-type]  # no work begins that needs a machine
+
+
+@pytest.mark.parametrize("error", [subprocess.TimeoutExpired("localspec pull", 240.0), OSError("no more memory")])
+def test_a_work_that_dies_is_lost(soak: Soak, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(soak, "_harm", dies)
+    assert soak.is_well
+    (harm,) = (each for each in soak._threads(ADDRESS) if each.name == "harm")
+    harm.start()
+    harm.join()
+    assert not soak.is_well
+    assert f"harm: {type(error).__name__}" in soak.record.lost[0]
+
+
+def test_who_takes_part(soak: Soak) -> None:
+    assert Counter(each.name for each in soak._threads(ADDRESS)) == {
+        "client": CLIENTS, "edge": EDGES, "run": 1, "chat": 1, "pull": 1, "harm": 1,
+    }  # fmt: skip
