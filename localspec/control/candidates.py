@@ -18,6 +18,7 @@ from localspec.control.prices import MAX_ROWS, Average, Prices, break_even
 from localspec.control.value import Candidate, Now, StopRule
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draw, Step
+from localspec.engine.events import NOT_YET
 from localspec.engine.protocols import Controller, History, Plan, Shape
 from localspec.tuning import EPS, EXPLORING, HORIZON
 
@@ -108,7 +109,7 @@ class Copies(CandidateSource):
             return f"{price}, and the text repeated nothing that could be copied"
         likely = f"{math.floor(10 * likeliest)} were likely to be at best"
         if likeliest * plain > each:
-            risk = "a wrong copy cost more than may be lost yet" if self._is_barred else "that was not worth the risk"
+            risk = f"a wrong copy cost {NOT_YET}" if self._is_barred else "that was not worth the risk"
             likely = f"{likely}, but {risk}"
         return f"{needed}, and {likely}; --method copy copies all the same"
 
@@ -253,7 +254,10 @@ class Chains(CandidateSource):
         if least is None:
             return f"{price}, so no guess would pay, were all of them right"
         were = "" if known is None else f", and {10 * known:.0f} were"
-        return f"{price}, so {math.ceil(10 * least)} guesses of 10 would have to be right{were}"
+        if known is not None and known > least:
+            were += f", but to begin cost {NOT_YET}"
+        n = math.ceil(10 * least)
+        return f"{price}, so {n} guess{'es' * (n != 1)} of 10 would have to be right{were}"
 
     def _affordable(self, now: Now, limits: ChainLimits, once: float) -> int:
         """Return how many tokens of a chain may all be rejected; `once` are the seconds that come before the first."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.engine.events import Event, Loaded, Loading, Prefilled, Reading, Started, Waiting
+from localspec.engine.events import NOT_YET, Event, Loaded, Loading, Prefilled, Reading, Started, Waiting
 from localspec.settings.sizes import counted
 from localspec.ui.stats import Baseline, Stats
 
@@ -152,7 +152,8 @@ def verdict(stats: Stats, *, is_below: bool = False) -> str:
 def _saving(stats: Stats) -> str:
     """Return what to type where a draft model of its own drafted nothing, and what that saves; "" without one."""
     draft = None if stats.loaded is None else stats.loaded.draft
-    if draft is None or not draft.load_ms or any(n for name, (n, _) in stats.drafters.items() if name != COPY):
+    is_used = any(n for name, (n, _) in stats.drafters.items() if name != COPY)
+    if draft is None or not draft.load_ms or is_used or (stats.finished and NOT_YET in stats.finished.verdict):
         return ""
     return f"; -d none saves {(draft.bytes + draft.kv_bytes) / 1e6:.0f} MB and {draft.load_ms / 1e3:.1f} s of loading"
 

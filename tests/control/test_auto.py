@@ -472,6 +472,13 @@ def test_a_draft_model_that_drafted_nothing_beside_copies_says_why() -> None:
     [
         (0.02, 0, "a guess costs 20 ms, a pass 100 ms, so 3 guesses of 10 would have to be right"),
         (0.02, 2, "a guess costs 20 ms, a pass 100 ms, so 3 guesses of 10 would have to be right, and 2 were"),
+        (
+            0.02,
+            7,
+            "a guess costs 20 ms, a pass 100 ms, so 3 guesses of 10 would have to be right, and 7 were, "
+            "but to begin cost more than may be lost yet",
+        ),
+        (0.001, 0, "a guess costs 1 ms, a pass 100 ms, so 1 guess of 10 would have to be right"),
         (0.2, 0, "a guess costs 200 ms, a pass 100 ms, so no guess would pay, were all of them right"),
     ],
 )
