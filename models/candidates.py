@@ -156,7 +156,8 @@ def best_local_draft(target: Path) -> Path:
     """Return the draft that `auto` stands for in a pair. Raises NotFoundError if there is none on this machine.
 
     It is a head that was trained here for this very file, or else the target's own block for further tokens, which is
-    the target's file, or else a low-bit copy that was predicted to pay, or else the smallest model that fits.
+    the target's file, or else the smallest model that fits, or else a low-bit copy that was predicted to pay. A copy is
+    several times as large as such a model, and right hardly more often: docs/benchmarks.md.
     """
     head = head_for(target)
     if head is not None:
@@ -164,11 +165,11 @@ def best_local_draft(target: Path) -> Path:
     info = look(target)
     if info.has_mtp:
         return target
-    copy = next((one for one in copies_of(target) if one.pays), None)
-    if copy is not None:
-        return copy.path
     here = [one for one in local_candidates(info) if one.can_draft(info.bytes)]
     found = [one for one in here if one.is_good(info.bytes)]
+    copy = next((one for one in copies_of(target) if one.pays), None)
+    if not found and copy is not None:
+        return copy.path
     if not found:
         raise _no_draft(target, info, max(here, key=lambda one: one.use, default=None))
     best = min(found, key=lambda one: one.size).path

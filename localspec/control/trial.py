@@ -38,7 +38,7 @@ class Trial:
     """The sums by kind of text, and by tenths of the draft's probability; `seconds` is how long it took.
 
     `spelled` is how many of its own tokens the draft reads for one of the target's: 1 where they are the same.
-    `build` is the llama.cpp that computed the rows, "" if unknown.
+    `build` is the llama.cpp that computed the rows, and `under` what else of a load decides them; "" if unknown.
 
     An empty trial says that one was refused, so that it is not asked for again.
     """
@@ -49,6 +49,7 @@ class Trial:
     likeliest: tuple[list[float], list[float]] = field(default_factory=lambda: (_zeros(), _zeros()))
     drawn: tuple[list[float], list[float]] = field(default_factory=lambda: (_zeros(), _zeros()))
     build: str = ""
+    under: str = ""
 
     @property
     def total(self) -> Kind:
@@ -85,7 +86,7 @@ class Trial:
     def to_wire(self) -> dict[str, Any]:
         """Return a JSON object."""
         kinds = {name: [one.n, one.likeliest, one.drawn] for name, one in self.kinds.items()}
-        numbers = {"seconds": self.seconds, "spelled": self.spelled, "build": self.build}
+        numbers = {"seconds": self.seconds, "spelled": self.spelled, "build": self.build, "under": self.under}
         return {"kinds": kinds, **numbers, "likeliest": self.likeliest, "drawn": self.drawn}
 
     @staticmethod
@@ -97,7 +98,8 @@ class Trial:
             raise ValueError("not a trial")
         (likeliest, right), (drawn, accepted) = tables
         seconds, spelled = _sums([wire["seconds"], wire["spelled"]], 2)
-        return Trial(kinds, seconds, spelled, (likeliest, right), (drawn, accepted), str(wire.get("build", "")))
+        texts = (str(wire.get(name, "")) for name in ("build", "under"))
+        return Trial(kinds, seconds, spelled, (likeliest, right), (drawn, accepted), *texts)
 
     @staticmethod
     def _add(table: tuple[list[float], list[float]], share: float, reached: float, accepted: float) -> None:

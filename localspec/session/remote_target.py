@@ -17,6 +17,7 @@ from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.memory import ContextShape
 from localspec.backends.options import LoadOptions
 from localspec.backends.prompt_progress import PromptProgress, not_cancelled
+from localspec.backends.sample_text import sample_tokens
 from localspec.engine.constraint import Constraint
 from localspec.engine.draft import Draft, Verdict
 from localspec.engine.events import Committed, Event, Finished
@@ -50,6 +51,7 @@ _MODES = {
     "tree": "sparse-q",
 }  # fmt: skip
 PINGS = 3  # of which the fastest counts
+FIRST_TIMED = 2  # tokens that it begins with
 LONGEST_TIMED = 256  # tokens of the text behind which passes are timed
 
 
@@ -136,15 +138,22 @@ class RemoteTarget(LlamaBackend):
         """Return the seconds of a round with a draft of `rows` - 1 tokens, the way included. Raises Cancelled."""
         if not self._round:
             self.channel.send(Hello(VERSION, self.facts.vocabulary, mode="ids", verify="match"))
-            self._text, self._told = [0, 1], 0
-            self._timed(())
-        draft = tuple(7919 * node % self.model.n_vocab for node in range(1, rows))
+            self._begin_text()
+        draft = tuple(sample_tokens(self.model, len(self._text), rows - 1).tolist())
         began = time.perf_counter()
-        self._timed(draft)
-        return time.perf_counter() - began
+        is_over = self._timed(draft)
+        seconds = time.perf_counter() - began
+        if is_over:
+            self._begin_text()  # untimed: it is read whole
+        return seconds
 
-    def _timed(self, draft: tuple[int, ...]) -> None:
-        """Ask for a verdict in the session that times passes, and take it."""
+    def _begin_text(self) -> None:
+        """Let the verifier read the beginning of the text behind which passes are timed."""
+        self._text, self._told = sample_tokens(self.model, 0, FIRST_TIMED).tolist(), 0
+        self._timed(())
+
+    def _timed(self, draft: tuple[int, ...]) -> bool:
+        """Ask for a verdict in the session that times passes, and take it; return whether the text is over."""
         if not self._told:
             self.channel.send(Prefix(0, tuple(self._text)))
             self._told = len(self._text)
@@ -155,9 +164,7 @@ class RemoteTarget(LlamaBackend):
                 told = "the verifier lost the text while its passes were timed"
                 raise NetworkError(told, hint="Ask again.")
         self._text += [*draft[: reply.node], *([] if reply.token is None else [reply.token])]
-        if reply.finish or reply.length != len(self._text) or len(self._text) > LONGEST_TIMED:
-            self._text, self._told = self._text[:2], 0  # a text that is over is begun again
-            self._timed(())
+        return bool(reply.finish) or reply.length != len(self._text) or len(self._text) > LONGEST_TIMED
 
     def judge(
         self,

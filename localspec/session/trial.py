@@ -49,7 +49,8 @@ def learn_draft(
     """Let a profile know what a draft model is worth: by an earlier trial of these files, else by one that is made now.
 
     Another build of llama.cpp computes other rows, so it has a trial of its own. Where that found fewer tokens right
-    than the build before, it is told, once. The caches are empty, and are again. Raises Cancelled.
+    than the build before, with the same cache and devices, it is told, once. The caches are empty, and are again.
+    Raises Cancelled.
     """
     build = build_info().llama_cpp
     found = [one.trial for one in profiles_of(profile.file.parent, profile.models) if one.trial is not None]
@@ -62,11 +63,12 @@ def learn_draft(
     run = events.Returning(try_draft(target, draft, translation, clock, cancel))
     for share in run:
         yield events.Loading(TRIAL, share)
-    run.result.build = build
+    run.result.build, run.result.under = build, _under(target, draft)
     profile.trial = run.result
-    shares = fallen(known[0], run.result) if known else None
-    if shares is not None:
-        yield events.Warned(FALLEN, _told_fall(shares, known[0].build, build))
+    before = next((trial for trial in known if trial.under == run.result.under), None)
+    shares = None if before is None else fallen(before, run.result)
+    if before is not None and shares is not None:
+        yield events.Warned(FALLEN, _told_fall(shares, before.build, build))
     profile.save()
 
 
@@ -99,6 +101,14 @@ def try_draft(
             one.evaluated = before
     trial.seconds, trial.spelled = clock() - began, readers.spelled if trial.kinds else 1.0
     return trial
+
+
+def _under(*models: LoadedModel) -> str:
+    """Return what decides rows beside the files and llama.cpp: the cache's types, flash attention and the devices."""
+    loads = [one.backend for one in models]
+    return "; ".join(
+        ", ".join((one.options.kv_type, one.options.flash_attn, *one.capabilities.devices)) for one in loads
+    )
 
 
 def _told_fall(shares: tuple[float, float], before: str, now: str) -> str:

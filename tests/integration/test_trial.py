@@ -185,6 +185,18 @@ def test_another_build_is_tried_anew_and_a_fall_is_told_once(
     again.close()
 
 
+def test_a_fall_under_another_cache_is_not_put_down_to_llama_cpp(loaded: LoadedPair) -> None:
+    now = trial_of(loaded)
+    better = {name: replace(kind, likeliest=kind.n) for name, kind in now.kinds.items()}
+    loaded.controllers.profile.trial = replace(now, kinds=better, build="b1")
+    assert loaded.controllers.profile.save()
+    again, told = pair.load_pair(replace(SETTINGS, kv_type="f32"))
+    assert TOLD in told
+    assert not [event for event in told if isinstance(event, events.Warned)]
+    assert trial_of(again).under != now.under
+    again.close()
+
+
 def trial_of(loaded: LoadedPair) -> Trial:
     assert loaded.controllers.profile.trial is not None
     return loaded.controllers.profile.trial

@@ -8,11 +8,13 @@ import pytest
 
 from localspec.control.profile import Profile
 from localspec.control.trial import Kind, Trial
-from localspec.models.candidates import DraftCandidate, local_candidates, look
+from localspec.models import candidates
+from localspec.models.candidates import DraftCandidate, best_local_draft, local_candidates, look
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.learned import learned
+from localspec.models.low_bit import LowBitCopy
 from localspec.models.pairs import Overlap, PairReport
 from localspec.models.plan.machine import Machine, flat
 from localspec.models.plan.models import ModelPart, placed
@@ -86,3 +88,16 @@ def test_a_share_lowers_what_a_plan_expects() -> None:
         best(machine, placed(part, draft, share=share), PlacementRequest(512, needs_draft=True)) for share in (1.0, 0.5)
     )
     assert whole.seconds < half.seconds
+
+
+def test_a_smaller_model_goes_before_a_copy_in_fewer_bits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A copy is several times as large, and right hardly more often; it is taken where no such model is here."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    target, draft = (tmp_path / f"{name}.gguf" for name in ("target", "draft"))
+    target.symlink_to(PAIR / "target-q8_0.gguf")
+    draft.write_bytes((PAIR / "draft-q8_0.gguf").read_bytes())
+    made = LowBitCopy(tmp_path / "copy.gguf", file_fingerprint(target), "Q2_K", 1, 8, 8, has_matrix=True, pays=True)
+    monkeypatch.setattr(candidates, "copies_of", lambda _target: [made])
+    assert best_local_draft(target) == draft
+    draft.unlink()
+    assert best_local_draft(target) == made.path

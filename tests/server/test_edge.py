@@ -16,12 +16,15 @@ from typing import Any
 
 import pytest
 
+from localspec.backends.sample_text import sample_tokens
 from localspec.cli.edge import drafting_for
 from localspec.engine.events import Committed, Event, Finished, Loading, Returning
 from localspec.errors import IncompatibleError, LocalspecError, NetworkError
 from localspec.remote import channel
+from localspec.session import remote_target
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.loading import load
+from localspec.session.remote_target import RemoteTarget
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from tests.cli.harness import REAL, ROOT, assert_one_line, environment, localspec, wait_for
 from tests.integration.pair import DRAFT, TARGET, load_pair
@@ -141,6 +144,27 @@ def test_what_reads_rows_is_refused_in_one_line(edge: LoadedPair, request_: Requ
     with pytest.raises(LocalspecError) as raised:
         list(edge.answer(request_))
     assert told in raised.value.message
+
+
+def test_passes_are_timed_on_a_running_text(edge: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mixture reads the experts of its rows' tokens. A text that is over is begun anew outside the time."""
+    target = edge.remote
+    assert target is not None
+    asked: list[tuple[int, tuple[int, ...]]] = []
+    timed = RemoteTarget._timed
+
+    def noted(own: RemoteTarget, draft: tuple[int, ...]) -> bool:
+        asked.append((len(own._text), draft))
+        return timed(own, draft)
+
+    monkeypatch.setattr(RemoteTarget, "_timed", noted)
+    monkeypatch.setattr(remote_target, "LONGEST_TIMED", 0)  # each text is over at once
+    monkeypatch.setattr(remote_target.time, "perf_counter", lambda: len(asked))  # the time is in rounds
+    target.truncate(0)
+    assert [target.time_rows(8) for _ in range(3)] == [1, 1, 1]
+    drafts = [(at, draft) for at, draft in asked if draft]
+    assert [draft for _, draft in drafts] == [tuple(sample_tokens(target.model, at, 7).tolist()) for at, _ in drafts]
+    target.truncate(0)
 
 
 def test_a_killed_engine_changes_nothing(server: Server, edge: LoadedPair, local: LoadedPair) -> None:
