@@ -117,5 +117,5 @@ def test_penalties_must_see_the_drafted_tokens(monkeypatch: pytest.MonkeyPatch) 
 
     setup = Setup(BlockVerifier(), sampling=replace(OPEN, repeat_penalty=1.5, presence_penalty=0.5), max_tokens=3)
     assert worst(answers(setup), target_answers(setup)) < EXACT
-    monkeypatch.setattr("localspec.engine.loop.TargetDistributions", Forgetful)
+    monkeypatch.setattr("localspec.engine.judge.TargetDistributions", Forgetful)
     assert total_variation(answers(setup), target_answers(setup)) > 0.01
