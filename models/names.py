@@ -158,7 +158,12 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
     begins = [name for name in names if squeezed(name).startswith(short)]
     if begins and len(short) > 2:
         return min(begins, key=len)
-    return next(iter(difflib.get_close_matches(word.replace(":", "-"), names, n=1, cutoff=NEAR)), None)
+    return near_miss(word, names)
+
+
+def near_miss(word: str, names: Iterable[str]) -> str | None:
+    """Return the name that is spelt nearly as `word`; None without one."""
+    return next(iter(difflib.get_close_matches(word.lower().replace(":", "-"), names, n=1, cutoff=NEAR)), None)
 
 
 def squeezed(name: str) -> str:

@@ -6,6 +6,7 @@ place where ollama has it: before the prompt.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 
@@ -18,6 +19,13 @@ HUB = ("hf:", "hf.co/", "huggingface.co/", "http")  # without it, ORG/REPO may b
 CACHE_TYPES = ("-ctk", "--cache-type-k", "-ctv", "--cache-type-v")
 _NUMBER = re.compile(r"-?\d+")
 _FLAG = re.compile(r"(?<!\S)--?[a-z][\w-]*")
+_TAGGED = re.compile(r"[a-z][\w.-]*:(?:latest|[\w.-]*\d[bm](?:-[\w.-]+)?)")  # as Ollama has it: smol:135m, gone:latest
+_COLON = re.compile(r"[a-z][\w.-]*:[\w.-]+")
+_REPO = re.compile(r"[\w-]*[a-z][\w.-]*/[\w.-]*[a-z][\w.-]*")
+_FAMILY = re.compile(
+    "(?:(?:code|tiny)?llama|mistral|ministral|mixtral|codestral|deepseek|gpt-oss|qwen|qwq|gemma|phi|smollm|granite"
+    "|command-r|yi|falcon|starcoder|olmo|glm|exaone)(?:[-\\d.][\\w.-]*)?"
+)
 _COMMAND_LINE = re.compile(r"(?:[A-Z_]+=\S+ )?(?:localspec|llama-server) ")
 
 # fmt: off
@@ -162,9 +170,10 @@ def model_first(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
         return words[0], words[1:]
     near = _nearly_named(words)
     if near is not None:
+        meant = f"did you mean -m {near}?" if near else "localspec ls lists those here"
         raise UsageError(
-            f"there is no pair called {words[0]!r}; did you mean -m {near}?",
-            hint="quote the whole prompt, if that word begins it",
+            f"there is no pair called {words[0]!r}; {meant}",
+            hint="quote the whole prompt, or put -m NAME before it, if that word begins it",
         )
     return None, words
 
@@ -210,15 +219,24 @@ def is_here(word: str) -> bool:
 
 
 def _nearly_named(words: tuple[str, ...]) -> str | None:
-    """Return the name that the first word may stand for: "llama3.2:1b", or what stands before a quoted prompt."""
+    """Return the name that the first word may stand for, "" for a name of none that is known, None for a prompt."""
     word = words[0].lower()
+    is_lone = len(words) <= 2  # the model and a quoted prompt, or an unquoted prompt of two words
     is_marked = bool(re.fullmatch(r"[a-z][\w.-]*\d[\w.:-]*", word))
     is_before_prompt = len(words) == 2 and " " in words[1] and bool(re.fullmatch(r"[a-z][\w.:-]{2,}", word))
-    if not (is_marked or is_before_prompt):
+    is_name = bool(_TAGGED.fullmatch(word)) or (is_lone and bool(_FAMILY.fullmatch(word)))
+    is_name = is_name or (len(words) == 2 and bool(_COLON.fullmatch(word)))
+    if is_lone and _REPO.fullmatch(word) and re.search(r"\d", word) and not os.path.exists(words[0]):
+        return f"hf:{words[0]}"
+    if not (is_marked or is_before_prompt or is_name or (is_lone and len(word) > 3)):
         return None
-    from localspec.models.names import nearest
+    from localspec.models.foreign import own_names  # late: as the names of the catalogue
+    from localspec.models.names import near_miss, nearest
 
-    return nearest(word, _names())
+    if is_marked or is_before_prompt or is_name:
+        near = nearest(word, [*_names(), *(own_names() if is_name else [])])
+        return near or ("" if is_name else None)
+    return near_miss(word, _names())
 
 
 def _names() -> list[str]:

@@ -62,6 +62,11 @@ def test_a_first_word_that_is_a_model_is_the_model(word: str, name: str) -> None
         (("why", "is", "the sky blue"), None, ("why", "is", "the sky blue")),
         (("storyteller is a name",), None, ("storyteller is a name",)),
         (("llama", "wool", "is", "warm"), None, ("llama", "wool", "is", "warm")),
+        (("story", "time"), None, ("story", "time")),
+        (("falcons", "fly"), None, ("falcons", "fly")),
+        (("note:", "buy milk"), None, ("note:", "buy milk")),
+        (("1/2", "of it"), None, ("1/2", "of it")),
+        (("yes/no", "is it"), None, ("yes/no", "is it")),
         (("python3", "or", "not"), None, ("python3", "or", "not")),
         (("C++", "or C"), None, ("C++", "or C")),
         (("2+2",), None, ("2+2",)),
@@ -81,10 +86,24 @@ def test_what_is_a_model_and_what_is_a_prompt(words: tuple[str, ...], model: str
         (["gemma3", "hi"], "gemma-3-1b"),
         (["mistral", "why is the sky blue"], "mistral-7b"),
         (["storyteler", "Once upon a time"], "storyteller"),
+        (["storyteler", "Hi"], "storyteller"),
+        (["mistral", "Hi"], "mistral-7b"),
+        (["mistral-nemo", "Hi"], "mistral-nemo-12b"),
+        (["gpt-oss:20b", "Hi"], "gpt-oss-20b"),
+        (["tinyllama", "Hi"], "tinyllama-1.1b"),
+        (["Qwen/Qwen3-8B", "Hi"], "hf:Qwen/Qwen3-8B"),
     ],
 )
 def test_a_word_that_is_nearly_a_name(words: list[str], meant: str) -> None:
     line = assert_one_line(run("run", *words), 2, f"did you mean -m {meant}?", "quote the whole prompt")
+    assert_advice(line)
+
+
+@pytest.mark.parametrize(
+    "words", [["gone:latest", "Hi"], ["zzz:7b", "how", "are", "you"], ["note:x", "Hi"], ["yi", "Hi"]]
+)
+def test_a_name_of_no_model_is_no_prompt(words: list[str]) -> None:
+    line = assert_one_line(run("run", *words), 2, f"there is no pair called '{words[0]}'", "quote the whole prompt")
     assert_advice(line)
 
 
