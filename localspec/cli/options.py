@@ -218,7 +218,13 @@ def _prompt() -> list[Any]:
         add("--raw", is_flag=True, help="The prompt as it is: no chat template, and control tokens are read."),
         add("--suffix", metavar="TEXT|@FILE", help="Fill in the middle, between the prompt and TEXT; implies --raw."),
         add("--prediction", metavar="TEXT|@FILE", help="What the answer may be: drafts are copied from it."),
-        add("-f", "--file", multiple=True, metavar="PATH", help="Text to put before the prompt."),
+        add(
+            "-f",
+            "--file",
+            multiple=True,
+            metavar="PATH",
+            help="Text to put before the prompt: a file, a folder, or a pattern in quotes. -f may be repeated.",
+        ),
         add(
             "--max-stdin",
             type=Positive(1e6),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -58,6 +59,7 @@ from localspec.conversations.store import Store
 from localspec.engine.events import Event, Started, Warned
 from localspec.errors import UsageError
 from localspec.models.store import introduction
+from localspec.sanitize import one_line
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.inputs import Inputs, read_parts
 from localspec.ui.mentions import Taken, files_in, missing_in
@@ -226,8 +228,20 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
         told += [Warned("draft", each) for each in held.warnings]
     unread = "@{0} is not read here: -f {0} puts it before the prompt"
     told += [Warned("mention", unread.format(name)) for name in files_in(spoken) if name not in options.file]
+    told += [Warned("mention", line) for line in _files_among(words, options.file)]
     told += [Warned("mention", line) for line in Taken(missing=missing_in(spoken)).remarks]
     return Job(used, asked, (*inputs.warnings, *told), state, spoken, tuple(data), left, far)
+
+
+def _files_among(words: tuple[str, ...], read: tuple[str, ...]) -> list[str]:
+    """Return a line where words of the prompt are the names of files, as after a pattern that the shell expanded."""
+    found = [word for word in words if (read or "." in word or os.sep in word) and os.path.isfile(word)]
+    if not found:
+        return []
+    names = one_line(found[0]) if len(found) == 1 else f"{one_line(found[0])} and {len(found) - 1} more"
+    kind = "is a file" if len(found) == 1 else "are files"
+    pattern = f"*{os.path.splitext(found[0])[1]}"
+    return [f"{names} {kind} whose name is sent as text: -f {one_line(found[0])}, or -f {pattern!r} in quotes"]
 
 
 def _used(settings: LoadSettings, request: Request, values: Values) -> tuple[LoadSettings, list[Warned]]:

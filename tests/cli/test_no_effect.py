@@ -106,6 +106,21 @@ def test_a_file_that_only_chats_would_read_is_named(tmp_path: Path) -> None:
     assert told == f"@{file} is not read here: -f {file} puts it before the prompt"
 
 
+def test_files_that_the_shell_put_among_the_words_are_named(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (tmp_path / name).write_text("x = 1")
+
+    def told(*words: str) -> list[str]:
+        done = run("run", "--json", "--no-save", *words, cwd=tmp_path)
+        return [each["message"] for each in json.loads(done.stdout)["warnings"]]
+
+    advice = "is a file whose name is sent as text: -f b.txt, or -f '*.txt' in quotes"
+    assert told("-f", "a.txt", "b.txt", "hi") == [f"b.txt {advice}"]
+    assert told("explain", "b.txt") == [f"b.txt {advice}"]
+    assert told("-f", "a.txt", "b.txt", "c.txt", "hi")[0].startswith("b.txt and 1 more are files")
+    assert told("-f", "a.txt", "-f", "b.txt", "what is in b.txt?") == []
+
+
 def test_a_corpus_that_is_not_there_is_named() -> None:
     done = run("run", "--no-save", "--corpus", "/nowhere/at/all", "hi")
     assert b"--corpus: there is no file or folder /nowhere/at/all" in done.stderr
