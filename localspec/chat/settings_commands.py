@@ -21,7 +21,7 @@ from localspec.settings.declaration import declaration, spelled
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.files import path_completions
 from localspec.ui.inputs import text_or_file
-from localspec.ui.settings import SETTINGS, changed, check, known_values, shown, template_text, with_value
+from localspec.ui.settings import SETTINGS, changed, known_values, shown, template_text, with_value
 
 _LOADING = {each.name for each in fields(LoadSettings)}
 MODELS = (".gguf",)  # endings of their files
@@ -142,7 +142,7 @@ def _with_draft(settings: LoadSettings, draft: str) -> str:
 async def _switch(chat: Chat, pair: str) -> None:
     """Find the pair and check that the settings go with it; only then give the old one up."""
     settings = await chat.find_pair(pair)
-    check(chat.state.request, settings)
+    chat.state.fitting(chat.state.request, settings)
     await chat.load(settings)
 
 
@@ -162,7 +162,7 @@ async def take_preset(chat: Chat, argument: str) -> None:
     request = _requested(chat.state.request, values)
     system = text_or_file("system", str(values["system"])) if "system" in values else None
     settings = await _pair(chat, values)
-    check(request, settings)
+    request = chat.state.fitting(request, settings)
     if settings != chat.state.settings:
         await chat.load(settings)
     chat.state.change(request)

@@ -198,15 +198,23 @@ class ChatState:
         if settings.target != self.settings.target:
             settings = replace(settings, lora=())
         before, usual = usual_speculation(self.settings), usual_speculation(settings)
-        request, off = self.request, self.switched_off
-        if off == before:
-            off = usual
+        request, off = self.fitting(self.request, settings), self.switched_off
+        off = usual if off == before else off
+        self.settings, self.request, self.switched_off, self.loaded = settings, request, off, None
+        self._pair_is(reference(settings))
+
+    def fitting(self, request: Request, settings: LoadSettings) -> Request:
+        """Return a request as another pair gets it: a way to draft that nobody chose becomes that pair's usual one.
+
+        Raises UsageError where the two do not go together.
+        """
+        before, usual = usual_speculation(self.settings), usual_speculation(settings)
+        if self.switched_off == before and request.speculation == self.request.speculation:
             request = replace(request, speculation=replace(usual, k=0))
         elif request.speculation == before:
             request = replace(request, speculation=usual)
         check(request, settings)
-        self.settings, self.request, self.switched_off, self.loaded = settings, request, off, None
-        self._pair_is(reference(settings))
+        return request
 
     def _pair_is(self, pair: str) -> None:
         """Note which pair answers this conversation from now on."""

@@ -79,6 +79,16 @@ def test_another_pair_of_a_chat_drafts_in_its_own_way() -> None:
     assert state.request.speculation == Speculation()
 
 
+@needs_pair
+@pytest.mark.parametrize("line", ["/draft none", "/model storyteller+none"])
+def test_a_chat_gives_up_the_draft_that_the_demonstration_chose(line: str) -> None:
+    done = run("chat", "--no-save", "storyteller", "--plain", stdin=f"{line}\n/draft\n/set method\n".encode())
+    told = (done.stdout + done.stderr).decode()
+    assert done.returncode == 0, told
+    assert "draft: none" in told
+    assert "method auto" in told
+
+
 def test_a_way_that_was_chosen_stays_with_another_pair() -> None:
     chosen = Speculation(method="suffix", k=5)
     state = ChatState.opened(Store.open(None), bundled(), Request(speculation=chosen))
