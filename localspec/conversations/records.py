@@ -52,6 +52,7 @@ def with_attachments(words: str, attachments: Sequence[Attachment]) -> str:
 USER, ASSISTANT = "user", "assistant"
 SENT = "sent"  # the finish of what a person wrote, which is complete at once
 INTERRUPTED = "interrupted"
+FAILED = "error"
 ELSEWHERE = "elsewhere"  # the finish of an answer that another process is writing, in a tree of this one
 _ENDINGS = {
     SENT: "",
@@ -60,7 +61,7 @@ _ENDINGS = {
     "context": "cut off: the context is full",
     INTERRUPTED: "stopped",
     "timeout": "stopped by --timeout",
-    "error": "failed",
+    FAILED: "failed",
     None: "still being written",
     ELSEWHERE: "still being written by another localspec",
 }

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
+from itertools import zip_longest
 from typing import Any, Protocol
 
-from localspec.conversations.records import ASSISTANT, USER, Attachment
+from localspec.conversations.records import ASSISTANT, FAILED, USER, Attachment
 from localspec.settings.request import LoadSettings, Message, Request
 from localspec.settings.values import with_tuples
 
@@ -42,38 +42,44 @@ class Said(Protocol):
     def stats(self) -> dict[str, Any] | None:
         """The figures of an answer."""
 
+    @property
+    def finish(self) -> str | None:
+        """Why it ended."""
+
 
 def to_send(path: Sequence[Said], system: str | None, content: str) -> tuple[Message, ...]:
     """Return the messages to send so that `content`, a person's words, is answered after `path`.
 
-    They alternate: a message that got no answer, or an empty one, is left out with it.
+    They alternate, as many templates demand: a question without an answer is sent at the head of the next one. One
+    that failed is left out, since it would fail again.
     """
-    head = [] if system is None else [Message("system", system)]
-    said = [
-        Message(
-            message.role,
-            message.content,
-            message.reasoning,
-            files=tuple(each.name for each in message.attachments),
-            ids=tuple((message.stats or {}).get("ids") or ()),
-        )
-        for turn in _answered(path)
-        for message in turn
-    ]
-    return (*head, *said, Message(USER, content))
+    sent = [] if system is None else [Message("system", system)]
+    waiting: list[Said] = []
+    for asked, said in zip_longest(path, path[1:]):
+        if asked.role != USER:
+            continue
+        waiting.append(asked)
+        if said is None or said.role != ASSISTANT:
+            continue
+        if said.text:
+            ids = tuple((said.stats or {}).get("ids") or ())
+            sent += [_question(waiting), Message(ASSISTANT, said.content, said.reasoning, ids=ids)]
+            waiting = []
+        elif said.finish == FAILED:
+            waiting.pop()
+    return (*sent, _question(waiting, content))
+
+
+def _question(asked: Sequence[Said], *more: str) -> Message:
+    """Return messages of the user as one."""
+    files = tuple(each.name for message in asked for each in message.attachments)
+    return Message(USER, "\n\n".join([*(message.content for message in asked), *more]), files=files)
 
 
 def left_out(path: Sequence[Said]) -> tuple[int, ...]:
     """Return the turns that the last answer of a path was given without, as `Request.left_out` has them."""
     told = ((message.stats or {}).get("left_out") for message in reversed(path))
     return tuple(next((turns for turns in told if turns is not None), ()))
-
-
-def _answered(path: Sequence[Said]) -> list[tuple[Said, Said]]:
-    """Return the turns of a path that were answered: a user's message and the answer to it."""
-    return [
-        (asked, said) for asked, said in pairwise(path) if (asked.role, said.role) == (USER, ASSISTANT) and said.text
-    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localspec.chat.message_tree import MessageTree, Node
-from localspec.conversations.records import ASSISTANT, USER
+from localspec.conversations.records import ASSISTANT, USER, Attachment
 from localspec.conversations.sending import to_send
 from localspec.conversations.store import Store
 from localspec.errors import NotFoundError
@@ -44,9 +44,31 @@ def test_a_branch_leads_back_to_where_it_was_left() -> None:
     assert messages.siblings(first) == [first, other]
 
 
-def test_what_got_no_answer_is_not_sent() -> None:
-    messages = talked("a", "", "c", "d", "e", system="s")
-    assert sent(messages, messages.path()[-1]) == ["s", "c", "d", "e"]
+@pytest.mark.parametrize("finish", ["interrupted", "timeout", "stop", "length"])
+def test_a_question_without_an_answer_is_sent_with_the_next_one(finish: str) -> None:
+    messages = talked("a", "", "b", "", "c", "d", "e", "", "f", system="s")
+    for entry in messages.path():
+        entry.finish = finish if entry.role == ASSISTANT else entry.finish
+    assert sent(messages, messages.path()[-1]) == ["s", "a\n\nb\n\nc", "d", "e\n\nf"]
+    assert sent(messages, messages.path()[4]) == ["s", "a\n\nb\n\nc"]
+
+
+def test_a_question_that_was_never_answered_is_sent_with_its_files() -> None:
+    messages = talked("a", "b")
+    asked = messages.add(USER, "c", parent=messages.path()[-1])
+    asked.attachments = (Attachment("notes.txt", "n"),)
+    last = messages.add(USER, "d", parent=asked)
+    made = to_send(messages.path_to(asked), None, last.content)
+    assert [message.role for message in made] == [USER, ASSISTANT, USER]
+    assert made[-1].content == f"{asked.content}\n\nd"
+    assert made[-1].files == ("notes.txt",)
+
+
+def test_a_question_that_failed_is_not_sent() -> None:
+    """It may have been too long, and so would be every one after it."""
+    messages = talked("a", "", "b", "", "c")
+    messages.path()[3].finish = "error"
+    assert sent(messages, messages.path()[-1]) == ["a\n\nc"]
 
 
 def test_a_hidden_message_stays_a_branch() -> None:
