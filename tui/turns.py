@@ -64,6 +64,7 @@ class Turns:
             self._queue(text)
             return
         if is_command:
+            self.stop_editing()
             await self.run(text)
             return
         try:
@@ -235,11 +236,6 @@ class Turns:
         self._view.composer.fill(self._unsent)
         self._host.say("")  # the notice of the edit is over too
         return True
-
-    def emptied(self) -> None:
-        """Give an edit up of which nothing is left: what is written next may be another question."""
-        if not self._view.composer.text and self.stop_editing():
-            self._host.say("Edit cancelled; your text is now a new message")
 
     async def step(self, entry: Node, by: int) -> None:
         """Go to a branch beside this one."""

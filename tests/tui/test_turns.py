@@ -267,7 +267,29 @@ async def test_an_edit_ends_where_another_branch_is_looked_at() -> None:
         assert shown(app) == ["first", "One.", "next", "Three."]
 
 
-async def test_what_is_written_into_an_emptied_input_is_no_edit() -> None:
+async def test_an_edit_whose_input_was_emptied_is_still_one() -> None:
+    async with opened() as (pilot, app):
+        await ask(pilot, "first")
+        await edit_first(pilot, app)
+        await pilot.press("ctrl+a", "ctrl+k")
+        await pilot.pause()
+        assert app.chat.composer.text == ""
+        await ask(pilot, "anew")
+        assert shown(app) == ["anew", STORY]
+
+
+async def test_a_command_ends_an_edit() -> None:
+    async with opened() as (pilot, app):
+        await ask(pilot, "first")
+        app.chat.composer.fill("half a message")
+        await edit_first(pilot, app)
+        await pilot.press("ctrl+a", "ctrl+k")
+        await say(pilot, "/stats")
+        await until(pilot, lambda: app.chat.composer.text == "half a message")
+        assert app.chat_state.messages.editing is None
+
+
+async def test_ctrl_c_in_an_edit_gives_it_up() -> None:
     async with opened() as (pilot, app):
         await ask(pilot, "first")
         await edit_first(pilot, app)

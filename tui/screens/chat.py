@@ -224,9 +224,8 @@ class ChatScreen(Screen[None]):
         await self.turns.send(sent.text)
 
     @on(Composer.Changed)
-    def emptied(self) -> None:
-        """Keep what is written; give an edit up of which nothing is left."""
-        self.turns.emptied()
+    def keep(self) -> None:
+        """Keep what is written."""
         self._unsent.changed(self.set_timer)
 
     @on(Composer.Completed)
