@@ -234,8 +234,8 @@ def _nearly_named(words: tuple[str, ...]) -> str | None:
     from localspec.models.names import near_miss, nearest
 
     if is_marked or is_before_prompt or is_name:
-        near = nearest(word, [*_names(), *(own_names() if is_name else [])])
-        return near or ("" if is_name else None)
+        here = nearest(word, own_names()) if is_name else None  # goes before one to download
+        return here or nearest(word, _names()) or ("" if is_name else None)
     return near_miss(word, _names())
 
 

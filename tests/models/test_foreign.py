@@ -74,8 +74,9 @@ def test_ollamas_name_begins_a_command(home: Path) -> None:
     ollama(home / ".ollama/models", f"{LIBRARY}/story/7b-q8_0", TARGET)
     assert model_first(("story:7b-q8_0", "hi")) == ("story:7b-q8_0", ("hi",))
     assert model_first(("note:this", "is", "it")) == (None, ("note:this", "is", "it"))
-    with pytest.raises(UsageError, match="did you mean -m story:7b-q8_0"):
-        model_first(("storry:7b-q8_0", "hi"))
+    ollama(home / ".ollama/models", f"{LIBRARY}/smol/135m", TARGET)
+    with pytest.raises(UsageError, match=r"did you mean -m smol:135m\?"):
+        model_first(("smoll:135m", "hi"))
 
 
 def test_ollama_elsewhere_and_from_the_hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
