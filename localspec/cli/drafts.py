@@ -44,7 +44,8 @@ MATRIX_TOKENS = 4096
 def drafts() -> None:
     """Copies of a model in fewer bits, which draft for it where a GPU is near and the model is not all on it.
 
-    A pair with a copy is TARGET+low-bit. TARGET+auto takes one that was predicted to pay.
+    A pair with a copy is TARGET+low-bit. TARGET+auto takes one that was predicted to pay, unless a smaller model is
+    here.
     """
 
 
