@@ -27,7 +27,7 @@ from typing import Any
 from delay_proxy import Network, running
 
 from localspec.cli.edge import edge_settings
-from localspec.engine.events import Committed, Prefilled, Returning, Started
+from localspec.engine.events import Committed, Returning, Started
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.loading import load
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
@@ -112,12 +112,13 @@ def answer(pair: LoadedPair, name: str, request: Request, speculation: Speculati
         elif isinstance(event, Committed):
             times.append(time.perf_counter())
             passes.append(event)
-        elif isinstance(event, Prefilled):
-            pass
     n = sum(len(each.out) for each in passes[1:])
     rounds, ways = passes[1:], [each.way for each in passes[1:] if each.way is not None]
     drafted = [each for each in rounds if each.k]
-    mean = lambda values: statistics.fmean(values) if values else 0.0  # noqa: E731
+
+    def mean(values: list[float]) -> float:
+        return statistics.fmean(values) if values else 0.0
+
     return Found(
         name,
         n / (times[-1] - times[0]) if n else 0.0,

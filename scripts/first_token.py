@@ -80,8 +80,8 @@ class Bench:
             for name, url in (("serve", ours), ("llama-server", theirs)):
                 if url:
                     asked(url, ASKED)
-                    acts[f"curl to {name}, same"] = lambda url=url: asked(url, ASKED)  # type: ignore[misc]
-                    acts[f"curl to {name}, new"] = lambda url=url: asked(url, self.new())  # type: ignore[misc]
+                    acts[f"curl to {name}, same"] = lambda url=url: asked(url, ASKED)
+                    acts[f"curl to {name}, new"] = lambda url=url: asked(url, self.new())
             for _ in range(self.rounds):
                 for what in self.random.sample(sorted(acts), len(acts)):
                     self.note(what, acts[what])
@@ -93,7 +93,7 @@ class Bench:
         text.write_text(STORY * 125)
         self.run("talk", "-f", str(text), "Who counts?")
         for i in range(self.rounds):
-            self.note("run -c, 3 000 tokens, from disk", lambda i=i: self.run("talk", "-c", f"Say {i}."))  # type: ignore[misc]
+            self.note("run -c, 3 000 tokens, from disk", lambda i=i: self.run("talk", "-c", f"Say {i}."))
         self.note("run -c, 3 000 tokens, read anew", lambda: self.run("talk", "-c", "Say x.", LOCALSPEC_CACHE_DISK="0"))
 
     def paste(self) -> None:
@@ -109,7 +109,7 @@ class Bench:
                     self._read_ahead(worker, replace(request, reads_ahead=True))
                 asked = replace(request, messages=(Message("user", f"{text} What does she count?"),))
                 what = "paste of 1 500 tokens, read ahead" if i else "paste of 1 500 tokens, read when sent"
-                self.note(what, lambda asked=asked: first_pass(worker, asked))  # type: ignore[misc]
+                self.note(what, lambda asked=asked: first_pass(worker, asked))
 
     def _read_ahead(self, worker: Worker, request: Request) -> None:
         ends = time.monotonic() + TYPING

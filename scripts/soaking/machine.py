@@ -59,7 +59,7 @@ class Machine:
             env=self.env,
             cwd=self.folder,
             start_new_session=True,
-            **pipes,  # type: ignore[call-overload]
+            **pipes,
         )
 
     def processes(self) -> list[Process]:

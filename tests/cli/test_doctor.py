@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from localspec.cli.doctor import command as doctor
 from localspec.cli.doctor.command import _devices as devices_found
 from localspec.cli.doctor.gpus import Gpu, backend_for, gpus, rebuild_line
 from tests.cli.harness import assert_one_line, localspec
@@ -29,6 +30,19 @@ def test_json(tmp_path: Path) -> None:
     assert checks["figures"]["state"] == "note"
     assert checks["figures"]["hint"] == "localspec calibrate --machine"
     assert checks["cache"]["facts"]["path"].startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize(("is_built", "state"), [(True, "ok"), (False, "note")])
+def test_a_build_without_the_vectors_of_its_processor_is_told(
+    is_built: bool, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(doctor, "_has_avx2", lambda: True)
+    built = f"CPU : SSE3 = 1 | AVX2 = {int(is_built)} | "
+    found = doctor._engine({"system_info": built, "rpc": False, "llama_cpp": "1", "gpu_offload": False})
+    assert found.state == state
+    assert (found.hint == rebuild_line("native")) == (not is_built)
+    assert found.facts["features"] == (["SSE3", "AVX2"] if is_built else ["SSE3"])
 
 
 def test_without_llama_cpp(tmp_path: Path) -> None:
