@@ -190,6 +190,7 @@ class Engine:
         while (job := self._next()) is not None:
             began = time.monotonic()
             is_answer = isinstance(job.work, Request)
+            last: Finished | Refusal | None = None  # told when the figures hold it: the client may ask for them next
             if is_answer:
                 self.board.begin(job.stats)
             try:
@@ -200,23 +201,28 @@ class Engine:
                         self._on_warning(event)
                     elif isinstance(event, Loaded):
                         self._on_loaded(job.settings, event)
-                    job.tell(event)
+                    if isinstance(event, Finished):
+                        last = event
+                    else:
+                        job.tell(event)
             except Refusal as refusal:
-                job.tell(refusal)
+                last = refusal
             except LocalspecError as error:
                 told = refused(error)
                 if told.status >= 500:  # nothing that the client did
                     self._on_warning(Warned("engine", error.message))
-                job.tell(told)
+                last = told
             except Exception as error:  # the thread is to serve the next one
                 bug = InternalError(f"unexpected {type(error).__name__}: {error}", hint="report this")
                 self._on_warning(Warned("bug", bug.message))
-                job.tell(refused(bug))
+                last = refused(bug)
             if is_answer:
                 self.board.end()
                 self._seconds = 0.7 * self._seconds + 0.3 * (time.monotonic() - began)
                 self.totals.add(job.stats)
                 self._on_end(job.stats)
+            if last is not None:
+                job.tell(last)
 
     def _answer(self, job: Job) -> Iterator[Event]:
         """Load the pair if it is not loaded, and answer; the last event is Finished."""

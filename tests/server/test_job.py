@@ -6,10 +6,13 @@ import asyncio
 
 import pytest
 
+from localspec.chat.pair_loader import PairLoader
 from localspec.engine.events import Event, Finished, Warned
-from localspec.server.engine import LEAVING, Job
+from localspec.server.engine import LEAVING, Engine, Job
 from localspec.server.refusal import Refusal
 from localspec.settings.request import LoadSettings, Request
+from tests.cli.fakes import FakeWorker
+from tests.cli.harness import TIMEOUT
 
 
 def ended(reason: str) -> Finished:
@@ -39,3 +42,29 @@ def test_a_pause_is_told_and_the_answer_goes_on() -> None:
 def test_an_answer_that_was_interrupted_is_refused() -> None:
     with pytest.raises(Refusal, match=LEAVING):
         asyncio.run(read(ended("interrupted")))
+
+
+def test_the_last_event_comes_after_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that has read its answer may ask for them at once; some saw the answer as running still."""
+    order: list[object] = []
+    tell = Job.tell
+
+    def told(job: Job, news: Event | Exception) -> None:
+        order.append(type(news))
+        tell(job, news)
+
+    async def answer() -> None:
+        worker = FakeWorker()
+        loader = PairLoader(worker)
+        engine = Engine(
+            worker, loader, LoadSettings("t.gguf"), most_waiting=1, on_end=lambda stats: order.append("figures")
+        )
+        (job,) = engine.submit(Request())
+        assert [event async for event in job.events(patience=TIMEOUT)]
+        assert engine.board.told()["running"] is None
+        assert engine.totals.answers == 1
+        await asyncio.to_thread(engine.end, TIMEOUT)
+
+    monkeypatch.setattr(Job, "tell", told)
+    asyncio.run(answer())
+    assert order[-2:] == ["figures", Finished]
