@@ -50,6 +50,7 @@ class Channel:
         self._clock = clock
         self._hello: Hello | None = None
         self._verify: Verify | None = None
+        self._n_answers = 0  # that were begun
         self._n_unwelcome = 0  # Hellos without a Welcome: what comes before it belongs to answers that are over
         self._lost: LocalspecError | None = None  # why nothing more is read of this connection
         self._broke_at: float | None = None  # when the connection of this round broke first
@@ -68,6 +69,8 @@ class Channel:
     def send(self, message: ToVerifier) -> None:
         """Send a message; on a broken connection it is sent once that is open again. Raises NetworkError, Cancelled."""
         if isinstance(message, Hello):
+            self._n_answers += 1
+            message = msgspec.structs.replace(message, answer=self._n_answers)
             self._hello, self._verify, self._broke_at = message, None, None
             self._n_unwelcome += 1
         elif isinstance(message, Verify):
@@ -93,7 +96,7 @@ class Channel:
                     self._tell(Loading(WAITS, 0.0))
                 continue
             heard = self._clock()
-            if isinstance(reply, Error):
+            if isinstance(reply, Error) and reply.answer in (0, self._n_answers):  # 0: an older verifier names none
                 self._lost = error_of(reply)  # what else comes answers messages behind the refused one
                 raise self._lost
             if isinstance(reply, Welcome):
@@ -115,7 +118,7 @@ class Channel:
 
     def _is_stale(self, reply: ToEdge) -> bool:
         """Whether a reply is that of an earlier answer or round, which was cancelled or answered already."""
-        if self._n_unwelcome:
+        if self._n_unwelcome or isinstance(reply, Error):
             return True
         return isinstance(reply, Result) and (self._verify is None or reply.round != self._verify.round)
 

@@ -156,7 +156,7 @@ class Hello(Message, frozen=True, tag=5):
     `mode` says what goes up and down, `verify` names the rule. `seed` is of the noise that both sides share, and of the
     verifier's own draws. `form` is the constraint's kind, a field of a request, and its text. `session` resumes one.
     Of the text the first `prompt_n` tokens are the prompt, and what follows is the answer. `marks` are the fields of
-    `engine.reasoning.Marks`: a form begins where the reasoning ends.
+    `engine.reasoning.Marks`: a form begins where the reasoning ends. Errors repeat `answer`, a number of the edge's.
     """
 
     version: Count
@@ -172,6 +172,7 @@ class Hello(Message, frozen=True, tag=5):
     session: Word = ""
     prompt_n: Count = 0
     marks: tuple[Text, Text, Text, bool] | None = None
+    answer: Count = 0
 
 
 class Welcome(Message, frozen=True, tag=6):
@@ -259,11 +260,15 @@ class Resync(Message, frozen=True, tag=11):
 
 
 class Error(Message, frozen=True, tag=12):
-    """The last message cannot be obeyed: the kind of an error, a sentence, and what to type."""
+    """A message cannot be obeyed: the kind of an error, a sentence, and what to type.
+
+    `answer` is that of the Hello before the message, 0 where there is none.
+    """
 
     code: Word
     message: Text
     hint: Text = ""
+    answer: Count = 0
 
 
 class Cancel(Message, frozen=True, tag=13):

@@ -87,9 +87,9 @@ class Verifier:
                 session.read(prefix)
             return session.judge(verify, cancel)
         except MessageError as error:
-            return Error("usage", str(error))
+            return Error("usage", str(error), answer=hello.answer)
         except LocalspecError as error:
-            return Error(error.kind, error.message, error.hint)
+            return Error(error.kind, error.message, error.hint, hello.answer)
 
     def forget(self, name: str) -> None:
         """End a session, if there is one."""

@@ -125,6 +125,7 @@ class _Edge:
         self._verifying = verifying
         self._send = send
         self._session = ""
+        self._answer_number = 0  # that errors name
         self._hello = b""
         self._prefixes: list[bytes] = []  # told since the last round
         self._told = 0  # ids in them
@@ -140,11 +141,11 @@ class _Edge:
                 await self._obey(request_of(data), data)
             except MessageError as error:
                 wrong += 1
-                await self._say(Error("usage", str(error)))
+                await self._say(Error("usage", str(error), answer=self._answer_number))
             except UsageError as error:
-                await self._say(Error(error.kind, error.message, error.hint))
+                await self._say(Error(error.kind, error.message, error.hint, self._answer_number))
             except Refusal as refusal:
-                await self._say(_told(refusal))
+                await self._say(_told(refusal, self._answer_number))
             if wrong >= MOST_WRONG:
                 raise _ClosedError(POLICY, "too many messages that are none")
 
@@ -208,14 +209,16 @@ class _Edge:
 
     async def _welcome(self, hello: Hello) -> None:
         """Open a session, or take up one that was open before."""
+        self._answer_number = hello.answer
         facts = await self._verifying.facts()
         if hello.version != VERSION:
             told = f"it speaks version {VERSION} of the protocol, and the edge {hello.version}"
-            await self._say(Error("incompatible", told, "pip install -U localspec, on the older machine"))
+            hint = "pip install -U localspec, on the older machine"
+            await self._say(Error("incompatible", told, hint, hello.answer))
             return
         if hello.vocabulary != facts.vocabulary or hello.model not in ("", facts.model):
             told = f"it holds another model than the edge was made for: {facts.name}"
-            await self._say(Error("incompatible", told, "Start the edge again."))
+            await self._say(Error("incompatible", told, "Start the edge again.", hello.answer))
             return
         if hello.session and not SESSION.fullmatch(hello.session):
             raise Refusal(400, "this is no session")
@@ -240,9 +243,9 @@ class _Edge:
         self._round = message.round
         work = VerifyRound(self._session, self._hello, tuple(self._prefixes), data)
         self._drop()
-        self._task = asyncio.create_task(self._answer(work))
+        self._task = asyncio.create_task(self._answer(work, self._answer_number))
 
-    async def _answer(self, work: VerifyRound) -> None:
+    async def _answer(self, work: VerifyRound, number: int) -> None:
         """Send the reply of the engine to a round. One that dies with it is asked again, once: it forgot the text."""
         try:
             try:
@@ -253,7 +256,7 @@ class _Edge:
                 reply = await self._asked(work)
             await self._put(reply)
         except Refusal as refusal:
-            await self._say(_told(refusal))
+            await self._say(_told(refusal, number))
         except ClientGoneError:
             pass
 
@@ -283,7 +286,7 @@ class _Edge:
             raise ClientGoneError from None
 
 
-def _told(refusal: Refusal) -> Error:
-    """Return a refusal as an edge is told it."""
+def _told(refusal: Refusal, answer: int) -> Error:
+    """Return a refusal as the edge of an answer is told it."""
     kind = "worker_died" if refusal.code == "engine_died" else _KINDS.get(refusal.status, "network")
-    return Error(kind, refusal.message[:1000])
+    return Error(kind, refusal.message[:1000], answer=answer)

@@ -65,7 +65,8 @@ class Line:
         try:
             message = request_of(data)
         except MessageError as error:
-            return [encode(Error("usage", str(error), "pip install -U localspec"))]
+            answer = 0 if self.hello is None else self.hello.answer
+            return [encode(Error("usage", str(error), "pip install -U localspec", answer))]
         match message:
             case Hello():
                 self.far.names += not message.session

@@ -17,21 +17,23 @@ import pytest
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Verifier
 from localspec.engine.randomness import SeededRandom
-from localspec.errors import LocalspecError, NetworkError
+from localspec.errors import LocalspecError, NetworkError, ResourceError
 from localspec.remote import channel as channel_module
 from localspec.remote.channel import PATIENCE, Channel
 from localspec.remote.messages import (
+    Error,
     Hello,
     MessageError,
     Prefix,
     ToEdge,
     ToVerifier,
     Verify,
+    Welcome,
     encode,
     reply_of,
     request_of,
 )
-from localspec.remote.verifier import random_of
+from localspec.remote.verifier import Served, random_of
 from localspec.testing.contract import TableBackend
 from localspec.trees.specinfer import SpecInfer
 from localspec.trees.static import Chain, Static
@@ -304,3 +306,44 @@ def test_a_verifier_that_breaks_on_every_round_is_given_up() -> None:
     way.send = hear  # type: ignore[method-assign]
     whole, _ = run(one, target, draft, SeededRandom(1), random_of)
     assert through(channel, one, target, draft, 1) == (whole, None), "the next answer begins anew"
+
+
+def test_an_error_of_a_stopped_answer_is_not_the_next_ones() -> None:
+    """That the target could not judge is on its way when the person has stopped and asked anew."""
+    one = remote("coupled", 1)
+    target, draft = one.setup.tables()
+    whole, _ = run(one, target, draft, SeededRandom(1), random_of)
+    far, full, stopped = one.far(target, random_of), [True], [False]
+
+    def served(hello: Hello) -> Served:
+        if full:
+            full.clear()
+            raise ResourceError("no memory is left", hint="a smaller --ctx")
+        return make(hello)
+
+    make, far.verifier._served = far.verifier._served, served
+    way = BadWay(far, 1, 0.0)
+    channel = Channel(way, lambda: stopped[0], lambda event: None)
+    stopped[0] = True
+    assert through(channel, one, target, draft, 1) == ([], None)
+    assert [type(reply_of(data)) for data in way._queue] == [Welcome, Error]
+    stopped[0] = False
+    assert through(channel, one, target, draft, 1) == (whole, None)
+    assert channel.n_broken == 0, "and the connection is as good as before"
+
+
+def test_an_error_of_an_older_verifier_is_that_of_the_answer_at_hand() -> None:
+    """It names none."""
+    one = remote("coupled", 1)
+    target, draft = one.setup.tables()
+    way = BadWay(one.far(target, random_of), 1, 0.0)
+    hear = way.send
+
+    def send(message: ToVerifier) -> None:
+        hear(message)
+        if isinstance(message, Verify):
+            way._queue[-1:] = [encode(Error("resources", "no memory is left"))]
+
+    way.send = send  # type: ignore[method-assign]
+    text, error = through(Channel(way, lambda: False, lambda event: None), one, target, draft, 1)
+    assert (text, error and error.message) == ([], "the verifier: no memory is left")

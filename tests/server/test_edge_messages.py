@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from localspec.engine.events import Event, Inspected, Loaded
+from localspec.errors import ResourceError
 from localspec.models.gguf.bare import bare
 from localspec.remote.messages import (
     VERSION,
@@ -209,3 +210,24 @@ def test_a_file_that_could_not_be_read_is_read_again(engine: Engine, tmp_path: P
     assert isinstance(error, Error)
     assert str(tmp_path) not in error.message
     assert isinstance(found, Facts)
+
+
+def test_an_error_names_the_answer_that_it_belongs_to(engine: Engine, worker: Judging) -> None:
+    """By the number of the last Hello, refused ones too: an edge that has stopped knows what is not the next one's."""
+    first, second = (msgspec.structs.replace(HELLO, answer=number) for number in (7, 8))
+    other = msgspec.structs.replace(HELLO, answer=9, vocabulary="another")
+    heard = told(serving(engine), b"\xc1", first, Prefix(0, (1,) * (N_CTX + 1)), b"\xc1", second, Cancel(1), other)
+    assert [each.answer for each in heard if isinstance(each, Error)] == [0, 7, 7, 9]
+
+
+def test_an_error_of_the_engine_names_its_answer(engine: Engine, worker: Judging) -> None:
+    """The next Hello may have been heard by then."""
+
+    def gone(work: VerifyRound) -> Iterator[Event]:
+        raise ResourceError("no memory is left")
+        yield
+
+    worker.inspect = gone  # type: ignore[method-assign]
+    hello = msgspec.structs.replace(HELLO, answer=7)
+    heard = told(serving(engine), hello, PREFIX, Verify(1, 3, 0), until=Error)
+    assert [each.answer for each in heard if isinstance(each, Error)] == [7]
