@@ -9,7 +9,7 @@ from localspec.backends.cgroup import available_memory
 from localspec.backends.cpus import physical_cores
 from localspec.backends.devices import devices
 from localspec.backends.lib import BF16, KV_TYPES, LOG, api
-from localspec.backends.memory import attention_for, check_context, rollback_for
+from localspec.backends.memory import PAD, attention_for, check_context, rollback_for
 from localspec.backends.model import Model
 from localspec.backends.options import UNQUANTISED, LoadOptions
 from localspec.errors import ResourceError, UsageError
@@ -22,6 +22,17 @@ FLASH = {"auto": -1, "off": 0, "on": 1, "mixed": 1}
 def context_size(model: Model, options: LoadOptions) -> int:
     """Return the positions of the context: as asked, or what the model was trained for up to a default."""
     return options.n_ctx or min(model.n_ctx_train or DEFAULT_CTX, DEFAULT_CTX)
+
+
+def is_stretched(model: Model, n_ctx: int) -> bool:
+    """Whether keys are turned by other factors in a context of `n_ctx` positions than in a short one.
+
+    A model with longrope is, once its context is longer than it was in its first training.
+    """
+    name = f"{model.architecture}.rope.scaling"
+    trained = int(model.metadata(f"{name}.original_context_length") or 0)
+    is_steady = not trained or model.metadata(f"{name}.type") == "yarn"
+    return not is_steady and -(-n_ctx // PAD) * PAD > trained
 
 
 def fitting(model: Model, options: LoadOptions) -> LoadOptions:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from localspec.backends.cgroup import available_memory
-from localspec.backends.context import context_size, kv_bytes, open_context
+from localspec.backends.context import context_size, is_stretched, kv_bytes, open_context
 from localspec.backends.lib import LOG, api
 from localspec.backends.memory import context_bytes
 from localspec.backends.model import Model
@@ -89,10 +89,10 @@ class GrowingContext:
         """Whether its text could go on in another context.
 
         What lies before a sliding window would be overwritten once it has moved, and could not be gone back to. Exact
-        widths are measured in one context.
+        widths are measured in one context. Keys of a short one would be turned otherwise than those after them.
         """
         is_whole = not self._model.is_stateful and api.llama_model_n_swa(self._model.handle) <= 0
-        return is_whole and not self._options.reproducible
+        return is_whole and not self._options.reproducible and not is_stretched(self._model, self.limit)
 
     def close(self) -> None:
         """Free the context. Idempotent."""

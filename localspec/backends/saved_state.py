@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.backends.build import build_info
+from localspec.backends.context import is_stretched
 from localspec.backends.kv_cache import Points
 from localspec.backends.lib import LOG, api
 from localspec.backends.llama_cpp import LlamaBackend
@@ -71,15 +72,9 @@ class SavingBackend(LlamaBackend):
 
     @property
     def can_save(self) -> bool:
-        """Whether what is put back serves as what was taken out.
-
-        Some models turn their keys by other factors once the context is longer than it was in their first training.
-        """
-        name = f"{self.model.architecture}.rope.scaling"
-        trained = self.model.metadata(f"{name}.original_context_length")
-        is_steady = not trained or self.model.metadata(f"{name}.type") == "yarn" or self._n_ctx <= int(trained)
+        """Whether what is put back serves as what was taken out, in a context of another length as well."""
         has_room = not self._block or (self._aside > 0 and self.model.architecture not in CHUNKED)
-        return is_steady and has_room
+        return has_room and not is_stretched(self.model, self._n_ctx)
 
     def usable(self, ends: Sequence[int], read: int, common: int) -> int:
         """Return how much a saved text serves one that shares its first `common` tokens.

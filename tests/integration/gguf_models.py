@@ -9,6 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import gguf
+import numpy as np
+from numpy.typing import NDArray
 
 from localspec.backends.llama_cpp import LoadOptions
 from scripts.make_random_gguf import Shape, write_random_gguf
@@ -42,8 +44,9 @@ def copied(
     without: Collection[str] = (),
     template: str = "",
     texts: Mapping[str, str] | None = None,
+    tensors: Mapping[str, NDArray[np.float32]] | None = None,
 ) -> Path:
-    """Write the llama model `source` again: values changed by key, more `numbers` and `texts`, no keys `without`.
+    """Write the llama model `source` again: values changed by key, more of three kinds, no keys `without`.
 
     A `template` is a chat template for a model that has none.
     """
@@ -61,6 +64,8 @@ def copied(
         writer.add_string(key, text)
     if template:
         writer.add_chat_template(template)
+    for name, data in (tensors or {}).items():
+        writer.add_tensor(name, data)
     for item in reader.tensors:
         writer.add_tensor(item.name, item.data, raw_dtype=item.tensor_type)
     return written(writer, path)

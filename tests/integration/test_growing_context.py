@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,18 @@ from localspec.backends.devices import Device
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import AHEAD, LlamaBackend, LoadOptions, Model
 from localspec.errors import InternalError, PromptTooLongError, ResourceError
-from tests.integration.gguf_models import EXACT, JAMBA, MAMBA, SLIDING, TINY, Shape, never, path_to, random_gguf
+from tests.integration.gguf_models import (
+    EXACT,
+    JAMBA,
+    MAMBA,
+    SLIDING,
+    TINY,
+    Shape,
+    copied,
+    never,
+    path_to,
+    random_gguf,
+)
 from tests.integration.test_backend_cache import NOISE, PREFIX, assert_same_future
 
 
@@ -244,6 +256,51 @@ def test_a_context_is_lengthened(shape: Shape, options: LoadOptions, is_moved: b
             assert_same_future(backend, whole)
         with pytest.raises(PromptTooLongError, match="the context holds 256"):
             backend.prefill([3] * 257, never)
+
+
+@pytest.fixture
+def stretching(tmp_path: Path) -> Iterator[Model]:
+    """A model whose keys are turned more slowly in a context of more than 256 positions."""
+    half = TINY.width // TINY.heads // 2
+    made = copied(
+        random_gguf(), tmp_path / "longrope.gguf", {}, texts={"llama.rope.scaling.type": "longrope"},
+        numbers={"llama.rope.scaling.original_context_length": 256},
+        tensors={
+            f"rope_factors_{which}.weight": np.full(half, factor, np.float32)
+            for which, factor in (("short", 1.0), ("long", 4.0))
+        },
+    )  # fmt: skip
+    with Model(made, EXACT) as model:
+        yield model
+
+
+@pytest.mark.parametrize(("n_ctx", "first"), [(512, 512), (256, 16)])
+def test_no_key_is_turned_for_a_shorter_context(
+    stretching: Model, n_ctx: int, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The factors of one pass are those of its context; keys of the passes before would keep others."""
+    options = replace(EXACT, n_ctx=n_ctx)
+    with LlamaBackend(stretching, options) as growing:
+        monkeypatch.setattr(growing_context, "FIRST_CONTEXT", n_ctx)
+        with LlamaBackend(stretching, options) as whole:
+            assert size(growing) == first
+            for start in range(0, n_ctx - 64, 64):
+                text = [1 + 7 * at % 500 for at in range(start + 64)]
+                rows = [backend.prefill(text, never).logits(0).copy() for backend in (growing, whole)]
+                assert np.array_equal(*rows)
+
+
+def test_a_context_that_becomes_stretched_is_read_anew(stretching: Model) -> None:
+    text = PREFIX * 30
+    with (
+        LlamaBackend(stretching, replace(EXACT, n_ctx=256)) as backend,
+        LlamaBackend(stretching, EXACT) as whole,
+    ):
+        backend.prefill(text[:200], never)
+        backend.lengthen(512)
+        assert backend.length == 0
+        rows = [each.prefill(text, never).logits(0).copy() for each in (backend, whole)]
+        assert np.array_equal(*rows)
 
 
 def test_where_memory_does_not_hold_it_nothing_is_lengthened(
