@@ -8,6 +8,8 @@ Each line of code that an operator of mutations.py fits is drawn with the same c
 The changes are made in a copy of the working tree. Each is tried on the tests nearest to its file, until one fails or
 --limit seconds of processor time are over: those named after the file, those of its folder that import it, others that
 import it, the rest of its folder. A test that fails is run without the change too, once, and left out if it fails.
+A test that hangs or ends its process counts if the same tests end without the change. A change whose tests are killed
+by something else, such as a full memory, is undecided; --resume tries it again.
 Results go to FILE, one JSON object a line; build/mutate-SEED.jsonl unless --resume names it. A survivor that was read
 and is harmless gets a key there: "harmless": "the reason". The table then shows it.
 
@@ -41,7 +43,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mutate_tests import ANEW, Tests
+from mutate_tests import ANEW, BROKEN, HUNG, KILLED, Tests
 from mutations import Mutation, mutations
 
 ROOT = Path(__file__).parents[1]
@@ -184,9 +186,11 @@ class Copy:
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
             compiled.unlink()
 
-    def run(self, tests: Sequence[str], limit: float, without: Sequence[str], change: Change | None) -> tuple[str, str]:
-        """Run tests with or without a change; return `caught` or `survived`, and by which test."""
-        asked = {"files": tests, "limit": limit, "without": without, "change": None, "file": ""}
+    def run(
+        self, tests: Sequence[str], limit: float, without: Sequence[str], change: Change | None, last: str = ""
+    ) -> tuple[str, str]:
+        """Run tests with or without a change up to the last; return what Tests.run does, without ANEW."""
+        asked = {"files": tests, "limit": limit, "without": without, "change": None, "file": "", "last": last}
         with self._turn():
             if change is None:
                 return self._tests.run(asked)
@@ -225,13 +229,16 @@ class Trial:
         self._passes: dict[str, bool] = {r["test"]: r["passes"] for r in self.records if "test" in r}
 
     def result(self, change: Change) -> Record | None:
-        """Return what is known of a change."""
-        return next((record for record in self.records if record.get("key") == change.key()), None)
+        """Return what was last known of a change."""
+        return next((record for record in reversed(self.records) if record.get("key") == change.key()), None)
+
+    def is_known(self, change: Change) -> bool:
+        """Whether the tests told of a change; one that stayed undecided is tried again."""
+        record = self.result(change)
+        return record is not None and record["result"] != "undecided"
 
     def try_change(self, change: Change) -> None:
         """Run the nearest tests on a change, and write the result down."""
-        if self.result(change) is not None:
-            return
         copy = self._free.get()
         try:
             result, by = "", ""
@@ -249,6 +256,13 @@ class Trial:
             return "no tests", ""
         bad = [test for test, passes in self._passes.items() if not passes]
         result, by = copy.run(tests, self._limit, bad, change)
+        if result == KILLED:
+            return "undecided", f"killed at {by}"
+        if result in (HUNG, BROKEN):
+            clean, ran = copy.run(tests, 2 * self._limit, bad, None, last=by)
+            if clean != "survived" or ran.endswith("more"):
+                return "undecided", f"{result} at {by}, and so without the change"
+            return "caught", f"{'time' if result == HUNG else 'its end'}: {by}"
         if result == "caught" and by.startswith("tests/"):
             if by not in self._passes:
                 self._passes[by] = copy.run([by], self._limit, (), None)[0] == "survived"
@@ -266,7 +280,7 @@ class Trial:
 def table(results: Sequence[tuple[Change, Record | None]]) -> str:
     """Return every change with its result, and how many were caught by area, in Markdown."""
     rows = ["| place | operator | change | result |", "|:--|:--|:--|:--|"]
-    areas: dict[str, list[bool]] = defaultdict(list)
+    areas: dict[str, list[str]] = defaultdict(list)
     for change, record in results:
         if record is None:
             continue
@@ -274,11 +288,15 @@ def table(results: Sequence[tuple[Change, Record | None]]) -> str:
         what = f"harmless: {reason}" if reason else f"{record['result']}, {record['by']}"
         text = f"{_short(change.before)} → {_short(change.after)}".replace("|", "\\|")
         rows.append(f"| {change.file}:{change.line} | {change.operator} | {text} | {what} |")
-        if not reason:
-            areas[".".join(module_of(change.file).split(".")[1:-1]) or "localspec"].append(record["result"] == "caught")
-    rows += ["", "| area | caught | of | share |", "|:--|--:|--:|--:|"]
-    everything = {**dict(sorted(areas.items())), "all": [caught for area in areas.values() for caught in area]}
-    rows += [f"| {name} | {sum(a)} | {len(a)} | {100 * sum(a) / len(a):.0f} % |" for name, a in everything.items() if a]
+        area = ".".join(module_of(change.file).split(".")[1:-1]) or "localspec"
+        areas[area].append("harmless" if reason else record["result"])
+    rows += ["", "| area | tried | caught | missed | harmless | undecided | share |", "|:--|--:|--:|--:|--:|--:|--:|"]
+    everything = {**dict(sorted(areas.items())), "all": [result for area in areas.values() for result in area]}
+    for name, results_of in everything.items():
+        caught, harmless, undecided = (results_of.count(kind) for kind in ("caught", "harmless", "undecided"))
+        missed = len(results_of) - caught - harmless - undecided
+        share = f"{100 * caught / (caught + missed):.0f} %" if caught + missed else ""
+        rows.append(f"| {name} | {len(results_of)} | {caught} | {missed} | {harmless} | {undecided} | {share} |")
     return "\n".join(rows)
 
 
@@ -295,12 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="PATH", help="draw from these folders and files")
     parser.add_argument("--resume", type=Path, metavar="FILE", help="the results of a run to go on with")
     parser.add_argument("--limit", type=float, default=30, help="processor seconds for the tests of a change")
-    parser.add_argument(
-        "--under",
-        default="",
-        metavar="CMD",
-        help="a command that runs while a change is tried",
-    )
+    parser.add_argument("--under", default="", metavar="CMD", help="a command that runs while a change is tried")
     parser.add_argument("--jobs", type=int, default=1, help="changes tried at once, each in a copy of its own")
     asked = parser.parse_args(arguments)
     results = asked.resume or ROOT / "build" / f"mutate-{asked.seed}.jsonl"
@@ -311,7 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
         trial = Trial([], asked.limit, results)
-        todo = [change for change in changes if trial.result(change) is None]
+        todo = [change for change in changes if not trial.is_known(change)]
         if todo:
             tests = sorted({test for change in todo for test in tests_of(ROOT, change.file)[:FILES]})
             copies = []

@@ -10,6 +10,7 @@ import ast
 import gc
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -24,8 +25,13 @@ from typing import Any
 from mutations import mutations
 
 HANG = 120  # seconds; no test of the suite takes as long
+PATIENCE = 30  # processor seconds over the limit, which no test of the suite takes either
+COLLECTION = 600  # seconds, for the imports of all test files
 IS_FUNCTION = 1  # CO_OPTIMIZED, which codes of modules and classes have not
-ANEW = "anew"
+ANEW = "anew"  # the change wants tests that are collected anew
+HUNG = "hung"  # a test went on for too long
+BROKEN = "broken"  # a test ended the process
+KILLED = "killed"  # something else ended the process: the memory is full
 
 
 class Tests:
@@ -48,10 +54,16 @@ class Tests:
     def run(self, asked: dict[str, Any]) -> tuple[str, str]:
         """Run `files` up to the first test that fails, or to `limit` seconds of processor time.
 
-        Return `survived`, `caught` and by which test, or ANEW for a `change` that lies in no function.
+        Return `survived` or `caught` and by which test, or HUNG, BROKEN or KILLED and at which, or ANEW for a `change`
+        that lies in no function. `last` is the last test that may run.
         """
         if not self.is_collected():
-            return "caught", f"exit status {self._process.wait()}"
+            is_hang = self._process.poll() is None and not select.select([self._replies], [], [], 0)[0]
+            if is_hang:
+                return "caught", "time: an import hangs"
+            status = self._process.wait()
+            return (KILLED, "") if status == -signal.SIGKILL else ("caught", f"exit status {status}")
+        asked = {"hang": HANG, "patience": PATIENCE} | asked
         os.write(self._ask, json.dumps(asked).encode() + b"\n")
         result, by = json.loads(self._replies.readline())
         return result, by
@@ -59,7 +71,8 @@ class Tests:
     def is_collected(self) -> bool:
         """Wait until the files are imported; tell whether they could be."""
         if self._is_collected is None:
-            self._is_collected = self._replies.readline() == "\n"
+            is_told = bool(select.select([self._replies], [], [], COLLECTION)[0])
+            self._is_collected = is_told and self._replies.readline() == "\n"
         return self._is_collected
 
     def close(self) -> None:
@@ -89,16 +102,17 @@ def _answer(session: Any, asked: dict[str, Any]) -> tuple[str, str]:
     codes = _codes(Path(asked["file"]), asked["change"]) if asked["change"] is not None else {}
     if codes is None:
         return ANEW, ""
+    items = _items(session, asked)
     progress, write = os.pipe()
     child = os.fork()
     if child == 0:
         with suppress(BaseException):
             os.setsid()
-            _run(session, asked, codes, write)
+            _run(session, asked, items, codes, write)
         os._exit(0)
     os.close(write)
     told = b""
-    while select.select([progress], [], [], HANG)[0] and (chunk := os.read(progress, 4096)):
+    while (is_told := select.select([progress], [], [], asked["hang"])[0]) and (chunk := os.read(progress, 4096)):
         told += chunk
     os.close(progress)
     with suppress(ProcessLookupError):  # with what it left behind
@@ -108,16 +122,22 @@ def _answer(session: Any, asked: dict[str, Any]) -> tuple[str, str]:
     if last:
         result, by = json.loads(last)
         return result, by
-    return "caught", "a hang" if os.WIFSIGNALED(status) else f"exit status {status}"
+    at = items[min(told.count(b"\n"), len(items) - 1)].nodeid if items else ""
+    code = os.waitstatus_to_exitcode(status)
+    return HUNG if not is_told or code == -signal.SIGXCPU else KILLED if code == -signal.SIGKILL else BROKEN, at
 
 
-def _run(session: Any, asked: dict[str, Any], codes: dict[CodeType, CodeType], write: int) -> None:
+def _run(
+    session: Any, asked: dict[str, Any], items: Sequence[Any], codes: dict[CodeType, CodeType], write: int
+) -> None:
     """Run tests in a child; each that passes writes a line end, and the result is the last line."""
+    limit = int(asked["limit"]) + asked["patience"]
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     os.environ["LOCALSPEC_HOME"] = tempfile.mkdtemp()
     for each in gc.get_objects():
         if type(each) is FunctionType and each.__code__ in codes and _is_of(each.__code__, asked["file"]):
             each.__code__ = codes[each.__code__]
-    items = _items(session, asked["files"], asked["without"])
     failed: list[str] = []
 
     class Failures:
@@ -141,12 +161,14 @@ def _run(session: Any, asked: dict[str, Any], codes: dict[CodeType, CodeType], w
     session._setupstate.teardown_exact(None)
 
 
-def _items(session: Any, files: Sequence[str], without: Sequence[str]) -> list[Any]:
-    """Return the tests of files, and those that are named themselves, in this order."""
-    ranks = {file: rank for rank, file in enumerate(files)}
+def _items(session: Any, asked: dict[str, Any]) -> list[Any]:
+    """Return the tests of files, and those that are named themselves, in this order up to the last that may run."""
+    ranks = {file: rank for rank, file in enumerate(asked["files"])}
     ranked = [(ranks.get(item.nodeid, ranks.get(item.nodeid.partition("::")[0])), item) for item in session.items]
-    found = [(rank, item) for rank, item in ranked if rank is not None and item.nodeid not in without]
-    return [item for _, item in sorted(found, key=lambda pair: pair[0])]
+    found = [(rank, item) for rank, item in ranked if rank is not None and item.nodeid not in asked["without"]]
+    items = [item for _, item in sorted(found, key=lambda pair: pair[0])]
+    ends = [n for n, item in enumerate(items, 1) if item.nodeid == asked["last"]]
+    return items[: ends[0]] if ends else items
 
 
 def _codes(path: Path, number: int) -> dict[CodeType, CodeType] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 FLIPPED = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
@@ -38,7 +38,14 @@ class Mutation:
 
 def mutations(tree: ast.Module) -> list[Mutation]:
     """Return every change of a parsed file, in the order of the file. Equal files have equal lists."""
-    return list(_below(tree, is_code=False))
+    modules = {
+        (name.asname or name.name).partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in node.names
+    }
+    found = _below(tree, is_code=False)
+    return [one for one in found if one.operator != "order" or _does_order_matter(*one.old, imported=modules)]
 
 
 def _below(node: ast.AST, *, is_code: bool) -> Iterator[Mutation]:
@@ -129,25 +136,53 @@ def _of_block(parent: ast.AST, body: list[ast.stmt], *, is_code: bool) -> Iterat
     for at, node in enumerate(body):
         if isinstance(node, ast.Raise):
             yield put("exception swallowed", at, [node], [ast.Pass()])
-        if is_code and at > 0 and _can_swap(body[at - 1], node):
+        if is_code and at > 0 and all(isinstance(one, SIMPLE) and not _is_text(one) for one in (body[at - 1], node)):
             yield put("order", at - 1, body[at - 1 : at + 1], [node, body[at - 1]])
     last = body[-1]
     if is_code and not isinstance(last, (ast.Return, ast.Raise, ast.Pass, *UNTOUCHED)) and not _is_text(last):
         yield put("early return", len(body) - 1, [last], [ast.Return(), last])
 
 
-def _can_swap(first: ast.stmt, second: ast.stmt) -> bool:
-    """Whether two simple statements name the same thing; the order of others rarely matters."""
-    if any(not isinstance(node, SIMPLE) or _is_text(node) for node in (first, second)):
-        return False
-    return bool(set(_named(first)) & set(_named(second)))
+def _does_order_matter(first: ast.AST, second: ast.AST, *, imported: set[str]) -> bool:
+    """Whether one of two statements writes what the other reads or writes."""
+    (read, written), (read_too, written_too) = _uses(first, imported), _uses(second, imported)
+    return bool(written & (read_too | written_too) or written_too & read)
 
 
-def _named(node: ast.AST) -> Iterator[str]:
+def _uses(statement: ast.AST, imported: set[str]) -> tuple[set[str], set[str]]:
+    """Return the names that a statement reads, and those that it writes: an attribute of `self` counts as a name.
+
+    An item or an attribute that is assigned writes its owner, and so does a method whose result nobody takes.
+    """
+    named = list(_named(statement))
+    read = {name for name, node in named if isinstance(node.ctx, ast.Load)}
+    written = {name for name, node in named if not isinstance(node.ctx, ast.Load)}
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            written |= _owner(node.value)
+    if isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call):
+        written |= (_owner(call.func.value) if isinstance(call.func, ast.Attribute) else set()) - imported
+    return read | (written if isinstance(statement, ast.AugAssign) else set()), written
+
+
+def _owner(node: ast.expr) -> set[str]:
+    """Return the name whose object an expression is a part of."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        if _is_of_self(node):
+            return {node.attr}
+        node = node.value
+    return {node.id} if isinstance(node, ast.Name) and node.id != "self" else set()
+
+
+def _is_of_self(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _named(node: ast.AST) -> Iterator[tuple[str, ast.Name | ast.Attribute]]:
     """Yield the names in a node, and the attributes of `self`, without those of annotations."""
-    for name, value in ast.iter_fields(node):
+    for field, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.Attribute) and isinstance(child.value, ast.Name) and child.value.id == "self":
-                yield child.attr
-            elif isinstance(child, ast.AST) and name != "annotation":
-                yield from [child.id] if isinstance(child, ast.Name) else _named(child)
+            if _is_of_self(child):
+                yield child.attr, child
+            elif isinstance(child, ast.AST) and field != "annotation":
+                yield from [(child.id, child)] if isinstance(child, ast.Name) else _named(child)

@@ -81,6 +81,32 @@ def test_each_change_makes_other_code() -> None:
         assert source.count('"""') == 4
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "does_matter"),
+    [
+        ("a = top", "b = top", False),
+        ("a = self.x", "self.y = self.x", False),
+        ("os.close(top)", "os.remove(items)", False),
+        ("print(top)", "print(top)", False),
+        ("a = top", "b = a", True),
+        ("b = a", "a = top", True),
+        ("a = 1", "a = 2", True),
+        ("a += 1", "a *= 2", True),
+        ("self.x = 1", "a = self.x", True),
+        ("items[0] = 1", "a = items", True),
+        ("self.x.y = 1", "print(self.x)", True),
+        ("items.sort()", "a = items[0]", True),
+        ("a = items[0]", "items.clear()", True),
+        ("del items[0]", "a = items", True),
+    ],
+)
+def test_statements_change_places_where_one_writes_what_the_other_names(
+    first: str, second: str, does_matter: bool
+) -> None:
+    code = f"import os\n\ndef work(self, a, b, items, top):\n    {first}\n    {second}\n"
+    assert ("order" in {one.operator for one in mutations(ast.parse(code))}) is does_matter
+
+
 def test_a_seed_draws_the_same_lines() -> None:
     """A greater number goes on where a smaller one ended; each line comes once."""
     lines = mutate.lines_of(ROOT, ["localspec/verify", "tui/turns.py"])
@@ -143,7 +169,7 @@ def test_a_run_tells_what_the_tests_see(small: Path, capsys: pytest.CaptureFixtu
     assert "| localspec/low/step.py:2 |" in rows
     assert "caught, tests/low/test_step.py::test_it |" in rows
     assert "survived, 1 tests |" in rows
-    assert "| low | 1 | 2 | 50 % |" in rows
+    assert "| low | 2 | 1 | 1 | 0 | 0 | 50 % |" in rows
     results = small / "build" / "mutate-1.jsonl"
     records = [json.loads(line) for line in results.read_text().splitlines()]
     assert [record.get("result") for record in records if "key" in record].count("survived") == 1
@@ -154,8 +180,51 @@ def test_a_run_tells_what_the_tests_see(small: Path, capsys: pytest.CaptureFixtu
     mutate.main(["--seed", "1", "-n", "2", "--only", "localspec", "--resume", str(results)])
     output = capsys.readouterr()
     assert "harmless: no caller |" in output.out
-    assert "| low | 1 | 1 | 100 % |" in output.out
+    assert "| low | 2 | 1 | 0 | 1 | 0 | 100 % |" in output.out
     assert output.err == ""
     with pytest.raises(SystemExit):
         mutate.main(["--seed", "1"])
     assert (small / "localspec/low/step.py").read_text().startswith("def is_step(n):\n    return 0 < n\n")
+
+
+def a_run(small: Path, module: str, test: str) -> list[str]:
+    """Return the results of all changes of a module, with the limit of a second."""
+    (small / "localspec/low/step.py").write_text(module)
+    (small / "tests/low/test_step.py").write_text(f"import os, time\nfrom localspec.low.step import step\n\n{test}")
+    mutate.main(["--seed", "1", "-n", "9", "--only", "localspec/low", "--limit", "1"])
+    lines = (small / "build" / "mutate-1.jsonl").read_text().splitlines()
+    return [f"{record['result']}, {record['by']}" for record in map(json.loads, lines) if "key" in record]
+
+
+@pytest.mark.parametrize("waiting", ["pass", "time.sleep(9)"])
+def test_a_change_that_never_ends_is_caught_by_time(small: Path, monkeypatch: pytest.MonkeyPatch, waiting: str) -> None:
+    """It takes processor time, or none; the same test without the change ends."""
+    monkeypatch.setattr("mutate_tests.PATIENCE", 0)
+    monkeypatch.setattr("mutate_tests.HANG", 3)
+    test = f"def test_it():\n    while step() > 3:\n        {waiting}\n"
+    assert a_run(small, "def step():\n    return 3\n", test) == ["caught, time: tests/low/test_step.py::test_it"]
+
+
+def test_a_change_that_ends_the_process_is_caught(small: Path) -> None:
+    test = "def test_it():\n    if step() != 3:\n        os.abort()\n"
+    assert a_run(small, "def step():\n    return 3\n", test) == ["caught, its end: tests/low/test_step.py::test_it"]
+
+
+def test_tests_that_something_else_kills_tell_nothing(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As where the memory is full; such a change is tried again."""
+    test = "def test_it():\n    if step() != 3:\n        os.kill(os.getpid(), 9)\n"
+    undecided = "undecided, killed at tests/low/test_step.py::test_it"
+    assert a_run(small, "def step():\n    return 3\n", test) == [undecided]
+    assert "| low | 1 | 0 | 0 | 0 | 1 |  |" in capsys.readouterr().out
+    results = small / "build" / "mutate-1.jsonl"
+    (small / "tests/low/test_step.py").write_text(
+        "from localspec.low.step import step\ndef test_it(): assert step() == 3"
+    )
+    mutate.main(["--seed", "1", "-n", "9", "--only", "localspec/low", "--resume", str(results)])
+    assert "| low | 1 | 1 | 0 | 0 | 0 | 100 % |" in capsys.readouterr().out
+
+
+def test_tests_that_hang_without_the_change_tell_nothing(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mutate_tests.HANG", 2)
+    (found,) = a_run(small, "def step():\n    return 3\n", "def test_it():\n    time.sleep(9)\n")
+    assert found == "undecided, hung at tests/low/test_step.py::test_it, and so without the change"
