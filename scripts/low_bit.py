@@ -114,13 +114,16 @@ def continued(backend: LlamaBackend, tokens: list[int], temperature: float, n: i
     return {"tokens": tokens, "first": first, "p": chances}
 
 
-def read(draft: Path, kept: dict[str, Any], threads: int) -> dict[str, Any]:
-    """Let a draft read the texts; return the chance of each token, and its own likeliest tokens with theirs."""
-    options = LoadOptions(n_ctx=max(len(one["tokens"]) for one in kept["done"]) + 8, threads=threads)
-    found = []
+def read(draft: Path, variant: Variant, kept: dict[str, Any], file: Path, threads: int) -> dict[str, Any]:
+    """Let a draft read the texts; keep in `file` the chance of each token, and the likeliest tokens with theirs."""
+    found: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {**asdict(variant), "texts": []}
+    left = kept["done"][len(found["texts"]) :]
+    if not left:
+        return found
+    options = LoadOptions(n_ctx=max(len(one["tokens"]) for one in left) + 8, threads=threads)
     with Model(draft, options) as model, LlamaBackend(model, options) as backend:
         most = backend.capabilities.max_rows
-        for one in kept["done"]:
+        for one in left:
             judge = Judge(one["temperature"])
             tokens, first = one["tokens"], one["first"]
             backend.truncate(0)
@@ -133,8 +136,9 @@ def read(draft: Path, kept: dict[str, Any], threads: int) -> dict[str, Any]:
                     judge.take(rows.logits(i), token, one["p"][at - first + i + 1])
                 row = rows.logits(len(chunk) - 1).copy()
                 backend.keep(range(len(chunk)))
-            found.append({"accepted": judge.accepted, "tops": judge.tops})
-    return {"texts": found}
+            found["texts"].append({"accepted": judge.accepted, "tops": judge.tops})
+            file.write_text(json.dumps(found))
+    return found
 
 
 class Judge:
@@ -151,7 +155,8 @@ class Judge:
         q = float(self._sampler.dist(row).at(np.array([token]))[0])
         self.accepted.append(min(1.0, q / p))
         dist = self._whole.dist(row)
-        order = np.argsort(-dist.probs)[:KEPT]
+        order = np.argpartition(-dist.probs, KEPT)[:KEPT]
+        order = order[np.argsort(-dist.probs[order])]
         self.tops.append([(int(dist.ids[at]), round(float(dist.probs[at]), 5)) for at in order])
 
 
@@ -225,10 +230,7 @@ def table(target: Path, siblings: Sequence[Path], work: Path, asked: argparse.Na
         seconds = 0.0
         if path is None:
             path, seconds = made(target, variant, work, asked.threads)
-        file = work / f"{slug(variant)}.json"
-        if not file.is_file():
-            file.write_text(json.dumps({**asdict(variant), **read(path, kept, asked.threads)}))
-        found = json.loads(file.read_text())
+        found = read(path, variant, kept, work / f"{slug(variant)}.json", asked.threads)
         cells = []
         for temperature in TEMPERATURES:
             mean, by_k = figures(kept, found, temperature)

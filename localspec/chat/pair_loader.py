@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
+from localspec.conversations.answers import bring_up_to_date
 from localspec.engine.events import Event, Finished, Loaded, Warned
 from localspec.errors import WorkerDiedError
 from localspec.settings.request import LoadSettings, Request
@@ -49,6 +51,7 @@ class PairLoader:
         self._worker = worker
         self._starting = starting
         self._loaded: tuple[int | None, LoadSettings] | None = None  # the process, and the pair that it holds
+        self._began = time.time()
 
     def has(self, settings: LoadSettings) -> bool:
         """Whether this pair is loaded."""
@@ -85,6 +88,10 @@ class PairLoader:
             return False
         return True
 
+    def prepare(self, request: Request) -> None:
+        """Write what a request reads beside its models: earlier answers to copy from. It takes a moment at most."""
+        bring_up_to_date(request.speculation.corpus, self._began)
+
     def answer(self, settings: LoadSettings, request: Request, is_stopped: Callable[[], bool]) -> Iterator[Event]:
         """Answer a request, and load the pair before if that is necessary; the last event is Finished."""
         if is_stopped():  # while another pair loaded
@@ -93,6 +100,7 @@ class PairLoader:
         is_ready = yield from self.ready(settings, is_stopped)
         if not is_ready:
             return
+        self.prepare(request)
         events = self._worker.generate(request)
         if is_stopped():  # between the last request and this one: cancelling is for the request that runs
             self._worker.cancel()

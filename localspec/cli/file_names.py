@@ -17,8 +17,10 @@ def located(key: str, placeholder: str, text: str, folder: Path) -> str:
     """Return an option's text with the files that it names, as seen from `folder`, absolute; other texts as they are.
 
     `placeholder` is what the help shows in place of the text. It says where a text names a file: FILE, FOLDER or PATH,
-    NAME|FILE, TEXT|@FILE.
+    NAME|FILE, TEXT|@FILE. In PATH|answers the second is a word of its own.
     """
+    if text.islower() and text in placeholder.split("|"):
+        return text
     if key in ("model", "draft"):
         return _pair(key, text, folder)
     if key == "option":

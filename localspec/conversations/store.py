@@ -27,7 +27,7 @@ from localspec.conversations.file import File
 from localspec.conversations.records import ASSISTANT, SENT, USER, Attachment, Conversation, Hit, StoredMessage, new_id
 from localspec.conversations.rows import CONVERSATION, MESSAGE
 from localspec.errors import LocalspecError, NotFoundError
-from localspec.settings.folders import drop_states
+from localspec.settings.folders import drop_texts
 
 KEPT_DELETED = 7 * 86400.0  # seconds in which a deletion can be undone
 _MOST = 2**31  # rows that are asked for; SQLite takes no number of more than 64 bits
@@ -230,10 +230,10 @@ class Store:
     def delete(self, conversation: str, *, now: bool = False) -> None:
         """Delete a conversation: for a week `undelete` brings it back, unless it is to go `now`.
 
-        The states of prompts go at once, since they hold what was said.
+        What holds its texts elsewhere goes at once: states of prompts, and answers that drafts are copied from.
         """
         if self.is_saved:
-            drop_states()
+            drop_texts()
         if not now:
             self._set(conversation, "deleted_at", self._clock())
             return

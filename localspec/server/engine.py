@@ -231,6 +231,8 @@ class Engine:
         except LocalspecError as error:
             self._on_warning(Warned("engine", error.message))
             raise refused(error, is_ours=True) from error
+        if isinstance(job.work, Request):
+            self._loader.prepare(job.work)
         with self._changed:
             if job.is_stopped or self._is_aborted:
                 raise Refusal(503, LEAVING)

@@ -22,7 +22,7 @@ from localspec.engine.protocols import Cancel
 from localspec.models.gguf.vocab import Vocab
 from localspec.sanitize import decoded
 from localspec.session.loaded_model import LoadedModel
-from localspec.settings.folders import cache_folder
+from localspec.settings.folders import answers_folder, cache_folder
 from localspec.settings.text_files import files_below, ignored_by_git, is_binary
 
 LARGEST = 256 << 20  # bytes of texts in one corpus
@@ -52,7 +52,7 @@ def listed(names: Sequence[str]) -> Iterator[TextFile]:
     for name in names:
         path = Path(name)
         files = list(files_below(path, lambda reason: None)) if path.is_dir() else [path]
-        ignored = ignored_by_git(files) if path.is_dir() else set()
+        ignored = ignored_by_git(files) if path.is_dir() and path != answers_folder() else set()
         for file in files:
             with suppress(OSError):
                 status = file.stat()
@@ -85,6 +85,7 @@ class CorpusReader:
     _corpus: Corpus = field(default_factory=Corpus)
     _thread: threading.Thread | None = None
     _is_closed: threading.Event = field(default_factory=threading.Event)
+    _was_read: bool = False  # to its end, once
 
     def corpus(
         self, names: tuple[str, ...], target: LoadedModel, cancel: Cancel, *, waits: bool = False
@@ -99,6 +100,7 @@ class CorpusReader:
             self.close()
             self._names, self._corpus = names, Corpus()
         if self.is_ready:
+            self._was_read = self._thread is not None
             self._is_closed = threading.Event()
             job = _Job(names, self._corpus, target.model.tokenize, target.info.vocab, self._is_closed.is_set)
             self._thread = threading.Thread(target=job.read, daemon=True)
@@ -115,7 +117,7 @@ class CorpusReader:
     def lacks(self, names: tuple[str, ...]) -> Iterator[Warned]:
         """Tell what an answer with the corpus `names` missed of it."""
         n_files = self._corpus.n_files
-        if names and not self.is_ready:
+        if names and not (self.is_ready or self._was_read):
             told = f"the corpus was not read to its end: the next answer has more than {n_files} files of it"
             yield Warned("corpus", told)
         elif names and not n_files:

@@ -27,9 +27,16 @@ def states_folder() -> Path:
     return cache_folder("states")
 
 
-def drop_states() -> None:
-    """Delete the states of all prompts: they hold texts, and can be made again."""
-    for file in states_folder().glob("*.state"):
+def answers_folder() -> Path:
+    """Return where earlier answers are kept as files, which drafts are copied from. The folder need not exist."""
+    return cache_folder("answers")
+
+
+def drop_texts() -> None:
+    """Delete what holds texts that were said and can be made again: states of prompts, and answers to copy from."""
+    answers = list(answers_folder().glob("*"))
+    index = list(cache_folder("corpus").glob("*.npy")) if answers else []
+    for file in (*states_folder().glob("*.state"), *answers, *index):
         with suppress(OSError):
             file.unlink()
 

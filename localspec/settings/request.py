@@ -21,6 +21,7 @@ from localspec.settings.values import (
     check_biases,
     check_paths,
     check_texts,
+    corpus_source,
     draft_length,
     key_value,
     layers,
@@ -28,6 +29,7 @@ from localspec.settings.values import (
     servers,
     spelled_adapter,
     spelled_argument,
+    spelled_source,
     template_argument,
     token_bias,
     unescape,
@@ -217,8 +219,8 @@ class Speculation:
         spell="=".join, help="An option of the method (see: localspec methods).",
     )  # fmt: skip
     corpus: tuple[str, ...] = setting(
-        (), "--corpus", group=SPECULATION, metavar="PATH", is_repeated=True, read=absolute,
-        help="Copy drafts from this file or folder too.",
+        (), "--corpus", group=SPECULATION, metavar="PATH|answers", is_repeated=True, read=corpus_source,
+        spell=spelled_source, help="Copy drafts from this file or folder too, or from your earlier answers.",
     )  # fmt: skip
     approximate: bool = setting(
         False, "--approximate", group=SPECULATION, help="Allow rules that change the output's distribution."

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from localspec.errors import NotFoundError, UsageError
+from localspec.settings.folders import answers_folder
 from localspec.settings.method_options import whole
 from localspec.settings.sizes import read_size
 
@@ -18,6 +19,7 @@ GIVEN = ("messages", "bos_token", "eos_token", "add_generation_prompt")
 MOST_SCALED = 1e3  # a LoRA beyond that leaves nothing of the model
 _ESCAPE = re.compile(r"\\(?:([ntr0\\\"'])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
 _BIAS = re.compile(r"(\d{1,18})(?:=|(?=[+-]))(.+)")  # 13=-1.5, or llama.cpp's 13-1.5
+ANSWERS = "answers"  # in place of a file to copy from: the person's own earlier answers
 SERVED_AT = 8080  # the port of `localspec serve` where none is said
 _ADDRESS = re.compile(r"(?:(wss?)://)?([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?/?")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
@@ -81,10 +83,20 @@ def absolute(text: str) -> str:
     return os.path.abspath(os.path.expanduser(text))
 
 
+def corpus_source(text: str) -> str:
+    """Return the absolute path of what drafts are to be copied from: that of earlier answers for `answers`."""
+    return str(answers_folder()) if text == ANSWERS else absolute(text)
+
+
+def spelled_source(path: str) -> str:
+    """Return a source as `corpus_source` reads it."""
+    return ANSWERS if path == str(answers_folder()) else path
+
+
 def check_paths(option: str, paths: tuple[str, ...]) -> None:
-    """Raise NotFoundError for a path where nothing is."""
+    """Raise NotFoundError for a path where nothing is. Earlier answers need not be there."""
     for path in paths:
-        if not os.path.exists(path):
+        if not os.path.exists(path) and path != str(answers_folder()):
             raise NotFoundError(f"{option}: there is no file or folder {path}", hint=f"{option} FOLDER")
 
 

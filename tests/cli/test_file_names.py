@@ -79,7 +79,7 @@ def test_a_file_in_the_configuration_is_found_from_its_folder(key: str, home: Pa
 @pytest.mark.parametrize(
     ("key", "text"),
     [("model", "storyteller"), ("model", "hf:org/repo:Q4_K_M"), ("draft", "none"), ("draft", "auto"),
-     ("template", "chatml"), ("system", "Be brief."), ("suite", "stories"), ("option", "k=3")],
+     ("template", "chatml"), ("system", "Be brief."), ("suite", "stories"), ("option", "k=3"), ("corpus", "answers")],
 )  # fmt: skip
 def test_what_names_no_file_stays(key: str, text: str) -> None:
     assert run("config", "set", key, text, env=dict(os.environ)).returncode == 0

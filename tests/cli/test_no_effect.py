@@ -121,10 +121,28 @@ def test_files_that_the_shell_put_among_the_words_are_named(tmp_path: Path) -> N
     assert told("-f", "a.txt", "-f", "b.txt", "what is in b.txt?") == []
 
 
-def test_a_corpus_that_is_not_there_is_named() -> None:
-    done = run("run", "--no-save", "--corpus", "/nowhere/at/all", "hi")
-    assert b"--corpus: there is no file or folder /nowhere/at/all" in done.stderr
+@pytest.mark.parametrize("name", ["/nowhere/at/all", "./answers"])
+def test_a_corpus_that_is_not_there_is_named(name: str) -> None:
+    done = run("run", "--no-save", "--corpus", name, "hi")
+    assert f"--corpus: there is no file or folder {Path(name).absolute()}".encode() in done.stderr
     assert done.returncode == 3
+
+
+@needs_pair
+def test_earlier_answers_are_copied_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    said = ("run", "-m", str(TARGET), "-d", "none", "--temp", "0", "-n", "60", "--json", "--method", "copy")
+
+    def answered(*words: str) -> tuple[str, int, list[str]]:
+        found = json.loads(localspec(*said, *words, "Once upon a time").stdout)
+        return found["text"], found["spec"]["passes"], [each["message"] for each in found["warnings"]]
+
+    hidden = answered("--no-save", "--corpus", "answers")
+    assert hidden[2] == ["the corpus has no text"]
+    text, n_plain, _ = answered()
+    copied, n_passes, warnings = answered("--no-save", "--corpus", "answers")
+    assert (copied, warnings) == (text, [])
+    assert n_passes < n_plain / 2
 
 
 @needs_pair

@@ -15,6 +15,7 @@ from localspec.engine import events
 from localspec.session import corpus as session_corpus
 from localspec.session.corpus import groups, listed
 from localspec.session.loaded_pair import LoadedPair
+from localspec.settings.folders import answers_folder
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from tests.integration import pair
 
@@ -172,6 +173,15 @@ def test_ignored_hidden_and_long_files_are_no_part(tmp_path: Path, monkeypatch: 
     assert [one.path.name for one in listed([str(tmp_path / "b.log")])] == ["b.log"], "it was named"
     monkeypatch.setattr(session_corpus, "LARGEST", 20)
     assert [one.path.name for one in listed([str(tmp_path)])] == ["a.py"]
+
+
+def test_earlier_answers_are_read_where_git_ignores_their_folder(home: Path) -> None:
+    answers_folder().mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", str(home)], check=True)
+    (home / ".gitignore").write_text("*\n")
+    (answers_folder() / "a.txt").write_text("an answer")
+    (answers_folder() / ".b.txt.1").write_text("half of one")
+    assert [one.path.name for one in listed([str(answers_folder())])] == ["a.txt"]
 
 
 def test_a_longer_file_moves_no_other_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

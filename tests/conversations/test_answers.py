@@ -1,0 +1,102 @@
+"""Earlier answers as files to copy from: those that are kept, the latest first, and none that was deleted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from localspec.conversations import answers
+from localspec.conversations.store import Store
+from localspec.settings.folders import answers_folder, cache_folder, conversations_file
+from localspec.settings.values import corpus_source
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    monkeypatch.setattr(answers, "PATIENCE", 60.0)
+
+
+def said(store: Store, question: str, answer: str) -> str:
+    """Begin a conversation with an answer; return its id."""
+    home = store.create("pair").id
+    asked = store.add_message(home, None, "user", question)
+    open_one = store.add_message(home, asked.id, "assistant")
+    store.append_text(open_one.id, answer)
+    store.finish(open_one.id, "eos")
+    return home
+
+
+def written(began: float = 1e12) -> dict[str, str]:
+    """Return the texts of the files by conversation, after they were brought up to date."""
+    answers.bring_up_to_date((corpus_source("answers"),), began)
+    return {file.stem: file.read_text("utf-8") for file in answers_folder().glob("*")}
+
+
+def test_answers_alone_are_written_for_their_owner_alone() -> None:
+    with Store.open(conversations_file()) as store, Store.open(None) as unsaved:
+        first = said(store, "a question", "the king\nlaughed")
+        second = said(store, "another", "the queen 👑")
+        said(unsaved, "a secret", "nobody may know")
+        going = store.create("pair").id
+        store.append_text(store.add_message(going, None, "assistant").id, "half of it")
+        assert written() == {first: "the king\nlaughed", second: "the queen 👑", going: ""}
+    assert {file.stat().st_mode & 0o077 for file in answers_folder().glob("*")} == {0}
+
+
+def test_nothing_is_written_unless_it_is_asked_for() -> None:
+    with Store.open(conversations_file()) as store:
+        said(store, "a question", "an answer")
+    answers.bring_up_to_date(("/a/project",), 1e12)
+    assert not answers_folder().exists()
+
+
+def test_a_file_is_written_again_only_where_its_conversation_went_on() -> None:
+    now = [1000.0]
+    with Store.open(conversations_file(), clock=lambda: now[0]) as store:
+        old, new = said(store, "one", "first"), said(store, "two", "second")
+        written()
+        (answers_folder() / f"{old}.txt").write_text("as it was")
+        os.utime(answers_folder() / f"{old}.txt", (1000.0, 1000.0))
+        now[0] = 2000.0
+        more = store.add_message(new, store.get(new).leaf, "assistant")
+        store.append_text(more.id, "third")
+        store.finish(more.id, "eos")
+        later = said(store, "three", "fourth")
+        assert written(began=1500.0) == {old: "as it was", new: "second"}, "what this process said is in its context"
+        assert written() == {old: "as it was", new: "second\n\nthird", later: "fourth"}
+
+
+def test_the_latest_are_kept_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    with Store.open(conversations_file(), clock=lambda: now[0]) as store:
+        names = []
+        for n in range(4):
+            now[0] += 1.0
+            names.append(said(store, "q", f"answer {n}"))
+        written()
+        monkeypatch.setattr(answers, "MOST", 2 * len("answer 0"))
+        assert sorted(written()) == sorted(names[2:])
+
+
+def test_what_is_deleted_is_copied_from_no_more() -> None:
+    with Store.open(conversations_file()) as store:
+        gone, kept = said(store, "one", "a secret"), said(store, "two", "an answer")
+        written()
+        index = cache_folder("corpus") / "of-both.npy"
+        index.parent.mkdir(parents=True)
+        index.write_bytes(b"a secret")
+        store.delete(gone)
+        assert not index.exists()
+        assert not list(answers_folder().glob("*"))
+        assert written() == {kept: "an answer"}
+        store.undelete(gone)
+        assert written() == {kept: "an answer", gone: "a secret"}
+
+
+def test_a_damaged_file_of_conversations_ends_nothing() -> None:
+    conversations_file().parent.mkdir(parents=True)
+    conversations_file().write_bytes(b"no database at all" * 100)
+    assert written() == {}
