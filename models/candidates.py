@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localspec.errors import LocalspecError, NotFoundError
 from localspec.models.foreign import foreign_models
@@ -25,13 +26,25 @@ from localspec.models.learned import learned
 from localspec.models.low_bit import copies_of
 from localspec.models.names import HubName
 from localspec.models.pairs import PairReport, check_pair, require_fit
-from localspec.models.plan.memory_use import assumed
+from localspec.models.plan.memory_use import LONGEST_DRAFT, assumed
 from localspec.models.plan.search import ACCEPTANCE
 from localspec.models.remote_header import HEADERS, remote_info
 from localspec.sanitize import shown
 from localspec.settings.folders import cache_folder
 
+if TYPE_CHECKING:
+    from localspec.control.profile import Learned
+
 MAX_RATIO = 0.5  # of the target's bytes: a larger draft cannot pay
+MEASURED, ASSUMED = "measured", "assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A number, and its basis: MEASURED on this machine, or ASSUMED."""
+
+    value: float
+    basis: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +52,8 @@ class DraftCandidate:
     """A model that might draft. `where` is here, catalogue or hub; `name` what to type for it after --draft.
 
     `bytes` is its size; `about_bytes` instead where only the catalogue tells. `report` is None where the header was not
-    looked at, and `reason` says why. `kind` is that of a head, "" for models. `accepted` is the chance that its tokens
-    are accepted, None where no load of the pair tried it.
+    looked at, and `reason` says why. `kind` is that of a head, "" for models. `learned` is what loads of the pair
+    measured here, None where there was none.
     """
 
     name: str
@@ -51,7 +64,7 @@ class DraftCandidate:
     reason: str = ""
     path: Path | None = None
     kind: str = ""
-    accepted: float | None = None
+    learned: Learned | None = None
 
     @property
     def size(self) -> float:
@@ -65,18 +78,33 @@ class DraftCandidate:
             return 0.0
         return 1.0 if self.report.overlap is None else self.report.overlap.use
 
-    def gain(self, target_bytes: int) -> float:
-        """Return the tokens a pass over its price at the best draft length, 0 of one that cannot draft.
+    @property
+    def acceptance(self) -> Known:
+        """The chance that its token stands: as measured, else as assumed, times the share that it can write."""
+        if self.learned is not None and self.learned.accepted is not None:
+            return Known(self.learned.accepted, MEASURED)
+        return Known(ACCEPTANCE * self.use, ASSUMED)
 
-        A token is accepted as often as in its trial, or else as assumed, times the share that the draft can write; it
-        costs what reading its bytes does. SmolLM2-135M for Qwen 1.5B was measured at 1.54, 2.27 and 2.54 tokens for
-        k = 1, 3 and 6.
+    def guess(self, target_bytes: int) -> Known:
+        """Return the plain passes that a guess costs: as measured, else by the bytes of its own tokens for one."""
+        if self.learned is not None and self.learned.guess is not None:
+            return Known(self.learned.guess, MEASURED)
+        shared = None if self.report is None else self.report.overlap
+        spelled = 1.0 if shared is None else max(1.0, shared.spelled)
+        return Known(spelled * self.size / target_bytes, ASSUMED)
+
+    def gain(self, target_bytes: int) -> float:
+        """Return the tokens a pass over its price, in plain passes, at the best length; 0 of one that cannot draft.
+
+        A pass of more rows costs what was measured, else nothing more.
         """
         if not self.can_draft(target_bytes) or self.kind == MASKS:
             return 0.0
-        each = ACCEPTANCE * self.use if self.accepted is None else self.accepted
-        accepted = accumulate(assumed(each), initial=1.0)
-        return max(tokens / (1.0 + k * self.size / target_bytes) for k, tokens in enumerate(accepted))
+        known = None if self.learned is None else self.learned.rows
+        guess, rows = self.guess(target_bytes).value, known or (1.0,) * (1 + LONGEST_DRAFT)
+        tokens = accumulate(assumed(self.acceptance.value), initial=1.0)
+        speeds = [n / (row + k * guess) for k, (n, row) in enumerate(zip(tokens, rows, strict=False))]
+        return max(speeds[1:])
 
     def verdict(self, target_bytes: int) -> str:
         """Return "fits", "does not fit" with the reason, or why it is not known."""
@@ -88,9 +116,15 @@ class DraftCandidate:
         fits = "fits" if shared is None else f"has another vocabulary: it drafts {shared}"
         if self.size > MAX_RATIO * target_bytes:
             return f"{fits}, but is too large to pay: {100 * self.size / target_bytes:.0f} % of the target"
-        if self.accepted is not None:
-            return f"{fits}; {100 * self.accepted:.0f} % of its tokens were accepted on sample texts"
         return fits
+
+    def worth(self, target_bytes: int) -> str:
+        """Return the gain with what it rests on, "" of one that has none or whose guesses are a head's."""
+        gain, accepted, guess = self.gain(target_bytes), self.acceptance, self.guess(target_bytes)
+        if not gain or self.kind:
+            return ""
+        each = f"{100 * accepted.value:.0f} % accepted ({accepted.basis}), a guess {guess.value:.2g} ({guess.basis})"
+        return f"{gain:.2f} tokens for the price of a pass: {each}"
 
     def is_good(self, target_bytes: int) -> bool:
         """Whether it fits, with the same vocabulary, and is small enough to pay. Masks cost a pass of many rows."""
@@ -156,8 +190,8 @@ def best_local_draft(target: Path) -> Path:
     """Return the draft that `auto` stands for in a pair. Raises NotFoundError if there is none on this machine.
 
     It is a head that was trained here for this very file, or else the target's own block for further tokens, which is
-    the target's file, or else the smallest model that fits, or else a low-bit copy that was predicted to pay. A copy is
-    several times as large as such a model, and right hardly more often: docs/benchmarks.md.
+    the target's file, or else the model that fits and gains most, or else a low-bit copy that was predicted to pay. A
+    copy is several times as large as such a model, and right hardly more often: docs/benchmarks.md.
     """
     head = head_for(target)
     if head is not None:
@@ -171,14 +205,14 @@ def best_local_draft(target: Path) -> Path:
     if not found and copy is not None:
         return copy.path
     if not found:
-        raise _no_draft(target, info, max(here, key=lambda one: one.use, default=None))
-    best = min(found, key=lambda one: one.size).path
+        raise _no_draft(target, info, max(here, key=lambda one: one.gain(info.bytes), default=None))
+    best = max(found, key=lambda one: one.gain(info.bytes)).path
     assert best is not None, "it is on this machine"
     return best
 
 
 def _no_draft(target: Path, info: ModelInfo, other: DraftCandidate | None) -> NotFoundError:
-    """Say that no draft is here, and name the one of another vocabulary that shares most tokens."""
+    """Say that no draft is here, and name the one of another vocabulary that gains most."""
     if other is None:
         hint = f"localspec pairs suggest {shown(str(target))}, or --draft none"
         return NotFoundError(f"no draft for {info.label} is on this machine", hint=hint)
@@ -209,7 +243,7 @@ def _checked(target: ModelInfo, name: str, where: str, size: int, path: Path) ->
         found = look(path, may_be_head=True)
         kind = "" if found.head is None else found.head.kind
         known, report = None if kind else learned(target.path, path), check_pair(target, found)
-        return DraftCandidate(name, where, size, report=report, path=path, kind=kind, accepted=known)
+        return DraftCandidate(name, where, size, report=report, path=path, kind=kind, learned=known)
     except LocalspecError as error:
         return DraftCandidate(name, where, size, reason=error.message, path=path)
 

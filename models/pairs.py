@@ -29,12 +29,14 @@ MAX_TOKEN_BYTES = 64  # bytes of a token of the sample
 class Overlap:
     """Two vocabularies share `shared` tokens of the `n_target` that write something in the target's.
 
-    `use` is the share of the shared ones among the tokens of a sample text (sample.txt), written in the target's.
+    `use` is the share of the shared ones among the tokens of a sample text (sample.txt), written in the target's, and
+    `spelled` how many tokens the draft takes for one of these.
     """
 
     shared: int
     n_target: int
     use: float
+    spelled: float = 1.0
 
     @property
     def share(self) -> float:
@@ -53,10 +55,12 @@ class Overlap:
 @lru_cache(maxsize=16)  # drafts of a family have the same vocabulary
 def overlap(target: Vocab, draft: Vocab) -> Overlap:
     """Count the tokens that a draft of another vocabulary can draft."""
-    shared = target.spellings.keys() & set(pieces(draft.type, draft.tokens, draft.types))
+    own = set(pieces(draft.type, draft.tokens, draft.types))
+    shared = target.spellings.keys() & own
     written = list(_longest(_sample(), target.spellings))
     use = sum(piece in shared for piece in written) / len(written)
-    return Overlap(len(shared), len(target.spellings), use)
+    spelled = sum(1 for _ in _longest(_sample(), own)) / len(written)
+    return Overlap(len(shared), len(target.spellings), use, spelled)
 
 
 @cache

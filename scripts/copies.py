@@ -67,16 +67,17 @@ def record(asked: argparse.Namespace) -> Iterator[Answer]:
                     max_tokens=asked.n,
                     sampling=Sampling(temperature=temperature, seed=1),
                     speculation=Speculation(method="plain"),
-                    cold=True,
+                    logprobs=0,
+                    is_after_sampler=True,
                 )
-                out = [
-                    piece.id
-                    for event in pair.answer(request)
-                    if isinstance(event, events.Committed)
-                    for piece in event.out
-                ]
-                tokens = list(pair.tokenised(request).tokens)
-                yield {"category": prompt.category, "temp": temperature, "prompt": tokens, "answer": out}
+                passes = [event for event in pair.answer(request) if isinstance(event, events.Committed)]
+                yield {
+                    "category": prompt.category,
+                    "temp": temperature,
+                    "prompt": list(pair.tokenised(request).tokens),
+                    "answer": [piece.id for event in passes for piece in event.out],
+                    "logprobs": [one.logprob for event in passes for one in event.logprobs],
+                }
 
 
 def copier(answer: Answer, acceptance: CopyAcceptance) -> tuple[Copy, Text]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import click
@@ -54,7 +54,8 @@ def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline
 
     They are looked for on this machine, in the catalogue and on the hub. Each is compared by its header, token by
     token. Of a model on the hub only the header is downloaded, some megabytes. The order is that of tokens a pass over
-    price, as assumed: a draft of another vocabulary drafts only the tokens that both have.
+    price. What loads of the pair measured here counts. The rest is assumed: acceptance by the share of a text that the
+    draft can write, a guess by the bytes that it reads.
     """
     live, is_off = Live(console), is_offline(offline)
     try:
@@ -244,7 +245,8 @@ def _query(seen: Seen) -> str:
 
 def _line(one: DraftCandidate, seen: Seen) -> str:
     much = size(one.size) if one.bytes is not None else f"about {size(one.size)}" if one.size else "?"
-    return one_line(f"{one.name} · {much} · {one.where}: {one.verdict(seen.bytes)}")
+    told = "; ".join(filter(None, (one.verdict(seen.bytes), one.worth(seen.bytes))))
+    return one_line(f"{one.name} · {much} · {one.where}: {told}")
 
 
 def _wire(one: DraftCandidate, seen: Seen) -> dict[str, Any]:
@@ -258,6 +260,9 @@ def _wire(one: DraftCandidate, seen: Seen) -> dict[str, Any]:
         "is_good": one.is_good(seen.bytes),
         "can_draft": one.can_draft(seen.bytes),
         "verdict": one.verdict(seen.bytes),
+        "gain": one.gain(seen.bytes),
+        "acceptance": None if one.report is None else asdict(one.acceptance),
+        "guess": None if one.report is None else asdict(one.guess(seen.bytes)),
         **report,
     }
 

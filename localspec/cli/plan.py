@@ -165,12 +165,13 @@ def _models(target: ModelPart, draft: ModelPart | None = None) -> Models:
     """Return the parts of both models; raises IncompatibleError if they do not fit."""
     if draft is not None and target.info is not None and draft.info is not None:
         shared = require_fit(target.info, draft.info).overlap
-        accepted, how = learned(target.info.path, draft.info.path) if draft.info.head is None else None, TRIED
+        known = learned(target.info.path, draft.info.path) if draft.info.head is None else None
+        accepted, how = None if known is None else known.accepted, TRIED
         if accepted is None and draft.info.path.is_file():
             copy = low_bit_copy(read_model(draft.info.path))
             if copy is not None and copy.is_of(target.info.path):
                 accepted, how = chance_of_copy(copy.kind, 1.0 - copy.layers / copy.n_layers)
-        return placed(target, draft, share=None if shared is None else shared.use, accepted=accepted, how=how)
+        return placed(target, draft, shared=shared, accepted=accepted, how=how)
     return placed(target, draft)
 
 
@@ -295,6 +296,7 @@ def _wire(name: str, machine: Machine, request: PlacementRequest, rows: list[Pla
         {
             "draft_name": row.name or None,
             "has_other_vocabulary": row.models.guessing.is_foreign,
+            "acceptance": _acceptance(row, request),
             **to_wire(row.plan, row.models),
         }
         for row in rows
@@ -315,15 +317,15 @@ def _wire(name: str, machine: Machine, request: PlacementRequest, rows: list[Pla
                 for device in machine.devices
             ],
         },
-        "acceptance": _acceptance(rows[0], request),
+        "acceptance": found[0]["acceptance"],
         "chosen": found[0],
         "alternatives": found[1:],
     }
 
 
-def _acceptance(chosen: PlannedDraft, request: PlacementRequest) -> dict[str, Any]:
+def _acceptance(row: PlannedDraft, request: PlacementRequest) -> dict[str, Any]:
     """Return the probability that the first guess stands, and how it is known."""
-    guessing = chosen.models.guessing
+    guessing = row.models.guessing
     if guessing.accepted:
         return {"value": guessing.accepted[0], "basis": guessing.how}
-    return {"value": request.acceptance, "basis": "assumed"}
+    return {"value": request.acceptance * guessing.share, "basis": "assumed"}

@@ -35,11 +35,14 @@ def plan_table(
     free = [f"{size(machine.ram)} RAM", *(f"{size(device.memory)} {device.name}" for device in machine.devices)]
     lines = [f"{name}, context {chosen.context.n_ctx} tokens in {chosen.context.kv_type}; free: {', '.join(free)}", ""]
     room = columns_of_stdout() if is_terminal(sys.stdout) else LONGEST
-    table = [["draft", "on", "target on", *(place if place != CPU else "RAM" for place in places), "tok/s"]]
+    names = [place if place != CPU else "RAM" for place in places]
+    table = [["draft", "accepted", "on", "target on", *names, "tok/s"]]
     for row in rows if copy is None else [*rows, copy]:
         one, parts = row.plan, row.models.draft
         short = one_line(row.name.rpartition("/")[2]) + (FOREIGN if row.models.guessing.is_foreign else "")
-        draft = [COPIES, "-"] if one.draft is None or parts is None else [short, one.draft.tell(parts)]
+        draft = [COPIES, "-", "-"]
+        if one.draft is not None and parts is not None:
+            draft = [short, _accepted(row, request), one.draft.tell(parts)]
         memory = [size(one.use[place].total) if place in one.use else "-" for place in places]
         told = "not measured" if one.tokens_per_s is None else f"{one.tokens_per_s:.3g}"
         table.append([*draft, one.target.tell(row.models.target), *memory, told])
@@ -50,6 +53,13 @@ def plan_table(
         text = [_fitting(cell, width).ljust(width) for cell, width in zip(cells, widths, strict=True)]
         lines.append(("  ".join(text).rstrip() + ("  <- chosen" if index == 1 else "")).rstrip())
     return "\n".join([*lines, "", *_notes(rows, request), *_of_copy(typed, rows[0], copy)]) + "\n"
+
+
+def _accepted(row: PlannedDraft, request: PlacementRequest) -> str:
+    """Return the chance that the first guess stands, with a mark where it is assumed."""
+    guessing = row.models.guessing
+    first = guessing.accepted[0] if guessing.accepted else request.acceptance * guessing.share
+    return f"{first:.2f}{'?' if guessing.is_assumed else ''}"
 
 
 def _of_copy(target: str, chosen: PlannedDraft, copy: PlannedDraft | None) -> list[str]:
@@ -98,6 +108,8 @@ def _notes(rows: list[PlannedDraft], request: PlacementRequest) -> list[str]:
         notes.append(f"{chosen.k} draft tokens a pass, {kept:.2f} accepted: {rows[0].models.guessing.how}")
     elif chosen.draft is not None:
         notes.append(f"{chosen.k} draft tokens a pass, each accepted with probability {accepted_share:.2g}: assumed")
+    if any(row.name and row.models.guessing.is_assumed for row in rows):
+        notes.append("accepted with ?: assumed, for this machine has not measured it; without: measured")
     if len({row.name for row in rows} - {""}) > 1:
         notes.append(f"to take this draft: --draft {shown(rows[0].name) or 'none'}")
     if any(not row.name for row in rows):

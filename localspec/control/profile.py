@@ -21,7 +21,7 @@ from localspec.engine.acceptance import Acceptance, CopyAcceptance
 from localspec.engine.draft import Draw
 
 VERSION = 9
-MAX_CHAIN = 8  # tokens of the chains that `needed` is found among
+MAX_CHAIN = 8  # tokens of the chains whose prices are told
 
 
 @dataclass(slots=True)
@@ -154,11 +154,30 @@ class Profile:
             self.models = self.models or tuple(map(str, wire.get("models", ())))
 
 
-def learned_acceptance(folder: Path, models: Sequence[str]) -> float | None:
-    """Return the chance that a draft's token was accepted at the usual temperature, by a trial of these files."""
-    trials = (one.trial for one in profiles_of(folder, models))
-    total = next((trial.total for trial in trials if trial is not None and trial.kinds), None)
-    return None if total is None else total.drawn / total.n
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What profiles of a pair measured, each None where none did.
+
+    `accepted` is the chance that a token of the draft is accepted at the usual temperature, `guess` what it costs, in
+    plain passes. `rows[k]` are the plain passes that one of the target with 1 + k rows takes, up to MAX_CHAIN.
+    """
+
+    accepted: float | None = None
+    guess: float | None = None
+    rows: tuple[float, ...] | None = None
+
+
+def learned_of(folder: Path, models: Sequence[str]) -> Learned | None:
+    """Return what the latest profiles of these files know, None where there is none."""
+    profiles = profiles_of(folder, models)
+    totals = (one.trial.total for one in profiles if one.trial is not None)
+    accepted = next((total.drawn / total.n_drawn for total in totals if total.n_drawn), None)
+    known = (one.prices for one in profiles if one.prices is not None)
+    prices = next((one for one in known if one.is_known and one.draft.value), None)
+    if prices is None:
+        return Learned(accepted) if profiles else None
+    rows = tuple(prices.ratio(1 + k) for k in range(MAX_CHAIN + 1))
+    return Learned(accepted, prices.draft.value / prices.plain, rows)
 
 
 def profiles_of(folder: Path, models: Sequence[str]) -> list[Profile]:

@@ -8,7 +8,7 @@ Each is kept by the draft's own probability too, since the planner asks for the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,15 @@ BEYOND = 3.0  # deviations of a difference of shares that chance does not make: 
 
 @dataclass(slots=True)
 class Kind:
-    """The sums of one kind of text: tokens compared, of them with equal likeliest tokens, and chances of drawn ones."""
+    """The sums of one kind of text: `n` tokens compared, of them with equal `likeliest` tokens.
+
+    At `n_drawn` places the chance of a drawn token is known; `drawn` is the sum.
+    """
 
     n: float = 0.0
     likeliest: float = 0.0
     drawn: float = 0.0
+    n_drawn: float = 0.0
 
 
 def _zeros() -> list[float]:
@@ -55,7 +59,7 @@ class Trial:
     def total(self) -> Kind:
         """Return the sums of all kinds."""
         kinds = self.kinds.values()
-        return Kind(*(sum(getattr(one, name) for one in kinds) for name in ("n", "likeliest", "drawn")))
+        return Kind(*(sum(getattr(one, each.name) for one in kinds) for each in fields(Kind)))
 
     def likeliest_is(self, kind: str, share: float, is_equal: bool) -> None:
         """Take the likeliest token of the draft, of probability `share` at temperature 1, and whether it is right."""
@@ -67,7 +71,9 @@ class Trial:
     def drawn_from(self, kind: str, p: Distribution, q: Distribution) -> None:
         """Take the distributions of both models at one place."""
         accepted = np.minimum(q.probs, p.at(q.ids))
-        self.kinds.setdefault(kind, Kind()).drawn += float(accepted.sum())
+        one = self.kinds.setdefault(kind, Kind())
+        one.drawn += float(accepted.sum())
+        one.n_drawn += 1.0
         bins = np.minimum((q.probs * BINS).astype(np.intp), BINS - 1)
         for of, weights in zip(self.drawn, (q.probs, accepted), strict=True):
             for at, weight in enumerate(np.bincount(bins, weights, BINS).tolist()):
@@ -81,18 +87,18 @@ class Trial:
         if is_greedy or draw in (Draw.IID, Draw.WITHOUT_REPLACEMENT):
             return Acceptance.expecting(draw, *(self.likeliest if is_greedy else self.drawn))
         total = self.total
-        return Acceptance.like(draw, total.n, total.drawn / max(total.n, 1.0))
+        return Acceptance.like(draw, total.n_drawn, total.drawn / max(total.n_drawn, 1.0))
 
     def to_wire(self) -> dict[str, Any]:
         """Return a JSON object."""
-        kinds = {name: [one.n, one.likeliest, one.drawn] for name, one in self.kinds.items()}
+        kinds = {name: [one.n, one.likeliest, one.drawn, one.n_drawn] for name, one in self.kinds.items()}
         numbers = {"seconds": self.seconds, "spelled": self.spelled, "build": self.build, "under": self.under}
         return {"kinds": kinds, **numbers, "likeliest": self.likeliest, "drawn": self.drawn}
 
     @staticmethod
     def from_wire(wire: Any) -> Trial:
         """Rebuild what `to_wire` told; raises KeyError, TypeError, ValueError or AttributeError for anything else."""
-        kinds = {str(name): Kind(*_sums(sums, 3)) for name, sums in wire["kinds"].items()}
+        kinds = {str(name): _kind(sums) for name, sums in wire["kinds"].items()}
         tables = [tuple(_sums(row, BINS) for row in wire[name]) for name in ("likeliest", "drawn")]
         if any(len(table) != 2 for table in tables):
             raise ValueError("not a trial")
@@ -106,6 +112,11 @@ class Trial:
         at = min(int(share * BINS), BINS - 1)
         table[0][at] += reached
         table[1][at] += accepted
+
+
+def _kind(wire: Any) -> Kind:
+    """Read the sums of a kind; a profile of before 0.2 has as many places of drawn tokens as of others."""
+    return Kind(*_sums(wire if len(wire) == 4 else [*wire, wire[0]], 4))
 
 
 def _sums(wire: Any, n: int) -> list[float]:

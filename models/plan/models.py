@@ -8,11 +8,12 @@ from localspec.models.gguf.head import EAGLE1, EAGLE3, MTP
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.gguf.layer_sizes import Anatomy, anatomy
+from localspec.models.pairs import Overlap
 from localspec.models.plan.memory_use import assumed
 from localspec.tuning import DEFAULT_CTX
 
 TRAINED = "counted when the head was trained"
-TRIED = "tried on sample texts when the pair was first loaded"
+TRIED = "measured on sample texts when the pair was first loaded, and on answers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class Guessing:
     `accepted[k - 1]` is the probability that the first k guesses all stand, () where it was not measured as `how` says.
     `at_once`: one pass gives all guesses. `borrowed` bytes are read of the target's for a pass, where the target's head
     is. `is_own`: the draft is a block of the target, and is where the target's head is. `share` of the target's tokens
-    can be drafted, by a sample text, and `is_foreign` says that the draft has another vocabulary.
+    can be drafted, by a sample text, and `is_foreign` says that the draft has another vocabulary. It takes `spelled`
+    tokens of its own for one guess.
     """
 
     accepted: tuple[float, ...] = ()
@@ -32,6 +34,12 @@ class Guessing:
     share: float = 1.0
     is_foreign: bool = False
     how: str = ""
+    spelled: float = 1.0
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether nobody measured how often a guess stands."""
+        return not self.accepted or self.how.startswith("assumed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +72,13 @@ def placed(
     target: ModelPart,
     draft: ModelPart | None = None,
     *,
-    share: float | None = None,
+    shared: Overlap | None = None,
     accepted: float | None = None,
     how: str = TRIED,
 ) -> Models:
     """Return a pair for planning. A draft that is the target's own file stands for the target's own block.
 
-    A draft model of another vocabulary can write a `share` of a sample text, None for one of the same. Its tokens are
+    `shared` is what a draft model of another vocabulary has of the target's, None for one of the same. Its tokens are
     `accepted` with this probability, as `how` says; None: nobody knows.
     """
     if draft is None:
@@ -79,7 +87,9 @@ def placed(
         return with_own_block(target)
     head = None if draft.info is None else draft.info.head
     tried, how = ((), "") if accepted is None else (assumed(accepted), how)
-    guessing = Guessing(tried, share=1.0 if share is None else share, is_foreign=share is not None, how=how)
+    guessing = Guessing(tried, how=how)
+    if shared is not None:
+        guessing = replace(guessing, share=shared.use, is_foreign=True, spelled=max(1.0, shared.spelled))
     if head is not None:
         borrowed = target.anatomy.output if head.borrows_output else 0
         guessing = Guessing(head.accepted, head.kind not in (EAGLE1, EAGLE3, MTP), borrowed, how=TRAINED)

@@ -198,6 +198,7 @@ class Search:
         # The draft is used all the time, so its pages are the last to go.
         guess = pass_seconds(self.machine, draft_ledger.parts, draft_ledger.reads(draft), 1)
         how = self.models.guessing
+        guess *= how.spelled
         if how.borrowed:
             head = target.place(ledger.n, ledger.n)
             guess += pass_seconds(self.machine, ledger.parts, {head: Read(how.borrowed)}, 1)

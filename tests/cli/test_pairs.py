@@ -317,7 +317,9 @@ def test_suggestions_from_here_the_catalogue_and_the_hub(machine: Machine) -> No
     assert "cannot be read" in found["hf:tales/storyteller-empty-GGUF"]["verdict"]
     assert machine.links() == [], "nothing was pulled"
     lines = machine.call("pairs", "suggest", TARGET).stdout.decode().splitlines()
-    assert lines[0] == f"{DRAFT} · 1.3 MB · catalogue: fits"
+    assert lines[0].startswith(f"{DRAFT} · 1.3 MB · catalogue: fits; ")
+    assert lines[0].endswith("70 % accepted (assumed), a guess 0.26 (assumed)")
+    assert found[DRAFT]["acceptance"] == {"value": 0.7, "basis": "assumed"}
     n = len(server.downloads())
     machine.call("pairs", "explain", TARGET, DRAFT)
     assert len(server.downloads()) == n, "headers are kept"

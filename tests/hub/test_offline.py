@@ -75,7 +75,8 @@ def test_suggest_lists_what_is_here(tmp_path: Path) -> None:
     assert done.returncode == 0
     first = done.stdout.decode().splitlines()[0]
     assert first.startswith(str(tmp_path / "draft.gguf"))
-    assert first.endswith(": fits")
+    assert ": fits; " in first
+    assert first.endswith("(assumed)")
     warning = done.stderr.decode()
     assert warning.count("\n") == 1
     assert f"offline: the hub cannot be reached at {NOWHERE}" in warning

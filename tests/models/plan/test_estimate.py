@@ -56,7 +56,7 @@ def test_a_plan_before_the_download(tmp_path: Path) -> None:
     text = run(*args, env=env).stdout.decode()
     assert text.startswith("about: these files are not on this machine.")
     (chosen,) = [line.split() for line in text.splitlines() if line.endswith("<- chosen")]
-    assert chosen[1:3] == ["GPU0", "GPU0"]
+    assert chosen[1:4] == ["0.70?", "GPU0", "GPU0"]
     made = json.loads(run(*args, "--json", env=env).stdout)
     assert made["is_about"] is True
     assert made["pair"] == "llama-3.1-8b"
