@@ -11,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -22,11 +24,12 @@ from localspec.chat.commands import TABLE
 from localspec.chat.listing import YOU, came_back
 from localspec.chat.opening import remarks
 from localspec.chat.state import ChatState
-from localspec.chat.unsent import PAUSE, Unsent, recover
+from localspec.chat.unsent import Unsent, recover
+from localspec.cli import typed_ahead
 from localspec.cli.console import Console, OutputGone, is_dumb, is_terminal, write_out
 from localspec.cli.line_chat import LineChat
 from localspec.cli.options import ScreenOptions
-from localspec.cli.signals import ringing
+from localspec.cli.signals import Terminated, ringing
 from localspec.conversations.records import Conversation
 from localspec.errors import LocalspecError, PromptTooLongError
 from localspec.models.store import introduction
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 QUOTES = '"""'
 MAX_LINE = 1 << 24  # characters; more is no message but a mistake
 AT_ONCE = 0.02  # seconds: hands take longer from Enter to the next key, and a paste does not
+TICK = 0.1  # seconds between two looks at the line that is typed
 _KEPT = 1000  # lines of history
 _editor = import_module("readline") if find_spec("readline") else None  # without it the kernel edits lines
 
@@ -83,6 +87,7 @@ def _lines(chat: LineChat) -> Lines:
             lines.put_back(left)
             chat.console.say("what was not sent the last time is back; Ctrl-C clears it", "dim")
         lines.on_change = Unsent(writer, lambda: lines.unsent).keep
+        chat.on_stop = lambda: lines.put_back(typed_ahead.taken())
     return lines
 
 
@@ -112,10 +117,12 @@ def converse(chat: LineChat, lines: Lines) -> int:
                 write_out("\n")
             break
         try:
-            code = _take(chat, text) or code
+            with typed_ahead.kept():
+                code = _take(chat, text) or code
         except KeyboardInterrupt:  # it ends what a command is doing, and not the chat
             if chat.is_script:
                 raise
+            chat.on_stop()
             write_out("\n")
     return code if chat.is_script else 0
 
@@ -160,12 +167,13 @@ class Lines:
 
     @property
     def unsent(self) -> str:
-        """What is typed, or was taken by Ctrl-C since the last message."""
-        return self.typed or self._left
+        """What is typed, or will be put back, or was taken by Ctrl-C since the last message."""
+        return self.typed or self._put_back or self._left
 
     def put_back(self, text: str) -> None:
         """Begin the next message with what was not sent."""
-        self._put_back = text
+        self._put_back += text
+        self.on_change()
 
     def read(self, prompt: str) -> str | None:
         """Return the next message, None at the end of input.
@@ -223,28 +231,41 @@ class Lines:
     def _at_once(self, prompt: str) -> str:
         """Read what a person types, or pastes; raises EOFError at its end."""
         is_ahead, n = _is_waiting(0.0), len(self._above)
-        self._above.append(self._edited(prompt))
+        self._edit(prompt)
         while not is_ahead and not TABLE.begins_command(self._above[n]) and _is_waiting(AT_ONCE):
             try:
-                self._above.append(self._edited(_continued(prompt)))
+                self._edit(_continued(prompt))
             except EOFError:
                 break
         lines = self._above[n:]
         del self._above[n:]
         return "\n".join(lines)
 
-    def _edited(self, prompt: str) -> str:
-        """Read one line from the keyboard, and tell of it while it is typed; raises EOFError."""
-        editor = _editor
-        if editor is None:
-            return input(prompt)
-        text, self._put_back = self._put_back, ""
-        editor.set_startup_hook(lambda: editor.insert_text(text))
-        self._is_typing = True
-        with ringing(PAUSE, self.on_change):
-            line = input(prompt)
+    def _edit(self, prompt: str) -> None:
+        """Read one line from the keyboard, and tell of it while it is typed; raises EOFError.
+
+        A line that ends with the terminal was not sent: raises Terminated, as the signal would. The editor has lost it.
+        """
+        lines, n = self._above, len(self._above)
+        text = self._put_back
+
+        def note() -> None:
+            nonlocal text
+            text = _editor_line()
+            self.on_change()
+
+        if _editor is not None:
+            _editor.set_startup_hook(partial(_editor.insert_text, text))
+        self._put_back, self._is_typing = "", True
+        try:
+            with ringing(TICK, note):
+                lines.extend(map(input, [prompt]))  # in one step: a signal may come as soon as it returns
+        finally:
+            if not is_terminal(sys.stdin):
+                lines[n:] = lines[n:] or [_editor_line() or text]
+                self._is_typing = False
+                raise Terminated(signal.SIGHUP)
         self._is_typing = False
-        return line
 
 
 def _editor_line() -> str:

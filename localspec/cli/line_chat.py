@@ -60,6 +60,7 @@ class LineChat:
         self.has_stats = is_terminal(sys.stderr) and not console.quiet
         self.control = "auto"
         self.is_over = False
+        self.on_stop: Callable[[], object] = lambda: None  # called once Ctrl-C has stopped something
         self.is_script = not is_terminal(sys.stdin)
         self._find = find
         self._worker = worker
@@ -241,8 +242,12 @@ class LineChat:
                 self.state.has_loaded(event)
             yield event
 
+    def _stop(self) -> None:
+        self._worker.cancel()
+        self.on_stop()
+
     def _asking(self, live: Live) -> AbstractContextManager[PairEngine]:
-        return asking(self._worker, live, self.console, pairs=self._pairs, again=_abandon)
+        return asking(self._worker, live, self.console, pairs=self._pairs, cancel=self._stop, again=_abandon)
 
 
 def _finish(command: Coroutine[Any, Any, object]) -> None:

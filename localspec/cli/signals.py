@@ -169,4 +169,6 @@ def leave_at_once(restore: Callable[[], None]) -> Callable[[], None]:
 
 
 def _terminate(number: int, _frame: FrameType | None) -> None:
+    if number == signal.SIGHUP:  # a shell sends another one, which says nothing new
+        signal.signal(number, signal.SIG_IGN)
     raise Terminated(number)

@@ -236,6 +236,12 @@ class Terminal:
         self.process.send_signal(number)
 
     @property
+    def modes(self) -> int:
+        """The local modes of the terminal."""
+        modes: int = termios.tcgetattr(self._slave)[3]
+        return modes
+
+    @property
     def lines(self) -> list[str]:
         """Every line from the start, scrolled out or not, without trailing blanks and empty lines at the end."""
         past = ["".join(row[x].data for x in range(self.columns)) for row in self.screen.history.top]

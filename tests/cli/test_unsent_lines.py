@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import signal
+import termios
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.cli.harness import Terminal, wait_for
+from tests.cli.harness import TIMEOUT, Terminal, wait_for
 
 BACK = "what was not sent the last time is back"
 
 
-def chat(home: Path, *args: str, shown: str = "You:") -> Terminal:
+def chat(home: Path, *args: str, shown: str = "You:", **env: str) -> Terminal:
     """Open a line chat whose files are in `home`, and wait for a line that is shown."""
-    env = {"LOCALSPEC_HOME": str(home), "LOCALSPEC_SAVE": "1"}
+    env = {"LOCALSPEC_HOME": str(home), "LOCALSPEC_SAVE": "1", **env}
     terminal = Terminal(["chat", "--plain", "--no-stats", *args], env=env)
     terminal.wait_for(lambda: terminal.lines[-1:] == [shown])
     return terminal
@@ -106,3 +107,52 @@ def test_nothing_is_kept_of_a_chat_that_is_not_kept(tmp_path: Path) -> None:
     terminal.signal(signal.SIGTERM)
     assert terminal.wait() == 143
     assert kept(tmp_path) == ""
+
+
+def test_a_terminal_that_is_closed_leaves_what_was_typed(tmp_path: Path) -> None:
+    """The end of the terminal ended the line too, and the file with what was kept of it was removed."""
+    terminal = chat(tmp_path)
+    terminal.type("one\\\r")
+    terminal.wait_for(lambda: terminal.lines[-1] == " ...")
+    type_and_keep(terminal, tmp_path, "two", "one\ntwo")
+    terminal.close()
+    assert terminal.process.wait(TIMEOUT) == 129
+    assert kept(tmp_path) == "one\ntwo\n"
+
+
+def test_what_is_typed_while_an_answer_comes_outlives_the_control_c_that_stops_it(tmp_path: Path) -> None:
+    """Nothing of it is sent: it may have been meant for the answer that is stopped. What follows is typed behind it."""
+    terminal = chat(tmp_path, FAKE_PAUSE="0.4")
+    terminal.type("hello\r")
+    terminal.wait_for(lambda: "Once" in terminal.text)
+    terminal.type("a whole line\rhalf\x1b[D of\x7f a lin\x03e")
+    terminal.wait_for(lambda: terminal.lines[-2:] == ["You: a whole line", "half o a line"])
+    assert terminal.text.count("Assistant:") == 1
+    terminal.wait_for(lambda: kept(tmp_path) == "a whole line\nhalf o a line\n")
+    terminal.type("\x03")
+    terminal.wait_for(lambda: terminal.lines[-1] == "You:")
+    terminal.type("\x04")
+    assert terminal.wait() == 0
+    terminal.assert_clean()
+
+
+def test_the_terminal_throws_nothing_away_while_an_answer_comes_and_is_as_before_afterwards(tmp_path: Path) -> None:
+    """A second Ctrl-C ends a deaf engine; what was typed between the two stays as well. A kill restores the modes."""
+    is_heard = tmp_path / "heard"
+    terminal = chat(tmp_path, FAKE_PAUSE="30", FAKE_DEAF="1", FAKE_CANCELS=str(is_heard))
+    assert not terminal.modes & termios.NOFLSH
+    terminal.type("hello\r")
+    terminal.wait_for(lambda: "Once" in terminal.text)
+    assert terminal.modes & termios.NOFLSH
+    terminal.type("one \x03")
+    wait_for(is_heard.exists)
+    terminal.type("two\x03")
+    terminal.wait_for(lambda: terminal.lines[-1] == "You: one two")
+    assert not terminal.modes & termios.NOFLSH
+    terminal.type("\x15again\r")
+    terminal.wait_for(lambda: terminal.text.count("Once") == 2)
+    terminal.type("three")
+    terminal.signal(signal.SIGTERM)
+    assert terminal.wait() == 143
+    assert terminal.after[3] == terminal.before[3]
+    assert kept(tmp_path) == "three\n"
