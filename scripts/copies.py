@@ -84,7 +84,7 @@ def copier(answer: Answer, acceptance: CopyAcceptance) -> tuple[Copy, Text]:
     """Return a copier that has read the prompt, and the text with the first token of the answer."""
     parts: Any = DrafterContext(None, *[None] * 3, 0)  # of which a copier uses none
     text, copy = Text(list(answer["prompt"])), Copy(parts)
-    copy.acceptance = acceptance
+    copy.resume(copy.constraint, acceptance)
     copy.begin(text)
     text.tokens.append(answer["answer"][0])
     return copy, text

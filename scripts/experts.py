@@ -50,9 +50,8 @@ def unions(path: Path, options: LoadOptions) -> dict[str, dict[int, float]]:
                     backend.truncate(0)
                     backend.prefill(tokens(model, first, 64).tolist(), lambda: False)
                     importance.forget()
-                    importance.is_on = True
-                    backend.extend(tokens(model, first + 64, rows).tolist(), range(-1, rows - 1))
-                    importance.is_on = False
+                    with importance.counting():
+                        backend.extend(tokens(model, first + 64, rows).tolist(), range(-1, rows - 1))
                     read = [n for name, n in importance.chosen().items() if "ffn_gate_exps" in name]
                     shares.append(mean(read[:-1]) / n_experts)
                 found[kind][rows] = mean(shares)

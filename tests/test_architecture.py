@@ -96,6 +96,15 @@ TALKERS = (
     "localspec.server.listening",
 )
 NETWORK = ("socket", "http", "urllib", "ssl", "requests", "httpx")
+STRUCTS = ("params", "struct", "entry")  # names of structs of llama.cpp, which are filled field by field
+# Where a field of what another module made is set all the same: state that a chat and its commands share, widgets and
+# what else other packages made, errors that are told with more words.
+SHARED = {
+    "localspec.chat": "attached attachments deleted editing finish key listed loaded pair stats system text",
+    "localspec.cli": "control ctx has_marks has_stats has_told_stop hint message on_error quiet remarks",
+    "localspec.conversations": "content",
+    "localspec.tui": "download editing has_begun is_cancelled is_told loaded refused text theme unseen value words",
+}
 LONGEST_FUNCTION = 60
 LONGEST_FILE = 350
 
@@ -234,6 +243,61 @@ def calls() -> Iterator[tuple[str, ast.Call]]:
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 yield module, node
+
+
+def assigned(node: ast.AST) -> Iterator[ast.Attribute]:
+    """Yield the attributes that a statement sets or deletes."""
+    match node:
+        case ast.Assign(targets=targets) | ast.Delete(targets=targets):
+            todo = list(targets)
+        case ast.AugAssign(target=target) | ast.AnnAssign(target=target) | ast.For(target=target):
+            todo = [target]
+        case ast.withitem(optional_vars=ast.expr() as target):
+            todo = [target]
+        case _:
+            todo = []
+    for one in todo:
+        todo += (
+            one.elts if isinstance(one, ast.Tuple | ast.List) else [one.value] if isinstance(one, ast.Starred) else []
+        )
+        if isinstance(one, ast.Attribute):
+            yield one
+
+
+def owner(field: ast.Attribute) -> str:
+    """Return the last name of what a field belongs to: "backend" of `pair.backend.cancel`."""
+    return ast.unparse(field.value).rpartition(".")[2]
+
+
+def declared(tree: ast.Module) -> set[str]:
+    """Return the fields of a module's classes: those of their bodies, and those that their methods set."""
+    found = set()
+    for kind in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        for line in kind.body:
+            targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+        found |= {one.attr for node in ast.walk(kind) for one in assigned(node) if owner(one) in ("self", "cls")}
+    return found
+
+
+def test_no_field_is_set_from_outside() -> None:
+    """Backends, prices, drafters and all others are told by their constructor, by a call, or by a method of theirs."""
+    own = {module: declared(tree) for module, tree in TREES.items()}
+    fields = set().union(*own.values())
+    assert {"decode_rows", "reads_singly", "cancel", "growth", "waited"} <= fields
+    wrong, used = [], {room: set[str]() for room in SHARED}
+    for module, tree in TREES.items():
+        room = ".".join(module.split(".")[:2])
+        inside = ("self", "cls", *(STRUCTS if room == "localspec.backends" else ()))
+        for one in (field for node in ast.walk(tree) for field in assigned(node)):
+            if one.attr in own[module] or one.attr not in fields or owner(one) in inside:
+                continue
+            if one.attr in SHARED.get(room, "").split():
+                used[room].add(one.attr)
+            else:
+                wrong.append(f"{module}:{one.lineno} sets {ast.unparse(one)}")
+    assert not wrong
+    assert used == {room: set(names.split()) for room, names in SHARED.items()}, "what is mended leaves the list"
 
 
 def test_nothing_prints_below_the_faces() -> None:

@@ -144,7 +144,7 @@ class HeadBackend(LlamaBackend):
         self._known = KnownStates()
         self._open_states = np.zeros((1, model.state_width), np.float32)  # of the last committed token, then the nodes
         self._unencoded = KnownStates()
-        super().__init__(model, options)
+        super().__init__(model, options, target.cancel)
         self.capabilities = replace(self.capabilities, is_head=True)
         target.listen(StateListener(model.traits.tap, self._receive))
 

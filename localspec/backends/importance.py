@@ -11,8 +11,8 @@ from __future__ import annotations
 import ctypes
 import os
 import zipfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +54,23 @@ class _Tensor(ctypes.Structure):
 
 
 class Importance:
-    """Sums of the squares of inputs, by weight. `is_on`: passes are counted; `is_known`: tensors are laid out so."""
+    """Sums of the squares of inputs, by weight. `is_known`: tensors are laid out so."""
 
     def __init__(self) -> None:
-        self.is_on = False
+        self._is_on = False
         self.is_known = True
         self._sums: dict[str, NDArray[np.float64]] = {}  # [experts, in]
         self._counts: dict[str, NDArray[np.int64]] = {}  # rows of each expert
         self.callback: Any = api.ggml_backend_sched_eval_callback(self._told)  # llama.cpp goes on calling it
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count the passes within."""
+        self._is_on = True
+        try:
+            yield
+        finally:
+            self._is_on = False
 
     def matrix(self) -> Matrix:
         """Return the mean squares. An expert that no row chose has those of all rows together."""
@@ -110,7 +119,7 @@ class Importance:
 
     def _told(self, address: int, is_question: bool, _data: object) -> bool:
         """Take one operation of a pass; `is_question`: say whether its result is wanted."""
-        if not (self.is_on and self.is_known) or _operation(address) not in (DENSE, ROUTED):
+        if not (self._is_on and self.is_known) or _operation(address) not in (DENSE, ROUTED):
             return not is_question
         one = _Tensor.from_address(address)
         if is_question:

@@ -125,6 +125,10 @@ class LogRing:
         """Take over llama.cpp's log; llama_cpp's own handler prints to the terminal."""
         api.llama_log_set(self._callback, None)
 
+    def echo(self) -> None:
+        """Write what comes to this process's stderr too."""
+        self.is_echoing = True
+
     def tail(self, n: int = 12) -> str:
         """Return the last `n` lines that say something."""
         said = [line for line in self.lines if line.strip(" .")]

@@ -8,7 +8,7 @@ that keeps a state, sequence 0 may hold a start of the committed text: the next 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from types import TracebackType
@@ -27,7 +27,7 @@ from localspec.backends.lib import api, stoppable
 from localspec.backends.llama_rows import LlamaRows, RowBuffer
 from localspec.backends.model import Model, Progress
 from localspec.backends.options import LoadOptions
-from localspec.backends.prompt_progress import PromptProgress, not_cancelled
+from localspec.backends.prompt_progress import PromptProgress, ignored, not_cancelled
 from localspec.backends.sample_text import sample_tokens
 from localspec.backends.state_cache import StateCache
 from localspec.backends.tap import NoListener, StateListener
@@ -51,20 +51,24 @@ OK, NO_SLOT, ABORTED = 0, 1, 2  # llama_decode; negative codes are errors
 class LlamaBackend:
     """A context on `model`, with one owner.
 
-    `evaluated` counts the tokens decoded so far, `kv_bytes` is the size of the cache at its full length. A pass of one
-    token has `decode_rows` rows early in a context, where that was measured to take less time. `reads_singly`: two
-    tokens that were missed are read in two passes, likewise. `cancel` is asked within passes where those take long: any
-    of them then raises Cancelled, and the cache holds what it held. `progress` tells how far a prompt is.
+    `evaluated` counts the tokens decoded so far, `kv_bytes` is the size of the full cache. `cancel` is asked within
+    long passes: any then raises Cancelled, and the cache holds what it held. `tell` takes how far a prompt is read.
     """
 
-    def __init__(self, model: Model, options: LoadOptions | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        options: LoadOptions | None = None,
+        cancel: Cancel = not_cancelled,
+        tell: Callable[[int], None] = ignored,
+    ) -> None:
         self.model = model
         self.options = fitting(model, options or model.options)
         self.evaluated = 0
         self.decode_rows = 1
         self.reads_singly = False
-        self.cancel: Cancel = not_cancelled
-        self.progress = PromptProgress()
+        self.cancel = cancel
+        self._progress = PromptProgress(tell)
         self._took = 0.0  # seconds of the last decode
         self.kv_bytes = kv_bytes(model, self.options)
         n_leaves = 1 if model.is_stateful else self.options.max_leaves
@@ -184,6 +188,10 @@ class LlamaBackend:
         self.kv_bytes = self.model.context_shape.kv_bytes(n_ctx, self.options)
         self.capabilities = replace(self.capabilities, n_ctx=n_ctx)
 
+    def tune(self, *, decode_rows: int = 1, reads_singly: bool = False) -> None:
+        """Decode one token in `decode_rows` rows early in a context, and read two missed ones in two passes."""
+        self.decode_rows, self.reads_singly = decode_rows, reads_singly
+
     def listen(self, listener: StateListener) -> None:
         """Tell a listener the hidden states of the tokens that are committed from now on."""
         listener.install(self._growing.context)
@@ -197,7 +205,7 @@ class LlamaBackend:
 
     def close(self) -> None:
         """Free the context; rows become stale. Idempotent."""
-        self._rows.serial.number += 1
+        self._rows.expire()
         self._growing.close()
 
     def __enter__(self) -> Self:
@@ -222,7 +230,7 @@ class LlamaBackend:
     def _probe(self, start: int, n: int) -> None:
         """Decode `n` tokens from position `start` on; the first such pass warms up and counts nodes."""
         self._batch.fill_chain(np.zeros(n, np.int32), start)
-        self._decode(n, cancel=None if start else self.progress.count_node)
+        self._decode(n, cancel=None if start else self._progress.count_node)
 
     def _warm_up(self) -> None:
         """Decode a token and forget it."""
@@ -272,7 +280,7 @@ class LlamaBackend:
             n = self._listener.chunk(self._growing.context, min(most, len(tokens) - start), len(tokens) - start)
             chunk = np.asarray(tokens[start : start + n], np.int32)
             self._batch.fill_chain(chunk, start, n_outputs=1)
-            self._decode(n, cancel=self.progress.telling(cancel, start, n) if is_long else None)
+            self._decode(n, cancel=self._progress.telling(cancel, start, n) if is_long else None)
             self._listener.read(self._growing.context, start, n)
             self._tokens += chunk.tolist()
             self._cells.advance(n)
@@ -304,7 +312,7 @@ class LlamaBackend:
         `cancel` is asked meanwhile. That is a callback into Python at every node of the graph, 0.1 ms a pass, so only
         what takes long has one: a prompt, and any pass once the last one was slow.
         """
-        self._rows.serial.number += 1
+        self._rows.expire()
         if spare:
             self._batch.repeat(spare)
         is_stopped = cancel or (self.cancel if self._took > SLOW else None)

@@ -57,25 +57,29 @@ class RowBuffer:
         self._n_vocab = n_vocab
         self._address = 0
         self._view: Logits = np.empty((0, n_vocab), np.float32)
-        self.serial = Serial()
+        self._serial = Serial()
+
+    def expire(self) -> None:
+        """Make the rows of every earlier decode stale."""
+        self._serial.number += 1
 
     def move(self, context: Any) -> None:
         """Read the rows of another context from now on."""
-        self.serial.number += 1
+        self.expire()
         self._context = context
         self._address = 0
 
     def of_last(self, n: int) -> LlamaRows:
         """Return the row of the last of `n` entries as that of node 0; no other has one."""
-        return LlamaRows(self.serial, self._at(n - 1, 1), 0, None)
+        return LlamaRows(self._serial, self._at(n - 1, 1), 0, None)
 
     def of_entries(self, n: int, first: int, entries: Ids) -> LlamaRows:
         """Return rows of `n` entries, all of which have logits: node `first + i` has that of `entries[i]`."""
-        return LlamaRows(self.serial, self._at(0, n), first, entries)
+        return LlamaRows(self._serial, self._at(0, n), first, entries)
 
     def of_copy(self, row: Logits) -> LlamaRows:
         """Return a copy [V] of an earlier row as that of node 0."""
-        return LlamaRows(self.serial, row[None], 0, None)
+        return LlamaRows(self._serial, row[None], 0, None)
 
     def of_nodes(self, n: int, first: int, outputs: Mask | None, skipped: int = 0) -> LlamaRows:
         """Return the rows of `n` entries, nodes from `first` on, of which `outputs` (None: all) have logits.
@@ -84,9 +88,9 @@ class RowBuffer:
         """
         n_rows = n if outputs is None else _count(outputs)
         if outputs is None or n_rows == n:  # in every plain pass, of which the map below took 0.1 ms
-            return LlamaRows(self.serial, self._at(skipped, n), first, None)
+            return LlamaRows(self._serial, self._at(skipped, n), first, None)
         of = np.where(outputs, np.cumsum(outputs) - 1, -1).astype(np.int32)
-        return LlamaRows(self.serial, self._at(skipped + int(np.argmax(outputs)), n_rows), first, of)
+        return LlamaRows(self._serial, self._at(skipped + int(np.argmax(outputs)), n_rows), first, of)
 
     def _at(self, entry: int, n_rows: int) -> Logits:
         """Return a view of the `n_rows` rows from that of batch entry `entry` on: they lie one after another."""

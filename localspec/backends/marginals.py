@@ -33,7 +33,7 @@ class MarginalBackend(LlamaBackend):
         self._n_rows = 0  # of the last pass
         self._known = KnownStates()
         self._depths: list[int] = []  # of the open nodes
-        super().__init__(model, options)
+        super().__init__(model, options, target.cancel)
         self.capabilities = replace(self.capabilities, n_guesses=self._n_guesses, is_head=True)
         target.listen(StateListener(model.traits.tap, self._receive))
 

@@ -22,8 +22,8 @@ def not_cancelled() -> bool:
 class PromptProgress:
     """Calls `tell` with the tokens that are evaluated, again and again. `count_node` is for the first pass of all."""
 
-    def __init__(self) -> None:
-        self.tell: Callable[[int], None] = ignored
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        self._tell = tell
         self._nodes = 0  # of the graph; 0 where llama.cpp does not ask at them, as on some devices
 
     def count_node(self) -> bool:
@@ -38,7 +38,7 @@ class PromptProgress:
         def ask() -> bool:
             nonlocal nodes
             nodes += 1
-            self.tell(start + n * nodes // max(nodes, self._nodes))
+            self._tell(start + n * nodes // max(nodes, self._nodes))
             return cancel()
 
         return ask

@@ -107,7 +107,7 @@ class SavingBackend(LlamaBackend):
         Rows become stale. Raises ResourceError, with nothing held, where memory does not suffice.
         """
         self._forget(0)
-        self._rows.serial.number += 1
+        self._rows.expire()
         self._make_room(len(state.tokens))
         is_there = self._put(state.data, 0) if not self._block else self._put_blocks(state.data)
         if not is_there:

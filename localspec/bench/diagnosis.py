@@ -162,7 +162,7 @@ class Examination:
         needed = self._try_settings(found, plan.prompts, plan.acceptance) if can_draft else 0
         between = self._survey(ONE_ROW)
         if between is not None and can_draft and not found.is_cut:
-            found.replayed = between.content["evaluated"] - found.first.content["evaluated"] - needed
+            found.replayed = between.content["evaluated_before"] - found.first.content["evaluated"] - needed
         found.race = self._race(plan.prompts[0], plan.racing)
         found.is_cut = found.is_cut or self._worker.n_cut > 0 or self._worker.is_over
         found.ended_ms = self._one_row()

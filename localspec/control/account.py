@@ -56,6 +56,11 @@ class LossAccount:
         """Plain passes that the next plan may lose."""
         return self.allowance - self.loss
 
+    def lend(self, change: float, reading: float) -> None:
+        """Allow the plain passes of two changes of width, and those of a prompt that was read since this was called."""
+        self.change = change
+        self.reading = reading or self.reading
+
     def charge(self, seconds: float, n_tokens: int, price: float) -> None:
         """Count a pass of `seconds` that committed `n_tokens`, `price` being what a plain pass costs now."""
         self.elapsed += seconds / price

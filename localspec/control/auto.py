@@ -89,9 +89,8 @@ class Auto:
             return self._plain("plain decoding is not measured yet")
         self._prices.at(len(history.tokens))
         price = self._prices.plain
-        self.account.change = self._settles * self._prices.change / price
-        if self._read:
-            self.account.reading, self._read = READING * self._read / price, 0.0
+        self.account.lend(self._settles * self._prices.change / price, READING * self._read / price)
+        self._read = 0.0
         may_lose = self.account.remaining * price
         if self._prices.width > 1:
             may_lose -= self._prices.change  # the way back to plain passes
@@ -146,8 +145,8 @@ class Auto:
         is_priced = not step.draft.forced  # rows before forced tokens have no logits: they cost less than others
         if rows > 1 and is_priced and self._prices.is_known and (is_steady or self._settles == 1):
             self._prices.observe(rows, target)
-        self._alike, self._prices.width = was_alike + 1, rows
-        self._prices.is_steady = self._alike >= self._settles
+        self._alike = was_alike + 1
+        self._prices.ran(rows, is_steady=self._alike >= self._settles)
         self._tokens = DISCOUNT * self._tokens + len(step.tokens)
         self._seconds = DISCOUNT * self._seconds + charged
         for source in self._sources:

@@ -47,11 +47,10 @@ class CandidateSource(ABC):
     something to draft from, and is told why it drafted nothing.
     """
 
-    can_follow = True
-    is_asked = False
-
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, can_follow: bool = True, is_asked: bool = False) -> None:
         self.name = name
+        self.can_follow = can_follow
+        self.is_asked = is_asked
 
     @abstractmethod
     def candidate(self, now: Now) -> Candidate | None:
@@ -72,8 +71,8 @@ class CandidateSource(ABC):
 class Copies(CandidateSource):
     """Chains copied from the text, of `longest` tokens at most."""
 
-    def __init__(self, name: str, prices: Prices, copier: Copier, longest: int) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, prices: Prices, copier: Copier, longest: int, *, is_asked: bool = False) -> None:
+        super().__init__(name, is_asked=is_asked)
         self._prices = prices
         self._copier = copier
         self._longest = longest
@@ -192,9 +191,10 @@ class Chains(CandidateSource):
         shape: Shape,
         draw: Draw,
         reader: Reader | None = None,
+        *,
+        can_follow: bool = True,
     ) -> None:
-        super().__init__(name)
-        self.is_asked = True  # it was loaded
+        super().__init__(name, can_follow=can_follow, is_asked=True)  # it was loaded
         self._prices = prices
         self._acceptance = acceptance
         self._longest = shape.depth
@@ -278,14 +278,14 @@ class Chains(CandidateSource):
     def observe(self, step: Step) -> None:
         """Learn acceptance, the price of drafting, and what drafts are worth."""
         if step.drafter != self.name:
-            self._acceptance.waited += 1.0
+            self._acceptance.wait()
             return
         stop = self._stop
         assert stop is not None, "who drafts was planned"
         self._kept_width.observe(1 + len(step.draft))
         self._prefill.observe(step.times.draft, stop.looked, self._prices.draft)
         self._acceptance.observe(step)
-        self._acceptance.waited = math.inf if stop.value > 0.0 else 0.0  # what was worth it is explored again at once
+        self._acceptance.rest(is_due=stop.value > 0.0)  # what was worth it is explored again at once
         if self._worth is None:
             self._worth = Average(stop.value, 1)
         else:
@@ -296,9 +296,16 @@ class Rule(CandidateSource):
     """The plans of a tree or a length rule that was asked for, cut to the nodes that can be lost."""
 
     def __init__(
-        self, name: str, prices: Prices, inner: Controller, acceptance: Acceptance, reader: Reader | None
+        self,
+        name: str,
+        prices: Prices,
+        inner: Controller,
+        acceptance: Acceptance,
+        reader: Reader | None,
+        *,
+        can_follow: bool = True,
     ) -> None:
-        super().__init__(name)
+        super().__init__(name, can_follow=can_follow)
         self._inner = inner
         self._prices = prices
         self._acceptance = acceptance

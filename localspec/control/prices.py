@@ -55,8 +55,7 @@ class Prices:
     `rows` are seconds measured just now in an empty context, 1 among them or nothing; `decode_rows` is how many rows a
     pass of one token has early in a context, and `rows[1]` its seconds. `width` is that of the last pass;
     until it `is_steady`, a pass costs `change` seconds more. `reads_singly`: the draft model reads two tokens faster in
-    two passes. `calibrated` is when somebody asked for a measurement, in seconds since 1970. `replays` as in
-    `Capabilities`.
+    two passes. `calibrated` is when somebody asked for a measurement, in seconds since 1970.
     """
 
     def __init__(
@@ -68,6 +67,8 @@ class Prices:
         *,
         change: float = 0.0,
         reads_singly: bool = False,
+        calibrated: float = 0.0,
+        growth: Mapping[int, float] | None = None,
     ) -> None:
         self.draft = Average(draft, draft > 0.0)
         self.read = Average(read, read > 0.0)
@@ -75,9 +76,9 @@ class Prices:
         self.change = change
         self.width, self.is_steady = 1, True
         self.reads_singly = reads_singly
-        self.calibrated = 0.0
-        self.replays = False
-        self.growth: dict[int, float] = {}  # by rows: the part of its price in an empty context that a token adds
+        self.calibrated = calibrated
+        self._replays = False
+        self.growth = dict(growth or {})  # by rows: the part of its price in an empty context that a token adds
         self._depth = 0  # tokens in the context
         self._ratios: dict[int, Average] = {}
         self._known: list[int] = []
@@ -163,7 +164,7 @@ class Prices:
     @property
     def replay(self) -> float:
         """Seconds that a pass takes longer after a draft that was rejected whole: it reads one token again."""
-        return self.plain * (DOUBT * self.ratio(2) - 1.0) if self.replays else 0.0
+        return self.plain * (DOUBT * self.ratio(2) - 1.0) if self._replays else 0.0
 
     def padded(self, rows: int) -> int:
         """Return how many rows a pass of `rows` should have: as many, or a few more where those cost less."""
@@ -232,6 +233,27 @@ class Prices:
         self.__dict__.pop("_table", None)
         self.__dict__.pop("_least", None)
 
+    def ran(self, rows: int, *, is_steady: bool) -> None:
+        """Take that a pass of `rows` ended, and whether the next one of its width is steady."""
+        self.width, self.is_steady = rows, is_steady
+
+    def of_target(self, *, replays: bool) -> Prices:
+        """Be those of a target that `replays` or not, as in `Capabilities`; return itself."""
+        self._replays = replays
+        return self
+
+    def spell(self, n: float) -> None:
+        """Let a guess take `n` passes of the draft model."""
+        self.draft.value *= n
+
+    def take(self, found: Prices) -> None:
+        """Take all that was found otherwise; what only this knows stays."""
+        self.growth = found.growth or self.growth
+        self.renew(found.measured())
+        self.draft, self.read, self.decode_rows = found.draft, found.read, found.decode_rows
+        self.change, self.reads_singly = found.change, found.reads_singly
+        self.calibrated = found.calibrated or self.calibrated
+
     def complete(self, other: Prices) -> None:
         """Take the widths that only another process knows."""
         if not self.is_known:
@@ -264,12 +286,19 @@ class Prices:
         if not are_rows or not isinstance(decode_rows, int) or not 1 <= decode_rows <= 1 + PADDING:
             raise ValueError("not the prices of a machine")
         draft, read, change = (_seconds(wire[key]) for key in ("draft", "read", "change"))
-        prices = Prices(rows, draft, read, decode_rows, change=change, reads_singly=wire["singly"] is True)
-        prices.calibrated = _seconds(wire["calibrated"])
-        prices.growth = {int(n): _seconds(part) for n, part in wire.get("growth", {}).items()}
-        if prices.growth and 1 not in prices.growth:
+        growth = {int(n): _seconds(part) for n, part in wire.get("growth", {}).items()}
+        if growth and 1 not in growth:
             raise ValueError("not how prices grow")
-        return prices
+        return Prices(
+            rows,
+            draft,
+            read,
+            decode_rows,
+            change=change,
+            reads_singly=wire["singly"] is True,
+            calibrated=_seconds(wire["calibrated"]),
+            growth=growth,
+        )
 
 
 def best_chain(target: Prices, draft: float, alpha: float) -> tuple[int, float]:

@@ -70,7 +70,7 @@ class Profile:
     def measured(self, found: Prices) -> None:
         """Take what was measured just now; a guess of a draft with other tokens takes several passes of these."""
         if self.trial is not None:
-            found.draft.value *= max(1.0, self.trial.spelled)
+            found.spell(max(1.0, self.trial.spelled))
         self.renew(found)
 
     def renew(self, found: Prices) -> None:
@@ -78,11 +78,15 @@ class Profile:
         if self.prices is None:
             self.prices = found
         else:
-            self.prices.growth = found.growth or self.prices.growth
-            self.prices.renew(found.measured())
-            self.prices.draft, self.prices.read, self.prices.decode_rows = found.draft, found.read, found.decode_rows
-            self.prices.change, self.prices.reads_singly = found.change, found.reads_singly
-            self.prices.calibrated = found.calibrated or self.prices.calibrated
+            self.prices.take(found)
+
+    def learn_widths(self, exact: tuple[int, ...]) -> None:
+        """Take the target's exact widths."""
+        self.exact_widths = exact
+
+    def learn_trial(self, trial: Trial | None) -> None:
+        """Take what a trial of the draft found."""
+        self.trial = trial
 
     def told(self) -> dict[str, Any]:
         """Return what people want to know: the file, ms of a target pass by rows, the rows of a pass of one token."""

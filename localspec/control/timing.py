@@ -140,17 +140,21 @@ class ModelTimes:
         }
 
 
-def prices_of(target: ModelTimes, draft: ModelTimes | None) -> Prices:
-    """Return prices made of what was measured in empty contexts, and of how much the target's passes grow."""
+def prices_of(target: ModelTimes, draft: ModelTimes | None, calibrated: float = 0.0) -> Prices:
+    """Return prices made of what was measured in empty contexts, and of how much the target's passes grow.
+
+    `calibrated` is when somebody asked for it, in seconds since 1970.
+    """
     decode_rows = best_decode_rows(target.empty) if target.pads else 1
     rows = {**target.empty, 1: target.empty[decode_rows]}
-    if draft is None:
-        prices = Prices(rows, decode_rows=decode_rows, change=target.change)
-        prices.grow(target.empty, target.deep, target.position)
-        return prices
-    one, many = draft.empty[1], draft.empty.get(READ, READ * draft.empty[1])
-    reads_singly = draft.empty.get(2, 0.0) + draft.change > 2.0 * one
-    prices = Prices(rows, one, many / READ, decode_rows, change=target.change, reads_singly=reads_singly)
+    one = read = 0.0
+    reads_singly = False
+    if draft is not None:
+        one, read = draft.empty[1], draft.empty.get(READ, READ * draft.empty[1]) / READ
+        reads_singly = draft.empty.get(2, 0.0) + draft.change > 2.0 * one
+    prices = Prices(
+        rows, one, read, decode_rows, change=target.change, reads_singly=reads_singly, calibrated=calibrated
+    )
     prices.grow(target.empty, target.deep, target.position)
     return prices
 

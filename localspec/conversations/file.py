@@ -119,6 +119,11 @@ class File:
                 if isinstance(trouble, Unsaved) and not trouble.is_busy:
                     self._go_on_in_memory(trouble)
 
+    def news(self) -> LocalspecError | None:
+        """Return `trouble`, once."""
+        trouble, self.trouble = self.trouble, None
+        return trouble
+
     def _go_on_in_memory(self, trouble: Unsaved) -> None:
         """Leave the file as it is and go on with a copy."""
         if self.path is None:

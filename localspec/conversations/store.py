@@ -63,8 +63,7 @@ class Store:
 
     def trouble(self) -> LocalspecError | None:
         """Return the reason why nothing is saved any more, once; None while it is saved, or after that."""
-        trouble, self._file.trouble = self._file.trouble, None
-        return trouble
+        return self._file.news()
 
     def create(self, pair: str, *, system: str | None = None, title: str = "") -> Conversation:
         """Begin a conversation with `pair`; without a title it takes one from its first message."""

@@ -67,6 +67,14 @@ class Acceptance:
         self._reached = [[0.0] * BINS for _ in range(RANKS)]
         self._accepted = [[0.0] * BINS for _ in range(RANKS)]
 
+    def wait(self) -> None:
+        """Count a pass without the drafter."""
+        self.waited += 1.0
+
+    def rest(self, *, is_due: bool) -> None:
+        """Count passes anew: the drafter was run. If `is_due`, it may be again at once."""
+        self.waited = math.inf if is_due else 0.0
+
     @staticmethod
     def from_wire(wire: dict[str, Any]) -> Acceptance:
         """Rebuild what `to_wire` told; raises KeyError, TypeError or ValueError for anything else."""

@@ -65,6 +65,10 @@ class Matched:
         self._held: list[int] = []  # the tokens up to where the matcher stands
         self._masks: dict[int, Ids] = {}  # by how many of them come before
 
+    def begin_at(self, n: int) -> None:
+        """Constrain what follows the first `n` tokens."""
+        self.begin = n
+
     def allowed(self, text: Sequence[int]) -> Ids:
         """Return the tokens that may follow `text`."""
         answer = text[self.begin :]

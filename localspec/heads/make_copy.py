@@ -109,9 +109,8 @@ def _gathered(options: CopyOptions, kept: Path) -> Generator[Event, None, Matrix
                 continue  # an earlier run read it
             if done >= of:
                 break
-            importance.is_on = True
-            _read(backend, tokens)
-            importance.is_on = False
+            with importance.counting():
+                _read(backend, tokens)
             if not importance.is_known:
                 return {}
             done = read

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.engine.acceptance import CopyAcceptance, CopyKind
-from localspec.engine.constraint import is_allowed
+from localspec.engine.constraint import Constraint, is_allowed
 from localspec.engine.corpus import BETWEEN
 from localspec.engine.draft import Draft
 from localspec.engine.protocols import History, Plan
@@ -49,7 +49,7 @@ class CopySource:
 
 
 class Copy(LookupDrafter):
-    """Follows one source. `acceptance` is what is known of copies; a planner may replace it, and the `constraint`."""
+    """Follows one source. `acceptance` is what is known of copies, and `constraint` what the answer may hold."""
 
     info: ClassVar[MethodInfo] = MethodInfo(
         name="copy",
@@ -69,6 +69,10 @@ class Copy(LookupDrafter):
         self._source: CopySource | None = None
         self._corpus = parts.corpus
         self._departed: tuple[Tokens, int] | None = None  # where in the last source the text departed from it
+
+    def resume(self, constraint: Constraint | None, acceptance: CopyAcceptance) -> None:
+        """Go on with another answer, by what a planner knows of copies at its temperature."""
+        self.constraint, self.acceptance = constraint, acceptance
 
     def reads(self, parts: DrafterContext) -> bool:
         """Whether it copies from the texts that `parts` name."""

@@ -74,7 +74,7 @@ class Grammars:
             return None
         inner, begin = self._matched(form, model), len(prompt.tokens)
         if prompt.marks is None:
-            inner.begin = begin
+            inner.begin_at(begin)
             return inner
         free = np.setdiff1d(np.arange(model.n_vocab, dtype=np.int32), self.ends)
         return AfterReasoning(
@@ -202,7 +202,7 @@ class AfterReasoning:
 
     def _after(self, text: Sequence[int], n: int) -> Ids:
         """Return what may follow where the first `n` tokens of the answer are no part of it."""
-        self._inner.begin = self._begin + n
+        self._inner.begin_at(self._begin + n)
         return self._inner.allowed(text)
 
     def _end(self, answer: list[int], n_open: int) -> int | None:

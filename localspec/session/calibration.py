@@ -38,10 +38,9 @@ class PairTimes:
     draft: ModelTimes | None
     facts: dict[str, Any]
 
-    @property
-    def prices(self) -> Prices:
-        """What a profile keeps."""
-        return prices_of(self.target, self.draft)
+    def prices(self, calibrated: float) -> Prices:
+        """Return what a profile keeps, `calibrated` seconds after 1970."""
+        return prices_of(self.target, self.draft, calibrated)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object; times in milliseconds."""
@@ -72,9 +71,9 @@ def known_widths(
 ) -> events.EventsThen[tuple[int, ...]]:
     """Return the widths of passes that are exact, measured now if no earlier load did. Raises Cancelled."""
     if profile.exact_widths is None:
-        profile.exact_widths = yield from _reported("exact widths", exact_widths(target, cancel), clock)
+        profile.learn_widths((yield from _reported("exact widths", exact_widths(target, cancel), clock)))
         profile.save()
-    return profile.exact_widths
+    return profile.exact_widths or ()
 
 
 def survey_pair(
@@ -82,7 +81,7 @@ def survey_pair(
 ) -> events.EventsThen[PairTimes]:
     """Time both models, reporting how far that is. Both caches must be empty, and are again; raises Cancelled."""
     faults = _major_faults()
-    evaluated = [0 if one is None else one.evaluated for one in (target, draft)]  # by answers, not by this
+    evaluated = target.evaluated
     seconds = {name: share * asked.seconds for name, share in SHARES.items()}
     if not asked.is_deep:
         seconds["deep"] = seconds["deep draft"] = 0.0
@@ -102,14 +101,11 @@ def survey_pair(
         "cores": physical_cores(),
         "can_rollback": target.capabilities.can_rollback,
         "draft_can_rollback": None if draft is None else draft.capabilities.can_rollback,
-        "evaluated": evaluated[0],
-        "draft_evaluated": evaluated[1],
+        "evaluated_before": evaluated,
+        "evaluated": target.evaluated,
         "major_faults": _major_faults() - faults,
         "swapped_bytes": _swapped(),
     }
-    for one, before in zip((target, draft), evaluated, strict=True):
-        if one is not None:
-            one.evaluated = before
     return PairTimes(found, drafts, facts)
 
 

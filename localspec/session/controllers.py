@@ -150,21 +150,19 @@ class PairController:
         prices = self._prices()
         reader = _reader(drafters[axes.method])
         if not axes.is_automatic:
-            sources = [Rule(axes.method, prices, axes.controller(axes.shape), acceptance, reader)]
+            inner = axes.controller(axes.shape)
+            sources = [Rule(axes.method, prices, inner, acceptance, reader, can_follow=can_follow)]
         else:
             if self._can_verify and prices.is_known:
                 if self._copier is None or not self._copier.reads(parts):
                     self._copier = Copy(parts)
-                self._copier.constraint = parts.sampler.constraint
-                self._copier.acceptance = self.profile.copied(f"{sampling.temperature:g}")
+                self._copier.resume(parts.sampler.constraint, self.profile.copied(f"{sampling.temperature:g}"))
                 drafters[COPY] = self._copier
-                copies = Copies(COPY, prices, self._copier, axes.longest_copy)
-                copies.is_asked = bool(self._copier.prediction)
-                sources.append(copies)
+                is_asked = bool(self._copier.prediction)
+                sources.append(Copies(COPY, prices, self._copier, axes.longest_copy, is_asked=is_asked))
             if axes.shape.nodes:
-                sources.append(Chains(axes.method, prices, acceptance, axes.shape, axes.draw, reader))
-        for source in sources:
-            source.can_follow = can_follow or source.name == COPY
+                chains = Chains(axes.method, prices, acceptance, axes.shape, axes.draw, reader, can_follow=can_follow)
+                sources.append(chains)
         self._auto = Auto(prices, sources, axes.method, self._settles)
         return Probing(self._auto, settles=self._settles, is_known=self._is_known)
 
@@ -184,9 +182,7 @@ class PairController:
 
     def _prices(self) -> Prices:
         """Return what is known of the passes, to be corrected as they are made."""
-        prices = self.profile.prices or Prices()
-        prices.replays = self._replays
-        return prices
+        return (self.profile.prices or Prices()).of_target(replays=self._replays)
 
 
 def _reader(drafter: Any) -> Reader | None:

@@ -15,6 +15,7 @@ from localspec.backends.head_backend import HeadBackend, HeadModel, HeadTraits, 
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.marginals import open_head
 from localspec.backends.options import LoadOptions
+from localspec.backends.prompt_progress import ignored
 from localspec.backends.saved_state import SavingBackend
 from localspec.backends.tap import Tap
 from localspec.engine import events
@@ -93,12 +94,11 @@ class LoadedModel:
         self.model.close()
 
 
-def own_head(target: LoadedModel, looked: InspectedModel, cancel: Cancel) -> LoadedModel:
+def own_head(target: LoadedModel, looked: InspectedModel) -> LoadedModel:
     """Return the block of a target's own file that predicts further tokens, as a draft with a context of its own."""
     shape = looked.block_shape()
     model = OwnHead(target.model, shape)
     backend = HeadBackend(model, target.backend, model.options)
-    backend.cancel = cancel
     head = HeadInfo(MTP, target.info.n_embd)
     return LoadedModel(replace(target.info, head=head), model, backend, target.specials)
 
@@ -110,11 +110,16 @@ def inspect_model(path: str, *, may_be_head: bool = False) -> InspectedModel:
 
 
 def load_model(
-    looked: InspectedModel, options: LoadOptions, what: str, cancel: Cancel, target: LoadedModel | None = None
+    looked: InspectedModel,
+    options: LoadOptions,
+    what: str,
+    cancel: Cancel,
+    tell: Callable[[int], None] = ignored,
+    target: LoadedModel | None = None,
 ) -> events.EventsThen[LoadedModel]:
     """Load one model and make its context, reporting the progress. `cancel` will be asked within slow passes.
 
-    A draft head is loaded for its `target`.
+    `tell` takes how many tokens of a prompt are read. A draft head is loaded for its `target`.
     """
     info, shape, began = looked.info, looked.context_shape(), time.perf_counter()
 
@@ -136,8 +141,8 @@ def load_model(
         if isinstance(model, HeadModel) and target is not None:
             backend: LlamaBackend = open_head(model, target.backend, options)
         else:
-            backend = SavingBackend(model, settled(model, options) if what == "target" else options)
-        backend.cancel = cancel
+            options = settled(model, options) if what == "target" else options
+            backend = SavingBackend(model, options, cancel, tell)
         seconds = time.perf_counter() - began
         return LoadedModel(info, model, backend, special_texts(model), 1e3 * seconds, price_of(backend, options))
     except BaseException:

@@ -104,9 +104,9 @@ class LoadedPair:
         request = request.never(self.target.model.suppressed)
         decision = yield from decide(request, self)
         yield from self._measure(decision)
-        self.target.backend.decode_rows = 1 if self.widths else decision.controllers.decode_rows
+        self.target.backend.tune(decode_rows=1 if self.widths else decision.controllers.decode_rows)
         if decision.draft is not None:
-            decision.draft.backend.reads_singly = decision.controllers.reads_singly
+            decision.draft.backend.tune(reads_singly=decision.controllers.reads_singly)
         began = self.clock()  # neither loading nor measuring is part of the answer
         require_tokens(request.sampling, self.target.model.n_vocab)
         if request.cold:
@@ -151,12 +151,11 @@ class LoadedPair:
         found = yield from survey_pair(asked, self.target.backend, draft, self.clock, self.cancel)
         is_kept = False
         if asked.is_kept:
-            prices = found.prices
+            prices = found.prices(calibrated=time.time())
             kind = self.target.backend.options.flash_attn
             if kind in attention.seconds:
                 first, last = min(attention.seconds[kind]), attention.deepest
                 prices.grow(attention.passes(kind, first), attention.passes(kind, last), last - first)
-            prices.calibrated = time.time()
             self.controllers.profile.measured(prices)
             is_kept = self.controllers.profile.save()
         profile = {**self.controllers.profile.told(), "is_kept": is_kept}

@@ -93,10 +93,9 @@ def load(
     is_alone = files.draft is None and not files.has_own_head and settings.verifier is None
     warnings = files.warnings + (early_exit.find(files.target) if is_alone else ())
     if settings.verifier is None:
-        models = yield from _load_models(settings, files, cancel)
+        models = yield from _load_models(settings, files, cancel, tell)
     else:
         models = yield from _load_edge(settings, files, cancel, tell)
-    models.target.backend.progress.tell = lambda n: tell(events.Reading(n))
     try:
         pair = yield from _prepared(settings, files, models, early_exit, cancel, clock)
         warnings += models.warnings + _short_draft(models) + _short_rollback(models)
@@ -128,15 +127,15 @@ def _checked(settings: LoadSettings) -> _Files:
     return _Files(target, draft, has_own, report, warnings + doubts_of(settings, target.info))
 
 
-def _load_models(settings: LoadSettings, files: _Files, cancel: Cancel) -> events.EventsThen[_Models]:
+def _load_models(settings: LoadSettings, files: _Files, cancel: Cancel, tell: Tell) -> events.EventsThen[_Models]:
     """Load both models. With mask tokens it is the target with them, which is told as the target's own file."""
     head = None if files.draft is None else files.draft.info.head
     if files.draft is None or head is None or head.kind != MASKS:
-        return (yield from _load_placed(settings, files, cancel))
+        return (yield from _load_placed(settings, files, cancel, tell))
     from localspec.heads.mask_file import with_masks  # late: a start without masks does not need it
 
     masked = inspect_model(str(with_masks(files.target.header, files.draft.header)))
-    models = yield from _load_placed(settings, replace(files, target=masked, draft=None), cancel, head.n_guesses)
+    models = yield from _load_placed(settings, replace(files, target=masked, draft=None), cancel, tell, head.n_guesses)
     return replace(models, target=replace(models.target, info=files.target.info))
 
 
@@ -154,7 +153,9 @@ def _load_edge(settings: LoadSettings, files: _Files, cancel: Cancel, tell: Tell
         raise
 
 
-def _load_placed(settings: LoadSettings, files: _Files, cancel: Cancel, n_masks: int = 0) -> events.EventsThen[_Models]:
+def _load_placed(
+    settings: LoadSettings, files: _Files, cancel: Cancel, tell: Tell, n_masks: int = 0
+) -> events.EventsThen[_Models]:
     """Load both models where they are to go.
 
     Where the memory that was counted on is not there, one step smaller is tried. The error then says what is missing.
@@ -164,12 +165,12 @@ def _load_placed(settings: LoadSettings, files: _Files, cancel: Cancel, n_masks:
     while True:
         try:
             options = replace(step.target, has_mtp=files.has_own_head, n_masks=n_masks)
-            loaded = yield from load_model(target, options, "target", cancel)
+            loaded = yield from load_model(target, options, "target", cancel, lambda n: tell(events.Reading(n)))
             try:
                 if step.draft is None:
                     return _Models(loaded, None, step.warnings)
                 if draft is None:
-                    return _Models(loaded, own_head(loaded, target, cancel), step.warnings)
+                    return _Models(loaded, own_head(loaded, target), step.warnings)
                 drafting = yield from load_model(draft, step.draft, "draft", cancel, target=loaded)
                 return _Models(loaded, drafting, step.warnings)
             except BaseException:

@@ -16,13 +16,13 @@ from typing import Any
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.memory import ContextShape
 from localspec.backends.options import LoadOptions
-from localspec.backends.prompt_progress import PromptProgress, not_cancelled
+from localspec.backends.prompt_progress import not_cancelled
 from localspec.backends.sample_text import sample_tokens
 from localspec.engine.constraint import Constraint
 from localspec.engine.draft import Draft, Verdict
 from localspec.engine.events import Committed, Event, Finished
 from localspec.engine.judge import Mark
-from localspec.engine.protocols import Cancel, Capabilities, RandomSource, Rows, Tokens
+from localspec.engine.protocols import Cancel, Capabilities, RandomSource, Rows, Tokens, Verifier
 from localspec.engine.sampling import Sampler
 from localspec.errors import IncompatibleError, NetworkError, ResourceError, UsageError
 from localspec.models.gguf.info import ModelInfo, model_info
@@ -58,6 +58,10 @@ LONGEST_TIMED = 256  # tokens of the text behind which passes are timed
 class VocabularyModel(Model):
     """A target's file without its weights."""
 
+    def __init__(self, looked: InspectedModel) -> None:
+        super().__init__(looked.info.path, LoadOptions(gpu="off"), shape=ContextShape(0, 0, 1))
+        self.n_ctx_train = looked.info.n_ctx_train
+
     def prepare_weights(self, params: Any) -> None:
         """Read the vocabulary alone."""
         params.vocab_only = True
@@ -66,8 +70,20 @@ class VocabularyModel(Model):
 class WatchingJudge(RemoteJudge):
     """A judge that counts which of the tokens it is asked about are hard for the draft. `text_of` spells a token."""
 
-    text_of: Callable[[int], bytes]
     _looked = _hard = 0
+
+    def __init__(
+        self,
+        channel: Channel,
+        hello: Hello,
+        capabilities: Capabilities,
+        verifier: Verifier,
+        rng: RandomSource,
+        constraint: Constraint | None,
+        text_of: Callable[[int], bytes],
+    ) -> None:
+        super().__init__(channel, hello, capabilities, verifier, rng, constraint)
+        self._text_of = text_of
 
     def verdict(self, draft: Draft, tokens: Sequence[int], mark: Mark) -> tuple[Verdict, Rows]:
         """Count, then ask the verifier."""
@@ -78,7 +94,7 @@ class WatchingJudge(RemoteJudge):
                 continue  # a copy, or a draft that was drawn without chance
             self._looked += 1
             is_unsure = Signals.of(token, law.belief).is_hard if law is not None else -math.log(share) > NLL
-            self._hard += is_unsure or rule_of(self.text_of(token).decode("utf-8", "replace")) is not None
+            self._hard += is_unsure or rule_of(self._text_of(token).decode("utf-8", "replace")) is not None
         return super().verdict(draft, tokens, mark)
 
     def counted(self) -> tuple[int, int]:
@@ -97,10 +113,7 @@ class RemoteTarget(LlamaBackend):
         self.facts = facts
         self.rtt = rtt
         self.evaluated = 0
-        self.decode_rows = 1
-        self.reads_singly = False
         self.cancel: Cancel = not_cancelled
-        self.progress = PromptProgress()
         self.kv_bytes = 0
         self.threads = 0
         self._judge: WatchingJudge | None = None  # of the last answer
@@ -192,8 +205,8 @@ class RemoteTarget(LlamaBackend):
         )
         self._round = 0  # the channel has one session at a time
         self.channel.taken()
-        self._judge = WatchingJudge(self.channel, hello, self.capabilities, axes.verifier, rng, constraint)
-        self._judge.text_of = self.model.piece
+        rule = axes.verifier
+        self._judge = WatchingJudge(self.channel, hello, self.capabilities, rule, rng, constraint, self.model.piece)
         return self._judge
 
     def told(self, event: Event) -> Event:
@@ -269,11 +282,10 @@ def open_remote(
         if Path(settings.target).stem != facts.vocabulary:
             told = f"the verifier at {channel.connection.address.name} holds another model by now: {facts.name}"
             raise IncompatibleError(told, hint="Start again.")
-        model = VocabularyModel(looked.info.path, LoadOptions(gpu="off"), shape=ContextShape(0, 0, 1))
+        model = VocabularyModel(looked)
     except BaseException:
         channel.close()
         raise
-    model.n_ctx_train = looked.info.n_ctx_train
     info = replace(looked.info, name=facts.name, n_params=facts.n_params, bytes=facts.bytes)
     backend = RemoteTarget(model, channel, facts, rtt)
     return LoadedModel(info, model, backend, special_texts(model), 1e3 * (time.perf_counter() - began))

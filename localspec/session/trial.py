@@ -7,6 +7,7 @@ account lends (control/account.py). It is made once a pair and build of llama.cp
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from itertools import accumulate
@@ -56,17 +57,17 @@ def learn_draft(
     found = [one.trial for one in profiles_of(profile.file.parent, profile.models) if one.trial is not None]
     known = [trial for trial in found if trial.kinds]
     if profile.trial is None:
-        profile.trial = next((trial for trial in known if trial.build == build), None)
+        profile.learn_trial(next((trial for trial in known if trial.build == build), None))
     if profile.trial is not None or not _can_try(target, draft):
         return
     yield events.Loading(TRIAL, 0.0)
     run = events.Returning(try_draft(target, draft, translation, clock, cancel))
     for share in run:
         yield events.Loading(TRIAL, share)
-    run.result.build, run.result.under = build, _under(target, draft)
-    profile.trial = run.result
-    before = next((trial for trial in known if trial.under == run.result.under), None)
-    shares = None if before is None else fallen(before, run.result)
+    trial = replace(run.result, build=build, under=_under(target, draft))
+    profile.learn_trial(trial)
+    before = next((one for one in known if one.under == trial.under), None)
+    shares = None if before is None else fallen(before, trial)
     if before is not None and shares is not None:
         yield events.Warned(FALLEN, _told_fall(shares, before.build, build))
     profile.save()
@@ -81,7 +82,6 @@ def try_draft(
     """
     trial, began, models = Trial(), clock(), (target.backend, draft.backend)
     readers = _Readers(target, draft, translation or SameTokens(target.model.n_vocab, draft.model.n_vocab), cancel)
-    evaluated = [one.evaluated for one in models]
     try:
         for done, (kind, text) in enumerate(texts().items()):
             if cancel():
@@ -96,11 +96,9 @@ def try_draft(
     except LocalspecError:  # a draft that cannot be tried is loaded all the same: an answer will tell
         trial = Trial()
     finally:
-        for one, before in zip(models, evaluated, strict=True):
+        for one in models:
             one.truncate(0)
-            one.evaluated = before
-    trial.seconds, trial.spelled = clock() - began, readers.spelled if trial.kinds else 1.0
-    return trial
+    return replace(trial, seconds=clock() - began, spelled=readers.spelled if trial.kinds else 1.0)
 
 
 def _under(*models: LoadedModel) -> str:

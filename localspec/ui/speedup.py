@@ -80,6 +80,10 @@ class Passes:
         """How many there are."""
         return len(self.all)
 
+    def settle(self, n: int) -> None:
+        """Count `n` passes of as many rows before at most."""
+        self.settles = n
+
     def add(self, drafter: str, rows: int, draft_ms: float, rest_ms: float, plain_ms: float | None = None) -> None:
         """Take the next pass.
 

@@ -163,7 +163,7 @@ class Stats:
     def _settle(self) -> None:
         """Take from the target's devices how many passes after a change of rows are kinds of their own."""
         if self.loaded is not None and not set(self.loaded.target.devices) <= {"CPU"}:
-            self._timed.settles = GPU_SETTLES
+            self._timed.settle(GPU_SETTLES)
 
     def _commit(self, event: Committed) -> None:
         if self._first_at is None and self.asked_at is not None:

@@ -76,8 +76,7 @@ class Keeper:
         if turns.look_at and now >= turns.look_at:
             turns.hear()
         if turns.stuck_at is not None and now >= turns.stuck_at:
-            turns.child.process.kill()
-            turns.stuck_at = None
+            turns.kill()
         if turns.status is not None:
             self._status = turns.status
         elif self._leave_at is not None and now >= self._leave_at:

@@ -260,7 +260,7 @@ def _echo_log() -> None:
     """Let llama.cpp's log reach ours."""
     from localspec.backends.lib import LOG
 
-    LOG.is_echoing = True
+    LOG.echo()
 
 
 if __name__ == "__main__":

@@ -103,6 +103,11 @@ class Turns:
             self.stuck_at = time.monotonic() + STUCK
         self._tell_places()
 
+    def kill(self) -> None:
+        """End a child that does not stop."""
+        self.child.process.kill()
+        self.stuck_at = None
+
     def take(self, visitor: Visitor, command: Wire) -> None:
         """Take a command of a client."""
         if command["command"] == "load":
@@ -144,8 +149,7 @@ class Turns:
 
     def _ask_load(self, visitor: Visitor, command: Wire) -> None:
         """Load for the first who asks; tell the others what was told of it."""
-        visitor.loads, visitor.began = command["seq"], time.monotonic()
-        visitor.name = command["settings"]["name"]
+        visitor.wait_for(command["seq"], command["settings"]["name"])
         if self.load is None:
             # What only this client expects is no part of the engine.
             self.load = {**command, "settings": {**command["settings"], "expected": None}}
@@ -211,12 +215,7 @@ class Turns:
         """Tell a client that waits for the load, as its own: by its name, and with the time that it waited."""
         if not visitor.loads:
             return
-        told = {**wire, "seq": visitor.loads}
-        if wire["type"] == "loaded":
-            told |= {"load_ms": 1e3 * (time.monotonic() - visitor.began), "name": visitor.name}
-        if wire["type"] in LAST:
-            visitor.loads = 0
-        self._tell(visitor, told)
+        self._tell(visitor, visitor.of_load(wire, is_last=wire["type"] in LAST))
 
     def _died(self) -> None:
         """Tell those whose request the child had; load again for those that wait, else it is over."""

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import socket
+import time
 from typing import Any
 
 MOST_UNREAD = 64 * 1024 * 1024  # bytes that are kept for a client that does not read; then it is as good as gone
@@ -58,11 +59,23 @@ class Visitor:
         self.commands = self.control = self.events = -1
         self.loads = 0
         self.name = ""  # of the pair, as the client spells it
-        self.began = 0.0  # when it asked for that load
+        self._began = 0.0  # when it asked for that load
         self.cancelled = 0  # the number of the last request that it cancelled
         self.unsent = bytearray()
         self._asked = bytearray()
         self._commands, self._control = Lines(), Lines()
+
+    def wait_for(self, number: int, name: str) -> None:
+        """Wait for the load of this number, of a pair that is spelled so."""
+        self.loads, self.name, self._began = number, name, time.monotonic()
+
+    def of_load(self, wire: dict[str, Any], *, is_last: bool) -> dict[str, Any]:
+        """Return what is told of the load, as its own: with the time that it waited. It waits no more for the last."""
+        told = {**wire, "seq": self.loads}
+        if wire["type"] == "loaded":
+            told |= {"load_ms": 1e3 * (time.monotonic() - self._began), "name": self.name}
+        self.loads = 0 if is_last else self.loads
+        return told
 
     @property
     def is_attached(self) -> bool:

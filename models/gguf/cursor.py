@@ -131,6 +131,10 @@ class HeaderCursor:
         self.pos += len(known) if is_same else 0
         return is_same
 
+    def seek(self, pos: int) -> None:
+        """Go to a position."""
+        self.pos = pos
+
     def take(self, n: int, what: str) -> bytes:
         """Return the next `n` bytes."""
         self.need(n, what)

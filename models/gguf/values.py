@@ -150,16 +150,16 @@ def _read_strings(cursor: HeaderCursor, _kind: int, count: int, what: str) -> St
             cursor.tick()
         # `need` only where the buffer ends: this loop runs for every token of the vocabulary
         if pos + 8 > len(data):
-            cursor.pos = pos
+            cursor.seek(pos)
             cursor.need(8, what)
         length = unpack(data, pos)[0]
         pos += 8
         if pos + length > len(data):
-            cursor.pos = pos
+            cursor.seek(pos)
             cursor.need(length, what)
         starts.append(pos - begin)
         pos += length
-    cursor.pos = pos
+    cursor.seek(pos)
     starts.append(pos - begin + 8)
     _read_before.append(found := Strings(bytes(data[begin:pos]), starts))
     return found

@@ -47,7 +47,13 @@ class SlowWorker:
         widths = asked.sizes[: max(asked.least, 1)]
         self.now += max(asked.seconds, 2 * self.token * len(widths))
         times = {"ms": [[rows, 1e3 * self.token] for rows in (1, 4, 5)], "deep_ms": [], "position": 0}
-        facts = {"can_rollback": True, "draft_can_rollback": True, "evaluated": 0, "major_faults": 0}
+        facts = {
+            "can_rollback": True,
+            "draft_can_rollback": True,
+            "evaluated_before": 0,
+            "evaluated": 0,
+            "major_faults": 0,
+        }
         yield Inspected({"target": times, "draft": times, "swapped_bytes": 0, **facts})
 
     def inspect(self, question: Question) -> Iterator[Event]:

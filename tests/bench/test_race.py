@@ -42,7 +42,13 @@ class Answering:
     def survey(self, asked: SurveyRequest) -> Iterator[Event]:
         """Tell what a doctor wants to know: passes of 10 ms, whatever their rows."""
         times = {"ms": [[rows, 10.0] for rows in range(1, 6)], "deep_ms": [], "position": 0}
-        facts = {"can_rollback": True, "draft_can_rollback": True, "evaluated": 0, "major_faults": 0}
+        facts = {
+            "can_rollback": True,
+            "draft_can_rollback": True,
+            "evaluated_before": 0,
+            "evaluated": 0,
+            "major_faults": 0,
+        }
         yield Inspected({"target": times, "draft": times, "swapped_bytes": 0, **facts})
 
     def cancel(self) -> None:

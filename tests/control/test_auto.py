@@ -103,7 +103,7 @@ def run(
 
 def controller(machine: Machine, known: Sequence[int] = SIZES, *, replays: bool = False) -> Auto:
     prices = Prices({rows: machine.target(rows) for rows in known if rows <= 17}, machine.draft)
-    prices.replays = replays
+    prices.of_target(replays=replays)
     shape = Shape(LONGEST, LONGEST, 1)
     return Auto(prices, [Chains("draft-model", prices, Acceptance(Draw.IID), shape, Draw.IID)], "draft-model")
 
@@ -448,8 +448,7 @@ def test_a_plan_expects_the_forced_tokens_too(name: str) -> None:
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_a_prediction_that_was_not_copied_is_told_beside_a_draft_model(is_asked: bool) -> None:
     prices = Prices({1: 0.1, 2: 0.13, 3: 0.16, 17: 0.6}, 0.2)
-    copies = Copies("copy", prices, Copier(0.1), 4)
-    copies.is_asked = is_asked
+    copies = Copies("copy", prices, Copier(0.1), 4, is_asked=is_asked)
     chains = Chains("draft-model", prices, Acceptance(Draw.IID), Shape(4, 4, 1), Draw.IID)
     auto = Auto(prices, [copies, chains], "draft-model")
     auto.plan(Text(), DraftBudget(8, 64))

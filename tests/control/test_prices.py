@@ -194,8 +194,7 @@ def test_an_average_of_what_may_be_negative_knows_no_limit() -> None:
 
 @given(tables, times, times)
 def test_prices_travel(table: dict[int, float], each: float, read: float) -> None:
-    prices = Prices(table, each, read, decode_rows=4)
-    prices.calibrated = 12.5
+    prices = Prices(table, each, read, decode_rows=4, calibrated=12.5)
     again = Prices.from_wire(prices.to_wire())
     assert again.measured() == pytest.approx(table)
     assert (again.draft.value, again.read.value, again.decode_rows, again.calibrated) == (each, read, 4, 12.5)

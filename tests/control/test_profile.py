@@ -58,9 +58,7 @@ def copied() -> CopyAcceptance:
 
 def calibrated(times: dict[int, float], when: float) -> Prices:
     """Return what somebody measured who asked for it."""
-    prices = Prices(times, 0.003, 0.0001)
-    prices.calibrated = when
-    return prices
+    return Prices(times, 0.003, 0.0001, calibrated=when)
 
 
 def test_what_is_saved_is_read_again(models: list[Path], tmp_path: Path) -> None:

@@ -257,7 +257,7 @@ def test_a_lone_token_in_a_wider_pass(backend: LlamaBackend, fresh: LlamaBackend
     """The rows that nobody reads change nothing and stay nowhere, also where the context grows out of them."""
     backend.prefill([3 + i % 40 for i in range(length)] or [1], never)
     backend.truncate(length)
-    backend.decode_rows = 4
+    backend.tune(decode_rows=4)
     backend.extend([5], [-1])
     assert backend._batch.struct.n_tokens == 4
     backend.truncate(length)
@@ -275,7 +275,7 @@ def test_a_lone_token_in_a_wider_pass(backend: LlamaBackend, fresh: LlamaBackend
 
 def test_a_lone_token_has_no_wider_pass_than_there_is_room_for(model: Model) -> None:
     with LlamaBackend(model, LoadOptions(threads=1, n_ctx=12)) as backend:
-        backend.decode_rows = 4
+        backend.tune(decode_rows=4)
         backend.prefill(PREFIX, never)
         for _ in range(3):
             backend.extend([5], [-1])

@@ -35,17 +35,16 @@ def experts(importance: Importance) -> int:
 
 
 def test_passes_are_timed_on_a_text(backend: LlamaBackend, importance: Importance) -> None:
-    importance.is_on = True
-    backend.time_rows(ROWS)
-    timed = experts(importance)
-    backend.extend(sample_tokens(backend.model, 0, ROWS).tolist(), range(-1, ROWS - 1))
-    assert experts(importance) == timed
-    backend.keep(())
-    drawn = (np.arange(ROWS) * STRIDE % backend.model.n_vocab).tolist()
-    backend.extend(drawn, range(-1, ROWS - 1))
-    assert timed < 0.95 * experts(importance)
-    backend.keep(())
-    importance.is_on = False
+    with importance.counting():
+        backend.time_rows(ROWS)
+        timed = experts(importance)
+        backend.extend(sample_tokens(backend.model, 0, ROWS).tolist(), range(-1, ROWS - 1))
+        assert experts(importance) == timed
+        backend.keep(())
+        drawn = (np.arange(ROWS) * STRIDE % backend.model.n_vocab).tolist()
+        backend.extend(drawn, range(-1, ROWS - 1))
+        assert timed < 0.95 * experts(importance)
+        backend.keep(())
 
 
 def test_the_text_goes_on_where_the_context_ends(backend: LlamaBackend) -> None:

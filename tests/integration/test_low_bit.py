@@ -43,8 +43,11 @@ def options(home: Path, **other: Any) -> CopyOptions:
 def read(path: Path, tokens: list[int]) -> Matrix:
     """Return the matrix of one text."""
     importance, loading = Importance(), LoadOptions(n_ctx=512, threads=1)
-    with WatchedModel(path, loading, importance) as model, LlamaBackend(model, loading) as backend:
-        importance.is_on = True
+    with (
+        WatchedModel(path, loading, importance) as model,
+        LlamaBackend(model, loading) as backend,
+        importance.counting(),
+    ):
         maker._read(backend, tokens)
     assert importance.is_known
     return importance.matrix()
