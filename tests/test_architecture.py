@@ -101,7 +101,7 @@ STRUCTS = ("params", "struct", "entry")  # names of structs of llama.cpp, which 
 # what else other packages made, errors that are told with more words.
 SHARED = {
     "localspec.chat": "attached attachments deleted editing finish key listed loaded pair stats system text",
-    "localspec.cli": "control ctx has_marks has_stats has_told_stop hint message on_error quiet remarks",
+    "localspec.cli": "control ctx has_marks has_stats has_told_stop hint message on_error on_stop quiet remarks",
     "localspec.conversations": "content",
     "localspec.tui": "download editing has_begun is_cancelled is_told loaded refused text theme unseen value words",
 }
