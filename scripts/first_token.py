@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -27,13 +26,13 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
-from urllib.request import urlopen
+
+from two_servers import LOCALSPEC, llama_server, localspec_server
 
 from localspec.engine.events import Committed
 from localspec.settings.request import LoadSettings, Message, Request, Sampling
 from localspec.worker.client import Worker
 
-LOCALSPEC = [sys.executable, "-m", "localspec"]
 PARTS = ("short", "chat", "paste")
 N = "8"  # tokens of an answer
 TYPING = 20.0  # seconds
@@ -69,7 +68,7 @@ class Bench:
 
     def short(self) -> None:
         """Short prompts."""
-        with self.served() as ours, self.llama_server() as theirs:
+        with self.servers() as (ours, theirs):
             self.run("warm", "--keep-alive", "10m", "--no-save", ASKED)
             acts: dict[str, Callable[[], float]] = {
                 "python -c pass": lambda: first_byte([sys.executable, "-c", "print()"], self.env("warm")),
@@ -121,39 +120,15 @@ class Bench:
         time.sleep(max(0.0, ends - time.monotonic()))
 
     @contextlib.contextmanager
-    def served(self) -> Iterator[str]:
-        """Serve the model by localspec."""
-        words = ["serve", self.model, "-d", "none", "--temp", "0", "--port", "0", "--json", "-q"]
-        process = subprocess.Popen([*LOCALSPEC, *words], env=self.env("serve"), stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        try:
-            yield str(json.loads(process.stdout.readline())["url"])
-        finally:
-            process.terminate()
-            process.wait()
-
-    @contextlib.contextmanager
-    def llama_server(self) -> Iterator[str]:
-        """Serve it by llama-server; "" where there is none."""
-        if self.program is None:
-            yield ""
-            return
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        words = [self.program, "-m", self.model, "--port", str(port), "-np", "1", "-c", "4096"]
-        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            url = f"http://127.0.0.1:{port}"
-            while process.poll() is None:
-                with contextlib.suppress(OSError), urlopen(f"{url}/health") as response:
-                    if response.status == 200:
-                        break
-                time.sleep(0.1)
-            yield url
-        finally:
-            process.terminate()
-            process.wait()
+    def servers(self) -> Iterator[tuple[str, str]]:
+        """Serve the model by localspec and by llama-server; "" where there is none. Yields their addresses."""
+        with contextlib.ExitStack() as stack:
+            words = (self.model, "-d", "none", "--temp", "0")
+            addresses = [stack.enter_context(localspec_server(self.env("serve"), *words)).url, ""]
+            if self.program is not None:
+                words = (self.program, "-m", self.model, "-c", "4096")
+                addresses[1] = stack.enter_context(llama_server(*words)).url
+            yield addresses[0], addresses[1]
 
     def table(self) -> str:
         """Return the medians with their range."""

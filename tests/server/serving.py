@@ -24,8 +24,8 @@ LONG = "Once upon a time there was a little girl who lived in the forest."
 class Server:
     """`localspec serve` on a free port; `url` is its address."""
 
-    def __init__(self, *arguments: str, env: Mapping[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "localspec", "serve", "storyteller", "--port", "0", "--json", *arguments]
+    def __init__(self, *arguments: str, env: Mapping[str, str] | None = None, pair: str = "storyteller") -> None:
+        command = [sys.executable, "-m", "localspec", "serve", pair, "--port", "0", "--json", *arguments]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
         self.process = subprocess.Popen(command, env=environment(env), cwd=ROOT, **pipes)
         assert self.process.stdout is not None
@@ -105,9 +105,9 @@ class Server:
 
 
 @contextmanager
-def serving(*arguments: str, env: Mapping[str, str] | None = None) -> Iterator[Server]:
+def serving(*arguments: str, env: Mapping[str, str] | None = None, pair: str = "storyteller") -> Iterator[Server]:
     """Start a server and end it."""
-    server = Server(*arguments, env=env)
+    server = Server(*arguments, env=env, pair=pair)
     try:
         yield server
     finally:
