@@ -105,16 +105,15 @@ class Sampler:
         top_k = 1 if self.is_greedy else self._settings.top_k
         if not 0 < top_k < allowed.size // SPARE:
             return allowed
-        head = _top_k(row, SPARE * top_k).astype(np.int32)
+        head = _top_k(row, SPARE * top_k)[0].astype(np.int32)
         found = head[allowed.take(allowed.searchsorted(head), mode="clip") == head]
         return found if found.size >= top_k else allowed
 
     def _law(self, row: Logits, *, with_belief: bool) -> Distribution:
         """Return the distribution that filters and temperature make of an adjusted row."""
-        best, peak = _greatest(row)
         if self.is_greedy and not with_belief:
-            return Distribution.one_hot(best)
-        ids, gaps = self._support(row, peak)
+            return Distribution.one_hot(_greatest(row))
+        ids, gaps = self._support(row)
         dist = self._tempered(ids, gaps, self._temperature)
         if with_belief and self._temperature != 1.0:
             return replace(dist, untempered=self._tempered(ids, gaps, 1.0))
@@ -130,16 +129,17 @@ class Sampler:
         x = self._settings.xtc_probability
         return Distribution.of(ids, (1.0 - x) * whole.at(ids) + x * without.at(ids))
 
-    def _support(self, row: Logits, peak: float) -> tuple[Ids, Gaps]:
-        """Return the tokens that the filters leave, ascending, with their gaps; `peak` is the greatest logit."""
+    def _support(self, row: Logits) -> tuple[Ids, Gaps]:
+        """Return the tokens that the filters leave, ascending, with their gaps."""
         settings = self._settings
         limit = settings.top_k if 0 < settings.top_k < row.size else None
         total: float | None = None
         if limit is not None:
-            candidates = _top_k(row, limit)
-        elif settings.typical_p >= 1.0 and settings.top_p >= 1.0 and settings.min_p <= 0.0:
-            return np.arange(row.size, dtype=np.int32), _gaps(row, peak)
+            candidates, peak = _top_k(row, limit)
         else:
+            peak = _checked(float(row.max()))
+            if settings.typical_p >= 1.0 and settings.top_p >= 1.0 and settings.min_p <= 0.0:
+                return np.arange(row.size, dtype=np.int32), _gaps(row, peak)
             candidates, total = self._candidates(row, peak)
         gaps = _gaps(row[candidates], peak)
         order = gaps.argsort(kind="stable")[:limit]  # greatest logit first, the lower id first on ties
@@ -186,12 +186,12 @@ class Sampler:
         settings = self._settings
         if settings.typical_p < 1.0:
             return np.arange(row.size), None
-        total = float(np.exp(-_gaps(row, peak)).sum())
-        if settings.min_p > 0.0:
+        total = float(np.exp(-_gaps(row, peak)).sum()) if settings.top_p < 1.0 else None
+        if total is None or settings.min_p > 0.0:
             # top-p and min-p both keep a head of the sorted row, so the shorter head is a head of min-p's.
             return (row >= np.float32(peak + math.log(settings.min_p))).nonzero()[0], total
         for k in (2048, row.size):  # a nucleus rarely needs more than the first; the second holds all
-            ids = _top_k(row, k)
+            ids = _top_k(row, k)[0]
             if ids.size == row.size or np.exp(-_gaps(row[ids], peak)).sum() >= settings.top_p * total:
                 break
         return ids, total
@@ -236,35 +236,46 @@ class TargetDistributions:
         return dist
 
 
-def _greatest(row: Logits) -> tuple[int, float]:
-    """Return the id of the greatest logit, the lowest id on ties, and it; NaN or all -inf is an engine failure."""
+def _greatest(row: Logits) -> int:
+    """Return the id of the greatest logit, the lowest id on ties."""
     best = int(row.argmax())  # NumPy's argmax returns the first NaN if there is one
-    peak = float(row[best])
+    _checked(float(row[best]))
+    return best
+
+
+def _checked(peak: float) -> float:
+    """Return the greatest logit of a row; NaN or all -inf is an engine failure."""
     if not math.isfinite(peak):
         raise BadLogitsError(
             "the model produced logits that are not numbers",
             hint="compare the file's hash with its publisher's: localspec show --sha256 MODEL",
         )
-    return best, peak
+    return peak
 
 
-def _top_k(row: Logits, k: int) -> Order:
-    """Return a superset of the k greatest entries' ids, ascending, without sorting the row.
+def _top_k(row: Logits, k: int) -> tuple[Order, float]:
+    """Return a superset of the k greatest entries' ids, ascending, and the greatest entry, without sorting the row.
 
     The k-th greatest of the maxima of many groups bounds the k-th greatest entry from below.
     """
     if k >= row.size:
-        return np.arange(row.size)
+        return np.arange(row.size), _checked(float(row.max()))
     n = min(row.size, GROUPS * k)
-    maxima: Logits = np.maximum.reduce(row[: row.size // n * n].reshape(-1, n))
+    grouped = row.size // n * n
+    maxima: Logits = np.maximum.reduce(row[:grouped].reshape(-1, n))
+    rest = row[grouped:]
+    if rest.size:
+        np.maximum(maxima[: rest.size], rest, out=maxima[: rest.size])
+    peak = _checked(float(maxima.max()))  # a NaN of the row is here too
     maxima.partition(n - k)
     found: Order = (row >= maxima[n - k]).nonzero()[0]
-    return found
+    return found, peak
 
 
 def _gaps(logits: Logits, peak: float) -> Gaps:
     """Return as float64 how far each logit is below the greatest."""
-    return peak - logits.astype(np.float64)
+    gaps: Gaps = np.subtract(peak, logits, dtype=np.float64)
+    return gaps
 
 
 def _typical(gaps: Gaps, typical_p: float) -> Order:

@@ -273,8 +273,9 @@ def test_the_grouped_maxima_keep_the_greatest(size: int, k: int) -> None:
     """`_top_k` returns a superset of the k greatest at every size around that of the groups, ties included."""
     for seed in range(3):
         row = np.round(np.random.default_rng([size, k, seed]).normal(size=size) * 8).astype(np.float32) / 8
-        found = _top_k(row, k)
+        found, peak = _top_k(row, k)
         assert (np.diff(found) > 0).all()
+        assert peak == row.max()
         best = sorted(range(size), key=lambda token: (-row[token], token))[:k]
         assert set(best) <= set(found.tolist())
 
@@ -283,7 +284,29 @@ def test_the_grouped_maxima_keep_the_greatest(size: int, k: int) -> None:
 def test_the_grouped_maxima_leave_few(size: int) -> None:
     """Hardly more than were asked for remain to be sorted."""
     row = np.random.default_rng(0).normal(size=size).astype(np.float32)
-    assert _top_k(row, 10).size < 15
+    assert _top_k(row, 10)[0].size < 15
+
+
+@pytest.mark.parametrize("at", [0, 639, 640, 5119, 5120, 5129])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_what_is_no_number_is_found_wherever_it_is(at: int, wrong: float) -> None:
+    """In the groups of top-k, and behind the last whole one."""
+    row = np.zeros(5130, np.float32)
+    row[at] = wrong
+    with pytest.raises(InternalError, match="not numbers"):
+        Sampler(replace(OPEN, top_k=40)).dist(row)
+
+
+def test_min_p_alone_takes_no_sum_of_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum takes a millisecond of a large one, and only top-p asks for it."""
+    sizes: list[int] = []
+    exp = np.exp
+    monkeypatch.setattr(np, "exp", lambda x: sizes.append(np.size(x)) or exp(x))
+    row = np.random.default_rng(0).normal(size=5000).astype(np.float32) * 3
+    Sampler(replace(OPEN, min_p=0.1)).dist(row)
+    assert max(sizes) < 500
+    Sampler(replace(OPEN, min_p=0.1, top_p=0.9)).dist(row)
+    assert max(sizes) == 5000
 
 
 class CountedRows:
