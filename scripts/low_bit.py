@@ -7,8 +7,12 @@ The target continues shipped prompts that no matrix saw, at temperature 0 and 0.
 beside the target. Token y of such a text is accepted with the chance min(1, q(y)/p(y)), and at temperature 0 where the
 draft's likeliest token is y. Given these chances the tokens a pass of chains of any length follow exactly, for
 acceptance token by token: the committed text has the target's distribution, whatever was drafted. So one reading tells
-every k, and the load of the machine does not matter. Each part is kept in FOLDER, and a run goes on where it was.
-The rows of the drafts are kept too: replay.py --record reads them.
+every k, and the load of the machine does not matter. At temperature 0 a tree of k nodes has the draft's likeliest
+tokens, in the shape that is best for how often its first, second ... guess was right here. At 0.8 trees draw their
+children, and these texts do not tell what a second draw brings.
+
+Each part is kept in FOLDER, and a run goes on where it was. The rows of the drafts are kept too: replay_machines.py
+reads them.
 """
 
 from __future__ import annotations
@@ -33,10 +37,12 @@ from localspec.models.low_bit import KINDS
 from localspec.prompt.prompt import special_texts, tokenise
 from localspec.settings.jobs import CopyOptions
 from localspec.settings.request import Message, Request, Sampling
+from localspec.trees.sequoia import Tree, best_tree
 
 TEMPERATURES = (0.0, 0.8)
 LENGTHS = (4, 8, 16)
 LONGEST = 384  # tokens of a prompt, its last
+SELDOM = 1e-6  # the chance of a rank that never was right
 KEPT = 8  # of the draft's likeliest tokens at each place, for replays
 
 
@@ -160,6 +166,14 @@ class Judge:
         self.tops.append([(int(dist.ids[at]), round(float(dist.probs[at]), 5)) for at in order])
 
 
+@dataclass(frozen=True)
+class Figures:
+    """Tokens a pass."""
+
+    chain: float
+    tree: float
+
+
 def passes(chances: Sequence[float], k: int) -> float:
     """Return the expected passes for a text whose tokens are accepted with these chances, drafted by `k`."""
     n = len(chances)
@@ -177,15 +191,43 @@ def passes(chances: Sequence[float], k: int) -> float:
     return float(left[0])
 
 
-def figures(kept: dict[str, Any], found: dict[str, Any], temperature: float) -> tuple[float, dict[int, float]]:
-    """Return the mean chance of a token, and the tokens a pass by k."""
-    chances = [
-        one["accepted"]
+def passes_of_tree(ranks: Sequence[int], tree: Tree) -> int:
+    """Return the passes for a text whose tokens stand at these `ranks` among the draft's likeliest."""
+    at = n = 0
+    while at < len(ranks):
+        node = 0
+        while at < len(ranks) and ranks[at] < len(tree[node]):
+            node, at = tree[node][ranks[at]], at + 1
+        at, n = at + 1, n + 1
+    return n
+
+
+def ranks_of(text: dict[str, Any], one: dict[str, Any]) -> list[int]:
+    """Return the ranks of a text's own tokens among the draft's likeliest, KEPT where they are none of them."""
+    tokens = text["tokens"][text["first"] :]
+    likeliest = ([token for token, _ in top] for top in one["tops"])
+    return [top.index(token) if token in top else KEPT for token, top in zip(tokens, likeliest, strict=True)]
+
+
+def figures(kept: dict[str, Any], found: dict[str, Any], temperature: float) -> tuple[float, dict[int, Figures]]:
+    """Return the mean chance of a token, and by k the tokens a pass of a chain and of the best tree."""
+    texts = [
+        (text, one)
         for text, one in zip(kept["done"], found["texts"], strict=True)
         if text["temperature"] == temperature and one["accepted"]
     ]
+    chances, ranks = [one["accepted"] for _, one in texts], [ranks_of(text, one) for text, one in texts]
     n = sum(map(len, chances))
-    return sum(map(sum, chances)) / n, {k: n / sum(passes(one, k) for one in chances) for k in LENGTHS}
+    every = [rank for one in ranks for rank in one]
+    vector = tuple(max(SELDOM, every.count(rank) / n) for rank in range(KEPT))
+    by_k = {
+        k: Figures(
+            n / sum(passes(one, k) for one in chances),
+            n / sum(passes_of_tree(one, best_tree(vector, k, k)) for one in ranks),
+        )
+        for k in LENGTHS
+    }
+    return sum(map(sum, chances)) / n, by_k
 
 
 def made(target: Path, variant: Variant, work: Path, threads: int) -> tuple[Path, float]:
@@ -222,8 +264,8 @@ def table(target: Path, siblings: Sequence[Path], work: Path, asked: argparse.Na
     kept = texts(target, work, asked.prompts, asked.n, asked.threads)
     n = sum(len(one["p"]) for one in kept["done"])
     yield f"{target.name}, {target.stat().st_size / 1e6:.0f} MB, {n} tokens of {len(kept['done'])} texts\n"
-    yield "| draft | MB | made in s | T=0: token | k=4 | k=8 | k=16 | T=0.8: token | k=4 | k=8 | k=16 |"
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    yield "| draft | MB | made in s | T=0: token | k=4 | 8 | 16 | tree of 4 | 8 | 16 | T=0.8: token | k=4 | 8 | 16 |"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     drafts = [(Variant(path.stem), path) for path in siblings]
     wanted = [one for one in VARIANTS if asked.only in one.name]
     for variant, path in [*drafts, *((one, None) for one in wanted)]:
@@ -234,7 +276,8 @@ def table(target: Path, siblings: Sequence[Path], work: Path, asked: argparse.Na
         cells = []
         for temperature in TEMPERATURES:
             mean, by_k = figures(kept, found, temperature)
-            cells += [f"{100 * mean:.0f} %", *(f"{one:.2f}" for one in by_k.values())]
+            chains, trees = ([f"{getattr(one, kind):.2f}" for one in by_k.values()] for kind in ("chain", "tree"))
+            cells += [f"{100 * mean:.0f} %", *chains, *([] if temperature else trees)]
         took = f"{seconds:.0f}" if seconds else "-"
         yield f"| {variant.name} | {path.stat().st_size / 1e6:.1f} | {took} | {' | '.join(cells)} |"
 
