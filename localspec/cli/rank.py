@@ -144,8 +144,9 @@ def _items_file(typed: str) -> Iterator[str]:
     What can be read only once is kept in a file for that long.
     """
     path = Path(typed_path(typed))
-    if typed != "-" and not path.is_fifo():
-        yield str(path.resolve()) if os.path.exists(path) or "," not in typed else typed
+    is_there = os.path.exists(path)  # no error for a list that is too long for a name
+    if typed != "-" and not (is_there and path.is_fifo()):
+        yield str(path.resolve()) if is_there or "," not in typed else typed
         return
     with tempfile.NamedTemporaryFile(prefix="localspec-items-") as kept:
         try:

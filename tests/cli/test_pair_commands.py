@@ -16,12 +16,16 @@ import pytest
 
 from localspec.backends.cpus import allowed
 from localspec.backends.devices import Device
+from localspec.cli.app import cli
 from localspec.engine.events import Event, Loaded, Loading, Started
+from localspec.settings.jobs import Question
 from localspec.worker.client import Worker
 from localspec.worker.process import Child, Log
-from tests.cli.harness import PAIR, assert_one_line, needs_pair, run_engine
+from tests.cli.harness import PAIR, assert_one_line, needs_pair, run, run_engine
+from tests.cli.test_interruptions import found, leaves
 from tests.heads.reference import TARGET, write_random_head
 from tests.integration.gguf_models import TINY, random_gguf
+from tests.test_architecture import OURS
 
 pytestmark = needs_pair
 STORYTELLER = f"{PAIR / 'target-q8_0.gguf'}+{PAIR / 'draft-q8_0.gguf'}"
@@ -35,6 +39,7 @@ COMMANDS = {
     "bench": ("bench", STORYTELLER, "--prompts", "1", "-r", "1", "-n", "2", "--temps", "0", "--methods", "plain,copy"),
     "doctor": ("doctor", STORYTELLER, "--seconds", "1"),
     "serve": ("serve", STORYTELLER, "--port", "0"),
+    "rank": ("rank", STORYTELLER, "Once", "--items", ",".join(map(str, range(3000)))),
     "heads eval": ("heads", "eval", "HEAD", "--raw", "-n", "8"),
     "early-exit tune": ("early-exit", "tune", "TINY", "-n", "8"),
 }
@@ -42,6 +47,16 @@ STDIN = {"chat": b"Once\n", "chat, a race": b"Once\n/race\n"}
 WARNS = dict.fromkeys(COMMANDS, "there is no memory for the draft model with --draft-gpu all") | {
     "heads eval": "the head was trained for another file",
     "early-exit tune": "threads share",  # it has no draft
+    "rank": "threads share",
+}
+# Commands that share a file with one of the table, and load no pair.
+BESIDE = {"heads train", "heads list", "heads rm", "heads show", "drafts list", "drafts make", "drafts rm"}
+# Those that ask llama.cpp in a process without a pair.
+LONE = {
+    "plan": ("plan", STORYTELLER),
+    "calibrate": ("calibrate", "--machine"),
+    "drafts make": ("drafts", "make", str(PAIR / "target-q8_0.gguf"), "--force"),
+    "rpc-serve": ("rpc-serve",),
 }
 
 
@@ -52,12 +67,16 @@ def called(name: str, home: Path, *more: str) -> subprocess.CompletedProcess[byt
         words[words.index("HEAD")] = f"{TARGET}+{write_random_head(home / 'head.gguf', 'eagle1')}"
     if "TINY" in words:
         words[words.index("TINY")] = str(random_gguf(TINY))
+    if WARNS[name] == "threads share":
         more = (*more, "--threads", str(len(allowed()) + 1))
     return run_engine(*words, *more, stdin=STDIN.get(name, b""), env={"LOCALSPEC_HOME": str(home)})
 
 
 def struck(methods: tuple[str, ...], when: type[Event] | UnionType, act: Callable[[], object]) -> Any:
-    """Return a patch of the worker that does something once, before a request's first event of a kind is passed on."""
+    """Return a patch of the worker that does something once, before a request's first event of a kind is passed on.
+
+    Of a question, whose answer is one event, it is done before that is waited for.
+    """
     left = [act]
 
     def watched(method: Callable[..., Iterator[Event]]) -> Callable[..., Iterator[Event]]:
@@ -69,11 +88,49 @@ def struck(methods: tuple[str, ...], when: type[Event] | UnionType, act: Callabl
 
         return lambda *asked: told(method(*asked))
 
-    return patch.multiple(Worker, **{name: watched(getattr(Worker, name)) for name in methods})
+    def asked(worker: Worker, question: Question) -> Iterator[Event]:
+        events = inspect(worker, question)
+        if left:
+            left.pop()()
+        return events
+
+    inspect = Worker.inspect
+    kinds = {name: asked if name == "inspect" else watched(getattr(Worker, name)) for name in methods}
+    return patch.multiple(Worker, **kinds)
 
 
 def interrupt() -> None:
     signal.raise_signal(signal.SIGINT)
+
+
+def reached(module: str) -> set[str]:
+    """Return a module of the command line with all that it imports there, directly or not."""
+    found, todo = set[str](), [module]
+    while todo:
+        one = todo.pop()
+        if one not in found:
+            found.add(one)
+            todo += [name for name in OURS[one] if name.startswith("localspec.cli.")]
+    return found
+
+
+def callers(asked: str) -> set[str]:
+    """Return the commands of the tree whose files import a module."""
+    return {
+        " ".join(words)
+        for words in leaves(cli)
+        if any(asked in OURS[one] for one in reached(str(callback(words).__module__)) - {"localspec.cli.version"})
+    }
+
+
+def callback(words: tuple[str, ...]) -> Any:
+    return found(words).callback
+
+
+def test_no_command_that_loads_a_pair_is_left_out() -> None:
+    """The command tree says which there are: a new one is in the tables above, or shares a file with one that is."""
+    known = {" ".join(words) for words in leaves(cli) if words in [line[: len(words)] for line in COMMANDS.values()]}
+    assert callers("localspec.cli.pair_engine") == known | BESIDE
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -107,6 +164,26 @@ def test_an_engine_that_dies_is_one_line(name: str, tmp_path: Path) -> None:
     assert_one_line(done, 9, "SIGKILL", "starting")
 
 
+def test_no_command_that_asks_llama_cpp_without_a_pair_is_left_out() -> None:
+    """`doctor` tells what does not answer among its findings; a training needs torch."""
+    others = {"doctor", "heads train", "heads eval", "heads list", "heads rm", "heads show", "drafts list", "drafts rm"}
+    assert callers("localspec.worker.ask") == LONE.keys() | others
+
+
+@pytest.mark.parametrize("name", LONE)
+def test_a_process_without_a_pair_that_dies_is_one_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    dies = f"import os; os.kill(os.getpid(), {signal.SIGKILL})"
+    monkeypatch.setattr("localspec.worker.ask.COMMAND", (sys.executable, "-S", "-c", dies))
+    done = run(*LONE[name], env={"LOCALSPEC_HOME": str(tmp_path)})
+    *warnings, last = done.stderr.splitlines(keepends=True)
+    assert all(line.startswith(b"localspec: warning:") for line in warnings)
+    done.stderr = last
+    assert_one_line(done, 3, "status -9")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_interrupt_ends_the_load(name: str, tmp_path: Path) -> None:
     with struck(("load",), Loading, interrupt):
@@ -115,7 +192,7 @@ def test_an_interrupt_ends_the_load(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"serve"}))
 def test_an_interrupt_ends_the_measurement(name: str, tmp_path: Path) -> None:
-    with struck(("generate", "survey"), Started | Loading, interrupt):
+    with struck(("generate", "survey", "inspect"), Started | Loading, interrupt):
         assert_interrupted(called(name, tmp_path))
 
 
