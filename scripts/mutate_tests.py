@@ -24,8 +24,9 @@ from typing import Any
 
 from mutations import mutations
 
-HANG = 120  # seconds; no test of the suite takes as long
+HANG = 120  # seconds in which a test does nothing; none of the suite waits as long
 PATIENCE = 30  # processor seconds over the limit, which no test of the suite takes either
+IDLE = 2  # seconds for a tick: a test that takes less processor time waits for nothing
 COLLECTION = 600  # seconds, for the imports of all test files
 IS_FUNCTION = 1  # CO_OPTIMIZED, which codes of modules and classes have not
 ANEW = "anew"  # the change wants tests that are collected anew
@@ -112,8 +113,15 @@ def _answer(session: Any, asked: dict[str, Any]) -> tuple[str, str]:
         os._exit(0)
     os.close(write)
     told = b""
-    while (is_told := select.select([progress], [], [], asked["hang"])[0]) and (chunk := os.read(progress, 4096)):
-        told += chunk
+    used, is_hang = 0, False
+    while not is_hang:
+        if not select.select([progress], [], [], asked["hang"])[0]:
+            before, used = used, _ticks(child)
+            is_hang = used - before < asked["hang"] // IDLE
+        elif chunk := os.read(progress, 4096):
+            told += chunk
+        else:
+            break
     os.close(progress)
     with suppress(ProcessLookupError):  # with what it left behind
         os.killpg(child, signal.SIGKILL)
@@ -124,7 +132,17 @@ def _answer(session: Any, asked: dict[str, Any]) -> tuple[str, str]:
         return result, by
     at = items[min(told.count(b"\n"), len(items) - 1)].nodeid if items else ""
     code = os.waitstatus_to_exitcode(status)
-    return HUNG if not is_told or code == -signal.SIGXCPU else KILLED if code == -signal.SIGKILL else BROKEN, at
+    return HUNG if is_hang or code == -signal.SIGXCPU else KILLED if code == -signal.SIGKILL else BROKEN, at
+
+
+def _ticks(session: int) -> int:
+    """Return the processor time that the processes of a session took, in ticks of mostly 1/100 s."""
+    total = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            values = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            total += int(values[11]) + int(values[12]) if int(values[3]) == session else 0
+    return total
 
 
 def _run(
@@ -153,7 +171,7 @@ def _run(
             result = "caught", failed[0]
             break
         os.write(write, b"\n")
-        if max(sum(os.times()[:4]), (time.monotonic() - began) / 10) > asked["limit"]:
+        if max(sum(os.times()[:4]), (time.monotonic() - began) / 40) > asked["limit"]:
             result = "survived", f"{n + 1} of {len(items)} tests, no time for more"
             break
     os.write(write, b"\n" + json.dumps(result).encode())

@@ -79,7 +79,9 @@ def _of_expression(parent: ast.AST, field: str, at: int | None, node: ast.expr) 
 
         return Mutation(node.lineno, operator, [node], [new], apply)
 
-    if field == "test" or (isinstance(parent, ast.comprehension) and field == "ifs"):
+    if (field == "test" and not isinstance(node, ast.Constant)) or (
+        isinstance(parent, ast.comprehension) and field == "ifs"
+    ):
         yield put("condition dropped", ast.Constant(True))
         yield put("condition dropped", ast.Constant(False))
         yield put("condition negated", ast.UnaryOp(ast.Not(), node))

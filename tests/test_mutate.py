@@ -36,6 +36,8 @@ def work(items: list[Literal["x"]], top: int = 2) -> None:
     except OSError:
         print(1 if top else "text")
         second.clear()
+    while True:
+        second.pop()
 '''
 CHANGES = {
     ("constant", "3", "4"),
