@@ -141,6 +141,9 @@ def test_a_message_belongs_to_one_conversation(store: Store) -> None:
         store.set_leaf(there, message.id)
     with pytest.raises(NotFoundError, match="no conversation"):
         store.add_message("00000000", None, "user", "x")
+    with pytest.raises(NotFoundError, match="no message 999") as caught:
+        store.message(999)
+    assert caught.value.hint == "localspec logs"
     assert store.messages(there) == []
 
 
@@ -368,8 +371,9 @@ def test_ids_may_be_abbreviated(store: Store) -> None:
     with pytest.raises(UsageError, match="too short"):
         store.find(ids[3][-5:])
     for text in ("zzzzzzzz", "", "%", "_", "no such thing"):
-        with pytest.raises(NotFoundError, match="no conversation"):
+        with pytest.raises(NotFoundError, match="no conversation") as caught:
             store.find(text)
+        assert caught.value.hint == "localspec logs"
 
 
 def test_a_thought_goes_along_with_its_answer() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.conversations import database
+from localspec.conversations import database, rows
 from localspec.conversations.store import Store
 from localspec.errors import IncompatibleError, IntegrityError, LocalspecError, ResourceError
 
@@ -206,6 +206,7 @@ def test_text_that_comes_on_a_full_disk_stays(path: Path) -> None:
         deadline = time.monotonic() + 30
         while store.is_saved and time.monotonic() < deadline:
             time.sleep(0.05)
+        assert not store.is_saved, "the clock found out"
         store.append_text(message.id, "end")
         assert store.finish(message.id, "stop").text == "long " * 10_000 + "end"
         assert "full" in str(store.trouble())
@@ -351,6 +352,17 @@ def test_a_migration_is_done_once_and_keeps_everything(path: Path, monkeypatch: 
             assert len(store.messages(home)) == 1
             assert store._file._db.execute("PRAGMA user_version").fetchone()[0] == len(added)
             assert store._file._db.execute("SELECT colour FROM conversation").fetchone()[0] is None
+
+
+def test_who_writes_an_answer_is_known_by_number_and_age() -> None:
+    """A process that began after the answer is another one of the same number."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        now = time.time()
+        assert rows._is_writing(child.pid, now + 60)
+        assert not rows._is_writing(child.pid, now - 3600)
+        assert child.stdin is not None
+        child.stdin.close()
+    assert not rows._is_writing(child.pid, now + 60)
 
 
 def test_closing_twice_and_after_trouble_is_harmless(path: Path) -> None:

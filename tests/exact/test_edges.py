@@ -12,13 +12,17 @@ from localspec.control.schedule import Probing
 from localspec.engine.draft import Draw, Source
 from localspec.engine.protocols import DraftState
 from localspec.settings.request import Sampling
+from localspec.speculation import registered
 from localspec.testing.contract import random_table
 from localspec.trees.static import Static
 from localspec.verify.block import BlockVerifier
 from localspec.verify.match import MatchVerifier
+from localspec.verify.shortcut import ShortcutVerifier
+from localspec.verify.spectr import SpecTrVerifier
 from localspec.verify.token import TokenVerifier
 from localspec.verify.traversal import TraversalVerifier
 from localspec.verify.tree import TreeVerifier
+from localspec.verify.typical import TypicalVerifier
 from tests.exact.harness import (
     EXACT,
     OPEN,
@@ -40,6 +44,18 @@ SETUPS = {
     "tree-iid": Setup(TreeVerifier(), Static((2,)), 2, 1, IID),
     "traversal": Setup(TraversalVerifier(), Static((2, 1)), 4, 2, WOR),
     "match": Setup(MatchVerifier(), Static((2, 1)), 4, 2, FIXED),
+}
+CHAINS, TREES = False, True
+PROPERTIES = {  # what a rule judges, and whether it keeps the distribution; spelled out, since other tests ask the rule
+    "block": (CHAINS, True),
+    "coupled": (TREES, True),
+    "match": (TREES, True),
+    "shortcut": (CHAINS, False),
+    "spectr": (TREES, True),
+    "token": (CHAINS, True),
+    "traversal": (TREES, True),
+    "tree": (TREES, True),
+    "typical": (TREES, False),
 }
 RESIDUAL = [name for name in SETUPS if name != "match"]
 all_rules = pytest.mark.parametrize("rule", SETUPS)
@@ -240,3 +256,16 @@ def test_the_first_token_is_plain() -> None:
     assert len(dist) == 3
     assert_exact(dist, target_answers(setup))
     assert abs(sum(dist.values()) - 1.0) < EXACT
+
+
+def test_what_each_rule_says_of_itself() -> None:
+    rules = registered("verify")
+    assert {name: (rule.trees, rule.is_lossless) for name, rule in rules.items()} == PROPERTIES
+
+
+def test_the_defaults_that_options_of_rules_name_are_those_of_the_rules() -> None:
+    for verifier in (TypicalVerifier, ShortcutVerifier, SpecTrVerifier):
+        made = verifier()
+        assert [each.default for each in verifier.options] == [
+            getattr(made, f"_{each.name}") for each in verifier.options
+        ]

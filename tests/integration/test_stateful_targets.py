@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from localspec.backends import llama_cpp
+from localspec.backends import llama_cpp, state_cache
 from localspec.backends.head_backend import HeadBackend
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import LlamaBackend, LoadOptions, Model
@@ -278,6 +278,14 @@ def test_few_copies_are_kept_and_far_apart(backend: LlamaBackend, monkeypatch: p
     backend.prefill([100 + 37 * i % 900 for i in range(300)], never)
     assert isinstance(backend._cache, StateCache)
     assert [each.length for each in backend._cache.checkpoints] == [128, 256, 300]
+
+
+@pytest.mark.parametrize(("free", "most"), [(None, 8), (0, 1), (79, 1), (80, 2), (319, 7), (10_000, 8)])
+def test_checkpoints_take_a_quarter_of_the_memory_that_is_free(
+    monkeypatch: pytest.MonkeyPatch, free: int | None, most: int
+) -> None:
+    monkeypatch.setattr(state_cache, "available_memory", lambda: free)
+    assert state_cache._most(10) == most
 
 
 def test_times_leave_the_text(backend: LlamaBackend) -> None:

@@ -142,7 +142,7 @@ FREE = np.arange(9, dtype=np.int32)
 
 
 def after(marks: Marks) -> AfterReasoning:
-    tokens = {"<t>": [1], "</t>": [2], "<s>": [7]}
+    tokens = {"<t>": [1], "</t>": [2], "<s>": [7], "<ax>": [3, 5, 3]}
     inner = Matched(Letters(), lambda token: token == 9)
     return AfterReasoning(inner, 1, marks, tokens.__getitem__, PIECES.__getitem__, FREE)
 
@@ -170,6 +170,40 @@ def test_a_mark_that_stands_for_no_reasoning() -> None:
     one = after(Marks("<t>", "</t>", skip="<s>"))
     assert one.allowed([0]).tolist() == [1, 7]
     assert one.allowed([0, 7]).tolist() == [5]
+
+
+def test_a_mark_of_several_tokens() -> None:
+    one = after(Marks("<ax>", "</t>"))
+    found = [one.allowed([0, *begun]).tolist() for begun in ([], [3], [3, 5])]
+    assert found == [[3, 5], [5], [3]]
+    assert one.allowed([0, 3, 5, 3]) is FREE
+    assert one.allowed([0, 5]) is one.allowed([0, 5]), "a mask that no mark joins is handed on as it is"
+
+
+def test_a_model_that_reasons_begins_with_a_thought_or_the_answer(model: Model) -> None:
+    """The tokens of the real vocabulary: its marks are read, and its ends end no thought."""
+    owner = Grammars()
+    constraint = owner.constraint(Request(regex="[ab]"), model, Tokenised([1], marks=Marks("Once", "end")))
+    assert isinstance(constraint, AfterReasoning)
+    start, end = (model.tokenize(text, parse_special=True) for text in ("Once", "end"))
+    assert start[0] in constraint.allowed([1])
+    thought = constraint.allowed([1, *start])
+    assert thought.size + owner.ends.size == model.n_vocab
+    pieces = {model.piece(int(token)) for token in constraint.allowed([1, *start, *end])}
+    assert b"a" in pieces
+    assert b"c" not in pieces
+
+
+def test_a_long_thought_is_read_once() -> None:
+    """Each token of it is written a few times, although the mask after each is asked for."""
+    read: list[int] = []
+    one = after(Marks("<t>", "</t>"))
+    one._piece = lambda token: read.append(token) or PIECES[token]
+    text = [0, 1]
+    for _ in range(100):
+        assert one.allowed(text) is FREE
+        text.append(3)
+    assert len(read) < 700
 
 
 # Forms that cannot be kept.

@@ -17,6 +17,7 @@ import pytest
 from localspec.backends.model import Model
 from localspec.engine.constraint import Matched, forced_run
 from localspec.errors import UsageError
+from localspec.prompt import grammar
 from localspec.prompt.form import compiled, form_of
 from localspec.prompt.grammar import Grammars, GuidanceMatcher
 from localspec.prompt.prompt import Tokenised
@@ -82,6 +83,18 @@ def test_masks_are_those_of_a_walk_from_the_start(model: Model, n: int) -> None:
     ends, backs = walk(model, FORMS[n], 60, seed=n)
     assert ends or FORMS[n].schema  # a random walk seldom comes to the end of JSON
     assert backs > 5
+
+
+def test_masks_beyond_those_that_are_kept(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are right too, and their number is bounded."""
+    monkeypatch.setattr(grammar, "KNOWN", 2)
+    walk(model, FORMS[3], 60, seed=1)
+    owner = Grammars()
+    matcher = owner._matched(form_of(FORMS[3]), model)._matcher
+    for token in (model.tokenize(letter)[-1] for letter in "abcde"):
+        matcher.mask()
+        assert len(matcher._known) <= 2
+        matcher.consume(token)
 
 
 def test_a_mask_that_is_not_dropped_on_the_way_back_is_caught(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

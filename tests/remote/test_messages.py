@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.engine.distribution import Distribution
-from localspec.remote import messages
 from localspec.remote.connection import OPENING
 from localspec.remote.messages import (
     LONGEST_FRAME,
     LONGEST_PART,
+    Facts,
     Hello,
     Law,
     MessageError,
@@ -126,9 +126,9 @@ def test_a_broken_message_is_one_error(message: ToVerifier, data: st.DataObject)
         Prefix(-1, ()),
         Prefix(0, (-1,)),
         Prefix(0, (2**31,)),
-        Prefix(0, (1,) * (messages.MOST_IDS + 1)),
+        Prefix(0, (1,) * 262_145),
         Verify(0, 0, -1),
-        Verify(0, 0, 0, (1,) * (messages.MOST_NODES + 1)),
+        Verify(0, 0, 0, (1,) * 1025),
         Hello(1, "v" * 200),
         Hello(1, "v", sampling=replace(Sampling(), temperature=-1.0)),
         Hello(1, "v", stops=("x",) * 65),
@@ -139,6 +139,11 @@ def test_a_broken_message_is_one_error(message: ToVerifier, data: st.DataObject)
 def test_values_out_of_range_are_refused(message: ToVerifier) -> None:
     with pytest.raises(MessageError):
         request_of(encode(message))
+
+
+@pytest.mark.parametrize("message", [Prefix(0, (1,) * 262_144), Verify(0, 0, 0, (1,) * 1024)])
+def test_the_longest_that_there_may_be(message: ToVerifier) -> None:
+    assert request_of(encode(message)) == message
 
 
 def test_a_long_frame_is_refused_unread() -> None:
@@ -157,6 +162,12 @@ def test_a_later_version_may_say_more() -> None:
     """Its Hello can be read, and refused by its number."""
     wire = [*msgspec.msgpack.decode(encode(Hello(2, "v", session="s"))), "more"]
     assert request_of(msgspec.msgpack.encode(wire)) == Hello(2, "v", session="s")
+
+
+def test_an_earlier_verifier_says_less() -> None:
+    """Of sizes that it does not tell, none is known."""
+    wire = msgspec.msgpack.decode(encode(Facts(1, "t", "m", "v", 9, 64, 8, 2, n_params=5, bytes=6)))
+    assert reply_of(msgspec.msgpack.encode(wire[:-2])) == Facts(1, "t", "m", "v", 9, 64, 8, 2, n_params=0, bytes=0)
 
 
 def test_bytes_of_a_round() -> None:

@@ -90,7 +90,7 @@ def test_paths_of_a_real_server(server: Server) -> None:
     assert status == 400
     assert "filling in the middle" in told_["error"]["message"]
     _, props, _ = server.ask("GET", "/props")
-    assert props["default_generation_settings"]["n_ctx"] == 1024
+    assert (props["default_generation_settings"]["n_ctx"], props["total_slots"]) == (1024, 1)
     raw = server.read("/metrics").decode()
     assert "\nlocalspec_answers_total 1\n" in raw
     assert "# TYPE localspec_answers_total counter" in raw
