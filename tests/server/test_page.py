@@ -104,6 +104,7 @@ def test_the_status(server: Server) -> None:
     key = {"Authorization": f"Bearer {urlsplit(server.told['page']).fragment}"}
     status, told, _ = server.ask("GET", "/status", headers=key)
     assert (status, told["model"], told["running"]) == (200, "storyteller", None)
+    assert told["draft"] == "llama, 1M"
     assert "".join(span["text"] for span in told["last"][0]["spans"]) == text
     assert LONG not in str(told), "what people ask is not shown"
 
