@@ -130,8 +130,11 @@ def of_rows(known: Sequence[float], rows: int) -> float:
 
 
 def speculation(contender: str) -> Speculation:
-    """Return what `auto` or a length stands for."""
-    return Speculation() if contender == "auto" else Speculation(method="draft-model", k=int(contender))
+    """Return what `auto`, a length, or a tree with its nodes (dyspec:16) stands for."""
+    if contender == "auto":
+        return Speculation()
+    tree, _, k = contender.rpartition(":")
+    return Speculation(method="draft-model", tree=tree or "chain", k=int(k))
 
 
 @dataclass

@@ -269,7 +269,7 @@ def lines(asked: argparse.Namespace) -> Iterator[str]:
             plain = rows_of(machine, placed(target), alone)[0]
             where = alone.target.tell(target.anatomy)
             yield f"\n**{title}**: target alone on {where}: {1 / plain:.2f} tokens a second, in RAM {1 / in_ram:.2f}\n"
-            yield "| draft | draft on | target on | 8 rows | a guess | auto | best k | of target alone |"
+            yield "| draft | draft on | target on | 8 rows | a guess | auto | best fixed | of target alone |"
             yield "|---|---|---|---|---|---|---|---|"
             for record, name, models in pairs(target, sibling, recording):
                 plan = best(machine, models, PlacementRequest(n_ctx=4096, needs_draft=True))
@@ -284,7 +284,7 @@ def lines(asked: argparse.Namespace) -> Iterator[str]:
                 assert models.draft is not None
                 yield (
                     f"| {name} | {plan.draft.tell(models.draft)} | {plan.target.tell(target.anatomy)} | {rows[7]:.2f} "
-                    f"| {guess:.3f} | {auto / seconds[0]:.2f} | {speeds[k] / seconds[0]:.2f} (k={k}) "
+                    f"| {guess:.3f} | {auto / seconds[0]:.2f} | {speeds[k] / seconds[0]:.2f} ({k}) "
                     f"| {auto / seconds[0] * plain:.2f} |"
                 )
 
@@ -295,7 +295,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="what low_bit.py kept")
     parser.add_argument("--target", default="llama-3.3-70b")
     parser.add_argument("--small", default="llama-3.2-1b")
-    parser.add_argument("--contenders", type=lambda text: text.split(","), default="auto,4,8,16")
+    parser.add_argument(
+        "--contenders",
+        type=lambda text: text.split(","),
+        default="auto,4,8,16",
+        help="auto, lengths, and trees with their nodes, as dyspec:16",
+    )
     parser.add_argument("-n", type=int, default=256, help="tokens of the answer")
     for line in lines(parser.parse_args()):
         print(line, flush=True)

@@ -80,3 +80,12 @@ def test_recorded_drafts_are_replayed(tmp_path: Path, every: int, least: float, 
     with closing(Replay(Recording(text, {"draft": guesses}), tmp_path)) as replay:
         assert least < replay.speed("draft", [1.0] * 17, 0.05, "4", 150) < most
         assert replay.speed("draft", [1.0] * 17, 0.05, "auto", 150) > 0.97 * min(1.0, least)
+
+
+def test_trees_are_replayed(tmp_path: Path) -> None:
+    """Where every other token is the second guess, a tree commits more than a chain of as many nodes."""
+    text = list(range(100, 300))
+    guesses = [[(token, 0.6 - at % 2 * 0.2), (7, 0.4 + at % 2 * 0.2)] for at, token in enumerate(text)]
+    with closing(Replay(Recording(text, {"draft": guesses}), tmp_path)) as replay:
+        chain, tree = (replay.speed("draft", [1.0] * 17, 0.01, one, 64) for one in ("8", "dyspec:8"))
+    assert chain < 2.0 < 1.3 * chain < tree
