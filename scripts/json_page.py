@@ -93,9 +93,9 @@ def params() -> Iterator[tuple[str, str, str]]:
     yield from ((name, *told) for name, told in UNDECLARED.items())
     for holder in (Request, LoadSettings, Sampling, Speculation):
         for one in declared(holder):
-            if holder is not Request or one.field in ("max_tokens", "stop", "template", "template_args", "think"):
+            if holder is not Request or one.name in ("max_tokens", "stop", "template", "template_args", "think"):
                 kind = "list" if one.default == () else KINDS[one.kind]
-                yield one.field, kind, f"`--{one.key}`: {one.help}"
+                yield one.name, kind, f"`--{one.key}`: {one.help}"
 
 
 def table(rows: Any) -> str:

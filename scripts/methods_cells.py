@@ -9,7 +9,7 @@ from localspec.engine.draft import Draw
 from localspec.errors import UsageError
 from localspec.models.gguf.head import KINDS
 from localspec.models.store import bundled_head
-from localspec.settings.method_options import read_options
+from localspec.settings.declaration import read_options
 from localspec.settings.request import Speculation
 from localspec.speculation import registered
 from localspec.speculation.resolve import Axes, resolve_axes

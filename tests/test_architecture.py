@@ -45,8 +45,8 @@ ROOMS = (
 # Rooms that know less than the order would let them: only these others, or not those. A name may be one module.
 ONLY = {
     "engine": "errors settings tuning",
-    "verify": "engine settings.method_options",
-    "trees": "engine errors settings.method_options",
+    "verify": "engine settings.declaration",
+    "trees": "engine errors settings.declaration settings.sizes",
     "methods": "engine errors settings",
     "control": "engine errors tuning",
     "backends": "engine errors settings.folders settings.request settings.sizes tuning",

@@ -13,8 +13,8 @@ from typing import Any
 from localspec.bench.result import Result, Wire
 from localspec.bench.statistics import Interval, ratio_interval
 from localspec.bench.summary import grouped, rates
-from localspec.bench.table import aligned
 from localspec.errors import IncompatibleError, UsageError
+from localspec.ui.columns import aligned
 
 
 @dataclass(frozen=True, slots=True)

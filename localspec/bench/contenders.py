@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from localspec.errors import UsageError
-from localspec.settings.method_options import whole
 from localspec.settings.request import Speculation
+from localspec.settings.sizes import whole
 from localspec.speculation import registered
 from localspec.speculation.resolve import resolve_axes
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from localspec.bench.result import Result, Wire
 from localspec.bench.statistics import Interval
 from localspec.bench.summary import SummaryRow
+from localspec.ui.columns import aligned
 
 Cells = tuple[str, ...]
 SHOWN = 8  # positions of a draft in a terminal
@@ -37,17 +38,6 @@ def markdown(result: Result, command: str) -> str:
         names = (*RATES, *TIMES, *DRAFTS, *PAGE)
         parts += [f"### T={temperature:g}\n", piped(_lines(rows, names))]
     return "\n".join([*parts, _below(result)]) + "\n"
-
-
-def aligned(lines: Sequence[Cells]) -> list[str]:
-    """Return lines with columns of one width, the first to the left and the others to the right."""
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return [
-        "  ".join(
-            [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
-        ).rstrip()
-        for line in lines
-    ]
 
 
 def piped(lines: Sequence[Cells]) -> str:

@@ -17,7 +17,7 @@ from localspec.errors import UsageError
 from localspec.models.store import is_of_target
 from localspec.sanitize import one_line
 from localspec.settings.folders import typed_path
-from localspec.settings.method_options import whole
+from localspec.settings.sizes import whole
 from localspec.ui.files import path_completions
 
 N = 20  # conversations of a list

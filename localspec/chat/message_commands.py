@@ -10,8 +10,7 @@ from localspec.chat.message_tree import Node
 from localspec.conversations.records import ASSISTANT
 from localspec.errors import UsageError
 from localspec.sanitize import one_line
-from localspec.settings.method_options import whole
-from localspec.settings.sizes import counted
+from localspec.settings.sizes import counted, whole
 from localspec.ui.files import path_completions
 
 _BLOCK = re.compile(r"^ {0,3}(`{3,}+|~{3,}+)[^\n]*\n(.*?)(?:^ {0,3}\1|\Z)", re.MULTILINE | re.DOTALL)

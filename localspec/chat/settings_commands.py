@@ -191,7 +191,7 @@ async def _pair(chat: Chat, values: dict[str, Any]) -> LoadSettings:
     if model is not None or draft is not None:
         pair = _with_draft(settings, str(draft)) if model is None else str(model)
         settings = await chat.find_pair(pair if None in (model, draft) else f"{pair}+{draft}")
-    loading = {DECLARED[key].field: _value(key, value) for key, value in values.items() if key not in OWN_KEYS}
+    loading = {DECLARED[key].name: _value(key, value) for key, value in values.items() if key not in OWN_KEYS}
     return replace(settings, **{name: value for name, value in loading.items() if name in _LOADING})
 
 

@@ -31,6 +31,7 @@ from localspec.sanitize import one_line
 from localspec.settings.folders import cache_folder
 from localspec.settings.jobs import MeasureBandwidths, SurveyRequest
 from localspec.settings.request import LoadSettings
+from localspec.ui.columns import aligned
 from localspec.worker.ask import answers
 
 SCHEMA = "localspec.calibration/1"
@@ -149,9 +150,9 @@ def measure_machine(console: Console, endpoints: tuple[str, ...], *, as_json: bo
 
 def _table(calibration: Calibration) -> str:
     rows = sorted({one.rows for one in calibration.figures})
-    lines = ["GB/s of weights, by the rows of a pass".ljust(34) + "".join(f"{n:>8}" for n in rows)]
+    lines = [("GB/s of weights, by the rows of a pass", *map(str, rows))]
     for device, kind in dict.fromkeys((one.device, one.type) for one in calibration.figures):
         found = {one.rows: one for one in calibration.figures if (one.device, one.type) == (device, kind)}
         cells = (f"{found[n].bytes_per_s / 1e9:.1f}" if n in found else "-" for n in rows)
-        lines.append(f"{one_line(device)}, {kind}".ljust(34) + "".join(f"{cell:>8}" for cell in cells))
-    return "\n".join(lines) + "\n"
+        lines.append((f"{one_line(device)}, {kind}", *cells))
+    return "\n".join(aligned(lines)) + "\n"

@@ -38,7 +38,8 @@ from localspec.settings.config_file import (
     read_configuration,
     remove,
 )
-from localspec.settings.declaration import Setting, spelled
+from localspec.settings.declaration import spelled
+from localspec.ui.columns import aligned
 
 
 def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -117,9 +118,8 @@ def list_presets(as_json: bool) -> int:
         return 0
     if not known:
         write_out("no presets yet: localspec config preset save NAME -m PAIR --temp 0.2\n")
-    width = max(map(len, known), default=0)
-    for name, settings in sorted(known.items()):
-        write_out(f"{name.ljust(width)}  {one_line(_typed(settings))}\n")
+    rows = [(name, one_line(_typed(settings))) for name, settings in sorted(known.items())]
+    write_out("".join(f"{line}\n" for line in aligned(rows, right=())))
     return 0
 
 
@@ -133,9 +133,8 @@ def show_preset(name: str, as_json: bool) -> int:
         settings = {key: entry.value for key, entry in found.items()}
         write_json({"file": str(config_file()), "preset": name, "settings": settings})
         return 0
-    width = max(map(len, found))
-    for key, entry in found.items():
-        write_out(f"{key.ljust(width)}  {one_line(spelled(entry.value))}  {config_file()}:{entry.line}\n")
+    rows = [(key, one_line(spelled(entry.value)), f"{config_file()}:{entry.line}") for key, entry in found.items()]
+    write_out("".join(f"{line}\n" for line in aligned(rows, right=())))
     return 0
 
 
@@ -215,13 +214,15 @@ def show(words: tuple[str, ...], has_origin: bool, as_json: bool) -> int:
     if as_json:
         write_json({"file": str(config_file()), "settings": [each.to_wire() for each in settings]})
         return 0
-    section, rows = "", []
+    section = ""
+    rows: list[tuple[str, ...]] = []
     for each in settings:
         if each.section != section:
             section = each.section
-            rows += [("",) * (2 + has_origin), (section.partition(" (")[0] + ":",) + ("",) * (1 + has_origin)]
-        rows.append((f"  {each.name}", _shown(each), *([str(each.origin)] if has_origin else [])))
-    write_out("\n".join(one.rstrip() for one in _columns(rows[1:])) + "\n")
+            rows += [("",), (section.partition(" (")[0] + ":",)]
+        origin = [str(each.origin)] if has_origin else []
+        rows.append((f"  {each.name}", one_line(spelled(each.value)) or "–", *origin))
+    write_out("\n".join(aligned(rows[1:], right=(), most=40)) + "\n")
     return 0
 
 
@@ -311,18 +312,6 @@ def path(as_json: bool) -> int:
 
 
 config.add_command(preset)
-
-
-def _shown(setting: Setting) -> str:
-    text = one_line(spelled(setting.value))
-    return text if text else "–"
-
-
-def _columns(rows: list[tuple[str, ...]]) -> list[str]:
-    """Return the rows in columns, which the headings do not widen."""
-    widths = [max((len(row[i]) for row in rows if row[0].startswith(" ")), default=0) for i in range(len(rows[0]))]
-    widths = [min(width, 40) for width in widths]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
 def _done(as_json: bool, file: Path, path: Key, value: Any) -> None:

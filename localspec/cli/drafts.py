@@ -34,6 +34,7 @@ from localspec.settings.folders import cache_folder, drafts_folder
 from localspec.settings.jobs import CopyOptions
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import duration, size
+from localspec.ui.columns import aligned
 from localspec.worker.ask import Unanswered, answers
 
 COPY, OUTPUT = "Copy", "Output"
@@ -167,8 +168,7 @@ def list_drafts(console: Console, /, as_json: bool) -> int:
     if as_json:
         write_json({"folder": str(drafts_folder()), "drafts": [_wire(one) for one in found]})
         return 0
-    widest = max((len(one.name) for one in found), default=0)
-    lines = [f"{one_line(one.name).ljust(widest)}  {size(one.n_bytes):>9}  {_told(one)}" for one in found]
+    lines = aligned([(one_line(one.name), size(one.n_bytes), _told(one)) for one in found], right={1})
     lines = lines or [f"no copies in {one_line(str(drafts_folder()))}; localspec drafts make TARGET makes one"]
     write_out("".join(f"{line}\n" for line in lines))
     return 0

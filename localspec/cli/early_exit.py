@@ -32,6 +32,7 @@ from localspec.sanitize import decoded
 from localspec.settings.declaration import Group
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from localspec.ui.columns import aligned
 from localspec.ui.files import read_regular
 from localspec.ui.inputs import MAX_FILE
 from localspec.ui.stats import Stats
@@ -273,12 +274,8 @@ def _rows(n_layers: int, results: list[Measured]) -> Iterator[tuple[str, ...]]:
 
 def _table(n_layers: int, results: list[Measured], best: Measured) -> str:
     """Return the table for people, the best marked, and what was kept."""
-    rows = list(_rows(n_layers, results))
-    first, *widths = (max(len(row[column]) for row in rows) for column in range(len(rows[0])))
-    lines = []
-    for row, one in zip(rows, [None, *results], strict=True):
-        cells = [row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], widths, strict=True))]
-        lines.append("  ".join(cells) + ("  best" if one is best else ""))
+    rows = zip(aligned(list(_rows(n_layers, results))), [None, *results], strict=True)
+    lines = [line + ("  best" if one is best else "") for line, one in rows]
     pays = "" if best.ratio > 1 else ": none pays here, plain decoding is faster"
     lines.append(f"kept: -o {_spelt(best.layers, n_layers)} of {n_layers} layers, {best.ratio:.2f}× plain{pays}")
     return "\n".join(lines) + "\n"

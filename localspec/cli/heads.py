@@ -17,6 +17,7 @@ from localspec.models.heads import Head, kept_heads, named_head, read_head
 from localspec.sanitize import one_line
 from localspec.settings.folders import heads_folder
 from localspec.settings.sizes import size
+from localspec.ui.columns import aligned
 
 
 @click.group(cls=CommandGroup, no_args_is_help=False)  # click's help would come as an error of many lines
@@ -46,8 +47,7 @@ def list_heads(console: Console, /, as_json: bool) -> int:
     if as_json:
         write_json({"folder": str(heads_folder()), "heads": [_wire(head) for head in found]})
         return 0
-    widest = max((len(head.name) for head in found), default=0)
-    lines = [f"{one_line(head.name).ljust(widest)}  {size(head.n_bytes):>9}  {_figures(head)}" for head in found]
+    lines = aligned([(one_line(head.name), size(head.n_bytes), _figures(head)) for head in found], right={1})
     lines = lines or [f"no heads in {one_line(str(heads_folder()))}; localspec heads train TARGET makes one"]
     write_out("".join(f"{line}\n" for line in lines))
     return 0

@@ -20,7 +20,7 @@ from localspec.cli.store_options import find, kept_store, remember
 from localspec.conversations.export import FORMATS, to_wire
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
-from localspec.errors import DeclinedError, NotFoundError, UsageError
+from localspec.errors import DeclinedError, NotFoundError
 from localspec.sanitize import one_line
 from localspec.settings.folders import conversations_file, typed_path
 
@@ -31,6 +31,9 @@ _count = option("-n", "--count", type=click.IntRange(0), default=N, metavar="N",
                 help=f"List at most N; 0: all.  [default: {N}]")  # fmt: skip
 
 
+SPELLINGS = {"-c": "show", "--continue": "show", "--session": "show", "--search": "search"}
+
+
 class _Logs(CommandGroup):
     """The commands of logs; of a conversation alone it says how that is shown."""
 
@@ -38,42 +41,28 @@ class _Logs(CommandGroup):
         """Return the command that shows a conversation, for what may be its ID or its number."""
         return f"localspec logs show {name}" if re.fullmatch(r"(?=.*\d)[a-z0-9]{1,8}", name) else ""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words; an option of earlier versions is the command that it was."""
+        known = {*SPELLINGS, *self.commands}
+        at, word = next(((i, word) for i, word in enumerate(args) if word.partition("=")[0] in known), (0, ""))
+        flag, equals, value = word.partition("=")
+        if flag in SPELLINGS:
+            args = [SPELLINGS[flag], *([value] if equals else []), *args[:at], *args[at + 1 :]]
+        return super().parse_args(ctx, args)
+
 
 @click.group(cls=_Logs, invoke_without_command=True, no_args_is_help=False)
-@option(
-    "-c", "--continue", "is_latest", is_flag=True, is_own=True, section=_OUTPUT, help="Show the conversation used last."
-)
-@option(
-    "--session",
-    metavar="ID",
-    shell_complete=conversation_ids,
-    is_own=True,
-    section=_OUTPUT,
-    help="Show this conversation.",
-)
-@option("--search", metavar="WORDS", is_own=True, section=_OUTPUT, help="The messages with all of these words.")
 @_count
 @_json
 @click.pass_context
-def logs(
-    ctx: click.Context, /, is_latest: bool, session: str | None, search: str | None, count: int, as_json: bool
-) -> int:
+def logs(ctx: click.Context, /, count: int, as_json: bool) -> int:
     """Kept conversations: list, show, search, export, rename, rm, undo, path.
 
     Without a command they are listed, the last used first. Runs with --no-save, or with LOCALSPEC_SAVE=0 in the
     environment, keep nothing. An ID may be shortened to six characters of its beginning or its end. The number in the
     list that a terminal showed last stands for an ID, too.
     """
-    if ctx.invoked_subcommand is not None:
-        if is_latest or session or search:
-            raise UsageError(f"an option of `localspec logs` stands before {ctx.invoked_subcommand}",
-                             hint=f"localspec logs {ctx.invoked_subcommand} --help")  # fmt: skip
-        return 0
-    if search is not None:
-        return _search(search, count, as_json)
-    if is_latest or session:
-        return _show(session, as_json)
-    return _list(count, as_json)
+    return 0 if ctx.invoked_subcommand is not None else _list(count, as_json)
 
 
 @logs.command("list", cls=Command)
@@ -89,7 +78,17 @@ def list_command(count: int, as_json: bool) -> int:
 @_json
 def show_command(conversation: str | None, as_json: bool) -> int:
     """Show a conversation, by default the last one. --json has every branch."""
-    return _show(conversation, as_json)
+    with kept_store() as store:
+        found = _named(store, conversation)
+        messages, path = store.messages(found.id), store.path(found.leaf)
+    if as_json:
+        write_json(to_wire(found, messages))
+        return 0
+    lines = [about(found), *([f"System: {one_line(found.system)}"] if found.system is not None else []), *said(path)]
+    if len(messages) > len(path):
+        lines.append(f"({count_of(len(messages) - len(path))} on other branches: --json shows them)")
+    write_out("".join(f"{line}\n" for line in lines))
+    return 0
 
 
 @logs.command("search", cls=Command)
@@ -98,7 +97,21 @@ def show_command(conversation: str | None, as_json: bool) -> int:
 @_json
 def search_command(words: tuple[str, ...], count: int, as_json: bool) -> int:
     """List the messages with all of WORDS, the latest first."""
-    return _search(" ".join(words), count, as_json)
+    text = " ".join(words)
+    with kept_store() as store:
+        found = store.search(text, count or -1)
+    if as_json:
+        hits_found = [
+            {"conversation": hit.conversation.id, "message": hit.message.id, "role": hit.message.role,
+             "excerpt": hit.excerpt}
+            for hit in found
+        ]  # fmt: skip
+        write_json({"search": text, "hits": hits_found})
+        return 0
+    if not found:
+        raise NotFoundError(f"no message contains '{one_line(text)}'", hint="localspec logs")
+    write_out("".join(f"{line}\n" for line in hits(found)))
+    return 0
 
 
 @logs.command("export", cls=Command)
@@ -202,37 +215,6 @@ def _list(count: int, as_json: bool) -> int:
             remember(found)
         lines = rows(found, numbered=has_numbers) or ["no conversations are kept yet"]
         write_out("".join(f"{line}\n" for line in lines))
-    return 0
-
-
-def _show(typed: str | None, as_json: bool) -> int:
-    with kept_store() as store:
-        found = _named(store, typed)
-        messages, path = store.messages(found.id), store.path(found.leaf)
-    if as_json:
-        write_json(to_wire(found, messages))
-        return 0
-    lines = [about(found), *([f"System: {one_line(found.system)}"] if found.system is not None else []), *said(path)]
-    if len(messages) > len(path):
-        lines.append(f"({count_of(len(messages) - len(path))} on other branches: --json shows them)")
-    write_out("".join(f"{line}\n" for line in lines))
-    return 0
-
-
-def _search(words: str, count: int, as_json: bool) -> int:
-    with kept_store() as store:
-        found = store.search(words, count or -1)
-    if as_json:
-        hits_found = [
-            {"conversation": hit.conversation.id, "message": hit.message.id, "role": hit.message.role,
-             "excerpt": hit.excerpt}
-            for hit in found
-        ]  # fmt: skip
-        write_json({"search": words, "hits": hits_found})
-        return 0
-    if not found:
-        raise NotFoundError(f"no message contains '{one_line(words)}'", hint="localspec logs")
-    write_out("".join(f"{line}\n" for line in hits(found)))
     return 0
 
 

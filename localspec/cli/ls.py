@@ -29,6 +29,7 @@ from localspec.models.recent import RecentPair, recent_pairs
 from localspec.models.store import expand
 from localspec.sanitize import one_line
 from localspec.settings.sizes import size
+from localspec.ui.columns import aligned
 
 
 @click.command("ls", cls=Command)
@@ -54,13 +55,7 @@ def list_models(console: Console, /, as_json: bool) -> int:
         found = {"cache": str(cache.root), "models": rows, "others": foreign}
         write_json({**found, "interrupted": partials, "recent": used})
         return 0
-    names = [one_line(row["name"]) for row in rows]
-    widest = max(map(len, names), default=0)
-    lines = [
-        f"{name.ljust(widest)}  {size(row['bytes']):>9}  "
-        f"{'pulled' if row['pulled'] else 'from elsewhere'}{', hash correct' if row['verified'] else ''}"
-        for name, row in zip(names, rows, strict=True)
-    ]
+    lines = aligned([(one_line(row["name"]), size(row["bytes"]), _origin(row)) for row in rows], right={1})
     if ours:
         lines.append(f"interrupted downloads: {_total(ours)}; pull the model again to go on, or rm its repository")
     if len(left) > len(ours):
@@ -73,23 +68,25 @@ def list_models(console: Console, /, as_json: bool) -> int:
     return 0
 
 
+def _origin(row: dict[str, Any]) -> str:
+    return ("pulled" if row["pulled"] else "from elsewhere") + (", hash correct" if row["verified"] else "")
+
+
 def _other_lines(others: list[ForeignModel]) -> list[str]:
     """Return the models that other programs keep, by what to type for them."""
     if not others:
         return []
-    widest = max(len(one_line(one.name)) for one in others)
-    return ["", "kept by other programs, which rm leaves alone:"] + [
-        f"{one_line(one.name).ljust(widest)}  {size(one.bytes):>9}  {one.program}" for one in others
-    ]
+    lines = aligned([(one_line(one.name), size(one.bytes), one.program) for one in others], right={1})
+    return ["", "kept by other programs, which rm leaves alone:", *lines]
 
 
 def _recent_lines(recent: list[RecentPair]) -> list[str]:
     """Return the pairs that a chat used lately, as they are written after -m."""
     if not recent:
         return []
-    return ["", "used lately:"] + [
-        f"{size(_bytes(one)) if one.is_here else 'gone':>9}  {when(one.used)}  {one_line(one.pair)}" for one in recent
-    ]
+    sizes = [size(_bytes(one)) if one.is_here else "gone" for one in recent]
+    cells = [(told, when(one.used), one_line(one.pair)) for told, one in zip(sizes, recent, strict=True)]
+    return ["", "used lately:", *aligned(cells, right={0})]
 
 
 def _bytes(one: RecentPair) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -15,10 +15,7 @@ from click.shell_completion import CompletionItem
 from localspec.cli.file_names import located
 from localspec.errors import LocalspecError, UsageError
 from localspec.settings.config_file import MAX_PARTS, TABLE, Configuration, Entry, Key, find_preset, read_configuration
-from localspec.settings.declaration import Declaration, Kind, Origin
-
-Check = Callable[[Any], object]
-Names = Callable[[], Iterable[str]]
+from localspec.settings.declaration import Kind, Option, Origin
 
 # What a person should say each time: what removes, replaces or downloads unasked, and what only a program reads.
 ONCE = frozenset({"yes", "force", "replace", "dry-run", "json", "events"})
@@ -26,13 +23,13 @@ WITHOUT_FILE = frozenset({("config",), ("completions",)})  # which must work on 
 TOLERANT = frozenset({("doctor",)})  # which tells what is wrong with it
 _FOUND = "localspec.settings.config_file"  # where a context keeps what was read
 _PRESET = "localspec.settings.config_file.presets"  # and what the preset says
-_NOUNS: dict[Kind, str] = {
-    "switch": "true or false",
-    "integer": "an integer",
-    "number": "a number",
-    "choice": "a text",
-    "text": "a text or a number",
-    "texts": "a text or a list of texts",
+_TAKEN: dict[Kind, tuple[str, Any]] = {  # what config.toml may have for a kind, in words and as types
+    "switch": ("true or false", bool),
+    "integer": ("an integer", int),
+    "number": ("a number", int | float),
+    "choice": ("a text", str),
+    "text": ("a text or a number", str | int | float),
+    "texts": ("a text or a list of texts", str | int | float),
 }
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 
@@ -40,26 +37,30 @@ _OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 class Configurable(click.Option):
     """An option with a `key`, its long name, in config.toml and, in capitals, in the environment.
 
-    `is_own`: other commands mean something else by that name, so it is set for its own command alone. `check` judges a
-    value as far as that goes without the others and raises UsageError; `names` are values it may have, for completion.
-    `declaration` is that of the setting, where it is one.
+    `section`: that of the help; `aliases` work unlisted. `is_own`: other commands mean something else by that name, so
+    it is set for its own command alone. `check` judges a value as far as that goes without the others and raises
+    UsageError; `names` are values it may have, for completion. `declaration` is that of the setting, where it is one.
     """
 
     def __init__(
         self,
         declarations: Sequence[str],
         *,
+        section: str = "Options",
+        aliases: Sequence[str] = (),
         is_own: bool = False,
-        check: Check | None = None,
-        names: Names | None = None,
-        declaration: Declaration | None = None,
+        check: Callable[[Any], object] | None = None,
+        names: Callable[[], Iterable[str]] | None = None,
+        declaration: Option | None = None,
         **attributes: Any,
     ) -> None:
         long = next(name for name in declarations if name.startswith("--"))
         self.key = long.split("/")[0].removeprefix("--")
         # One variable for all commands; click's own scheme has LOCALSPEC_RUN_TEMP only.
         self.variable = f"LOCALSPEC_{_capitals(self.key)}"
-        super().__init__([*declarations], envvar=None if is_own else self.variable, **attributes)
+        super().__init__([*declarations, *aliases], envvar=None if is_own else self.variable, **attributes)
+        self.section = section
+        self.aliases = frozenset(aliases)
         self.is_own = is_own
         self.check = check
         self.names = names
@@ -102,6 +103,49 @@ class Configurable(click.Option):
             return [CompletionItem(name) for name in self.names() if name.startswith(incomplete)]
         except (LocalspecError, OSError):
             return []  # a completion cannot show errors
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        """Return the value and where it was found; config.toml is read when the first option wants it."""
+        if ctx.default_map is None and not ctx.resilient_parsing:
+            ctx.default_map = defaults(ctx)
+        value, source = super().consume_value(ctx, opts)
+        if source is ParameterSource.COMMANDLINE or ctx.resilient_parsing:
+            return value, source
+        preset = of_preset(ctx, self)
+        return (value, source) if preset is None else (preset[0], ParameterSource.DEFAULT_MAP)
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """Read and check the value; one that cannot be meant is told with the place it was found in."""
+        try:
+            value, rest = super().handle_parse_result(ctx, opts, args)
+            if self.key == "preset" and self.is_eager and not ctx.resilient_parsing:  # that of bench is another
+                take_preset(ctx, value if isinstance(value, str) else None)
+            if self.check is not None and origin(ctx, self).kind != "default" and not ctx.resilient_parsing:
+                self.check(value)
+        except click.BadParameter as error:
+            place = origin(ctx, self).where
+            if not place:
+                raise
+            raise click.BadParameter(f"{error.message.rstrip('.')} (it is set in {place})", ctx, self) from None
+        except UsageError as error:
+            raise in_command(ctx, error) from error.__cause__
+        return value, rest
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return click's record without the aliases."""
+        opts, self.opts = self.opts, [name for name in self.opts if name not in self.aliases]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = opts
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """Return click's extras without ranges: an error names them when they matter."""
+        extra = super().get_help_extra(ctx)
+        extra.pop("range", None)
+        return extra
 
 
 def path_of(ctx: click.Context) -> Key:
@@ -221,7 +265,9 @@ def option_at(key: Key) -> Configurable:
                 general.setdefault(each, option)
     spelt = " ".join(tables)
     if tables[:1] == [TABLE]:
-        kept = {each: option for each, option in options_of(_saves_presets()).items() if each not in ONCE}
+        presets = dict(everything)["config", "preset"]
+        assert isinstance(presets, click.Group)
+        kept = {each: option for each, option in options_of(presets.commands["save"]).items() if each not in ONCE}
         if len(tables) == 2 and name in kept:
             return kept[name]
         raise UsageError(f"a preset has no setting '{name}'{_perhaps(name, kept)}", hint="localspec config preset")
@@ -243,19 +289,6 @@ def option_at(key: Key) -> Configurable:
             f"localspec {spelt} has no option '{name}'{_perhaps(name, options)}", hint=f"localspec {spelt} --help"
         )
     return options[name]
-
-
-def _saves_presets() -> click.Command:
-    """Return the command whose options are the settings that a preset may have."""
-    from localspec.cli.app import cli
-
-    command: click.Command = cli
-    for name in ("config", "preset", "save"):
-        assert isinstance(command, click.Group)
-        found = command.get_command(click.Context(command), name)
-        assert found is not None
-        command = found
-    return command
 
 
 def once(option: Configurable, path: Key) -> UsageError:
@@ -280,23 +313,14 @@ def given(file: Configuration, entry: Entry, option: Configurable) -> Any:
     """
     kind, value = option.kind, entry.value
     values = value if kind == "texts" and isinstance(value, list) else [value]
-    if not all(_fits(kind, each) for each in values):
+    noun, types = _TAKEN[kind]
+    if not all(isinstance(each, types) and isinstance(each, bool) == (kind == "switch") for each in values):
         spelt = str(value).lower() if isinstance(value, bool) else repr(value)
-        raise file.mistake(entry, f"{entry.path[-1]} = {spelt} is not {_NOUNS[kind]}")
+        raise file.mistake(entry, f"{entry.path[-1]} = {spelt} is not {noun}")
     if kind not in ("text", "texts"):
         return value
     texts = [located(option.key, option.metavar or "", str(each), file.file.parent) for each in values]
     return texts if kind == "texts" else texts[0]
-
-
-def _fits(kind: Kind, value: Any) -> bool:
-    if isinstance(value, bool) or kind == "switch":
-        return isinstance(value, bool) and kind == "switch"
-    if kind == "integer":
-        return isinstance(value, int)
-    if kind == "number":
-        return isinstance(value, int | float)
-    return isinstance(value, str) or (kind in ("text", "texts") and isinstance(value, int | float))
 
 
 def origin(ctx: click.Context, option: Configurable) -> Origin:

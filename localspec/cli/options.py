@@ -16,7 +16,7 @@ from localspec.cli.complete import conversation_ids, pair_names
 from localspec.cli.console import Console
 from localspec.cli.params import F, Length, Positive, option, stacked
 from localspec.settings.config_file import preset_names
-from localspec.settings.declaration import Declaration, Group, declaration, declared
+from localspec.settings.declaration import Group, Option, declaration, declared
 from localspec.settings.request import (
     ANSWER,
     MODEL,
@@ -106,7 +106,7 @@ def picked(holder: type[T], values: Values) -> T:
 def collected(holder: type[T], values: Values, **rest: Any) -> T:
     """Return a dataclass of settings with what click collected for those that it declares; raises UsageError."""
     kind: Any = holder
-    made: T = kind(**{each.field: each.value(values[each.field]) for each in declared(kind)}, **rest)
+    made: T = kind(**{each.name: each.value(values[each.name]) for each in declared(kind)}, **rest)
     return made
 
 
@@ -115,7 +115,7 @@ def declared_options(holder: type[Any], group: Group, **changes: Values) -> list
 
     `changes` say, by field, in what a command differs: max_tokens={"default": 128}.
     """
-    return [_option(replace(each, **changes.get(each.field, {}))) for each in declared(holder) if each.group is group]
+    return [_option(replace(each, **changes.get(each.name, {}))) for each in declared(holder) if each.group is group]
 
 
 def declared_option(holder: type[Any], field: str, **changes: Any) -> Callable[[F], F]:
@@ -124,22 +124,22 @@ def declared_option(holder: type[Any], field: str, **changes: Any) -> Callable[[
     return made
 
 
-def _option(each: Declaration) -> Any:
+def _option(each: Option) -> Any:
     """Return the option that a declaration makes."""
     flags = list(each.flags)
     if each.kind == "switch" and each.default:
         flags = [f"{flags[0]}/--no-{each.key}"]
-    is_choice = bool(each.choices) and each.read is None
+    is_choice = bool(each.choices) and each.parse is None
     types = {
         "integer": Length() if each.is_length else int,
         "number": float,
         "text": click.Choice(each.choices) if is_choice else str,
     }
     taken: dict[str, Any] = {"is_flag": True} if each.kind == "switch" else {"type": types[each.kind]}
-    names = partial(axis_names, each.field) if each.is_axis else (lambda: each.choices) if each.choices else None
+    names = partial(axis_names, each.name) if each.is_axis else (lambda: each.choices) if each.choices else None
     return option(
         *flags,
-        each.field,
+        each.name,
         aliases=each.aliases,
         section=each.group.title,
         default=each.option_default,
@@ -153,14 +153,14 @@ def _option(each: Declaration) -> Any:
     )
 
 
-def _check(each: Declaration, given: Any) -> None:
+def _check(each: Option, given: Any) -> None:
     """Raise UsageError for what cannot be a setting's value, whatever the other settings are."""
     value = each.value(given)
     each.check(value)
     if each.is_axis and value != each.default:
         from localspec.speculation.resolve import check_axis  # late: it brings numpy, and the defaults are right
 
-        check_axis(each.field, value)
+        check_axis(each.name, value)
 
 
 def draft_option(group: Group) -> Callable[[F], F]:

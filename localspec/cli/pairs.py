@@ -19,6 +19,7 @@ from localspec.models.gguf.head import KINDS
 from localspec.models.names import PathName, parse
 from localspec.models.store import BUNDLED, bundled_head, expand
 from localspec.sanitize import one_line
+from localspec.ui.columns import aligned
 
 LABELS = {
     "name": "name",
@@ -48,32 +49,24 @@ END = (
 BUNDLED_NOTE = "Comes with localspec, as a demonstration: it writes stories."
 
 
-@click.group(cls=CommandGroup, no_args_is_help=False, invoke_without_command=True)
+@click.group(cls=CommandGroup, aliases={"search": "list"}, no_args_is_help=False, invoke_without_command=True)
 @click.pass_context
 def pairs(ctx: click.Context) -> int:
-    """Names of pairs, and which drafts fit: list, search, show, add, rm, suggest, explain."""
+    """Names of pairs, and which drafts fit: list, show, add, rm, suggest, explain."""
     if ctx.invoked_subcommand is None:
         return _tell(load_catalog(), "", False)
     return 0
 
 
 @pairs.command("list", cls=Command)
+@click.argument("term", default="", metavar="[TERM]")
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
-def list_pairs(console: Console, /, as_json: bool) -> int:
-    """List the names for -m, each with its size, draft and licence.
+def list_pairs(console: Console, /, term: str, as_json: bool) -> int:
+    """List the names for -m, each with its size, draft and licence; with TERM those that have it anywhere.
 
     Sizes are approximate; localspec pull NAME --dry-run asks the hub for them. Models on this machine come first.
     """
-    return _tell(load_catalog(), "", as_json)
-
-
-@pairs.command(cls=Command)
-@click.argument("term")
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
-@click.pass_obj
-def search(console: Console, /, term: str, as_json: bool) -> int:
-    """List the entries with TERM in name, family, repository or note."""
     return _tell(load_catalog(), term, as_json)
 
 
@@ -149,11 +142,11 @@ def _tell(catalog: Catalog, term: str, as_json: bool) -> int:
     here = {row["name"] for row in rows if _is_here(row["name"])}
     rows.sort(key=lambda row: row["name"] not in here)
     cells = [HEAD, *(_cells(row, is_here=row["name"] in here) for row in rows)]
-    widths = [max(len(row[i]) for row in cells if len(row) > i + 1) for i in range(len(HEAD) - 1)]
-    widest = sum(widths) + 2 * len(widths) + max(len(row[-1]) for row in cells if len(row) == len(HEAD))
+    lines = aligned(cells, right=())
+    widest = max(len(line) for line, row in zip(lines, cells, strict=True) if len(row) == len(HEAD))
     if is_terminal(sys.stdout) and columns_of_stdout() < widest:
-        cells = [row[: len(HEAD) - 1] for row in cells]  # the licence is told by `pairs show`
-    write_out("".join(f"{_line(row, widths)}\n" for row in cells) + f"\n{END}")
+        lines = aligned([row[: len(HEAD) - 1] for row in cells], right=())  # the licence is told by `pairs show`
+    write_out("".join(f"{line}\n" for line in lines) + f"\n{END}")
     return 0
 
 
@@ -164,11 +157,6 @@ def _where_else(name: str, catalog: Catalog) -> str:
         return f"localspec show {one_line(str(target))}"
     listed = any(entry["name"] == str(target) for entry in _entries(catalog))
     return f"localspec pairs show {target}" if listed else "localspec pairs list"
-
-
-def _line(row: tuple[str, ...], widths: list[int]) -> str:
-    """Return cells in columns of these widths, the last one as long as it is."""
-    return "  ".join([*map(str.ljust, row[:-1], widths), row[-1]]).rstrip()
 
 
 def _is_here(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Declares options: their section in the help, other programs' spellings, and where their values come from.
+"""Declares options and commands.
 
 An option that is not on the command line is looked up in the environment, as LOCALSPEC_COMMAND_OPTION and then as
 LOCALSPEC_OPTION, and then in config.toml; see `option_sources`.
@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from localspec.cli.habits import checked
-from localspec.cli.option_sources import Configurable, defaults, in_command, of_preset, origin, take_preset
+from localspec.cli.option_sources import Configurable, in_command
 from localspec.errors import UsageError
 from localspec.settings.sizes import length
 
@@ -60,60 +59,6 @@ def complaint(error: click.ClickException) -> str:
     return f"{option.opts[0]} {told}".strip().rstrip(".")
 
 
-class SectionOption(Configurable):
-    """An option that belongs to a `section` of the help; `aliases` work and are not listed."""
-
-    def __init__(
-        self, declarations: Sequence[str], *, section: str = "Options", aliases: Sequence[str] = (), **attributes: Any
-    ) -> None:
-        super().__init__([*declarations, *aliases], **attributes)
-        self.section = section
-        self._aliases = frozenset(aliases)
-
-    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
-        """Return the value and where it was found; config.toml is read when the first option wants it."""
-        if ctx.default_map is None and not ctx.resilient_parsing:
-            ctx.default_map = defaults(ctx)
-        value, source = super().consume_value(ctx, opts)
-        if source is ParameterSource.COMMANDLINE or ctx.resilient_parsing:
-            return value, source
-        preset = of_preset(ctx, self)
-        return (value, source) if preset is None else (preset[0], ParameterSource.DEFAULT_MAP)
-
-    def handle_parse_result(
-        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
-    ) -> tuple[Any, list[str]]:
-        """Read and check the value; one that cannot be meant is told with the place it was found in."""
-        try:
-            value, rest = super().handle_parse_result(ctx, opts, args)
-            if self.key == "preset" and self.is_eager and not ctx.resilient_parsing:  # that of bench is another
-                take_preset(ctx, value if isinstance(value, str) else None)
-            if self.check is not None and origin(ctx, self).kind != "default" and not ctx.resilient_parsing:
-                self.check(value)
-        except click.BadParameter as error:
-            place = origin(ctx, self).where
-            if not place:
-                raise
-            raise click.BadParameter(f"{error.message.rstrip('.')} (it is set in {place})", ctx, self) from None
-        except UsageError as error:
-            raise in_command(ctx, error) from error.__cause__
-        return value, rest
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return click's record without the aliases."""
-        opts, self.opts = self.opts, [name for name in self.opts if name not in self._aliases]
-        try:
-            return super().get_help_record(ctx)
-        finally:
-            self.opts = opts
-
-    def get_help_extra(self, ctx: click.Context) -> Any:
-        """Return click's extras without ranges: an error names them when they matter."""
-        extra = super().get_help_extra(ctx)
-        extra.pop("range", None)
-        return extra
-
-
 class Command(click.Command):
     """A command whose help lists options by section, in the order of their declaration."""
 
@@ -149,14 +94,22 @@ class Command(click.Command):
 
 
 class CommandGroup(click.Group):
-    """A group of commands whose help has the first sentence of each, whole."""
+    """A group of commands whose help has the first sentence of each, whole; `aliases` work unlisted."""
+
+    def __init__(self, name: str | None = None, *, aliases: Mapping[str, str] | None = None, **attributes: Any) -> None:
+        super().__init__(name, **attributes)
+        self._aliases = aliases or {}
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Return a command by its name or an alias, None if there is none."""
+        return super().get_command(ctx, self._aliases.get(name, name))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or say what was probably meant."""
         name = args[0]
-        if name not in self.commands and not (name.startswith("-") or ctx.resilient_parsing):
+        if self.get_command(ctx, name) is None and not (name.startswith("-") or ctx.resilient_parsing):
             hint = self.meant(name)
             near = difflib.get_close_matches(name, self.commands, n=1)
             hint = hint or (f"{ctx.command_path} {near[0]}" if near else f"{ctx.command_path} --help")
@@ -176,8 +129,8 @@ class CommandGroup(click.Group):
 
 
 def option(*declarations: str, section: str, **attributes: Any) -> Callable[[F], F]:
-    """Declare a `SectionOption`: click.option with a section."""
-    return click.option(*declarations, cls=SectionOption, section=section, **attributes)
+    """Declare a `Configurable`: click.option with a section."""
+    return click.option(*declarations, cls=Configurable, section=section, **attributes)
 
 
 def stacked(decorators: Sequence[Callable[[F], F]]) -> Callable[[F], F]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from localspec.bench.table import aligned
 from localspec.cli.complete import warm_names
 from localspec.cli.console import write_out
 from localspec.cli.output import write_json
@@ -19,6 +18,7 @@ from localspec.models.foreign import LEAST_PART
 from localspec.models.names import squeezed
 from localspec.sanitize import one_line
 from localspec.settings.sizes import duration, size
+from localspec.ui.columns import aligned
 from localspec.worker.kept import stop_engine, warm_engines
 
 NOTHING = "no model is in memory; localspec run --keep-alive 10m leaves one there"

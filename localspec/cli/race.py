@@ -11,7 +11,6 @@ import click
 
 from localspec.bench.answers import Answer
 from localspec.bench.race import TOKENS, Race, answers_alone, race, spread
-from localspec.bench.table import aligned
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.fetch import present_settings
@@ -35,6 +34,7 @@ from localspec.cli.signals import timed
 from localspec.errors import LocalspecError, UsageError
 from localspec.sanitize import sanitize
 from localspec.settings.request import LoadSettings, Message, Request
+from localspec.ui.columns import aligned
 from localspec.ui.inputs import Inputs, read_prompt
 from localspec.ui.summary import live_line, percent
 

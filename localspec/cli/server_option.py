@@ -38,7 +38,7 @@ class ServerOptions:
         """Return the server's client, None where no server is named; raises UsageError for what is not its client's."""
         if not self.server:
             return None
-        for name, flag in (*((each.field, each.flag) for each in declared(LoadSettings)), ("draft", "--draft")):
+        for name, flag in (*((each.name, each.flag) for each in declared(LoadSettings)), ("draft", "--draft")):
             if is_typed(name):
                 raise UsageError(f"{flag} is for who loads the pair, and the server has", hint=f"leave out {flag}")
         from localspec.worker.served import ServedWorker  # late: http

@@ -11,9 +11,9 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from localspec.bench.table import aligned
 from localspec.control.attention import KINDS, AttentionTimes
 from localspec.settings.jobs import SurveyRequest
+from localspec.ui.columns import aligned
 
 BAR = 24  # characters
 FREE = 0.05  # of a pass of one row: what a row may cost that is called nearly free

@@ -79,7 +79,7 @@ def _words(query: str) -> list[str]:
     """Return the words of a query, each once. Raises UsageError for none, and for more than a search takes."""
     words = list(dict.fromkeys(query.split()))
     if not words:
-        raise UsageError("name the words to search for", hint="localspec logs --search WORDS")
+        raise UsageError("name the words to search for", hint="localspec logs search WORDS")
     if len(words) > _MOST_WORDS or len(query) > _MOST:
         most = f"{_MOST_WORDS} words and {_MOST} characters"
         raise UsageError(f"this is too much to search for: at most {most}", hint="fewer words")

@@ -9,7 +9,7 @@ from localspec.engine.corpus import Corpus
 from localspec.engine.protocols import Backend, Cancel, TreePolicy
 from localspec.engine.sampling import Sampler
 from localspec.engine.translation import Translation
-from localspec.settings.method_options import Option, Value
+from localspec.settings.declaration import Option, Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from localspec.engine.draft import Draft, Step
 from localspec.engine.protocols import DraftState, History, Plan, RandomSource, Rows, Shape, no_stop_rule
 from localspec.engine.text import common_prefix
 from localspec.methods import DrafterContext, MethodInfo
-from localspec.settings.method_options import Value
+from localspec.settings.declaration import Value
 
 
 class LookupDrafter(ABC):

@@ -37,7 +37,7 @@ import numpy as np
 from localspec.engine.draft import Draft, Draw, Step
 from localspec.engine.protocols import History, Path, Plan, RandomSource, Rows, Shape
 from localspec.methods import DrafterContext, MethodInfo
-from localspec.settings.method_options import Option, Value
+from localspec.settings.declaration import Option, Value
 
 RECENT = 64  # tokens of the text that fill cells for which nothing has been predicted
 

@@ -28,8 +28,8 @@ from localspec.engine.protocols import History, Plan, Rows
 from localspec.errors import IncompatibleError, IntegrityError, UsageError
 from localspec.methods import DrafterContext, MethodInfo
 from localspec.methods._lookup import Guess, LookupDrafter, chain
+from localspec.settings.declaration import Option
 from localspec.settings.folders import typed_path
-from localspec.settings.method_options import Option
 
 MAGIC = b"localspec ngram-cache 1\n"
 HEADER = len(MAGIC) + 4  # then the vocabulary's size, and the tokens

@@ -14,7 +14,7 @@ from localspec.engine.protocols import Plan, Shape
 from localspec.errors import UsageError
 from localspec.methods import DrafterContext, MethodInfo
 from localspec.methods._lookup import Guess, LookupDrafter, chain
-from localspec.settings.method_options import Option, Value
+from localspec.settings.declaration import Option, Value
 
 
 class PromptLookup(LookupDrafter):

@@ -28,7 +28,7 @@ from localspec.engine.draft import Draft
 from localspec.engine.protocols import Plan, Shape
 from localspec.methods import DrafterContext, MethodInfo
 from localspec.methods._lookup import LookupDrafter, may_go_on
-from localspec.settings.method_options import Option, Value
+from localspec.settings.declaration import Option, Value
 
 NOWHERE = 0  # above the root, so that walks along the links need no special case
 ROOT = 1

@@ -18,7 +18,7 @@ from localspec.engine.events import Loaded, ModelFacts
 from localspec.errors import UsageError
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import Reply
-from localspec.settings.declaration import Declaration, declared
+from localspec.settings.declaration import Option, declared
 from localspec.settings.jobs import ForkQuestion, TextQuestion
 from localspec.settings.request import MOST_LOGPROBS, LoadSettings, Request, Sampling, Speculation
 from localspec.settings.structure import json_schema, require_short
@@ -52,7 +52,7 @@ SAMPLED = {
     "dry_penalty_last_n": "dry_penalty_last_n",
 }
 _HOLDERS: tuple[type[Any], ...] = (Sampling, Speculation, Request)
-_DECLARED = {(holder, each.field): each for holder in _HOLDERS for each in declared(holder)}
+_DECLARED = {(holder, each.name): each for holder in _HOLDERS for each in declared(holder)}
 SPECULATED = {"tree": "tree", "k": "k", "length": "length", "verify": "verify"}
 
 
@@ -152,14 +152,14 @@ class Fields:
         changes = {}
         for name, field in names.items():
             each = _DECLARED[type(holder), field]
-            value = self.take(name, TYPES[each.kind] if each.read is None else int)
+            value = self.take(name, TYPES[each.kind] if each.parse is None else int)
             if value is not None:
                 self.check(name, each, value)
                 changes[field] = value
         changed: T = replace(holder, **changes)  # type: ignore[type-var]  # a dataclass
         return changed
 
-    def check(self, name: str, each: Declaration, value: Any) -> None:
+    def check(self, name: str, each: Option, value: Any) -> None:
         """Raise Refusal for a value that a setting cannot have."""
         try:
             each.check(value)

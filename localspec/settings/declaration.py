@@ -1,24 +1,26 @@
-"""How a setting is declared: once, beside the field of the dataclass that holds it.
+"""How an option is declared: once, by an `Option`.
+
+A method, tree or rule has its options in a tuple (`-o key=value`, `name:key=value,...`). A setting is declared beside
+the field of the dataclass that holds it:
 
     temperature: float = setting(0.8, "--temp", group=SAMPLING, low=0, help="Temperature; 0 takes the likeliest token.")
 
 The option with its help, the key in config.toml, the check, /set and the field in the form of the chat follow from it.
-
-A setting as a form shows and changes it: its name, kind and value, and where that value came from.
-
-The command line makes these from its options, so that a form needs no option.
+A `Setting` is what a form shows of one: its kind and value, and where that value came from.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from localspec.errors import UsageError
 from localspec.settings.sizes import length
 
+Value = bool | int | float | str  # of an option of a method, tree or rule
 OriginKind = Literal["default", "config", "environment", "command line"]
 Kind = Literal["switch", "integer", "number", "choice", "text", "texts"]
 
@@ -73,9 +75,10 @@ def spelled(value: Any) -> str:
 
 T = TypeVar("T")
 NOTHING = ("none", "auto", "random", "off")  # words for a value that may be missing
-_DECLARED = "declaration"  # the key in a field's metadata
+_DECLARED = "option"  # the key in a field's metadata
 _UNBOUNDED = 1e6  # a greater limit guards the program and tells a person nothing
 _KINDS: dict[type, Kind] = {bool: "switch", int: "integer", float: "number"}
+_SWITCH = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 _EXPECTED = {"switch": "on or off", "integer": "an integer", "number": "a number"}
 _METAVARS = {"integer": "N", "number": "F"}
 
@@ -88,43 +91,49 @@ class Group:
     form: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declaration:
-    """One declared setting.
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One thing that people can set. `name` is its key, of a setting the field that holds it.
 
-    `flags` are the option's names: errors use the first, and `key` is the first long one. `aliases` work unlisted.
-    Numbers lie within `low`..`high`, and `is_above` excludes `low` itself. `choices` are the only texts allowed, or,
-    beside `read`, some of them; those of an axis (`is_axis`) are read from its register.
+    Its kind is that of `default`. Numbers lie within `low`..`high`, and `is_above` excludes `low` itself. `choices` are
+    the only texts allowed, or, beside `parse`, some of them; those of an axis (`is_axis`) are read from its register.
 
-    `read` turns a text into a value, or raises ValueError; `metavar` then says in errors which texts it takes. `judge`
-    raises UsageError for a value that has no range. A repeated option gives one item each time, and `read` and `spell`
+    `parse` turns a text into a value, or raises ValueError; `metavar` then says in errors which texts it takes. `judge`
+    raises UsageError for a value that has no range. A repeated option gives one item each time, and `parse` and `spell`
     are of items.
 
+    `flags` are the command's spellings: errors use the first, and `key` is the first long one. `aliases` work unlisted.
     `nothing` spells None. `default_help` stands for the default in the help where the value itself says too little.
     """
 
-    flags: tuple[str, ...]
-    group: Group
+    name: str
+    default: Any
     help: str
-    aliases: tuple[str, ...] = ()
-    metavar: str = ""
     low: float = -math.inf
     high: float = math.inf
-    is_above: bool = False
     choices: tuple[str, ...] = ()
+    _: KW_ONLY
+    metavar: str = ""
+    parse: Callable[[str], Any] | None = None
+    is_above: bool = False
+    # Of a setting alone.
+    flags: tuple[str, ...] = ()
+    group: Group = Group("")
+    aliases: tuple[str, ...] = ()
     is_axis: bool = False
     is_repeated: bool = False
     is_length: bool = False  # an integer of tokens, where 8k is 8192
-    read: Callable[[str], Any] | None = None
     spell: Callable[[Any], str] = str
     judge: Callable[[Any], None] | None = None
     nothing: str = "none"
     default_help: str = ""
     in_chat: bool = True  # whether /set changes it
-    # What follows from the field itself.
-    field: str = ""
-    default: Any = None
-    kind: Kind = "text"
+    of_type: type | None = None  # that of the field, where it is not the default's
+
+    @property
+    def kind(self) -> Kind:
+        """Return which kind of value it takes."""
+        return "text" if self.parse else _KINDS.get(self.of_type or type(self.default), "text")
 
     @property
     def flag(self) -> str:
@@ -148,7 +157,7 @@ class Declaration:
 
     def is_called(self, name: str) -> bool:
         """Whether a person may mean this setting by `name`, with or without leading dashes."""
-        spellings = (self.field, *self.flags, *self.aliases)
+        spellings = (self.name, *self.flags, *self.aliases)
         return name.lstrip("-") in {each.lstrip("-") for each in spellings}
 
     @property
@@ -165,6 +174,17 @@ class Declaration:
         default = self.default_help or (self.spelled(self.default) if self._has_default else "")
         notes = "; ".join([*([f"default: {default}"] if default else []), *([limits] if limits else [])])
         return f"{self.help}  [{notes}]" if notes else self.help
+
+    @property
+    def range(self) -> str:
+        """Return what values are allowed, for people."""
+        if self.choices or self.metavar:
+            return self.metavar or ", ".join(self.choices)
+        if self.kind in ("switch", "text"):
+            return "on or off" if self.kind == "switch" else "text"
+        low = "" if self.low == -math.inf else f"from {self.low:g}"
+        high = "" if self.high == math.inf else f"to {self.high:g}"
+        return f"{low} {high}".strip() or "any number"
 
     @property
     def _has_default(self) -> bool:
@@ -184,14 +204,14 @@ class Declaration:
             return () if self.default == () else None
         if self.is_repeated:
             return tuple(map(self._item, given)) or self.default
-        return given if self.read is None else self._item(given)
+        return given if self.parse is None else self._item(given)
 
     def typed(self, text: str) -> Any:
         """Return the value that a person typed in a chat; raises UsageError."""
         if self.is_repeated:
             items = [text] if self.is_line else text.split()
             return () if text.lower() == "none" else tuple(map(self._item, items))
-        if self.default is None and self.read is None and text.lower() in NOTHING:
+        if self.default is None and self.parse is None and text.lower() in NOTHING:
             return None
         return self._item(text)
 
@@ -207,63 +227,97 @@ class Declaration:
             return
         if self.judge is not None:
             self.judge(value)
-        if self.choices and self.read is None and value not in self.choices:
+        if self.is_within(value):
+            return
+        if isinstance(value, str):
             raise UsageError(f"{self.flag} {value!r} is not {' or '.join(self.choices)}", hint="localspec run --help")
-        if isinstance(value, int | float) and self.kind != "switch":
-            self.require_range(value)
+        left = "more than" if self.is_above else "at least"
+        right = "" if self.high >= 2**31 - 1 else f" and at most {self.high:g}"
+        told = f"{self.flag} {value} is out of range: it must be {left} {self.low:g}{right}"
+        raise UsageError(told, hint="localspec run --help")
 
-    def require_range(self, value: float) -> None:
-        """Raise UsageError for a number that is not within the limits."""
-        in_range = self.low <= value <= self.high and value not in (math.inf, -math.inf)
-        if not in_range or (self.is_above and value == self.low):
-            left = "more than" if self.is_above else "at least"
-            right = "" if self.high >= 2**31 - 1 else f" and at most {self.high:g}"
-            raise UsageError(
-                f"{self.flag} {value} is out of range: it must be {left} {self.low:g}{right}",
-                hint="localspec run --help",
-            )
+    def is_within(self, value: Any) -> bool:
+        """Whether a value is one of the choices, or a number within the limits."""
+        if isinstance(value, int | float) and self.kind != "switch":
+            is_limit = value in (math.inf, -math.inf) or (self.is_above and value == self.low)
+            return self.low <= value <= self.high and not is_limit
+        return not self.choices or self.parse is not None or value in self.choices
+
+    def read(self, text: str) -> Any:
+        """Return the value that one text spells; raises ValueError for none, or one out of range."""
+        value = self._parsed(text)
+        if not self.is_within(value):
+            raise ValueError(text)
+        return value
+
+    def _parsed(self, text: str) -> Any:
+        if self.parse is not None:
+            return self.parse(text)
+        if self.kind == "switch" and text.lower() not in _SWITCH:
+            raise ValueError(text)
+        if self.kind == "switch":
+            return _SWITCH[text.lower()]
+        return length(text) if self.is_length else {"integer": int, "number": float}.get(self.kind, str)(text)
 
     def _item(self, text: str) -> Any:
         """Return the one value that a text spells; raises UsageError."""
         try:
-            if self.read is not None:
-                return self.read(text)
-            if self.kind == "switch":
-                return {"on": True, "off": False}[text.lower()]
-            if self.is_length:
-                return length(text)
-            return {"integer": int, "number": float}.get(self.kind, str)(text)
-        except (ValueError, KeyError):
+            return self._parsed(text)
+        except ValueError:
             expected = _EXPECTED.get(self.kind) or " or ".join(self.metavar.split("|"))
             raise UsageError(f"{self.flag} {text!r} is not {expected}", hint="localspec run --help") from None
 
 
 def setting(default: T, flags: str, *, group: Group, help: str, aliases: str = "", **more: Any) -> T:
-    """Return a dataclass field with this default that people can set; `more` are fields of `Declaration`."""
-    made = Declaration(flags=tuple(flags.split()), aliases=tuple(aliases.split()), group=group, help=help, **more)
+    """Return a dataclass field with this default that people can set; `more` are fields of `Option`."""
+    made = Option("", default, help, group=group, flags=tuple(flags.split()), aliases=tuple(aliases.split()), **more)
     return field(default=default, metadata={_DECLARED: made})
 
 
-def declared(cls: type[Any]) -> tuple[Declaration, ...]:
+def declared(cls: type[Any]) -> tuple[Option, ...]:
     """Return the settings that a dataclass declares, in the order of its fields."""
     hints = get_type_hints(cls)
     found = []
     for each in fields(cls):
         if _DECLARED in each.metadata:
-            declaration: Declaration = each.metadata[_DECLARED]
+            option: Option = each.metadata[_DECLARED]
             hint = hints[each.name]
             named = next(iter(get_args(hint)), hint)  # int for `int | None`
-            kind = "text" if declaration.read else _KINDS.get(named, "text")
-            found.append(replace(declaration, field=each.name, default=each.default, kind=kind))
+            found.append(replace(option, name=each.name, of_type=named))
     return tuple(found)
 
 
-def declaration(cls: type[Any], field: str) -> Declaration:
+def declaration(cls: type[Any], field: str) -> Option:
     """Return the declaration of one field of a dataclass."""
-    return next(each for each in declared(cls) if each.field == field)
+    return next(each for each in declared(cls) if each.name == field)
 
 
 def check_declared(holder: Any) -> None:
     """Raise UsageError for the first declared setting of a dataclass that is out of its range."""
     for each in declared(type(holder)):
-        each.check(getattr(holder, each.field))
+        each.check(getattr(holder, each.name))
+
+
+def read_options(declared: Sequence[Option], given: Iterable[str], *, of: str, start: str = "-o ") -> dict[str, Value]:
+    """Return every declared option's value, those that are `given` as they say: "key=value" each.
+
+    `of` is what has the options, as people type it, and `start` what stands before a key: "--tree dyspec" and
+    "--tree dyspec:16,". Raises UsageError for a key or a value that cannot be meant.
+    """
+    options = {option.name: option for option in declared}
+    values: dict[str, Value] = {name: option.default for name, option in options.items()}
+    for word in given:
+        name, equals, text = word.partition("=")
+        if name not in options or not equals:
+            near = difflib.get_close_matches(name, options, n=1)
+            meant = options.get(near[0]) if near else next(iter(options.values()), None)
+            bare = "localspec methods" if start == "-o " else start.rstrip(",:")
+            hint = f"{start}{meant.name}={spelled(meant.default)}" if meant else bare
+            has = f"it has {', '.join(options)}" if options else "it has none"
+            raise UsageError(f"{of} has no option {name!r}: {has}", hint=hint)
+        try:
+            values[name] = options[name].read(text)
+        except ValueError:
+            hint = f"{start}{name}={spelled(options[name].default)}"
+            raise UsageError(f"{start}{word} is out of range: {options[name].range}", hint=hint) from None
+    return values

@@ -60,30 +60,30 @@ class LoadSettings:
     threads: int | None = setting(None, "--threads", aliases="-t", group=MODEL, low=1, high=512, help="CPU threads.")
     gpu: str = setting(
         "auto", "--gpu", aliases="-ngl --gpu-layers --n-gpu-layers", group=MODEL, metavar="auto|off|all|N",
-        choices=("auto", "off", "all"), read=layers, help="Target layers on a GPU.",
+        choices=("auto", "off", "all"), parse=layers, help="Target layers on a GPU.",
     )  # fmt: skip
     draft_gpu: str = setting(
         "auto", "--draft-gpu", aliases="-ngld --gpu-layers-draft --n-gpu-layers-draft", group=MODEL,
-        metavar="auto|off|all|N", choices=("auto", "off", "all"), read=layers, help="Draft layers on a GPU.",
+        metavar="auto|off|all|N", choices=("auto", "off", "all"), parse=layers, help="Draft layers on a GPU.",
     )  # fmt: skip
     rpc: tuple[str, ...] = setting(
-        (), "--rpc", group=MODEL, metavar="HOST:PORT,...", read=servers,
+        (), "--rpc", group=MODEL, metavar="HOST:PORT,...", parse=servers,
         help="RPC servers whose devices take layers too.",
     )  # fmt: skip
     verifier: str | None = setting(
-        None, "--verifier", group=MODEL, metavar="URL", read=verifier_address, default_help="the target is here",
+        None, "--verifier", group=MODEL, metavar="URL", parse=verifier_address, default_help="the target is here",
         help="The target is on another machine, at ws://HOST:PORT of its server; -m names the draft.",
     )  # fmt: skip
     verifier_key_file: str | None = setting(
-        None, "--verifier-key-file", group=MODEL, metavar="FILE", read=absolute,
+        None, "--verifier-key-file", group=MODEL, metavar="FILE", parse=absolute,
         default_help="LOCALSPEC_VERIFIER_KEY", help="A file whose first line is the verifier's API key.",
     )  # fmt: skip
     verifier_ca: str | None = setting(
-        None, "--verifier-ca", group=MODEL, metavar="FILE", read=absolute, default_help="the system's",
+        None, "--verifier-ca", group=MODEL, metavar="FILE", parse=absolute, default_help="the system's",
         help="Certificates to trust, for wss:// with a certificate of your own.",
     )  # fmt: skip
     lora: tuple[tuple[str, float], ...] = setting(
-        (), "--lora", group=MODEL, metavar="FILE[:SCALE]", is_repeated=True, read=adapter,
+        (), "--lora", group=MODEL, metavar="FILE[:SCALE]", is_repeated=True, parse=adapter,
         spell=spelled_adapter, help="A LoRA adapter of the target.",
     )  # fmt: skip
     kv_type: str = setting(
@@ -100,11 +100,11 @@ class LoadSettings:
     mmap: bool = setting(True, "--mmap", group=MODEL, help="Map the files or read them into memory.")
     mlock: bool = setting(False, "--mlock", group=MODEL, help="Keep the weights in RAM.")
     cache_disk: str = setting(
-        "2GB", "--cache-disk", group=MODEL, metavar="SIZE", read=memory_size,
+        "2GB", "--cache-disk", group=MODEL, metavar="SIZE", parse=memory_size,
         help="Most that prompts which were read may take on disk; 0: none.",
     )  # fmt: skip
     cache_ram: str | None = setting(
-        None, "--cache-ram", group=MODEL, metavar="SIZE", read=memory_size, nothing="auto",
+        None, "--cache-ram", group=MODEL, metavar="SIZE", parse=memory_size, nothing="auto",
         default_help="a quarter of what is free", help="Most that other prompts which were read may take in memory.",
     )  # fmt: skip
 
@@ -168,7 +168,7 @@ class Sampling:
     )  # fmt: skip
     dry_sequence_breaker: tuple[str, ...] = setting(
         ("\n", ":", '"', "*"), "--dry-sequence-breaker", group=SAMPLING, metavar="TEXT", is_repeated=True,
-        read=unescape, spell=repr, judge=check_texts("--dry-sequence-breaker"),
+        parse=unescape, spell=repr, judge=check_texts("--dry-sequence-breaker"),
         help="No repetition goes across TEXT; 'none' alone: all do.",
     )  # fmt: skip
     xtc_probability: float = setting(
@@ -180,7 +180,7 @@ class Sampling:
         help="XTC leaves out all tokens this likely but the last; above 0.5: off.",
     )  # fmt: skip
     logit_bias: tuple[tuple[int, float], ...] = setting(
-        (), "--logit-bias", aliases="-l", group=SAMPLING, metavar="ID=BIAS", is_repeated=True, read=token_bias,
+        (), "--logit-bias", aliases="-l", group=SAMPLING, metavar="ID=BIAS", is_repeated=True, parse=token_bias,
         spell=lambda pair: f"{pair[0]}={pair[1]}", judge=check_biases, help="Add to the logit of token number ID.",
     )  # fmt: skip
     draft_temperature: float | None = setting(
@@ -205,7 +205,7 @@ class Speculation:
     tree: str = setting("chain", "--tree", group=SPECULATION, metavar="SHAPE", is_axis=True, help="Shape of the draft.")
     k: int | None = setting(
         None, "-k --draft-tokens", aliases="--num-draft-tokens --draft-max --draft-n", group=SPECULATION,
-        metavar="N|auto", low=0, high=10**6, read=draft_length, choices=("auto",), nothing="auto",
+        metavar="N|auto", low=0, high=10**6, parse=draft_length, choices=("auto",), nothing="auto",
         help="Draft tokens per pass; 0: plain decoding.",
     )  # fmt: skip
     length: str = setting(
@@ -215,11 +215,11 @@ class Speculation:
         "auto", "--verify", group=SPECULATION, metavar="RULE", is_axis=True, help="How the draft is verified."
     )
     options: tuple[tuple[str, str], ...] = setting(
-        (), "-o --option", group=SPECULATION, metavar="KEY=VALUE", is_repeated=True, read=key_value,
+        (), "-o --option", group=SPECULATION, metavar="KEY=VALUE", is_repeated=True, parse=key_value,
         spell="=".join, help="An option of the method (see: localspec methods).",
     )  # fmt: skip
     corpus: tuple[str, ...] = setting(
-        (), "--corpus", group=SPECULATION, metavar="PATH|answers", is_repeated=True, read=corpus_source,
+        (), "--corpus", group=SPECULATION, metavar="PATH|answers", is_repeated=True, parse=corpus_source,
         spell=spelled_source, help="Copy drafts from this file or folder too, or from your earlier answers.",
     )  # fmt: skip
     approximate: bool = setting(
@@ -274,7 +274,7 @@ class Request:
     )  # fmt: skip
     stop: tuple[str, ...] = setting(
         (), "--stop", aliases="-r --reverse-prompt", group=ANSWER, metavar="TEXT", is_repeated=True,
-        read=unescape, spell=repr, judge=check_texts("--stop"), help=r"Stop before TEXT; \n is a newline.",
+        parse=unescape, spell=repr, judge=check_texts("--stop"), help=r"Stop before TEXT; \n is a newline.",
     )  # fmt: skip
     template: str | None = setting(  # overrides the model's own chat template
         None, "--template", aliases="--chat-template --chat-template-file", group=ANSWER,
@@ -283,7 +283,7 @@ class Request:
     )  # fmt: skip
     template_args: tuple[tuple[str, Any], ...] = setting(
         (), "--template-arg", group=ANSWER, metavar="KEY=TEXT", is_repeated=True,
-        read=template_argument, spell=spelled_argument,
+        parse=template_argument, spell=spelled_argument,
         help="A variable of the chat template; TEXT may be JSON.",
     )  # fmt: skip
     think: str = setting(
@@ -292,7 +292,7 @@ class Request:
     )  # fmt: skip
     schema: str | None = setting(
         None, "--schema", aliases="--json-schema --json-schema-file", group=ANSWER, metavar="SCHEMA",
-        read=schema_text, default_help="any text",
+        parse=schema_text, default_help="any text",
         help="The answer is JSON of this schema: a file, JSON, or 'name, age int, tags[]'.",
     )  # fmt: skip
     regex: str | None = setting(
@@ -300,11 +300,11 @@ class Request:
     )
     grammar: str | None = setting(
         None, "--grammar", aliases="--grammar-file", group=ANSWER, metavar="GRAMMAR",
-        read=grammar_text, default_help="any text",
+        parse=grammar_text, default_help="any text",
         help="The answer is a text of this grammar: a file or its text, GBNF or Lark.",
     )  # fmt: skip
     choices: str | None = setting(
-        None, "--choices", group=ANSWER, metavar="A,B,C", read=choices_text, default_help="any text",
+        None, "--choices", group=ANSWER, metavar="A,B,C", parse=choices_text, default_help="any text",
         help="The answer is one of these, or of the lines of a file.",
     )  # fmt: skip
     sampling: Sampling = field(default_factory=Sampling)

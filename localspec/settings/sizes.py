@@ -1,4 +1,4 @@
-"""Sizes and durations as people type and read them."""
+"""Numbers, sizes and durations as people type and read them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(?:([KMGT])(i?B)?|B)?", re.IGNORE
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhd])?", re.IGNORECASE)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
+_DIGITS = 18  # more of them are out of any range too, and thousands are no number to Python
+
+
+def whole(text: str) -> int | None:
+    """Return the number that `text` writes in plain digits, None for anything else."""
+    return int(text[:_DIGITS]) if text.isascii() and text.isdigit() else None
 
 
 def counted(n: int, noun: str, plural: str = "") -> str:

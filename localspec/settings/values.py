@@ -11,8 +11,7 @@ from typing import Any
 
 from localspec.errors import NotFoundError, UsageError
 from localspec.settings.folders import answers_folder
-from localspec.settings.method_options import whole
-from localspec.settings.sizes import read_size
+from localspec.settings.sizes import read_size, whole
 
 # What a template is given by the program itself, so that no argument can take its place.
 GIVEN = ("messages", "bos_token", "eos_token", "add_generation_prompt")

@@ -15,7 +15,7 @@ from localspec.engine.draft import Draw
 from localspec.engine.protocols import Controller, Shape, TreePolicy, Verifier
 from localspec.errors import UsageError
 from localspec.methods import MethodInfo
-from localspec.settings.method_options import Value, read_options
+from localspec.settings.declaration import Value, read_options, spelled
 from localspec.settings.request import Speculation
 from localspec.speculation import axis_names, registered
 from localspec.trees.budget import MAX_LEAVES, MAX_NODES, TREE_NODES, BudgetTree, read_budget
@@ -177,7 +177,7 @@ def _own_shape(asked: Speculation, method: str, info: MethodInfo, options: Mappi
     cls = registered("method")[method]
     shape: Shape = cls.shape(k, options)
     what = " ".join([f"--method {method}", *(f"-o {name}={text}" for name, text in asked.options)])
-    usual = {option.name: option.spelling for option in info.options}
+    usual = {option.name: spelled(option.default) for option in info.options}
     fitting = " ".join(f"-o {name}={usual[name]}" for name, _ in asked.options) or info.unbranched
     is_sized = cls.shape(1, options) == cls.shape(2, options)
     _check_size(shape, asked, what, fitting, "leave out -k", is_sized=is_sized)

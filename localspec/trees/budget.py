@@ -11,7 +11,8 @@ from typing import ClassVar
 
 from localspec.engine.protocols import Shape
 from localspec.errors import UsageError
-from localspec.settings.method_options import Option, whole
+from localspec.settings.declaration import Option
+from localspec.settings.sizes import whole
 
 MAX_NODES = 127  # of a draft: one decode gives 128 rows, and the first is the pending token's
 TREE_NODES = 16  # of a tree that nobody gave a size: what suits a chain is too little to branch

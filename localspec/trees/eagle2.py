@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import DistributionSource, Plan, RandomSource
-from localspec.settings.method_options import Option
+from localspec.settings.declaration import Option
 from localspec.trees.budget import MAX_LEAVES, BudgetTree
 from localspec.trees.candidate_tree import CandidateTree
 

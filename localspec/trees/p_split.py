@@ -13,7 +13,7 @@ import numpy as np
 from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import DistributionSource, Plan, RandomSource
-from localspec.settings.method_options import Option
+from localspec.settings.declaration import Option
 from localspec.trees.budget import MAX_LEAVES, BudgetTree
 from localspec.trees.builder import TreeBuilder
 

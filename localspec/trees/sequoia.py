@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from localspec.engine.draft import Draft, Draw, Nodes
 from localspec.engine.protocols import DistributionSource, Plan, RandomSource
 from localspec.errors import UsageError
-from localspec.settings.method_options import Option
+from localspec.settings.declaration import Option
 from localspec.trees.budget import MAX_LEAVES, MAX_NODES, BudgetTree
 from localspec.trees.builder import TreeBuilder
 

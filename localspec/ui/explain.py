@@ -22,7 +22,8 @@ from localspec.engine.draft import Draw
 from localspec.engine.protocols import Shape
 from localspec.errors import UsageError
 from localspec.methods import MethodInfo
-from localspec.settings.method_options import Option
+from localspec.settings.declaration import Option
+from localspec.settings.declaration import spelled as spelled_value
 from localspec.speculation import registered
 from localspec.speculation.resolve import build_tree
 from localspec.ui import glossary
@@ -105,7 +106,7 @@ class Explanation:
 
 def spelled(option: Option) -> str:
     """Return an option as people type it, with its default."""
-    return f"{option.name}={option.spelling}"
+    return f"{option.name}={spelled_value(option.default)}"
 
 
 def option_to_wire(option: Option) -> dict[str, Any]:

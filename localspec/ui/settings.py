@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from localspec.errors import UsageError
-from localspec.settings.declaration import Declaration, declaration, declared
+from localspec.settings.declaration import Option, declaration, declared
 from localspec.settings.request import FORMS, LoadSettings, Request, Sampling, Speculation
 from localspec.speculation import axis_names
 
 _PARTS: dict[str, type[Any]] = {"speculation": Speculation, "sampling": Sampling, "": Request}  # by field of a request
 _FOUND = [(part, each) for part, holder in _PARTS.items() for each in declared(holder) if each.in_chat]
-SETTINGS: dict[str, Declaration] = {each.key: each for _, each in _FOUND}  # as /set lists them
+SETTINGS: dict[str, Option] = {each.key: each for _, each in _FOUND}  # as /set lists them
 
 
 def changed(request: Request, name: str, text: str) -> Request:
@@ -31,14 +31,14 @@ def with_value(request: Request, name: str, value: Any) -> Request:
     """Return `request` with another value of one setting; raises UsageError for a name that is none."""
     part, setting = _find(name)
     if not part:
-        return replace(request, **{setting.field: value})
-    return replace(request, **{part: replace(getattr(request, part), **{setting.field: value})})
+        return replace(request, **{setting.name: value})
+    return replace(request, **{part: replace(getattr(request, part), **{setting.name: value})})
 
 
 def shown(request: Request, name: str) -> str:
     """Return the value of a setting as it may be typed."""
     part, setting = _find(name)
-    return setting.spelled(getattr(getattr(request, part) if part else request, setting.field))
+    return setting.spelled(getattr(getattr(request, part) if part else request, setting.name))
 
 
 def without_effect(request: Request, *, has_draft: bool) -> dict[str, str]:
@@ -149,7 +149,7 @@ def known_values(name: str) -> tuple[str, ...]:
     setting = next((each for each in SETTINGS.values() if each.is_called(name)), None)
     if setting is None:
         return ()
-    values = axis_names(setting.field) if setting.is_axis else setting.choices
+    values = axis_names(setting.name) if setting.is_axis else setting.choices
     known = ("on", "off") if setting.kind == "switch" else values
     return tuple(dict.fromkeys((*known, *((setting.nothing,) if setting.default is None else ()))))
 
@@ -174,7 +174,7 @@ def check(request: Request, settings: LoadSettings) -> None:
     )
 
 
-def _find(name: str) -> tuple[str, Declaration]:
+def _find(name: str) -> tuple[str, Option]:
     """Return a setting, by any of its names, and the part of a request that has it; raises UsageError."""
     found = next((one for one in _FOUND if one[1].is_called(name)), None)
     if found is None:

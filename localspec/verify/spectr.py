@@ -21,7 +21,7 @@ import numpy as np
 from localspec.engine.distribution import TINY, Distribution, Probs
 from localspec.engine.draft import Draft, Draw, Verdict
 from localspec.engine.protocols import Distributions, RandomSource
-from localspec.settings.method_options import Option
+from localspec.settings.declaration import Option
 
 HALVINGS = 40  # of [1, k]: rho to 1e-11
 

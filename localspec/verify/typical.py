@@ -15,7 +15,7 @@ from typing import ClassVar
 from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Draw, Verdict
 from localspec.engine.protocols import Distributions, RandomSource
-from localspec.settings.method_options import Option
+from localspec.settings.declaration import Option
 
 
 class TypicalVerifier:

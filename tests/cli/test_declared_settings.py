@@ -19,7 +19,7 @@ from localspec.cli.run import run
 from localspec.cli.settings_table import described, read_words
 from localspec.errors import UsageError
 from localspec.settings.config_file import assign
-from localspec.settings.declaration import Declaration, declared, setting
+from localspec.settings.declaration import Option, declared, setting
 from localspec.settings.jobs import Generate, Load
 from localspec.settings.request import (
     SAMPLING,
@@ -35,7 +35,7 @@ from tests.worker.wire import crossed
 
 HOLDERS: tuple[type[Any], ...] = (LoadSettings, Sampling, Speculation, Request)
 EVERY = [(holder, each) for holder in HOLDERS for each in declared(holder)]
-NAMES = [f"{holder.__name__}.{each.field}" for holder, each in EVERY]
+NAMES = [f"{holder.__name__}.{each.name}" for holder, each in EVERY]
 SAMPLES = {  # texts of settings that are neither numbers nor switches nor choices
     "gpu": ("20", "20"),
     "draft_gpu": ("3", "3"),
@@ -82,10 +82,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def sample(each: Declaration) -> tuple[str, Any]:
+def sample(each: Option) -> tuple[str, Any]:
     """Return a text that a person may type, and the field's value for it, which is not the default."""
-    if each.field in SAMPLES:
-        return SAMPLES[each.field]
+    if each.name in SAMPLES:
+        return SAMPLES[each.name]
     if each.kind == "switch":
         return ("off", False) if each.default else ("on", True)
     if each.choices:
@@ -93,7 +93,7 @@ def sample(each: Declaration) -> tuple[str, Any]:
     return ("1", 1) if each.kind == "integer" else ("0.25", 0.25)
 
 
-def option_of(each: Declaration) -> Configurable:
+def option_of(each: Option) -> Configurable:
     """Return the option of `localspec run` for a setting."""
     return options_of(run)[each.key]
 
@@ -110,7 +110,7 @@ def collected_from(holder: type[Any], *words: str) -> Any:
     return collected(holder, given(*words), **parts)
 
 
-def words(each: Declaration) -> Iterator[list[str]]:
+def words(each: Option) -> Iterator[list[str]]:
     """Yield the command line that sets the sample, once for each spelling of the option."""
     for flag in (*each.flags, *each.aliases):
         text = sample(each)[0]
@@ -119,26 +119,26 @@ def words(each: Declaration) -> Iterator[list[str]]:
 
 def test_every_field_is_declared_or_filled_in_by_the_program() -> None:
     for holder in HOLDERS:
-        assert {each.name for each in fields(holder)} - {each.field for each in declared(holder)} <= NO_SETTINGS
+        assert {each.name for each in fields(holder)} - {each.name for each in declared(holder)} <= NO_SETTINGS
     assert len({each.key for _, each in EVERY}) == len(EVERY)
 
 
 @every
-def test_the_option_has_its_help_and_its_default(holder: type[Any], each: Declaration) -> None:
+def test_the_option_has_its_help_and_its_default(holder: type[Any], each: Option) -> None:
     option = option_of(each)
     assert option.help == each.full_help
     assert getattr(option, "section", "") == each.group.title
-    assert getattr(collected_from(holder), each.field) == each.default
+    assert getattr(collected_from(holder), each.name) == each.default
 
 
 @every
-def test_the_command_line_and_the_file_set_it(holder: type[Any], each: Declaration) -> None:
+def test_the_command_line_and_the_file_set_it(holder: type[Any], each: Option) -> None:
     text, value = sample(each)
     for line in words(each):
-        assert getattr(collected_from(holder, *line), each.field) == value
+        assert getattr(collected_from(holder, *line), each.name) == value
     assign((each.key,), read_words(option_of(each), [text]))
     made = collected_from(holder)
-    assert getattr(made, each.field) == value
+    assert getattr(made, each.name) == value
     made.check()
 
 
@@ -167,7 +167,7 @@ def test_every_command_takes_a_setting_from_its_declaration() -> None:
             assert not option.is_own, where
             found = {
                 part.name
-                for part in fields(Declaration)
+                for part in fields(Option)
                 if getattr(option.declaration, part.name) != getattr(by_key[key], part.name)
             }
             differences[where] = found - {"group", "default", "default_help"}
@@ -193,8 +193,8 @@ def test_every_command_takes_each_value_of_the_file(path: tuple[str, ...]) -> No
 
 
 @every
-def test_it_survives_the_wire(holder: type[Any], each: Declaration) -> None:
-    part = holder(**({"target": "t"} if holder is LoadSettings else {}), **{each.field: sample(each)[1]})
+def test_it_survives_the_wire(holder: type[Any], each: Option) -> None:
+    part = holder(**({"target": "t"} if holder is LoadSettings else {}), **{each.name: sample(each)[1]})
     if holder is LoadSettings:
         assert crossed(Load(part)).settings == part
         return
@@ -203,12 +203,12 @@ def test_it_survives_the_wire(holder: type[Any], each: Declaration) -> None:
 
 
 @pytest.mark.parametrize("each", [each for holder, each in EVERY if holder is not LoadSettings and each.in_chat])
-def test_a_chat_sets_it_by_each_of_its_names(each: Declaration) -> None:
+def test_a_chat_sets_it_by_each_of_its_names(each: Option) -> None:
     text, value = sample(each)
-    for name in (each.key, each.field, *each.flags, *each.aliases):
+    for name in (each.key, each.name, *each.flags, *each.aliases):
         request = changed(Request(), name, text)
-        holder = next(part for part in (request.sampling, request.speculation, request) if hasattr(part, each.field))
-        assert getattr(holder, each.field) == value
+        holder = next(part for part in (request.sampling, request.speculation, request) if hasattr(part, each.name))
+        assert getattr(holder, each.name) == value
         if not each.is_line:
             assert changed(Request(), name, shown(request, name)) == request
 
@@ -225,8 +225,8 @@ def test_the_form_has_every_setting_of_a_chat() -> None:
             assert not any(each.key in group for group in names.values())
 
 
-@pytest.mark.parametrize("each", [each for _, each in EVERY if each.low > -1e9], ids=lambda each: each.field)
-def test_a_number_below_its_range_is_refused_by_name(each: Declaration) -> None:
+@pytest.mark.parametrize("each", [each for _, each in EVERY if each.low > -1e9], ids=lambda each: each.name)
+def test_a_number_below_its_range_is_refused_by_name(each: Option) -> None:
     with pytest.raises(UsageError, match=f"^{each.flag} .* is out of range"):
         each.check(each.low - 1)
     if each.high < 1e6:

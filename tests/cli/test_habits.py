@@ -225,7 +225,7 @@ def test_what_is_said_names_options_of_that_command(path: tuple[str, ...], comma
             checked(command, [flag, "x"])  # click says that there is none
         except UsageError as error:
             said[flag] = error.hint
-    assert len(said) > 100
+    assert len(said) > 20
     for flag, hint in said.items():
         if not re.match(r"localspec|llama-server|HF_TOKEN=", hint):
             assert set(re.findall(r"(?<!\S)--?[a-z][\w-]*", hint)) <= own | {"--help"}, (path, flag)
@@ -239,7 +239,7 @@ def test_what_is_said_names_options_of_that_command(path: tuple[str, ...], comma
         (["race", "storyteller", "hi", "-c", "4096"], "--ctx N"),
         (["race", "-m", "storyteller", "hi"], "the pair, then the rest"),
         (["rank", "-m", "storyteller", "hi"], "the pair, then the rest"),
-        (["run", "-co", "hi"], "--color always"),
+        (["run", "--cid", "hi"], "--session ID"),
     ],
 )
 def test_one_option_is_told_as_each_command_has_it(words: list[str], advice: str) -> None:

@@ -97,7 +97,8 @@ def test_one_is_shown(store: Store, logs: Logs) -> None:
     assert shown[0].endswith("Numbers")
     assert shown[1:6] == ["System: Count", "You: two", "Assistant: 2", "You: three", "Assistant: 3, again"]
     assert shown[6:] == ["(still being written)", "(1 message on other branches: --json shows them)"]
-    assert logs("-c") == logs("show", latest) == logs("--session", latest)
+    assert logs("-c") == logs("show", latest) == logs("--session", latest) == logs(f"--session={latest}")
+    assert logs("--json", "-c") == logs("show", "--json")
     assert "You: one" in logs("show", older[-6:])
     whole = json.loads(logs("show", "--json"))
     assert whole["schema"] == "localspec.conversation/1"
@@ -284,12 +285,6 @@ def test_exports(store: Store, logs: Logs, home: Path) -> None:
     for name, error in (("x.pdf", UsageError), ("no/such/x.md", ResourceError)):
         with pytest.raises(error):
             logs("export", "-o", str(home / name))
-
-
-def test_options_of_the_list_do_not_go_with_a_command(store: Store, logs: Logs) -> None:
-    keep(store, "one", "1")
-    with pytest.raises(UsageError, match="stands before"):
-        logs("--search", "one", "list")
 
 
 def damage(path: Path) -> None:

@@ -58,7 +58,7 @@ def test_list_search_and_show(tmp_path: Path) -> None:
     (line,) = (line for line in lines if " qwen3-8b " in line)
     assert line.split() == ["qwen3-8b", "5", "GB", "Q4_K_M", "qwen3-0.6b,", "13", "%", "apache-2.0"]
     assert [line.split()[1] for line in lines if line.startswith("here")] == ["storyteller"]
-    found = [one["name"] for one in answer(tmp_path, "search", "CODER")["pairs"]]
+    found = [one["name"] for one in answer(tmp_path, "list", "CODER")["pairs"]]
     assert "qwen2.5-coder-32b" in found
     assert "llama-3.3-70b" not in found
     shown = answer(tmp_path, "show", "llama-3.3-70b")

@@ -16,7 +16,7 @@ from localspec.engine.draft import Draw, Step
 from localspec.engine.protocols import Drafter, DraftState, History, Plan, RandomSource, Rows, Verifier
 from localspec.engine.sampling import Sampler
 from localspec.methods import DrafterContext
-from localspec.settings.method_options import Value
+from localspec.settings.declaration import Value
 from localspec.settings.request import Sampling
 from localspec.speculation import registered
 from localspec.testing.contract import random_table

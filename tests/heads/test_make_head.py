@@ -21,6 +21,8 @@ from localspec.models.heads import read_head
 from localspec.settings.jobs import TrainOptions
 from tests.heads.reference import TARGET
 
+pytestmark = pytest.mark.training
+
 PROMPTS = tuple(f"{who} went to the {where}" for who in ("A king", "The fox", "She") for where in ("sea", "wood"))
 
 

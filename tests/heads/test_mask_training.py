@@ -15,6 +15,8 @@ from scripts.storyteller.mask_tokens import MaskNetwork, MaskRecipe, arrays, loa
 from tests.heads.masks import mask_rows, random_masks
 from tests.heads.reference import TARGET, read_weights
 
+pytestmark = pytest.mark.training
+
 RECIPE = MaskRecipe(masks=3, rank=8, updates=3, batch=2, anchors=4, warmup=1)
 
 

@@ -13,6 +13,8 @@ from localspec.heads.head_file import Kind
 from localspec.heads.network import Network, fresh_weights
 from tests.heads.reference import Reference, medusa_rows, random_weights, storyteller_shape, write_random_head
 
+pytestmark = pytest.mark.training
+
 KINDS: tuple[Kind, ...] = ("eagle3", "eagle1", "mtp")
 
 

@@ -18,6 +18,8 @@ from localspec.heads.network import Network, fresh_weights
 from localspec.heads.text_shards import Text
 from localspec.heads.training import Recipe, Trainer
 
+pytestmark = pytest.mark.training
+
 KINDS: tuple[Kind, ...] = ("eagle3", "eagle1", "mtp", "medusa")
 VOCAB, WIDTH = 24, 32
 RECIPE = Recipe(updates=12, batch=2, pairs=16, unrolled=2, rate=1e-2, token_weight=1.0)

@@ -15,7 +15,7 @@ from localspec.engine.protocols import History, Plan, RandomSource, Rows, Verifi
 from localspec.engine.sampling import Sampler
 from localspec.methods import DrafterContext
 from localspec.methods.lookahead import Lookahead
-from localspec.settings.method_options import Value
+from localspec.settings.declaration import Value
 from localspec.settings.request import Sampling
 from localspec.trees.static import Chain
 from localspec.verify.coupled import CoupledVerifier

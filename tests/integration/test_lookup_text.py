@@ -13,7 +13,7 @@ from localspec.engine.draft import Draft, Draw, Step
 from localspec.engine.protocols import Drafter, History, Plan, RandomSource, Rows, Shape
 from localspec.engine.sampling import Sampler
 from localspec.methods import DrafterContext
-from localspec.settings.method_options import Value
+from localspec.settings.declaration import Value
 from localspec.settings.request import Sampling
 from localspec.speculation import registered
 from localspec.trees.static import Chain

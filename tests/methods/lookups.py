@@ -16,7 +16,7 @@ from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.methods import DrafterContext
 from localspec.methods._lookup import LookupDrafter
-from localspec.settings.method_options import Value
+from localspec.settings.declaration import Value
 from localspec.settings.request import Sampling
 from localspec.speculation import registered
 from localspec.testing.contract import ContractLimits, DrafterContract, DrafterUnderTest, Table, TableBackend

@@ -18,7 +18,7 @@ from localspec.engine.sampling import Sampler
 from localspec.errors import UsageError
 from localspec.methods import DrafterContext
 from localspec.methods.lookahead import Lookahead, NgramPool
-from localspec.settings.method_options import Value
+from localspec.settings.declaration import Value
 from localspec.settings.request import Sampling, Speculation
 from localspec.speculation.resolve import resolve_axes
 from localspec.testing.contract import (
