@@ -111,7 +111,7 @@ def test_parameters_are_told_as_they_are_typed() -> None:
         for entry in facts(axis)
     }
     assert found["verify", "typical"] == ["--verify typical:epsilon=0.09", "--verify typical:delta=0.3"]
-    assert found["verify", "shortcut"] == ["--verify shortcut:ratio=1.0", "--verify shortcut:enough=1.0"]
-    assert found["verify", "spectr"] == ["--verify spectr:rho=1.0"]
+    assert found["verify", "shortcut"] == ["--verify shortcut:ratio=1", "--verify shortcut:enough=1"]
+    assert found["verify", "spectr"] == ["--verify spectr:rho=1"]
     assert "--tree eagle2:16,top=4" in found["tree", "eagle2"]
     assert "-o G=4" in found["method", "lookahead"]
