@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
-from localspec.cli.fetch import confirmed
+from localspec.cli.heads import list_made, remove_made
 from localspec.cli.heads_train import read_texts
 from localspec.cli.live import Live
 from localspec.cli.options import declared_option
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, option
 from localspec.cli.plan import this_machine
-from localspec.errors import DeclinedError, InternalError, ResourceError
+from localspec.errors import DeclinedError, InternalError
 from localspec.models.early_exit import n_layers, require_prunable
 from localspec.models.gguf.head import LOW_BIT
 from localspec.models.gguf.info import model_info
@@ -34,7 +33,6 @@ from localspec.settings.folders import cache_folder, drafts_folder
 from localspec.settings.jobs import CopyOptions
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import duration, size
-from localspec.ui.columns import aligned
 from localspec.worker.ask import Unanswered, answers
 
 COPY, OUTPUT = "Copy", "Output"
@@ -163,15 +161,10 @@ def predicted(machine: Machine, target: ModelPart, bits: str, n_dropped: int) ->
 def list_drafts(console: Console, /, as_json: bool) -> int:
     """List the copies that were made here."""
     found, broken = kept_copies()
-    for path, error in broken:
-        console.warn(f"{one_line(path.name)}: {error.message}")
-    if as_json:
-        write_json({"folder": str(drafts_folder()), "drafts": [_wire(one) for one in found]})
-        return 0
-    lines = aligned([(one_line(one.name), size(one.n_bytes), _told(one)) for one in found], right={1})
-    lines = lines or [f"no copies in {one_line(str(drafts_folder()))}; localspec drafts make TARGET makes one"]
-    write_out("".join(f"{line}\n" for line in lines))
-    return 0
+    rows = [(one.name, one.n_bytes, _told(one)) for one in found]
+    nothing = f"no copies in {drafts_folder()}; localspec drafts make TARGET makes one"
+    wire = {"folder": str(drafts_folder()), "drafts": [_wire(one) for one in found]} if as_json else None
+    return list_made(console, rows, broken, nothing, wire)
 
 
 @drafts.command("rm", cls=Command)
@@ -180,19 +173,7 @@ def list_drafts(console: Console, /, as_json: bool) -> int:
 @click.pass_obj
 def remove_draft(console: Console, /, name: str, yes: bool) -> int:
     """Remove a copy that was made here. COPY is a name from the list."""
-    path = named_copy(name)
-    if not yes and not confirmed(f"Remove {one_line(name)}? [y/N] ", default=False):
-        raise DeclinedError(f"{one_line(name)} would be removed", hint="-y removes without asking")
-    _unlink(path)
-    write_out(f"removed {one_line(name)}\n")
-    return 0
-
-
-def _unlink(path: Path) -> None:
-    try:
-        path.unlink()
-    except OSError as error:
-        raise ResourceError(f"{one_line(str(path))} cannot be removed: {error.strerror}") from error
+    return remove_made(named_copy(name), name, yes=yes)
 
 
 def _events(options: CopyOptions) -> Iterator[dict[str, Any]]:

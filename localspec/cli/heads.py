@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,7 +13,7 @@ from localspec.cli.fetch import confirmed
 from localspec.cli.heads_train import evaluate, train
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, option
-from localspec.errors import DeclinedError, NotFoundError, ResourceError
+from localspec.errors import DeclinedError, LocalspecError, NotFoundError, ResourceError
 from localspec.models.gguf.head import MASKS, HeadInfo
 from localspec.models.heads import Head, kept_heads, named_head, read_head
 from localspec.sanitize import one_line
@@ -42,15 +44,10 @@ def list_heads(console: Console, /, as_json: bool) -> int:
     The tokens of a pass were counted on held-out text at temperature 0.
     """
     found, broken = kept_heads()
-    for path, error in broken:
-        console.warn(f"{one_line(path.name)}: {error.message}")
-    if as_json:
-        write_json({"folder": str(heads_folder()), "heads": [_wire(head) for head in found]})
-        return 0
-    lines = aligned([(one_line(head.name), size(head.n_bytes), _figures(head)) for head in found], right={1})
-    lines = lines or [f"no heads in {one_line(str(heads_folder()))}; localspec heads train TARGET makes one"]
-    write_out("".join(f"{line}\n" for line in lines))
-    return 0
+    rows = [(head.name, head.n_bytes, _figures(head)) for head in found]
+    nothing = f"no heads in {heads_folder()}; localspec heads train TARGET makes one"
+    wire = {"folder": str(heads_folder()), "heads": [_wire(head) for head in found]} if as_json else None
+    return list_made(console, rows, broken, nothing, wire)
 
 
 @heads.command("show", cls=Command)
@@ -88,6 +85,29 @@ def remove_head(console: Console, /, name: str, yes: bool) -> int:
     path = heads_folder() / f"{name}.gguf"
     if named_head(name) != path:
         raise NotFoundError(f"{one_line(name)} is not a head that was trained here", hint="names: localspec heads list")
+    return remove_made(path, name, yes=yes)
+
+
+def list_made(
+    console: Console,
+    rows: Sequence[tuple[str, int, str]],
+    broken: Iterable[tuple[Path, LocalspecError]],
+    nothing: str,
+    wire: dict[str, Any] | None,
+) -> int:
+    """Write the files that were made here, as `wire` or by name, bytes and what is told of each; return 0."""
+    for path, error in broken:
+        console.warn(f"{one_line(path.name)}: {error.message}")
+    if wire is not None:
+        write_json(wire)
+        return 0
+    lines = aligned([(one_line(name), size(n_bytes), told) for name, n_bytes, told in rows], right={1})
+    write_out("".join(f"{line}\n" for line in lines or [one_line(nothing)]))
+    return 0
+
+
+def remove_made(path: Path, name: str, *, yes: bool) -> int:
+    """Remove a file that was made here and return 0. Raises DeclinedError, and ResourceError where that fails."""
     if not yes and not confirmed(f"Remove {one_line(name)}? [y/N] ", default=False):
         raise DeclinedError(f"{one_line(name)} would be removed", hint="-y removes without asking")
     try:

@@ -172,7 +172,7 @@ def draft_option(group: Group) -> Callable[[F], F]:
         section=group.title,
         metavar="NAME",
         shell_complete=pair_names,
-        help="The draft model or head; 'auto' finds one, 'none' is none.",
+        help="The draft model or head; 'auto' finds one, 'none' drafts without one.",
     )
 
 

@@ -44,7 +44,7 @@ from localspec.worker.ask import ask
 
 _PLAN, _MACHINE = Group("Plan"), Group("Machine (this one, unless these options describe another)")
 ABOUT = (
-    "about: these files are not on this machine. Sizes are those of the catalogue,\n"
+    "An estimate: these files are not on this machine. Sizes are those of the catalogue,\n"
     "shapes those of models as large. After localspec pull NAME the plan is exact.\n\n"
 )
 FROM_HEADERS = "These files are not on this machine. The plan is made from their headers, which the hub sent.\n\n"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.errors import LocalspecError, NetworkError, NotFoundError, UsageError, from_wire
+from localspec.remote import PATH
 from localspec.remote.messages import (
     VERSION,
     Error,
@@ -28,7 +29,6 @@ from localspec.remote.messages import (
 )
 from localspec.sanitize import one_line
 
-PATH = "/v1/verify"
 KEY = "LOCALSPEC_VERIFIER_KEY"  # the variable that holds the verifier's key
 OPENING = 10.0  # seconds to reach a verifier
 GLANCE = 0.1  # seconds between two looks at whether to stop

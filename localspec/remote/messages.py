@@ -25,13 +25,13 @@ from msgspec import Meta
 
 from localspec.engine.distribution import Distribution, Probs
 from localspec.errors import LocalspecError
+from localspec.remote import LONGEST_FRAME
 from localspec.settings.request import Sampling
 
 VERSION = 1  # of these messages
 MOST_NODES = 1024  # drafted tokens of one round
 MOST_IDS = 1 << 18  # of one Prefix; a longer text is several
 MOST_SUPPORT = 1 << 18  # tokens of one law
-LONGEST_FRAME = 4 << 20  # bytes of a message to the verifier
 LONGEST_PART = 64 << 10  # bytes of a part of a vocabulary: a slow line brings one before the edge gives up
 UNITS = 2.0**32  # of a probability in four bytes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from localspec.remote.connection import PATH
+from localspec.remote import PATH
 from localspec.server import llama_server, ollama, openai, own, responses
 from localspec.server.answering import Answer, Finding
 from localspec.server.engine import Engine
@@ -24,7 +25,6 @@ from localspec.server.page import page
 from localspec.server.pairs import Pairs
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import encoded
-from localspec.server.verifying import Verifying
 
 LONGEST_BODY = 4 * 2**20  # bytes
 SLOWEST_BODY = 30.0  # seconds
@@ -85,7 +85,7 @@ class Server:
             Route("/v1/models/{name:path}", self._model, methods=["GET"]),
             Route("/v1/pair", self._pair, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
-            WebSocketRoute(PATH, Verifying(self.engine, self.pairs.current)),  # the pair it began with
+            WebSocketRoute(PATH, _Late(partial(_verifying, self.engine, self.pairs.current))),  # the first pair
             *(Route(path, _absent, methods=["GET", "POST", "DELETE"]) for path in ABSENT),
         ]
 
@@ -147,6 +147,24 @@ class Server:
         engine = self.engine
         told = engine.totals.text(waiting=engine.n_waiting, is_busy=engine.is_busy)
         return Response(told, media_type="text/plain; version=0.0.4")
+
+
+@dataclass(slots=True)
+class _Late:
+    """An application that is made when it is first asked."""
+
+    make: Callable[[], App]
+    made: App | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.made = self.made or self.make()
+        await self.made(scope, receive, send)
+
+
+def _verifying(engine: Engine, served: Served) -> App:
+    from localspec.server.verifying import Verifying  # late: it brings numpy
+
+    return Verifying(engine, served)
 
 
 async def _absent(request: Request) -> Response:

@@ -17,7 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from localspec.errors import NotFoundError, ResourceError, UsageError
-from localspec.remote.messages import LONGEST_FRAME
+from localspec.remote import LONGEST_FRAME
 from localspec.server.engine import Engine
 from localspec.server.guard import App
 

@@ -97,7 +97,9 @@ class LoadSettings:
         False, "--reproducible", group=MODEL,
         help="The text of plain decoding, bit for bit, with any method. The first load measures the possible widths.",
     )  # fmt: skip
-    mmap: bool = setting(True, "--mmap", group=MODEL, help="Map the files or read them into memory.")
+    mmap: bool = setting(
+        True, "--mmap", group=MODEL, help="Map the files into memory; --no-mmap reads them into it whole."
+    )
     mlock: bool = setting(False, "--mlock", group=MODEL, help="Keep the weights in RAM.")
     cache_disk: str = setting(
         "2GB", "--cache-disk", group=MODEL, metavar="SIZE", parse=memory_size,
@@ -143,14 +145,19 @@ class Sampling:
     )
     presence_penalty: float = setting(
         0.0, "--presence-penalty", group=SAMPLING, low=-100, high=100,
-        help="Subtract once for a recent token; 0: off.",
+        help="Subtract once from a token that came lately; 0: off.",
     )  # fmt: skip
     frequency_penalty: float = setting(
-        0.0, "--frequency-penalty", group=SAMPLING, low=-100, high=100, help="Subtract for each time; 0: off."
+        0.0,
+        "--frequency-penalty",
+        group=SAMPLING,
+        low=-100,
+        high=100,
+        help="Subtract for each time a token came lately; 0: off.",
     )
     penalty_last_n: int = setting(
         64, "--penalty-last-n", aliases="--repeat-last-n", group=SAMPLING, low=-1, high=COUNT,
-        help="How many tokens are recent; 0: none, -1: the whole text.",
+        help="Penalties look at the last N tokens; 0: none, -1: the whole text.",
     )  # fmt: skip
     dry_multiplier: float = setting(
         0.0, "--dry-multiplier", group=SAMPLING, low=0, high=100,
@@ -169,7 +176,7 @@ class Sampling:
     dry_sequence_breaker: tuple[str, ...] = setting(
         ("\n", ":", '"', "*"), "--dry-sequence-breaker", group=SAMPLING, metavar="TEXT", is_repeated=True,
         parse=unescape, spell=repr, judge=check_texts("--dry-sequence-breaker"),
-        help="No repetition goes across TEXT; 'none' alone: all do.",
+        help="DRY counts no repetition across TEXT; 'none' removes all these texts.",
     )  # fmt: skip
     xtc_probability: float = setting(
         0.0, "--xtc-probability", group=SAMPLING, low=0, high=1,
@@ -177,7 +184,7 @@ class Sampling:
     )  # fmt: skip
     xtc_threshold: float = setting(
         0.1, "--xtc-threshold", group=SAMPLING, low=0, high=1,
-        help="XTC leaves out all tokens this likely but the last; above 0.5: off.",
+        help="XTC keeps the least likely of the tokens above this; above 0.5: off.",
     )  # fmt: skip
     logit_bias: tuple[tuple[int, float], ...] = setting(
         (), "--logit-bias", aliases="-l", group=SAMPLING, metavar="ID=BIAS", is_repeated=True, parse=token_bias,

@@ -396,6 +396,14 @@ def test_the_first_screen_of_the_chat_waits_for_little() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_server_begins_without_numpy() -> None:
+    script = (
+        "import sys, localspec.cli.serve, localspec.server.app, localspec.server.listening\n"
+        "sys.exit('numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment()).returncode == 0
+
+
 def test_a_warm_run_does_without_the_fields_of_json() -> None:
     script = "import sys, localspec.cli.run\nsys.exit('localspec.ui.json_fields' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment()).returncode == 0

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.engine.distribution import Distribution
+from localspec.remote import LONGEST_FRAME
 from localspec.remote.connection import OPENING
 from localspec.remote.messages import (
-    LONGEST_FRAME,
     LONGEST_PART,
     Facts,
     Hello,
