@@ -64,6 +64,7 @@ _OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--keep", "a full context leaves out the oldest turns", "--ctx N for more"),
     ("--prompt-cache", "a conversation is kept anyway", "-c, which continues it"),
     ("--cid", "--session names a conversation", "--session ID"),
+    ("--role", "a preset holds a model, a system message and settings", "-P NAME"),
     ("--no-log", "--no-save keeps nothing", "--no-save"),
     ("--ignore-eos", "a token is banned by its number", "--logit-bias ID=-inf"),
     ("--draft-min --draft-n-min", "drafts are as long as pays, or as -k says", "-k N"),
