@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from localspec.errors import LocalspecError, NotFoundError
 from localspec.models.foreign import foreign_models
+from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.head import KINDS, LOW_BIT, MASKS, MTP
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
@@ -22,7 +23,6 @@ from localspec.models.heads import head_for
 from localspec.models.hub.cache import Cache
 from localspec.models.hub.files import is_model, part_number
 from localspec.models.hub.remote import Hub
-from localspec.models.learned import learned
 from localspec.models.low_bit import copies_of
 from localspec.models.names import HubName
 from localspec.models.pairs import PairReport, check_pair, require_fit
@@ -255,3 +255,15 @@ def remote_candidate(target: ModelInfo, name: HubName, where: str, hub: Hub) -> 
     except LocalspecError as error:
         return DraftCandidate(str(name), where, None, reason=error.message)
     return DraftCandidate(str(full), where, size, report=check_pair(target, info))
+
+
+def learned(target: Path, draft: Path) -> Learned | None:
+    """Return what the profiles of these files say, None where there is none."""
+    folder = cache_folder("profiles")
+    if not folder.is_dir():
+        return None
+    from localspec.control.profile import learned_of  # late: it brings numpy
+
+    with suppress(OSError):
+        return learned_of(folder, [file_fingerprint(target), file_fingerprint(draft)])
+    return None

@@ -14,7 +14,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from localspec.models.store import reference
+from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.models.store import reference, target_reference
 from localspec.settings.folders import state_folder
 from localspec.settings.request import LoadSettings
 
@@ -75,3 +76,11 @@ def _is_sound(each: RecentPair) -> bool:
     """Whether the fields have their types: a person or another version may have written the file."""
     texts = [each.pair, each.name, each.target, each.draft or ""]
     return all(isinstance(text, str) for text in texts) and isinstance(each.used, int | float)
+
+
+def another_file(settings: LoadSettings) -> str:
+    """Return a warning where the target is another file than the one that was expected, else ""."""
+    name, mark = settings.expected or ("", "")
+    if not mark or name != target_reference(settings) or mark == file_fingerprint(Path(settings.target)):
+        return ""
+    return f"{Path(settings.target).name} is another file than the one that answered in this conversation"

@@ -22,7 +22,7 @@ from localspec.backends import llama_cpp
 from localspec.backends.importance import Importance, WatchedModel
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
-from localspec.backends.sample_text import STRIDE, sample_tokens
+from localspec.backends.tokenizer import STRIDE, sample_tokens
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16)
 # Not Q4_0: the mean of its random blocks is not zero, so all rows have a part in common and choose the same experts.

@@ -21,7 +21,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from localspec.errors import IncompatibleError
+from localspec.errors import (
+    IncompatibleError,
+    InternalError,
+    LocalspecError,
+    PromptTooLongError,
+    ResourceError,
+    tells_out_of_memory,
+)
 
 SPARE = 512  # bytes behind a structure, for a longer one
 UNTOUCHED = 0xA5
@@ -189,3 +196,33 @@ def stoppable(context: Any, is_stopped: Callable[[], bool]) -> Iterator[None]:
     finally:  # the callback does not outlive the passes
         api.llama_set_abort_callback(context, _NO_CALLBACK, None)
         LOG.is_deaf = False
+
+
+def context_full(length: int, n_ctx: int, needed: int) -> ResourceError:
+    """Return the error of a context in which `length` of `n_ctx` positions are taken and `needed` more are wanted."""
+    return ResourceError(
+        f"the context is full: {length} of {n_ctx} positions are taken and {needed} more are needed",
+        hint="raise --ctx, or generate less",
+        detail={"length": length, "n_ctx": n_ctx, "needed": needed},
+    )
+
+
+def decode_error(code: int, rows: int, length: int) -> LocalspecError:
+    """Return the error of a decode of `rows` tokens after `length` others, to which llama.cpp gave `code`."""
+    detail = {"code": code, "rows": rows, "length": length, "log": LOG.tail()}
+    if tells_out_of_memory(LOG.tail()):
+        return ResourceError(
+            f"there is not enough memory to evaluate {rows} tokens: {LOG.reason()}",
+            hint="--gpu N with fewer layers, a smaller --ctx, or --draft none",
+            detail=detail,
+        )
+    return InternalError(f"llama.cpp failed to evaluate {rows} tokens (code {code}): {LOG.reason()}", detail=detail)
+
+
+def too_long(n: int, n_ctx: int) -> PromptTooLongError:
+    """Return the error of a prompt of `n` tokens for a context of `n_ctx`."""
+    return PromptTooLongError(
+        f"the prompt has {n} tokens and the context holds {n_ctx}",
+        hint="shorten the prompt, or raise --ctx",
+        detail={"n_tokens": n, "n_ctx": n_ctx},
+    )

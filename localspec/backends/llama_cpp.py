@@ -20,18 +20,17 @@ from localspec.backends.batch import Batch
 from localspec.backends.build import BuildInfo, build_info
 from localspec.backends.cells import RemoveCells
 from localspec.backends.context import MAX_OUTPUTS, fitting, kv_bytes
-from localspec.backends.decode_errors import context_full, decode_error, too_long
 from localspec.backends.growing_context import GrowingContext
 from localspec.backends.kv_cache import KvCache
-from localspec.backends.lib import api, stoppable
+from localspec.backends.lib import api, context_full, decode_error, stoppable, too_long
 from localspec.backends.llama_rows import LlamaRows, RowBuffer
 from localspec.backends.model import Model, Progress
 from localspec.backends.options import LoadOptions
 from localspec.backends.prompt_progress import PromptProgress, ignored, not_cancelled
-from localspec.backends.sample_text import sample_tokens
 from localspec.backends.state_cache import StateCache
 from localspec.backends.tap import NoListener, StateListener
 from localspec.backends.threads import settle_threads
+from localspec.backends.tokenizer import sample_tokens
 from localspec.engine.distribution import Ids
 from localspec.engine.draft import Mask, Nodes
 from localspec.engine.events import GPU_SETTLES

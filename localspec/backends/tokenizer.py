@@ -5,7 +5,13 @@ from __future__ import annotations
 import ctypes
 import re
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
 
 from localspec.backends.lib import api
 from localspec.errors import InternalError
@@ -142,3 +148,24 @@ class Tokenizer:
             if n >= 0:
                 return buffer.raw[:n]
             size = -n
+
+
+STRIDE = 7919  # a prime: tokens that differ, where a vocabulary cannot write the text
+FEWEST = 16  # tokens of the text: with fewer the same ones would come again and again
+
+_tokens: WeakKeyDictionary[Tokenizer, NDArray[np.int32]] = WeakKeyDictionary()  # passes are short, and timed
+
+
+def sample_tokens(model: Tokenizer, start: int, n: int) -> NDArray[np.int32]:
+    """Return `n` tokens [n] of the text from its token `start` on. It begins anew behind its end."""
+    text = _tokens.get(model)
+    if text is None:
+        text = _tokens[model] = np.array(model.tokenize(_text()), np.int32)
+    at = np.arange(start, start + n)
+    return text[at % len(text)] if len(text) >= FEWEST else (at * STRIDE % model.n_vocab).astype(np.int32)
+
+
+@cache
+def _text() -> bytes:
+    """Return the shipped texts of trials, whose headings are part of it."""
+    return files("localspec.session").joinpath("trial.txt").read_bytes()

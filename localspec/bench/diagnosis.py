@@ -21,7 +21,7 @@ from localspec.bench.suites import Prompt, choose, load_suite
 from localspec.control.timing import WIDTHS
 from localspec.engine.events import Event, Finished
 from localspec.errors import IncompatibleError
-from localspec.prompt.alike import renders_alike
+from localspec.prompt.chat_template import renders_alike
 from localspec.settings.jobs import Question, SurveyRequest
 from localspec.settings.request import Message, Request, Sampling, Speculation
 

@@ -17,8 +17,8 @@ import click
 from localspec.chat.state import ChatState
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, wants_plain
+from localspec.cli.engine_options import EngineOptions, ServerOptions, engine_options, promised_of, server_options
 from localspec.cli.fetch import present_settings
-from localspec.cli.keep_alive import EngineOptions, engine_options
 from localspec.cli.options import (
     ConversationOptions,
     ScreenOptions,
@@ -32,7 +32,6 @@ from localspec.cli.options import (
     speculation_options,
 )
 from localspec.cli.params import Command, option
-from localspec.cli.server_option import ServerOptions, promised_of, server_options
 from localspec.cli.settings import (
     PairOptions,
     Promised,

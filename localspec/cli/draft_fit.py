@@ -92,7 +92,7 @@ def explain(console: Console, /, target: str, draft: str | None, as_json: bool, 
     is_off = is_offline(offline)
     big = _seen(target, is_off)
     small = _seen(draft, is_off, of=big.source)
-    from localspec.prompt.alike import template_warnings  # late: it brings jinja2
+    from localspec.prompt.chat_template import template_warnings  # late: it brings jinja2
 
     report = check_pair(big.info, small.info)
     if report.overlap is None:

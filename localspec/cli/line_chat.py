@@ -18,10 +18,9 @@ from localspec.chat.message_tree import Node
 from localspec.chat.opening import require_whole, tell_news
 from localspec.chat.pair_loader import PairLoader
 from localspec.chat.state import ChatState
-from localspec.cli.answer import tell
 from localspec.cli.console import Console, is_dumb, is_terminal, write_out
 from localspec.cli.live import Live
-from localspec.cli.output import TextSink
+from localspec.cli.output import TextSink, tell_figures
 from localspec.cli.pair_engine import PairEngine, asking
 from localspec.cli.race import figures, shown_race
 from localspec.cli.signals import deferred
@@ -230,7 +229,7 @@ class LineChat:
             if told:
                 self.console.warn(told)
         if self.has_stats:
-            tell(stats, self.console)
+            tell_figures(stats, self.console)
         engine.stop.leave_if_told(is_script=self.is_script)
 
     def _events(self, request: Request, engine: PairEngine) -> Iterator[Event]:

@@ -14,21 +14,19 @@ from localspec.cli.fetch import headers_of, is_offline
 from localspec.cli.options import declared_option, draft_option, picked
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.cli.plan_table import plan_table
+from localspec.cli.plan_table import plan_table, to_wire
 from localspec.cli.settings import model_and_draft, named_pair, rpc_servers
 from localspec.errors import UsageError
-from localspec.models.candidates import local_drafts
+from localspec.models.candidates import learned, local_drafts
 from localspec.models.catalog import load_catalog
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
-from localspec.models.learned import learned
 from localspec.models.low_bit import best_copy, chance_of_copy, low_bit_copy
 from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse
 from localspec.models.pairs import require_fit
 from localspec.models.plan import calibration
 from localspec.models.plan.compare import PlannedDraft, compare
-from localspec.models.plan.describe import to_wire
 from localspec.models.plan.estimate import estimate
 from localspec.models.plan.machine import CPU, Machine, MachineDevice, Rates, flat
 from localspec.models.plan.models import TRIED, ModelPart, Models, placed

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
+from typing import Any
 
 from localspec.cli.console import columns_of_stdout, is_terminal
 from localspec.models.plan.compare import PlannedDraft
 from localspec.models.plan.machine import CPU, DISK, Machine
-from localspec.models.plan.search import PlacementRequest
+from localspec.models.plan.memory_use import Layout
+from localspec.models.plan.models import Models
+from localspec.models.plan.search import PlacementPlan, PlacementRequest
 from localspec.sanitize import one_line, shortened, shown
 from localspec.settings.sizes import size
 
@@ -115,3 +118,39 @@ def _notes(rows: list[PlannedDraft], request: PlacementRequest) -> list[str]:
     if any(not row.name for row in rows):
         notes.append(f"{COPIES}: the speed of plain decoding; a text that repeats itself is faster")
     return [*notes, f"bandwidths: {chosen.basis}; only the reading of weights and cache is counted"]
+
+
+def to_wire(plan: PlacementPlan, models: Models) -> dict[str, Any]:
+    """Return the JSON object of a plan; sizes in bytes."""
+    return {
+        "target": _layout(plan.target, len(models.target.layers)),
+        "draft": None if plan.draft is None or models.draft is None else _layout(plan.draft, len(models.draft.layers)),
+        "n_ctx": plan.context.n_ctx,
+        "draft_n_ctx": None if plan.draft_context is None else plan.draft_context.n_ctx,
+        "kv_type": plan.context.kv_type,
+        "threads": plan.threads,
+        "draft_threads": plan.draft_threads,
+        "draft_tokens": plan.k,
+        "is_paged": plan.is_paged,
+        "memory": {
+            place: {
+                "weights": use.weights,
+                "cache": use.cache,
+                "compute": use.compute,
+                "outputs": use.outputs,
+                "total": use.total,
+            }
+            for place, use in plan.use.items()
+        },
+        "tokens_per_s": plan.tokens_per_s,
+        "basis": plan.basis,
+    }
+
+
+def _layout(layout: Layout, n_layers: int) -> dict[str, Any]:
+    return {
+        "devices": dict(zip(layout.devices, layout.counts, strict=True)),
+        "gpu_layers": layout.n_offloaded,
+        "n_layers": n_layers + 1,
+        "cpu_experts": layout.cpu_experts,
+    }

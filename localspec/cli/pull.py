@@ -100,7 +100,7 @@ def _compared(names: tuple[str, ...], console: Console) -> tuple[list[str], list
 def _fit(ref: str) -> list[str]:
     """Compare the vocabularies of a pair; return what there is to mind. Raises IncompatibleError."""
     from localspec.models.candidates import look
-    from localspec.prompt.alike import template_warnings  # late: it brings jinja2
+    from localspec.prompt.chat_template import template_warnings  # late: it brings jinja2
 
     try:
         pair = locate(expand(ref))

@@ -13,6 +13,7 @@ from localspec.bench.answers import Answer
 from localspec.bench.race import TOKENS, Race, answers_alone, race, spread
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, write_out
+from localspec.cli.engine_options import ServerOptions, promised_of, server_options
 from localspec.cli.fetch import present_settings
 from localspec.cli.options import (
     PromptOptions,
@@ -28,7 +29,6 @@ from localspec.cli.options import (
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.pair_engine import PairEngine, open_engine
 from localspec.cli.params import Command, option
-from localspec.cli.server_option import ServerOptions, promised_of, server_options
 from localspec.cli.settings import PairOptions, request_settings, system_message
 from localspec.cli.signals import timed
 from localspec.errors import LocalspecError, UsageError

@@ -16,12 +16,18 @@ import click
 from localspec.chat.answer_writer import AnswerWriter, full_context, unfinished_form
 from localspec.chat.opening import refuse_unfinished
 from localspec.chat.state import ChatState
-from localspec.cli.answer import ended_by_itself, tell
 from localspec.cli.console import Console, is_terminal
+from localspec.cli.engine_options import (
+    EngineOptions,
+    ServerOptions,
+    engine_options,
+    promised_of,
+    server_options,
+    tell_of_keep_alive,
+)
 from localspec.cli.fetch import present_settings
 from localspec.cli.formats import FormatOptions, format_options
 from localspec.cli.habits import is_model, model_first
-from localspec.cli.keep_alive import EngineOptions, engine_options, tell_of_keep_alive
 from localspec.cli.live import Live
 from localspec.cli.options import (
     CONVERSATION,
@@ -39,10 +45,9 @@ from localspec.cli.options import (
     screen_options,
     speculation_options,
 )
-from localspec.cli.output import JsonSink, Sink, TextSink
+from localspec.cli.output import JsonSink, Sink, TextSink, ended_by_itself, tell_figures
 from localspec.cli.pair_engine import PairEngine, asking
 from localspec.cli.params import TYPED, Command, option
-from localspec.cli.server_option import ServerOptions, promised_of, server_options
 from localspec.cli.settings import (
     PairOptions,
     is_chosen,
@@ -170,7 +175,7 @@ def _tell_below(stats: Stats, job: Job, options: RunOptions, console: Console) -
     _warn_of_trouble(job.state, console)
     has_stats = is_terminal(sys.stderr) and not console.quiet if options.stats is None else options.stats
     if has_stats:
-        tell(stats, console, with_plans=options.stats is True)
+        tell_figures(stats, console, with_plans=options.stats is True)
     if has_stats and options.stats is None and ended_by_itself(stats):
         for sentence in introduction(job.settings, job.request.speculation):
             console.note(sentence, "dim")

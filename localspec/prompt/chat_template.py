@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.engine.reasoning import Marks
-from localspec.errors import IncompatibleError, NotFoundError, ResourceError, UsageError
+from localspec.errors import IncompatibleError, LocalspecError, NotFoundError, ResourceError, UsageError
 from localspec.prompt.content_form import STRINGS, Form, forms_of
 from localspec.prompt.markers import Markers, Prompt, Segment, controls
 from localspec.prompt.named_templates import CHATML, DIALOGUE, NAMED, stops_of
@@ -289,3 +289,36 @@ def _dropped(
     last = len(markers.messages) - 1
     parts = [part for part in (lost & {last}, lost - {last}) if part]
     return {i for part in parts if around.run(program, markers.others(part), form) == marked for i in part}
+
+
+_SYSTEM = Message("system", "Be brief.")
+_TURNS = (Message("user", "Hi there"), Message("assistant", "Hello."), Message("user", "And now?"))
+SAMPLES = (_TURNS[:1], _TURNS, (_SYSTEM, *_TURNS[:1]), (_SYSTEM, *_TURNS))
+DIFFER = "target and draft use different chat templates: fewer guesses may be accepted in a chat"
+
+
+def template_warnings(target: str | None, draft: str | None) -> tuple[str, ...]:
+    """Return a warning where the draft's template would have written another prompt than the target's."""
+    if draft is None or renders_alike(target, draft):
+        return ()
+    return (DIFFER,)
+
+
+def renders_alike(one: str | None, other: str | None) -> bool:
+    """Whether both templates render the sample conversations to the same prompts, or refuse the same ones."""
+    if one is None or other is None or one == other:
+        return one == other
+    return all(_prompt(one, sample) == _prompt(other, sample) for sample in SAMPLES)
+
+
+def _prompt(template: str, messages: tuple[Message, ...]) -> str | None:
+    """Return a prompt, None where the template refuses; dates and the names of BOS and EOS are the same for all."""
+    try:
+        rendered = render(messages, template, bos="<bos>", eos="<eos>", specials=(), is_explicit=True, now=_some_day)
+    except LocalspecError:
+        return None
+    return rendered.text
+
+
+def _some_day() -> datetime:
+    return datetime(2024, 1, 1)

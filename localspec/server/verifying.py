@@ -14,7 +14,7 @@ from pathlib import Path
 
 from localspec.engine.events import Inspected, Loaded
 from localspec.errors import LocalspecError, UsageError
-from localspec.models.gguf.bare import bare
+from localspec.models.gguf.header import bare
 from localspec.remote.messages import (
     LONGEST_PART,
     VERSION,

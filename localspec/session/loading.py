@@ -18,12 +18,12 @@ from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.engine.translation import Intersection
 from localspec.errors import ResourceError
-from localspec.models.expected import another_file
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.head import MASKS
 from localspec.models.gguf.info import ModelInfo, check_adapter
 from localspec.models.pairs import PairReport, require_fit
-from localspec.prompt.alike import template_warnings
+from localspec.models.recent import another_file
+from localspec.prompt.chat_template import template_warnings
 from localspec.prompt.renderer import RENDERER
 from localspec.session.calibration import known_widths, remembered
 from localspec.session.controllers import PairController

@@ -17,7 +17,7 @@ from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.memory import ContextShape
 from localspec.backends.options import LoadOptions
 from localspec.backends.prompt_progress import not_cancelled
-from localspec.backends.sample_text import sample_tokens
+from localspec.backends.tokenizer import sample_tokens
 from localspec.engine.constraint import Constraint
 from localspec.engine.draft import Draft, Verdict
 from localspec.engine.events import Committed, Event, Finished

@@ -97,9 +97,7 @@ class LoadSettings:
         False, "--reproducible", group=MODEL,
         help="The text of plain decoding, bit for bit, with any method. The first load measures the possible widths.",
     )  # fmt: skip
-    mmap: bool = setting(
-        True, "--mmap", group=MODEL, help="Map the files into memory; --no-mmap reads them into it whole."
-    )
+    mmap: bool = setting(True, "--mmap", group=MODEL, help="Map the files into memory; --no-mmap reads them whole.")
     mlock: bool = setting(False, "--mlock", group=MODEL, help="Keep the weights in RAM.")
     cache_disk: str = setting(
         "2GB", "--cache-disk", group=MODEL, metavar="SIZE", parse=memory_size,
@@ -145,15 +143,10 @@ class Sampling:
     )
     presence_penalty: float = setting(
         0.0, "--presence-penalty", group=SAMPLING, low=-100, high=100,
-        help="Subtract once from a token that came lately; 0: off.",
+        help="Subtract once from a token used lately; 0: off.",
     )  # fmt: skip
     frequency_penalty: float = setting(
-        0.0,
-        "--frequency-penalty",
-        group=SAMPLING,
-        low=-100,
-        high=100,
-        help="Subtract for each time a token came lately; 0: off.",
+        0.0, "--frequency-penalty", group=SAMPLING, low=-100, high=100, help="Subtract for each recent use; 0: off."
     )
     penalty_last_n: int = setting(
         64, "--penalty-last-n", aliases="--repeat-last-n", group=SAMPLING, low=-1, high=COUNT,

@@ -9,6 +9,7 @@ The tensor table of a GGUF header: shapes, types and places, each checked agains
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -209,3 +210,26 @@ def _alignment(cursor: HeaderCursor, pair: KeyValue | None) -> int:
         raise cursor.bad(f"general.alignment is {pair.value}, not a power of two from 8 to {_ALIGNMENTS[-1]}")
     assert isinstance(pair.value, int)
     return pair.value
+
+
+PARTS = "split."  # keys of a split model: they tell llama.cpp to look for the other files
+
+
+def bare(path: Path) -> bytes:
+    """Return a GGUF file with the metadata of another, and no tensors. Of a split model `path` is its first part.
+
+    Raises as `read_header`.
+    """
+    with open_regular(path) as (fd, size):
+        cursor = HeaderCursor(fd, shown(path), size, Limits(), time.thread_time)
+        check_magic(cursor)
+        start = bytes(cursor.data[: cursor.pos])
+        cursor.u64("the number of tensors")
+        n_pairs = cursor.u64("the number of metadata entries")
+        kept = []
+        for _ in range(n_pairs):
+            begins = cursor.pos
+            (key,) = read_pairs(cursor, 1)
+            if not key.startswith(PARTS):
+                kept.append(bytes(cursor.data[begins : cursor.pos]))
+    return start + struct.pack("<QQ", 0, len(kept)) + b"".join(kept)

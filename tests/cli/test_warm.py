@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from localspec.cli.console import Console
-from localspec.cli.keep_alive import LONG_LOAD, tell_of_keep_alive
+from localspec.cli.engine_options import LONG_LOAD, tell_of_keep_alive
 from localspec.engine.events import Loaded, ModelFacts
 from localspec.errors import UsageError
 from localspec.settings.sizes import read_duration
@@ -169,7 +169,7 @@ def test_a_long_load_is_told_once(
         return capsys.readouterr().err
 
     assert told(41.0) == ""  # no terminal
-    monkeypatch.setattr("localspec.cli.keep_alive.is_terminal", lambda stream: True)
+    monkeypatch.setattr("localspec.cli.engine_options.is_terminal", lambda stream: True)
     assert told(LONG_LOAD - 0.1) == ""
     said = "loading took 41 s; localspec config set keep-alive 10m keeps the model in memory"
     assert said in told(41.0)

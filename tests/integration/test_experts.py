@@ -9,7 +9,7 @@ import pytest
 
 from localspec.backends.importance import Importance, WatchedModel
 from localspec.backends.llama_cpp import LlamaBackend
-from localspec.backends.sample_text import STRIDE, sample_tokens
+from localspec.backends.tokenizer import STRIDE, sample_tokens
 from tests.integration.gguf_models import EXACT, Shape, random_gguf
 
 MIXTURE = Shape(vocab=600, width=64, layers=4, heads=4, kv_heads=2, ff=32, quant="F32", experts=32, used=4)

@@ -20,13 +20,13 @@ from localspec.models.candidates import (
     DraftCandidate,
     Known,
     best_local_draft,
+    learned,
     local_candidates,
     look,
 )
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
-from localspec.models.learned import learned
 from localspec.models.low_bit import LowBitCopy
 from localspec.models.pairs import Overlap, PairReport
 from localspec.models.plan.machine import Machine, flat

@@ -9,7 +9,7 @@ import pytest
 
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import model_info
-from localspec.prompt.alike import DIFFER, renders_alike, template_warnings
+from localspec.prompt.chat_template import DIFFER, renders_alike, template_warnings
 from localspec.prompt.named_templates import CHATML, NAMED
 from tests.prompt.test_chat_template import GEMMA, LLAMA2
 

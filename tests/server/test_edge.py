@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from localspec.backends.sample_text import sample_tokens
+from localspec.backends.tokenizer import sample_tokens
 from localspec.cli.edge import drafting_for
 from localspec.engine.events import Committed, Event, Finished, Loading, Returning
 from localspec.errors import IncompatibleError, LocalspecError, NetworkError

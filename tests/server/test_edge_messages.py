@@ -15,7 +15,7 @@ import pytest
 
 from localspec.engine.events import Event, Inspected, Loaded
 from localspec.errors import ResourceError
-from localspec.models.gguf.bare import bare
+from localspec.models.gguf.header import bare
 from localspec.remote.messages import (
     VERSION,
     Bye,

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from localspec.errors import IncompatibleError, LocalspecError, NetworkError, NotFoundError, UsageError
-from localspec.models.gguf.bare import bare
+from localspec.models.gguf.header import bare
 from localspec.remote.connection import KEY, Address, Connection
 from localspec.remote.messages import (
     MOST_IDS,
