@@ -83,24 +83,21 @@ class Tried:
 
 @dataclass(slots=True)
 class Evidence:
-    """Everything that was measured. `tried` by setting: greedy, sampled, raw, draft template (all but one at T=0).
+    """Everything that was measured. `tried` by setting: greedy, sampled, draft template (all but one at T=0).
 
-    `refused` says why a setting could not be tried. `is_cut`: the time did not suffice for every answer. `replayed` are
-    rows of the target beyond those that its answers needed. `began_ms` and `ended_ms` are the same pass of one row,
-    first of all and last of all.
+    `refused` says why a setting could not be tried. `is_cut`: the time did not suffice for every answer. `began_ms` and
+    `ended_ms` are the same pass of one row, first of all and last of all.
     """
 
     first: SurveyReport | None = None
     tried: dict[str, Tried] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     is_cut: bool = False
-    replayed: int | None = None
     race: Race | None = None
     began_ms: float | None = None
     ended_ms: float | None = None
     major_faults: int = 0
     swapped_bytes: int | None = None
-    has_template: bool = False  # the target's file
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +155,8 @@ class Examination:
         found.major_faults = int(found.first.content["major_faults"])
         found.swapped_bytes = found.first.content["swapped_bytes"]
         plan = self._size(found.first)
-        can_draft = bool(found.first.content["can_rollback"] and found.first.content["draft_can_rollback"])
-        needed = self._try_settings(found, plan.prompts, plan.acceptance) if can_draft else 0
-        between = self._survey(ONE_ROW)
-        if between is not None and can_draft and not found.is_cut:
-            found.replayed = between.content["evaluated_before"] - found.first.content["evaluated"] - needed
+        if found.first.content["can_rollback"] and found.first.content["draft_can_rollback"]:
+            self._try_settings(found, plan.prompts, plan.acceptance)
         found.race = self._race(plan.prompts[0], plan.racing)
         found.is_cut = found.is_cut or self._worker.n_cut > 0 or self._worker.is_over
         found.ended_ms = self._one_row()
@@ -206,7 +200,7 @@ class Examination:
         """Return the prompts, and tokens of an answer, that the time has room for: of a slow pair one short prompt."""
         costs = dict(first.row_costs)
         widest = max(costs)
-        settings = 2 + 2 * bool(self._templates.target) if self._has_draft else 0
+        settings = 2 + bool(self._templates.target) if self._has_draft else 0
         pass_s = (costs.get(CHAIN_ROWS, 2 * costs[1]) + 4 * first.draft_ms) / 1e3  # of a chain: about two tokens
         suite = load_suite("spec-bench" if self._templates.target else "stories")
         several = choose(suite, PROMPTS).prompts
@@ -221,12 +215,12 @@ class Examination:
                 break
         return DiagnosisPlan(prompts, min(max(acceptance, FEWEST), MOST), min(max(racing, FEWEST), MOST))
 
-    def _request(self, prompt: Prompt, n_tokens: int, sampling: Sampling, *, is_raw: bool = False) -> Request:
-        """Return the request as a person would make it, through the chat template if there is one and not `is_raw`.
+    def _request(self, prompt: Prompt, n_tokens: int, sampling: Sampling) -> Request:
+        """Return the request as a person would make it, through the chat template if there is one.
 
         A prompt that leaves a short context no room for the answer is cut, down to `MIN_PROMPT` tokens of it.
         """
-        is_chat = bool(self._templates.target) and not is_raw
+        is_chat = bool(self._templates.target)
         return Request(
             messages=(Message("user", prompt.text),) if is_chat else (),
             prompt=None if is_chat else prompt.text,
@@ -236,22 +230,18 @@ class Examination:
             speculation=CHAIN,
         )
 
-    def _try_settings(self, found: Evidence, prompts: tuple[Prompt, ...], n_tokens: int) -> int:
-        """Measure acceptance in every setting; return the rows that the target had to evaluate for it."""
+    def _try_settings(self, found: Evidence, prompts: tuple[Prompt, ...], n_tokens: int) -> None:
+        """Measure acceptance in every setting."""
         greedy = Sampling(temperature=0.0)
         settings: dict[str, Callable[[Prompt, int], Request]] = {
             "greedy": lambda prompt, _: self._request(prompt, n_tokens, greedy),
             "sampled": lambda prompt, i: self._request(prompt, n_tokens, Sampling(temperature=TEMPERATURE, seed=i + 1)),
         }
         templates = self._templates
-        found.has_template = bool(templates.target)
-        if templates.target:
-            settings["raw"] = lambda prompt, _: self._request(prompt, n_tokens, greedy, is_raw=True)
         if templates.target and templates.draft and not renders_alike(templates.target, templates.draft):
             settings["draft template"] = lambda prompt, _: replace(
                 self._request(prompt, n_tokens, greedy), template=templates.draft
             )
-        needed = 0
         self._share(ACCEPTANCE_ENDS, len(settings) * len(prompts))
         for name, request in settings.items():
             answers: list[Answer] = []
@@ -259,27 +249,17 @@ class Examination:
                 for i, prompt in enumerate(prompts):
                     self._on_progress(f"acceptance, {name}, prompt {i + 1} of {len(prompts)}")
                     if self._is_stopped():
-                        return needed
+                        return
                     if self._worker.is_over:
                         found.is_cut = True
                         break
                     answers.append(ask(self._worker, request(prompt, i)))
-                    needed += _rows(answers[-1])
             except IncompatibleError as error:  # the draft's template may be beyond the sandbox
                 found.refused[name] = error.message
                 continue
             if answers:
                 found.tried[name] = Tried.of(answers)
         found.is_cut = found.is_cut or self._worker.n_cut > 0
-        return needed
-
-
-def _rows(answer: Answer) -> int:
-    """Return the rows of the target that an answer takes: its prompt once, then each pass with its draft."""
-    stats = answer.stats
-    if stats.prefilled is None:
-        return 0
-    return stats.prefilled.prompt_n - stats.prefilled.cache_n + stats.drafted + max(stats.passes - 1, 0)
 
 
 class TimeLimit:

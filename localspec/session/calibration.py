@@ -81,7 +81,6 @@ def survey_pair(
 ) -> events.EventsThen[PairTimes]:
     """Time both models, reporting how far that is. Both caches must be empty, and are again; raises Cancelled."""
     faults = _major_faults()
-    evaluated = target.evaluated
     seconds = {name: share * asked.seconds for name, share in SHARES.items()}
     if not asked.is_deep:
         seconds["deep"] = seconds["deep draft"] = 0.0
@@ -101,8 +100,6 @@ def survey_pair(
         "cores": physical_cores(),
         "can_rollback": target.capabilities.can_rollback,
         "draft_can_rollback": None if draft is None else draft.capabilities.can_rollback,
-        "evaluated_before": evaluated,
-        "evaluated": target.evaluated,
         "major_faults": _major_faults() - faults,
         "swapped_bytes": _swapped(),
     }

@@ -50,8 +50,6 @@ class SlowWorker:
         facts = {
             "can_rollback": True,
             "draft_can_rollback": True,
-            "evaluated_before": 0,
-            "evaluated": 0,
             "major_faults": 0,
         }
         yield Inspected({"target": times, "draft": times, "swapped_bytes": 0, **facts})
@@ -90,7 +88,7 @@ def test_a_quick_pair_is_examined_whole() -> None:
     worker = SlowWorker(0.01, 0.001)
     found = examined(worker, 60.0)
     assert not found.is_cut
-    assert set(found.tried) == {"greedy", "sampled", "raw", "draft template"}
+    assert set(found.tried) == {"greedy", "sampled", "draft template"}
     assert found.race is not None
     assert len(found.race.rounds) == 6
 

@@ -45,8 +45,6 @@ class Answering:
         facts = {
             "can_rollback": True,
             "draft_can_rollback": True,
-            "evaluated_before": 0,
-            "evaluated": 0,
             "major_faults": 0,
         }
         yield Inspected({"target": times, "draft": times, "swapped_bytes": 0, **facts})

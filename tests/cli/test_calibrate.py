@@ -27,8 +27,8 @@ from tests.cli.harness import (
 )
 
 MAMBA = Shape(arch="mamba", vocab=512, width=64, layers=2, ctx=1024, quant="F32")
-CAUSES = ("devices", "rows", "draft", "accepted", "sampling", "template", "quants", "experts", "replays", "host",
-          "memory", "threads", "drift")  # fmt: skip
+CAUSES = ("devices", "rows", "draft", "accepted", "sampling", "template", "experts", "rollback", "memory",
+          "threads", "drift")  # fmt: skip
 
 
 def call(home: Path, *args: str) -> subprocess.CompletedProcess[bytes]:
@@ -138,13 +138,13 @@ def test_a_pair_is_examined(examined: subprocess.CompletedProcess[bytes]) -> Non
     checks = {one["name"]: one for one in wire["checks"]}
     assert tuple(checks) == CAUSES
     assert {one["state"] for one in wire["checks"]} <= {"ok", "note", "bad"}
-    assert checks["replays"]["facts"] == {"can_rollback": True, "replayed_rows": 0}
+    assert checks["rollback"]["facts"] == {"can_rollback": True}
     passes, draft = dict(wire["measured"]["passes"]["target"]["ms"]), checks["draft"]["facts"]
     assert draft["target_ms"] == passes[draft["target_rows"]]
     assert draft["draft_ms"] == dict(wire["measured"]["passes"]["draft"]["ms"])[1]
     assert draft["ratio"] == pytest.approx(draft["draft_ms"] / draft["target_ms"])
     tried = wire["measured"]["acceptance"]
-    assert {"greedy", "sampled", "raw"} <= set(tried)
+    assert {"greedy", "sampled"} <= set(tried)
     for one in tried.values():
         assert 0 < one["accepted"] < one["judged"]
         assert one["share"] == one["accepted"] / one["judged"]

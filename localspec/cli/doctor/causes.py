@@ -18,7 +18,6 @@ from localspec.settings.sizes import counted, size
 
 UNION = 1.3  # two rows against one in a mixture of experts
 HEAT = 1.15  # a pass at the end against the same at the start
-HOST = 1 / 4  # of a pass
 SWAPPED = 0.01  # of what is loaded: less is what lies unused anyway
 FAULTS = (10, 100)  # pages read while passes were timed, a note and bad: a few are code that was not needed before
 DEAR = (0.15, 1 / 3)  # a draft token, of a target pass: worth a note, bad
@@ -26,16 +25,15 @@ ASKED = 0.15  # acceptance that rows alone ask for, were drafting free: with mor
 LOW = (0.6, 0.4)  # acceptance: below, worth a note, bad
 STEEPER = 1.3  # the price of rows deep in a context over that at its start
 TIGHT = 1.5  # a cliff within the rows of a short chain that costs this is bad
-FEW_BITS = 4.0  # of a weight of the draft
 MORE_TIME = "localspec doctor PAIR --seconds 300, or more"
 COPIES = "--method suffix, which drafts only what is likely"
 
 
 def causes(case: Case) -> Iterator[Finding]:
     """Yield what is found."""
-    for one in (devices, rows, dear_draft, acceptance, temperature, template, quantisation):
+    for one in (devices, rows, dear_draft, acceptance, temperature, template):
         yield one(case)
-    for one in (experts, replays, host, memory, threads, drift):
+    for one in (experts, rollback, memory, threads, drift):
         yield one(case)
 
 
@@ -185,41 +183,19 @@ def template(case: Case) -> Finding:
     usual = tried.get("greedy")
     if usual is None or not usual.seen:
         return _untried(case, "template")
-    others = {name: tried[name] for name in ("raw", "draft template") if name in tried and tried[name].seen}
-    if not others and case.evidence.has_template:
-        return unmeasured("template", "no draft token was judged without it")
-    if not others:
-        return Finding("template", "ok", "the target has no chat template, so none can be wrong: nothing to compare")
-    words = {"raw": "as a raw prompt, which is another kind of text", "draft template": "with the draft's own template"}
+    own = tried.get("draft template")
+    if own is None or not own.seen:
+        why = case.evidence.refused.get("draft template")
+        told = f"not tried with the draft's own: {why}" if why else "the draft has no other one"
+        return Finding("template", "ok", f"accepted {_spelt(usual.share, usual.error)}; {told}")
     text = f"accepted {_spelt(usual.share, usual.error)} with the chat template at T=0, "
-    text += ", ".join(f"{_spelt(one.share, one.error)} {words[name]}" for name, one in others.items())
-    for name, why in case.evidence.refused.items():
-        text += f"; {words.get(name, name)} not measured: {why}"
-    facts: dict[str, Any] = {name: one.to_wire() for name, one in others.items()}
-    facts["chat"] = usual.to_wire()
-    own = others.get("draft template")
-    if own is None:
-        text += "" if case.evidence.refused else "; no other template of the draft's was tried"
-        return Finding("template", "ok", text, facts=facts)
+    text += f"{_spelt(own.share, own.error)} with the draft's own template"
+    facts = {"chat": usual.to_wire(), "draft template": own.to_wire()}
     if own.share <= usual.share or not own.differs(usual):
         return Finding("template", "ok", f"{text}: the template is not what costs acceptance", facts=facts)
     text += f": with the target's {own.share - usual.share:.0%} fewer are accepted"
     state = "bad" if usual.share < LOW[1] else "note"
     return Finding("template", state, text, "--template of the draft", facts=facts)
-
-
-def quantisation(case: Case) -> Finding:
-    """How many bits has a weight of the draft? To measure the gain of more bits takes another file."""
-    target, draft = case.loaded.target, case.loaded.draft
-    if draft is None:
-        return unmeasured("quants", "the pair has no draft model")
-    bits = [8 * one.bytes / max(one.n_params, 1) for one in (target, draft)]
-    text = f"target {target.quant}, {bits[0]:.1f} bits of file a weight; draft {draft.quant}, {bits[1]:.1f} bits"
-    facts = {"target_bits": bits[0], "draft_bits": bits[1]}
-    text += "; whether more bits would be accepted more often was not measured: it takes another file"
-    if bits[1] < FEW_BITS:
-        return Finding("quants", "note", text, "localspec doctor PAIR -d DRAFT with more bits", facts=facts)
-    return Finding("quants", "ok", text, facts=facts)
 
 
 def _spelt(share: float, error: float) -> str:
@@ -258,38 +234,15 @@ def experts(case: Case) -> Finding:
     return Finding("experts", "bad", f"{text}: verifying reads the union of what all rows use", hint, facts=facts)
 
 
-def replays(case: Case) -> Finding:
-    """Was anything evaluated twice, because tokens could not be taken back?"""
+def rollback(case: Case) -> Finding:
+    """Can both models take tokens back?"""
     stuck = [name for name in ("", "draft_") if case.survey[f"{name}can_rollback"] is False]
-    facts = {"can_rollback": case.survey["can_rollback"], "replayed_rows": case.evidence.replayed}
-    if stuck:
-        who = " and ".join("draft" if name else "target" for name in stuck)
-        text = f"the {who} cannot take tokens back, as tried when it was loaded, so nothing is drafted with it"
-        return Finding("replays", "bad", text, "a pair of attention models: localspec pairs list", facts=facts)
-    if case.evidence.replayed is None:
-        return unmeasured("replays", "the time was up" if case.evidence.is_cut else "nothing was drafted")
-    n = case.evidence.replayed
-    text = f"{n} rows of the target were evaluated beyond those its answers needed"
-    return Finding("replays", "ok" if n == 0 else "note", text, facts=facts)
-
-
-def host(case: Case) -> Finding:
-    """How much of a pass is neither model's?"""
-    raced = case.evidence.race
-    spent = [one.other.stats for one in raced.rounds] if raced is not None else []
-    whole, passes = sum(one.decode_ms for one in spent), sum(one.passes - 1 for one in spent)
-    if passes < 1 or whole <= 0.0:
-        return unmeasured("host", "the race was stopped, or too short")
-    drafting, verifying = (sum(getattr(one, name) for one in spent) / passes for name in ("draft_ms", "verify_ms"))
-    rest = whole / passes - drafting - verifying
-    share = rest * passes / whole
-    text = f"a pass of the race took {spelt_ms(drafting)} ms of drafting, {spelt_ms(verifying)} ms of the target, "
-    text += f"{spelt_ms(rest)} ms of all else, {share:.0%}"
-    facts = {"draft_ms": drafting, "target_ms": verifying, "host_ms": rest, "share": share}
-    if share <= HOST:
-        return Finding("host", "ok", text, facts=facts)
-    text += ": so small are the models that judging and telling tokens is a large part of a pass"
-    return Finding("host", "note", text, "a larger target, which gains more", facts=facts)
+    facts = {"can_rollback": case.survey["can_rollback"]}
+    if not stuck:
+        return Finding("rollback", "ok", "tokens can be taken back, as tried at the load", facts=facts)
+    who = " and ".join("draft" if name else "target" for name in stuck)
+    text = f"the {who} cannot take tokens back, as tried when it was loaded, so nothing is drafted with it"
+    return Finding("rollback", "bad", text, "a pair of attention models: localspec pairs list", facts=facts)
 
 
 def memory(case: Case) -> Finding:
