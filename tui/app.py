@@ -135,7 +135,6 @@ class LocalspecApp(App[int]):
 
     @property
     def chat_state(self) -> ChatState:
-        """The state of the chat."""
         return self.engine.state
 
     @cached_property

@@ -87,7 +87,6 @@ class Importance:
         return {name: int(np.count_nonzero(counts)) for name, counts in self._counts.items()}
 
     def forget(self) -> None:
-        """Begin anew."""
         self._sums, self._counts = {}, {}
 
     def save(self, path: Path, done: int) -> None:

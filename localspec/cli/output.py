@@ -194,7 +194,6 @@ class JsonSink:
                 ]
 
     def finish(self, stats: Stats) -> None:
-        """Write the object."""
         from localspec.ui.result import result  # late, as above
 
         made = result(stats, self._settings, self._request, self._state.session)

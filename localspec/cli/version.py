@@ -21,7 +21,6 @@ class EngineFacts:
 
 
 def version_line() -> str:
-    """Return the line of versions."""
     try:
         binding = metadata.version("llama-cpp-python")
     except metadata.PackageNotFoundError:

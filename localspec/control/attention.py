@@ -66,7 +66,6 @@ class AttentionTimes:
         return [(at, takes) for at, takes in self.seconds.get(kind, {}).items() if rows in takes]
 
     def to_wire(self) -> dict[str, Any]:
-        """Return a JSON object."""
         return {
             kind: {str(depth): {str(n): takes for n, takes in by_rows.items()} for depth, by_rows in depths.items()}
             for kind, depths in self.seconds.items()

@@ -263,7 +263,6 @@ class Prices:
         self._changed()
 
     def to_wire(self) -> dict[str, Any]:
-        """Return a JSON object."""
         one = self.plain if self.is_known else 0.0
         rows = {str(n): one * ratio.value for n, ratio in sorted(self._ratios.items()) if one and ratio.seen > 1}
         more = {

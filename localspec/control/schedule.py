@@ -38,7 +38,6 @@ class Spread:
         return self._left > 0
 
     def observe(self, step: Step, seconds: float) -> None:
-        """Count a pass."""
         is_measuring = self._left > 0 or self._settling > 0
         self._elapsed += seconds
         if self._has_read or not step.drafter:
@@ -72,7 +71,6 @@ class Seldom:
         return n < self._early or 0 <= n - AGAIN <= settles or (n >= EVERY and n % EVERY <= settles)
 
     def observe(self, step: Step, seconds: float) -> None:
-        """Count a pass."""
         self._n += 1
 
 

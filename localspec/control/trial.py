@@ -90,7 +90,6 @@ class Trial:
         return Acceptance.like(draw, total.n_drawn, total.drawn / max(total.n_drawn, 1.0))
 
     def to_wire(self) -> dict[str, Any]:
-        """Return a JSON object."""
         kinds = {name: [one.n, one.likeliest, one.drawn, one.n_drawn] for name, one in self.kinds.items()}
         numbers = {"seconds": self.seconds, "spelled": self.spelled, "build": self.build, "under": self.under}
         return {"kinds": kinds, **numbers, "likeliest": self.likeliest, "drawn": self.drawn}

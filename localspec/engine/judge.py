@@ -82,12 +82,10 @@ class LocalJudge:
 
     @property
     def evaluated(self) -> int:
-        """As the target counts them."""
         return self.target.evaluated
 
     @property
     def to_replay(self) -> int:
-        """As the target says."""
         return self.target.to_replay
 
     def start(self, draft: Draft, tokens: Sequence[int], mark: Mark, cancel: Cancel) -> tuple[Verdict, Rows]:

@@ -61,7 +61,6 @@ class SameTokens:
         return tokens if self._n_draft >= self._n_target or max(tokens) < self._n_draft else ()
 
     def token(self, token: int) -> int:
-        """Return the same token."""
         return token
 
     def row(self, logits: Logits) -> Logits:

@@ -43,7 +43,6 @@ class Trial:
     accepted: float
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON object."""
         return {**asdict(self.outcome), "detectable": self.detectable, "accepted_per_pass": self.accepted}
 
 

@@ -45,7 +45,6 @@ class Fork:
     is_tie: bool
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON object."""
         return asdict(self)
 
 

@@ -138,7 +138,6 @@ class LlamaServer(Reply):
         return [self._last(answers[0], "")]
 
     def whole(self, *answers: Stats) -> Wire:
-        """Return the answer."""
         return self._last(answers[0], answers[0].text)
 
     def _last(self, stats: Stats, text: str) -> Wire:

@@ -131,7 +131,6 @@ class Ollama(Lines):
         return [{**self._line(read.text, "", calls=read.calls), **_figures(answers[0], read.warning)}]
 
     def whole(self, *answers: Stats) -> Wire:
-        """Return the answer."""
         (stats,) = answers
         read = Read(stats.text) if self._calls is None else self._calls.read(stats.text)
         line = self._line(read.text, stats.reasoning, told_logprobs(stats.logprobs), read.calls)

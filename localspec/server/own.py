@@ -79,7 +79,6 @@ class Events(Lines):
         return JSON(wire).encode("ascii") + b"\n"
 
     def pieces(self, event: Event) -> list[Wire]:
-        """Return the event."""
         return [event_wire(event, 0)]
 
     def closing(self, *answers: Stats) -> list[Wire]:

@@ -196,7 +196,6 @@ class Responses(Reply):
         return [*wires, {"type": f"response.{response['status']}", "response": response}]
 
     def whole(self, *answers: Stats) -> Wire:
-        """Return the response."""
         (stats,) = answers
         read = Read(stats.text) if self._calls is None else self._calls.read(stats.text)
         if stats.reasoning:

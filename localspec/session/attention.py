@@ -257,7 +257,6 @@ class DeepText:
         return took
 
     def close(self) -> None:
-        """Free the context."""
         api.llama_free(self._context)
 
     def _decode(self, rows: int) -> None:

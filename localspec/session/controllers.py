@@ -217,5 +217,4 @@ class AfterRun:
         return replace(plan, forced=run, max_nodes=0, max_depth=0) if is_longer else plan
 
     def observe(self, step: Step, seconds: float) -> None:
-        """Let it learn."""
         self._inner.observe(step, seconds)

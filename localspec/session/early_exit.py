@@ -91,7 +91,6 @@ class EarlyExitDraft:
         return self.loaded
 
     def close(self) -> None:
-        """Free what is loaded."""
         if self.loaded is not None:
             self.loaded.model.close()
             self.loaded = None

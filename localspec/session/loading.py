@@ -70,7 +70,6 @@ class _Models:
     warnings: tuple[str, ...]
 
     def close(self) -> None:
-        """Free them."""
         if self.draft is not None:
             self.draft.close()
         self.target.close()

@@ -30,36 +30,29 @@ class RecallingTarget:
 
     @property
     def backend(self) -> LlamaBackend:
-        """Return the pair's own."""
         return self.pair.target.backend
 
     @property
     def capabilities(self) -> Capabilities:
-        """Return the backend's."""
         return self.backend.capabilities
 
     @property
     def length(self) -> int:
-        """Return the backend's."""
         return self.backend.length
 
     @property
     def tokens(self) -> Sequence[int]:
-        """Return the backend's."""
         return self.backend.tokens
 
     @property
     def evaluated(self) -> int:
-        """Return the backend's."""
         return self.backend.evaluated
 
     @property
     def to_replay(self) -> int:
-        """Return the backend's."""
         return self.backend.to_replay
 
     def cached(self, tokens: Tokens) -> int:
-        """Ask the backend."""
         return self.backend.cached(tokens)
 
     def prefill(self, tokens: Tokens, cancel: Cancel) -> Rows:
@@ -69,15 +62,12 @@ class RecallingTarget:
         return self.backend.prefill(tokens, cancel)
 
     def extend(self, tokens: Tokens, parents: Tokens, outputs: Mask | None = None) -> Rows:
-        """Ask the backend."""
         return self.backend.extend(tokens, parents, outputs)
 
     def keep(self, nodes: Nodes) -> None:
-        """Tell the backend."""
         self.backend.keep(nodes)
 
     def truncate(self, length: int) -> None:
-        """Tell the backend."""
         self.backend.truncate(length)
 
 

@@ -107,7 +107,6 @@ class Narrow:
         return replace(plan, max_nodes=min(plan.max_nodes, most - len(plan.forced)), widths=widths)
 
     def observe(self, step: Step, seconds: float) -> None:
-        """Let it learn."""
         self._inner.observe(step, seconds)
 
 

@@ -106,7 +106,6 @@ class Server:
             rest = rest[os.write(self._events, rest) :]
 
     def close(self) -> None:
-        """Free the models."""
         if self._pair is not None:
             self._pair.close()
             self._pair = self._verifying = None

@@ -47,7 +47,6 @@ class Partial:
             look()
 
     def clear(self) -> None:
-        """Begin anew."""
         os.ftruncate(self._handle, 0)
         os.lseek(self._handle, 0, os.SEEK_SET)
         self._digest, self.size = hashlib.sha256(), 0

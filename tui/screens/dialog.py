@@ -26,7 +26,6 @@ class Ask(ModalScreen[str | None]):
         self._title, self._text, self._hint = title, sanitize(text), hint
 
     def compose(self) -> ComposeResult:
-        """The box."""
         with Vertical(classes="box"):
             yield Static(Content.styled(self._title, "bold $primary"), markup=False)
             yield Line(self._text, compact=True)
@@ -51,7 +50,6 @@ class AskText(ModalScreen[str | None]):
         self._title, self._text = title, sanitize(text)
 
     def compose(self) -> ComposeResult:
-        """The box."""
         with Vertical(classes="box -text"):
             yield Static(Content.styled(self._title, "bold $primary"), markup=False)
             yield Area(self._text, compact=True, highlight_cursor_line=False)

@@ -95,7 +95,6 @@ class Finding:
     is_measured: bool = True
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON object."""
         return {
             "name": self.name,
             "state": self.state,

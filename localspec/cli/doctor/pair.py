@@ -79,7 +79,6 @@ class Durations:
 
     @property
     def told(self) -> str:
-        """Return them in words."""
         return f"measured for {self.measuring:.0f} of {self.asked:.0f} s, after {self.loading:.0f} s of loading"
 
 
