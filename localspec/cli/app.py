@@ -55,7 +55,7 @@ COMMANDS = {
     "methods": ("localspec.cli.explain:methods", "List drafting methods, trees, lengths and verifiers."),
     "explain": ("localspec.cli.explain:explain", "Explain a method, a rule or a term, such as acceptance."),
     "config": ("localspec.cli.config:config", "Settings in config.toml: show, get, set, unset, edit, path."),
-    "completions": ("localspec.cli.complete:completions", "Print the completion script for bash, zsh or fish."),
+    "completions": ("localspec.cli.completions:completions", "Print the completion script for bash, zsh or fish."),
 }
 ALIASES = {
     "generate": "run",

@@ -7,11 +7,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class, shell_complete
+from click.shell_completion import CompletionItem, shell_complete
 
-from localspec.cli.app import cli
-from localspec.cli.console import Console, write_out
-from localspec.cli.params import Command
 from localspec.errors import LocalspecError
 from localspec.sanitize import one_line
 from localspec.settings.folders import conversations_file
@@ -78,21 +75,3 @@ def _pairs() -> Iterator[str]:
     with suppress(LocalspecError):  # a completion cannot show errors in the user's catalogue
         yield from load_catalog().names()
     yield from (one.name for one in foreign_models())
-
-
-@click.command(cls=Command)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_obj
-def completions(console: Console, /, shell: str) -> int:
-    """Print what makes SHELL complete commands, options, pairs, methods and files.
-
-    \b
-    bash  localspec completions bash > ~/.local/share/bash-completion/completions/localspec
-    zsh   localspec completions zsh > ~/.zfunc/_localspec   (with fpath+=~/.zfunc before compinit)
-    fish  localspec completions fish > ~/.config/fish/completions/localspec.fish
-    """
-    found = get_completion_class(shell)
-    assert found is not None
-    complete = found(cli, {}, "localspec", VARIABLE)
-    write_out(complete.source_template % complete.source_vars() + "\n")
-    return 0

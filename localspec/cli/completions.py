@@ -1,0 +1,29 @@
+"""`localspec completions`: what a shell has to be told once, made by click."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from localspec.cli.app import cli
+from localspec.cli.complete import VARIABLE
+from localspec.cli.console import Console, write_out
+from localspec.cli.params import Command
+
+
+@click.command(cls=Command)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_obj
+def completions(console: Console, /, shell: str) -> int:
+    """Print what makes SHELL complete commands, options, pairs, methods and files.
+
+    \b
+    bash  localspec completions bash > ~/.local/share/bash-completion/completions/localspec
+    zsh   localspec completions zsh > ~/.zfunc/_localspec   (with fpath+=~/.zfunc before compinit)
+    fish  localspec completions fish > ~/.config/fish/completions/localspec.fish
+    """
+    found = get_completion_class(shell)
+    assert found is not None
+    complete = found(cli, {}, "localspec", VARIABLE)
+    write_out(complete.source_template % complete.source_vars() + "\n")
+    return 0
