@@ -21,7 +21,7 @@ from localspec.cli.option_sources import typed
 from localspec.cli.options import ReportOptions, pair_options, picked, report_options
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.pair_engine import open_engine
-from localspec.cli.params import Command, Positive, option
+from localspec.cli.params import Command, Positive, json_option, option
 from localspec.cli.settings import PairOptions, promised_settings, rpc_servers
 from localspec.cli.staircase import staircase
 from localspec.cli.version import ask_engine
@@ -58,7 +58,7 @@ class CalibrateOptions(ReportOptions):
 @option("--attention", is_flag=True, section="What",
         help="Compare the kinds of attention up to the context's end, too: some minutes.")  # fmt: skip
 @pair_options
-@option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
+@json_option
 @report_options
 @click.pass_context
 def calibrate(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:

@@ -21,7 +21,7 @@ from localspec.cli.file_names import located
 from localspec.cli.option_sources import ONCE, Configurable, once, option_at, options_of, typed
 from localspec.cli.options import preset_settings
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, CommandGroup, option
+from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.cli.settings_table import check_file, described, read_words, settings_of
 from localspec.errors import DeclinedError, LocalspecError, NotFoundError, ResourceError, UsageError
 from localspec.models.store import parse_pair
@@ -44,9 +44,6 @@ from localspec.ui.columns import aligned
 
 def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in preset_names() if name.startswith(incomplete)]
-
-
-_JSON = option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 
 
 @click.group(cls=CommandGroup, no_args_is_help=False, invoke_without_command=True)
@@ -73,7 +70,7 @@ def preset(ctx: click.Context) -> int:
 @click.argument("name")
 @preset_settings
 @option("--replace", is_flag=True, section="Output", help="Replace a preset of that name.")
-@_JSON
+@json_option
 @click.pass_context
 def save(ctx: click.Context, /, name: str, replace: bool, as_json: bool, **values: Any) -> int:
     """Keep the options that are typed here as the preset NAME."""
@@ -109,7 +106,7 @@ def _missing(settings: dict[str, Any]) -> LocalspecError | None:
 
 
 @preset.command("list", cls=Command)
-@_JSON
+@json_option
 def list_presets(as_json: bool) -> int:
     """List the presets."""
     known = {name: {key: entry.value for key, entry in found.items()} for name, found in presets().items()}
@@ -125,7 +122,7 @@ def list_presets(as_json: bool) -> int:
 
 @preset.command("show", cls=Command)
 @click.argument("name", shell_complete=_names)
-@_JSON
+@json_option
 def show_preset(name: str, as_json: bool) -> int:
     """Show the settings of the preset NAME, each with the line that it stands in."""
     found = find_preset(name)
@@ -140,7 +137,7 @@ def show_preset(name: str, as_json: bool) -> int:
 
 @preset.command(cls=Command)
 @click.argument("name", shell_complete=_names)
-@_JSON
+@json_option
 def rm(name: str, as_json: bool) -> int:
     """Remove the preset NAME, and print the command that restores it."""
     settings = {key: entry.value for key, entry in find_preset(name).items()}
@@ -203,7 +200,7 @@ def config(ctx: click.Context) -> int:
 @config.command(cls=Command)
 @click.argument("words", nargs=-1, metavar="[COMMAND]")
 @option("--origin", "has_origin", is_flag=True, section="Output", help="Show the origin of each value.")
-@_JSON
+@json_option
 def show(words: tuple[str, ...], has_origin: bool, as_json: bool) -> int:
     """Show the values in force: for all commands, or as COMMAND sees them.
 
@@ -229,7 +226,7 @@ def show(words: tuple[str, ...], has_origin: bool, as_json: bool) -> int:
 @config.command(cls=Command)
 @click.argument("key", shell_complete=_keys)
 @option("--origin", "has_origin", is_flag=True, section="Output", help="Show its origin.")
-@_JSON
+@json_option
 def get(key: str, has_origin: bool, as_json: bool) -> int:
     """Print the value of KEY in force, or an empty line."""
     path = tuple(key.split("."))
@@ -245,7 +242,7 @@ def get(key: str, has_origin: bool, as_json: bool) -> int:
 @config.command("set", cls=Command, context_settings={"ignore_unknown_options": True})
 @click.argument("key", shell_complete=_keys)
 @click.argument("values", nargs=-1, required=True, metavar="VALUE...")
-@_JSON
+@json_option
 def set_value(key: str, values: tuple[str, ...], as_json: bool) -> int:
     """Write KEY = VALUE into config.toml, once it is checked.
 
@@ -265,7 +262,7 @@ def set_value(key: str, values: tuple[str, ...], as_json: bool) -> int:
 
 @config.command(cls=Command)
 @click.argument("key", shell_complete=_keys)
-@_JSON
+@json_option
 def unset(key: str, as_json: bool) -> int:
     """Remove KEY from config.toml, also an unknown one."""
     path: Key = tuple(key.split("."))
@@ -278,7 +275,7 @@ def unset(key: str, as_json: bool) -> int:
 
 
 @config.command(cls=Command)
-@_JSON
+@json_option
 @click.pass_obj
 def edit(console: Console, /, as_json: bool) -> int:
     """Open config.toml in $VISUAL or $EDITOR, and check it afterwards."""
@@ -301,7 +298,7 @@ def edit(console: Console, /, as_json: bool) -> int:
 
 
 @config.command(cls=Command)
-@_JSON
+@json_option
 def path(as_json: bool) -> int:
     """Print where config.toml is, or would be."""
     if as_json:

@@ -14,7 +14,7 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import is_offline, online
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, option
+from localspec.cli.params import Command, json_option, option
 from localspec.errors import IncompatibleError, LocalspecError, NetworkError, UsageError
 from localspec.models.candidates import DraftCandidate, local_candidates, look, remote_candidate
 from localspec.models.catalog import Catalog, CatalogModel, load_catalog
@@ -47,7 +47,7 @@ class Seen:
 @option("--limit", type=click.IntRange(0, 50), default=6, metavar="N", section="Search",
         help="Look at most at N models on the hub.  [default: 6]")  # fmt: skip
 @option("--offline", is_flag=True, section="Search", help="Only files on this machine.")
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 @click.pass_obj
 def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline: bool) -> int:
     """Find models that could draft for TARGET.
@@ -77,7 +77,7 @@ def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline
 @click.argument("target", shell_complete=pair_names)
 @click.argument("draft", required=False, metavar="DRAFT", shell_complete=pair_names)
 @option("--offline", is_flag=True, section="Search", help="Only files on this machine.")
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 @click.pass_obj
 def explain(console: Console, /, target: str, draft: str | None, as_json: bool, offline: bool) -> int:
     """Say whether DRAFT fits TARGET, and if not, why.

@@ -15,7 +15,7 @@ from localspec.cli.heads_train import read_texts
 from localspec.cli.live import Live
 from localspec.cli.options import declared_option
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, CommandGroup, option
+from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.cli.plan import this_machine
 from localspec.errors import DeclinedError, InternalError
 from localspec.models.early_exit import n_layers, require_prunable
@@ -78,7 +78,7 @@ class Predicted:
 @option("--force", is_flag=True, is_own=True, section=COPY, help="Make it even where it is predicted not to pay.")
 @declared_option(LoadSettings, "threads")
 @declared_option(LoadSettings, "gpu")
-@option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
+@json_option
 @click.pass_obj
 def make(
     console: Console,
@@ -156,7 +156,7 @@ def predicted(machine: Machine, target: ModelPart, bits: str, n_dropped: int) ->
 
 
 @drafts.command("list", cls=Command)
-@option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
+@json_option
 @click.pass_obj
 def list_drafts(console: Console, /, as_json: bool) -> int:
     """List the copies that were made here."""

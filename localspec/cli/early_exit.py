@@ -22,7 +22,7 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.options import ReportOptions, declared_option, picked, report_options
 from localspec.cli.output import write_json
 from localspec.cli.pair_engine import PairEngine, open_engine
-from localspec.cli.params import Command, CommandGroup, option
+from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.errors import IncompatibleError, NotFoundError, UsageError
 from localspec.models.early_exit import Exits, Layers, Tuned, require_prunable
 from localspec.models.gguf.info import model_info
@@ -93,7 +93,7 @@ class Measured:
 )
 @declared_option(LoadSettings, "threads")
 @declared_option(LoadSettings, "gpu")
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 @report_options
 @click.pass_obj
 def tune(console: Console, /, model: str, temperature: float, threads: int | None, gpu: str, **values: Any) -> int:

@@ -15,7 +15,7 @@ import click
 from localspec.cli.complete import explained_names
 from localspec.cli.console import Console, columns_of_stdout, is_terminal, write_out
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, option
+from localspec.cli.params import Command, json_option
 from localspec.ui.explain import AXES, Facts, Page, facts, spelled
 from localspec.ui.explain import explain as explanation_of
 from localspec.ui.glossary import TERMS, Term
@@ -27,7 +27,7 @@ KINDS = {"method": "drafting method", "tree": "tree policy", "length": "length r
 
 @click.command(cls=Command)
 @click.argument("name", nargs=-1, shell_complete=explained_names)
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 @click.pass_obj
 def explain(console: Console, /, name: tuple[str, ...], as_json: bool) -> int:
     """Explain a drafting method, tree policy, length rule, verifier or term by its name.
@@ -143,7 +143,7 @@ def _wrapped(text: str, first: str, other: str = "") -> list[str]:
 
 
 @click.command(cls=Command)
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 @click.pass_obj
 def methods(console: Console, /, as_json: bool) -> int:
     """List drafting methods, tree shapes, length rules and verifiers.

@@ -12,7 +12,7 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import confirmed
 from localspec.cli.heads_train import evaluate, train
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, CommandGroup, option
+from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.errors import DeclinedError, LocalspecError, NotFoundError, ResourceError
 from localspec.models.gguf.head import MASKS, HeadInfo
 from localspec.models.heads import Head, kept_heads, named_head, read_head
@@ -36,7 +36,7 @@ heads.add_command(evaluate)
 
 
 @heads.command("list", cls=Command)
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 @click.pass_obj
 def list_heads(console: Console, /, as_json: bool) -> int:
     """List the heads that were trained here.
@@ -52,7 +52,7 @@ def list_heads(console: Console, /, as_json: bool) -> int:
 
 @heads.command("show", cls=Command)
 @click.argument("name", metavar="HEAD")
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 @click.pass_obj
 def show_head(console: Console, /, name: str, as_json: bool) -> int:
     """Show a head: its kind, the states that it reads, and its training. HEAD is a name from the list, or a file."""

@@ -16,7 +16,7 @@ from localspec.cli.live import Live
 from localspec.cli.options import ReportOptions, declared_option, picked, report_options
 from localspec.cli.output import write_json
 from localspec.cli.pair_engine import PairEngine, open_engine
-from localspec.cli.params import Command, Positive, option
+from localspec.cli.params import Command, Positive, json_option, option
 from localspec.errors import IncompatibleError, InternalError, NotFoundError, UsageError
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
@@ -82,7 +82,7 @@ class Counted:
         help="Seed of the text, the first weights and the order.  [default: 0]")  # fmt: skip
 @declared_option(LoadSettings, "threads")
 @declared_option(LoadSettings, "gpu")
-@option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
+@json_option
 @click.pass_obj
 def train(console: Console, /, target: str, output: str | None, as_json: bool, **values: Any) -> int:
     """Train a draft head for TARGET, a pair's name or a GGUF file.
@@ -129,7 +129,7 @@ def train(console: Console, /, target: str, output: str | None, as_json: bool, *
 @declared_option(Request, "max_tokens", group=Group(MEASURED), low=8, default=ANSWER, default_help="")
 @declared_option(LoadSettings, "threads")
 @declared_option(LoadSettings, "gpu")
-@option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
+@json_option
 @report_options
 @click.pass_obj
 def evaluate(console: Console, /, pair: str, threads: int | None, gpu: str, **values: Any) -> int:

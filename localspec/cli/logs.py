@@ -15,7 +15,7 @@ from localspec.cli.complete import conversation_ids
 from localspec.cli.console import is_terminal, write_out
 from localspec.cli.fetch import confirmed
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, CommandGroup, option
+from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.cli.store_options import find, kept_store, remember
 from localspec.conversations.export import FORMATS, to_wire
 from localspec.conversations.records import Conversation
@@ -26,7 +26,6 @@ from localspec.settings.folders import conversations_file, typed_path
 
 N = 20
 _OUTPUT = "Output"
-_json = option("--json", "as_json", is_flag=True, section=_OUTPUT, help="One JSON object.")
 _count = option("-n", "--count", type=click.IntRange(0), default=N, metavar="N", section=_OUTPUT,
                 help=f"List at most N; 0: all.  [default: {N}]")  # fmt: skip
 
@@ -53,7 +52,7 @@ class _Logs(CommandGroup):
 
 @click.group(cls=_Logs, invoke_without_command=True, no_args_is_help=False)
 @_count
-@_json
+@json_option
 @click.pass_context
 def logs(ctx: click.Context, /, count: int, as_json: bool) -> int:
     """Kept conversations: list, show, search, export, rename, rm, undo, path.
@@ -67,7 +66,7 @@ def logs(ctx: click.Context, /, count: int, as_json: bool) -> int:
 
 @logs.command("list", cls=Command)
 @_count
-@_json
+@json_option
 def list_command(count: int, as_json: bool) -> int:
     """List the conversations, the last used first."""
     return _list(count, as_json)
@@ -75,7 +74,7 @@ def list_command(count: int, as_json: bool) -> int:
 
 @logs.command("show", cls=Command)
 @click.argument("conversation", required=False, metavar="[ID]", shell_complete=conversation_ids)
-@_json
+@json_option
 def show_command(conversation: str | None, as_json: bool) -> int:
     """Show a conversation, by default the last one. --json has every branch."""
     with kept_store() as store:
@@ -94,7 +93,7 @@ def show_command(conversation: str | None, as_json: bool) -> int:
 @logs.command("search", cls=Command)
 @click.argument("words", nargs=-1, required=True)
 @_count
-@_json
+@json_option
 def search_command(words: tuple[str, ...], count: int, as_json: bool) -> int:
     """List the messages with all of WORDS, the latest first."""
     text = " ".join(words)
@@ -139,7 +138,7 @@ def export_command(conversation: str | None, form: str | None, output: str | Non
 @logs.command("rename", cls=Command)
 @click.argument("conversation", metavar="ID", shell_complete=conversation_ids)
 @click.argument("title", nargs=-1, required=True)
-@_json
+@json_option
 def rename_command(conversation: str, title: tuple[str, ...], as_json: bool) -> int:
     """Give a conversation another title."""
     with kept_store(is_changed=True) as store:
@@ -157,7 +156,7 @@ def rename_command(conversation: str, title: tuple[str, ...], as_json: bool) -> 
 @click.argument("conversations", nargs=-1, required=True, metavar="ID...", shell_complete=conversation_ids)
 @option("--now", "is_for_good", is_flag=True, section="Removal", help="Delete for good, at once.")
 @option("-y", "--yes", is_flag=True, section="Removal", help="Do not ask.")
-@_json
+@json_option
 def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool, as_json: bool) -> int:
     """Delete conversations. For a week `localspec logs undo` restores them, except with --now."""
     with kept_store(is_changed=True) as store:
@@ -180,7 +179,7 @@ def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool,
 
 @logs.command("undo", cls=Command)
 @click.argument("conversation", required=False, metavar="[ID]", shell_complete=conversation_ids)
-@_json
+@json_option
 def undo_command(conversation: str | None, as_json: bool) -> int:
     """Restore the conversation deleted last, or the one with this ID."""
     with kept_store(is_changed=True) as store:
@@ -193,7 +192,7 @@ def undo_command(conversation: str | None, as_json: bool) -> int:
 
 
 @logs.command("path", cls=Command)
-@_json
+@json_option
 def path_command(as_json: bool) -> int:
     """Print the file in which conversations are kept."""
     path = str(conversations_file())

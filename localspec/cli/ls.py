@@ -14,7 +14,7 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import confirmed
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, option
+from localspec.cli.params import Command, json_option, option
 from localspec.cli.ps import in_memory
 from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.models.available import whole_models
@@ -33,7 +33,7 @@ from localspec.ui.columns import aligned
 
 
 @click.command("ls", cls=Command)
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 @click.pass_obj
 def list_models(console: Console, /, as_json: bool) -> int:
     """List the models that are here: in the Hugging Face cache, and the pairs that a chat used lately.
@@ -119,7 +119,7 @@ def _row(name: HubName, files: list[CachedFile], receipts: Receipts) -> dict[str
 @option("--dry-run", is_flag=True, section="Removal", help="Show the files that would be removed, and stop.")
 @option("--force", is_flag=True, section="Removal", help="Also remove files that other programs downloaded.")
 @option("-y", "--yes", is_flag=True, section="Removal", help="Do not ask.")
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 @click.pass_obj
 def remove_models(
     console: Console, /, names: tuple[str, ...], as_json: bool, dry_run: bool, force: bool, yes: bool

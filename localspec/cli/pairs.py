@@ -11,7 +11,7 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, columns_of_stdout, is_terminal, write_out
 from localspec.cli.draft_fit import explain, suggest
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, CommandGroup, option
+from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.errors import LocalspecError, NotFoundError
 from localspec.models.available import is_here
 from localspec.models.catalog import Catalog, CatalogModel, CatalogPair, load_catalog, user_path
@@ -60,7 +60,7 @@ def pairs(ctx: click.Context) -> int:
 
 @pairs.command("list", cls=Command)
 @click.argument("term", default="", metavar="[TERM]")
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 @click.pass_obj
 def list_pairs(console: Console, /, term: str, as_json: bool) -> int:
     """List the names for -m, each with its size, draft and licence.
@@ -73,7 +73,7 @@ def list_pairs(console: Console, /, term: str, as_json: bool) -> int:
 
 @pairs.command(cls=Command)
 @click.argument("name", shell_complete=pair_names)
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 @click.pass_obj
 def show(console: Console, /, name: str, as_json: bool) -> int:
     """Show the catalogue's entry of NAME, and whether its files are here."""
@@ -96,7 +96,7 @@ def show(console: Console, /, name: str, as_json: bool) -> int:
 @click.argument("pair", shell_complete=pair_names)
 @option("--notes", default="", metavar="TEXT", section="Entry", help="A note of your own.")
 @option("--replace", is_flag=True, section="Entry", help="Replace an existing name.")
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 @click.pass_obj
 def add(console: Console, /, name: str, pair: str, notes: str, replace: bool, as_json: bool) -> int:
     """Give PAIR the name NAME; PAIR is written as after -m."""
@@ -114,7 +114,7 @@ def add(console: Console, /, name: str, pair: str, notes: str, replace: bool, as
 
 @pairs.command(cls=Command)
 @click.argument("name", shell_complete=pair_names)
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 @click.pass_obj
 def rm(console: Console, /, name: str, as_json: bool) -> int:
     """Remove NAME, one of your own names. Files of models stay: localspec rm removes those."""

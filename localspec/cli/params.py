@@ -142,3 +142,6 @@ def stacked(decorators: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
         return function
 
     return apply
+
+
+json_option = option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")

@@ -13,7 +13,7 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import headers_of, is_offline
 from localspec.cli.options import declared_option, draft_option, picked
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, option
+from localspec.cli.params import Command, json_option, option
 from localspec.cli.plan_table import plan_table, to_wire
 from localspec.cli.settings import model_and_draft, named_pair, rpc_servers
 from localspec.errors import UsageError
@@ -97,7 +97,7 @@ class Options:
 )
 @declared_option(LoadSettings, "rpc", group=_MACHINE)
 @option("--offline", is_flag=True, section=_PLAN.title, help="Only files on this machine, and the catalogue.")
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 @click.pass_obj
 def plan(console: Console, /, pair: str, as_json: bool, offline: bool, **values: Any) -> int:
     """Show where the parts of PAIR would be placed, with memory and predicted speed.

@@ -12,7 +12,7 @@ import click
 from localspec.cli.complete import warm_names
 from localspec.cli.console import write_out
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, option
+from localspec.cli.params import Command, json_option
 from localspec.errors import LocalspecError, NotFoundError
 from localspec.models.foreign import LEAST_PART
 from localspec.models.names import squeezed
@@ -26,7 +26,7 @@ STATUS = "/proc/{}/status"
 
 
 @click.command("ps", cls=Command)
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 def ps(as_json: bool) -> int:
     """List the models that are in memory.
 

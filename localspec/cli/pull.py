@@ -12,7 +12,7 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import ask, carry_out, hub_names, is_attended, is_offline, make_plan_here, online
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, option
+from localspec.cli.params import Command, json_option, option
 from localspec.errors import IncompatibleError, LocalspecError, NetworkError, NotFoundError, UsageError
 from localspec.models.catalog import load_catalog
 from localspec.models.hub.cache import Cache
@@ -32,7 +32,7 @@ from localspec.settings.sizes import size
 @option("-y", "--yes", is_flag=True, section="Download", help="Do not ask.")
 @option("--offline", is_flag=True, section="Download", help="Only check whether everything is on this machine.")
 @option("-q", "--quiet", is_flag=True, section="Output", help="No progress.")
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 @click.pass_obj
 def pull(
     console: Console, /, names: tuple[str, ...], as_json: bool, quiet: bool, offline: bool, dry_run: bool, yes: bool

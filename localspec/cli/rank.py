@@ -31,7 +31,7 @@ from localspec.cli.options import (
 )
 from localspec.cli.output import lone_error, lone_stop, write_json
 from localspec.cli.pair_engine import open_engine
-from localspec.cli.params import Command, option
+from localspec.cli.params import Command, json_option, option
 from localspec.cli.settings import PairOptions, Promised, promised_settings, source_of, system_message
 from localspec.cli.signals import timed
 from localspec.errors import NotFoundError, UsageError
@@ -82,7 +82,7 @@ class RankOptions(PromptOptions, ReportOptions):
 @pair_options
 @option("-s", "--system", metavar="TEXT", section="Ranking", help="The system message, or @FILE.")
 @prompt_options
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 @report_options
 @click.pass_obj
 def rank(console: Console, /, pair: str, prompt: tuple[str, ...], **values: Any) -> int:

@@ -19,7 +19,7 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import headers_of, is_offline
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, option
+from localspec.cli.params import Command, json_option, option
 from localspec.errors import UsageError
 from localspec.models.catalog import load_catalog
 from localspec.models.gguf.fingerprint import fingerprint
@@ -45,7 +45,7 @@ WIDE = 100
 @option("--template", "has_template", is_own=True, is_flag=True, section="Output",
         help="The whole chat template and nothing else.")  # fmt: skip
 @option("--offline", is_flag=True, section="Output", help="Only files on this machine, and the catalogue.")
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@json_option
 @click.pass_obj
 def show(console: Console, /, model: str, has_hash: bool, has_template: bool, offline: bool, as_json: bool) -> int:
     """Show the facts in a model's file: architecture, sizes, cache, experts, tokenizer, chat template.

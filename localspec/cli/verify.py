@@ -25,7 +25,7 @@ from localspec.cli.options import (
 )
 from localspec.cli.output import write_json
 from localspec.cli.pair_engine import PairEngine, open_engine
-from localspec.cli.params import Command, option
+from localspec.cli.params import Command, json_option, option
 from localspec.cli.settings import PairOptions, promised_settings
 from localspec.cli.signals import Stop
 from localspec.errors import LocalspecError, UsageError
@@ -64,7 +64,7 @@ class VerifyOptions(ReportOptions):
 @model_options
 @speculation_options
 @sampling_options
-@option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
+@json_option
 @report_options
 @click.pass_obj
 def verify(console: Console, /, pair: str | None, **values: Any) -> int:

@@ -26,7 +26,7 @@ from localspec.cli.doctor.gpus import INTEGRATED, Gpu, backend_for, gpus, missin
 from localspec.cli.option_sources import typed
 from localspec.cli.options import ReportOptions, pair_options, picked, report_options
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, Positive, option
+from localspec.cli.params import Command, Positive, json_option, option
 from localspec.cli.settings import PairOptions, promised_settings, rpc_servers
 from localspec.cli.settings_table import check_file
 from localspec.errors import LocalspecError, UsageError
@@ -58,7 +58,7 @@ class DoctorOptions(ReportOptions):
 @option("--seconds", type=Positive(86400), default=60.0, metavar="SEC", section="What",
         help="How long to measure a pair, loading apart.  [default: 60]")  # fmt: skip
 @pair_options
-@option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
+@json_option
 @report_options
 @click.pass_context
 def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
