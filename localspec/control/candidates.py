@@ -31,6 +31,8 @@ class Reader(Protocol):
 
     def behind(self, history: History) -> int: ...
 
+    def ready(self, history: History) -> int: ...
+
     def tokens_left(self, history: History) -> int: ...
 
 
@@ -114,27 +116,35 @@ class Copies(CandidateSource):
 
 
 class DraftPrefill:
-    """What the draft model of `reader` must read of the text before it drafts; nothing where `reader` is None."""
+    """What the draft model of `reader` must read of the text before it drafts; nothing where `reader` is None.
+
+    `ready` are the tokens that it can draft without a pass, which it made while the target elsewhere judged.
+    """
 
     def __init__(self, prices: Prices, reader: Reader | None) -> None:
         self._prices = prices
         self._reader = reader
-        self._behind = 1
+        self._behind, self.ready = 1, 0
 
     def look(self, now: Now) -> tuple[float, int]:
         """Return the seconds of reading, and how many tokens a draft may have by the draft model's own context."""
         if self._reader is None:
             return 0.0, now.most
-        self._behind = self._reader.behind(now.history)
+        self._behind, self.ready = self._reader.behind(now.history), self._reader.ready(now.history)
         left = min(now.most, self._reader.tokens_left(now.history))
         return (self._prices.read.value * self._behind if self._behind > CATCHING_UP else 0.0), left
 
     def observe(self, seconds: float, n: int, draft: Average) -> None:
         """Learn from a draft that ran the model `n` times: what a token costs, or what reading does."""
+        n -= self.ready
         if self._behind > CATCHING_UP:
             self._prices.read.observe(max(seconds - n * draft.value, 0.0) / self._behind)
-        elif n:
+        elif n > 0:
             draft.observe(seconds / n)
+
+    def seconds(self, n: int, each: float) -> NDArray[np.float64]:
+        """Return the seconds of drafting 1 to `n` tokens, of which one takes `each` if it is not ready."""
+        return each * np.maximum(np.arange(1, n + 1) - self.ready, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,13 +225,17 @@ class Chains(CandidateSource):
         if limits.longest <= 0:
             return None
         once = reading + limits.change
-        best = now.best(np.full(limits.longest, self._acceptance.mean), draft, once, beyond=limits.beyond)
+        chances, ready = np.full(limits.longest, self._acceptance.mean), self._prefill.ready
+        best = now.best(chances, draft, once, beyond=limits.beyond, ready=ready)
         if best is None:
             return None
         worth = best.value if self._worth is None else self._worth.value
         passes = min(HORIZON, now.left / (1.0 + best.tokens))
         plan = self._plan(now, limits, self._affordable(now, limits, once))
-        expects = (1.0 + now.forced + best.tokens, now.seconds(best.length) + draft * best.length + reading)
+        expects = (
+            1.0 + now.forced + best.tokens,
+            now.seconds(best.length) + draft * max(best.length - ready, 0) + reading,
+        )
         plan = replace(plan, expects=expects, why=f"{self.name}, about {best.length}")
         return Candidate(plan, worth - now.value * once / passes)
 
@@ -261,14 +275,13 @@ class Chains(CandidateSource):
 
     def _affordable(self, now: Now, limits: ChainLimits, once: float) -> int:
         """Return how many tokens of a chain may all be rejected; `once` are the seconds that come before the first."""
-        n = np.arange(1, limits.longest + 1)
-        return now.affordable(self._prices.draft.value * n + once, limits.beyond)
+        return now.affordable(self._prefill.seconds(limits.longest, self._prices.draft.value) + once, limits.beyond)
 
     def _plan(self, now: Now, limits: ChainLimits, longest: int, forced: int = 0) -> Plan:
         """Return the plan of a chain of `longest` tokens at most, the first `forced` whatever they promise."""
         plain, value = now.prices.plain, now.value
         rows = [value * plain, *(value * (plain + limits.beyond[:longest])).tolist()]
-        draft = [value * self._prices.draft.value * n for n in range(longest + 1)]
+        draft = [0.0, *(value * self._prefill.seconds(longest, self._prices.draft.value)).tolist()]
         scatter = plain / (2.0 * now.may_lose)
         self._stop = stop = StopRule(self._acceptance, self._acceptance.mean, rows, draft, scatter, forced)
         rules = stop.go_on, stop.look_on, stop.widen

@@ -87,23 +87,24 @@ class Now:
         *,
         caution: float = 0.0,
         beyond: NDArray[np.float64] | None = None,
+        ready: int = 0,
     ) -> Best | None:
         """Return the chain of the greatest value among those that may be lost, None where none may.
 
         Token j is right with `chances[j]` if all before it are; it takes `each` seconds to draft, and `before` seconds
         come first, none of which counts in the value. `caution` are the seconds that scatter is weighed against:
-        all that may be lost where it is 0; `beyond` as in `affordable`.
+        all that may be lost where it is 0; `beyond` as in `affordable`. The first `ready` tokens take no time to draft.
         """
         reach = np.cumprod(chances)
         n = np.arange(1, len(reach) + 1)
-        tokens = np.cumsum(reach)
-        is_possible = self._is_affordable(each * n + before, beyond)
+        tokens, drafting = np.cumsum(reach), each * np.maximum(n - ready, 0)
+        is_possible = self._is_affordable(drafting + before, beyond)
         if not is_possible.any():
             return None
         scatter = (
             (np.cumsum((2 * n - 1) * reach) - tokens * tokens) * self.prices.plain / (2.0 * (caution or self.may_lose))
         )
-        spent = (self.beyond(len(reach)) if beyond is None else beyond) + each * n
+        spent = (self.beyond(len(reach)) if beyond is None else beyond) + drafting
         gain = np.where(is_possible, tokens - scatter - self.value * spent, -np.inf)
         k = int(np.argmax(gain))
         return Best(k + 1, float(tokens[k]), float(gain[k]))

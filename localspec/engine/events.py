@@ -146,7 +146,8 @@ class Way:
     """What a pass took on the way to a verifier on another machine: `up` and `down` are bytes.
 
     `ms` passed until its answer came, `judge_ms` of these in the verifier; what is left is the round trip. Of the
-    drafted tokens `n_looked` have a known law, and `n_hard` of them are hard for the draft (`remote.hard`).
+    drafted tokens `n_looked` have a known law, and `n_hard` of them are hard for the draft (`remote.hard`). Meanwhile
+    the draft model made `n_ahead` passes; `n_ready` tokens of the next draft take none any more.
     """
 
     up: int
@@ -155,6 +156,8 @@ class Way:
     judge_ms: float
     n_looked: int = 0
     n_hard: int = 0
+    n_ahead: int = 0
+    n_ready: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,10 @@ class Backend(Protocol):
 class RandomSource(Protocol):
     """The only source of chance. Tests replay every branch of it."""
 
+    def copy(self) -> RandomSource:
+        """Return a source that draws what this one will draw, if it is asked for the same; this one does not change."""
+        ...
+
     def bernoulli(self, a: float) -> bool:
         """Return True with probability min(1, a)."""
         ...

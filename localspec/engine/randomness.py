@@ -6,6 +6,8 @@ position, token) alone, so that the text of coupled decoding is a function of mo
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +24,12 @@ class SeededRandom:
         self._stream = np.random.default_rng(seed)
         self._seed = seed
         self._keys: dict[int, np.uint64] = {}
+
+    def copy(self) -> SeededRandom:
+        """Return a source that draws the same, and takes nothing from this one."""
+        found = SeededRandom.__new__(SeededRandom)
+        found._stream, found._seed, found._keys = deepcopy(self._stream), self._seed, self._keys
+        return found
 
     def bernoulli(self, a: float) -> bool:
         """Return True with probability min(1, a)."""

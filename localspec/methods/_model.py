@@ -1,8 +1,8 @@
 """A model drafts for a larger one (Leviathan et al. arXiv 2211.17192, Chen et al. arXiv 2302.01318). Heads do likewise.
 
-Invariant: between passes the drafter's cache holds a prefix of the committed text, and no token is evaluated twice
-unless the text itself went back. What the drafter missed (the last draft token after full acceptance, passes it did
-not draft) is evaluated when it is next asked.
+Invariant: between passes the drafter's cache holds a prefix of the committed text, or that text and what was read on
+behind it (`_source`). No token is evaluated twice unless the text itself went back. What the drafter missed (the last
+draft token after full acceptance, passes it did not draft) is evaluated when it is next asked.
 
 A draft model of another vocabulary writes text, whose tokens in the target's vocabulary are the draft (SLEM).
 
@@ -11,9 +11,8 @@ The draft model writes its likeliest tokens, so the draft is of point masses, as
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Self
@@ -23,9 +22,9 @@ from localspec.engine.draft import Draft, Step
 from localspec.engine.protocols import (
     Backend,
     Cancel,
+    Cancelled,
     DraftState,
     History,
-    Path,
     Plan,
     RandomSource,
     Rows,
@@ -36,6 +35,7 @@ from localspec.engine.sampling import Sampler
 from localspec.engine.translation import Intersection, Retokeniser, SameTokens, Translation
 from localspec.errors import BadLogitsError, InternalError
 from localspec.methods import DrafterContext
+from localspec.methods._source import MarginalSource, ModelSource
 from localspec.settings.request import Sampling
 
 WRITTEN = 2  # of the draft model's tokens for one of the target's, at most
@@ -66,7 +66,7 @@ class ModelDrafter:
         self._sampler = sampler
         self._policy = policy
         self._cancel = cancel
-        self._open: _ModelSource | StringDraft | None = None
+        self._open: ModelSource | StringDraft | None = None
         self._cached: int | None = None  # of a text that it has not read up on yet
 
     @classmethod
@@ -93,6 +93,8 @@ class ModelDrafter:
         if self._translation.respells:
             text = self._translation.text(history.tokens)
             return len(text) - self._backend.cached(text) if len(text) else 0
+        if self.ready(history):
+            return 0
         return len(history.tokens) - (self._backend.length if self._cached is None else self._cached)
 
     def tokens_left(self, history: History) -> int:
@@ -120,6 +122,10 @@ class ModelDrafter:
 
     def _grown(self, pending: int, history: History, plan: Plan, rng: RandomSource) -> Draft:
         """Read what it missed and grow the tree."""
+        is_gated = plan.go_on is not no_stop_rule  # only a stop rule asks how sure the draft is
+        if self.ready(history) and isinstance(self._open, ModelSource) and self._open.is_gated == is_gated:
+            self._open.plan = plan
+            return self._policy.grow(pending, history.position, self._open, plan, rng)
         text = self._translation.text(history.tokens)
         rows = self._backend.prefill(text, self._cancel)
         self._cached = None
@@ -127,116 +133,44 @@ class ModelDrafter:
             left = self._backend.capabilities.n_ctx - len(text)
             self._open = StringDraft(self._backend, self._translation.retokeniser, history.tokens, left, plan)
             return self._open.grow(rows)
-        is_gated = plan.go_on is not no_stop_rule  # only a stop rule asks how sure the draft is
         row = self._translation.row(rows.logits(0))
         dist = self._sampler.dist(row, history.tokens, with_belief=is_gated)
-        source = _MarginalSource if self._backend.capabilities.has_marginals else _ModelSource
+        source = MarginalSource if self._backend.capabilities.has_marginals else ModelSource
         self._open = source(
-            self._backend, self._sampler, self._translation, history.tokens, len(text), is_gated, {(): dist}
+            self._backend, self._sampler, self._translation, history.tokens, len(text), is_gated, {(): dist}, plan
         )
         return self._policy.grow(pending, history.position, self._open, plan, rng)
 
+    def draft_on(self, draft: Draft, rng: RandomSource, goes_on: Callable[[], bool]) -> int:
+        """Read on while the target judges `draft`, as if all of it stood, and return the passes that it took.
+
+        `goes_on` is asked before each pass. No chance is used up and no draft is made: the next one is drawn as ever,
+        from laws that are known by then.
+        """
+        source = self._open
+        if not isinstance(source, ModelSource) or not source.can_read_on:
+            return 0
+        try:
+            return source.read_on(draft, rng, goes_on)
+        except Cancelled:
+            self._open = None  # the pass took its open nodes with it
+            return 0
+
+    def ready(self, history: History) -> int:
+        """Return how many tokens after `history` can be drafted without a pass: what was read on for."""
+        source = self._open
+        is_next = isinstance(source, ModelSource) and source.n_ready > 0 and source.committed == history.tokens
+        return self.n_ready if is_next else 0
+
+    @property
+    def n_ready(self) -> int:
+        """Those that can be once a pass is over."""
+        return self._open.n_ready if isinstance(self._open, ModelSource) else 0
+
     def observe(self, step: Step, rows: Rows) -> None:
-        """Keep the cells of accepted draft tokens, drop the others."""
+        """Keep the cells of accepted draft tokens, drop the others; what was read beyond the text stays."""
         if self._open is not None:
-            self._backend.keep(self._open.evaluated(step))
-            self._open = None
-
-
-@dataclass(slots=True)
-class _ModelSource:
-    """The source of the tree under way: distributions by path, and which paths the draft's cache holds.
-
-    Paths and `committed` are tokens of the target; `n_read` counts the draft's own tokens of the committed text.
-    """
-
-    backend: Backend
-    sampler: Sampler
-    translation: Translation
-    committed: Sequence[int]
-    n_read: int
-    is_gated: bool
-    dists: dict[Path, Distribution]
-    cells: dict[Path, int] = field(default_factory=dict)  # path -> node id in the backend's open tree
-
-    @property
-    def is_free(self) -> bool:
-        """A level takes a pass."""
-        return False
-
-    def dist(self, path: Path) -> Distribution:
-        """Return the draft distribution after `path`."""
-        return self.dists[path]
-
-    @property
-    def rows_left(self) -> int:
-        """Cells left in the draft's context."""
-        return self.backend.capabilities.n_ctx - self.n_read - len(self.cells)
-
-    def expand(self, paths: Sequence[Path]) -> None:
-        """Evaluate the new ones among `paths` in one decode."""
-        new = [path for path in dict.fromkeys(paths) if path not in self.cells]  # siblings may hold equal tokens
-        if not new:
-            return
-        tokens = [self.translation.token(path[-1]) for path in new]
-        rows = self.backend.extend(tokens, [self.cells.get(path[:-1], -1) for path in new])
-        for path in new:
-            node = self.cells[path] = len(self.cells)
-            self.dists[path] = self._dist(rows, node, path)
-
-    def _dist(self, rows: Rows, node: int, path: Path) -> Distribution:
-        """Return the distribution after `path`, whose row is that of `node`."""
-        history = [*self.committed, *path] if self.sampler.needs_history else ()
-        return self.sampler.dist(self.translation.row(rows.logits(node)), history, with_belief=self.is_gated)
-
-    def evaluated(self, step: Step) -> tuple[int, ...]:
-        """Return the backend's ids of the kept nodes it holds; node 0 is committed there already."""
-        path = tuple(int(step.draft.tokens[node]) for node in step.kept[1 + step.draft.forced :])
-        prefixes = (path[:n] for n in range(1, len(path) + 1))
-        return tuple(self.cells[prefix] for prefix in prefixes if prefix in self.cells)
-
-
-class Marginals:
-    """A source whose distributions are all known from the start, since each token is guessed by itself."""
-
-    __slots__ = ()
-
-    @property
-    def is_free(self) -> bool:
-        """Nothing is evaluated."""
-        return True
-
-    @property
-    def rows_left(self) -> int:
-        """No cell is taken."""
-        return sys.maxsize
-
-    def expand(self, paths: Sequence[Path]) -> None:
-        """Nothing is evaluated."""
-
-
-@dataclass(slots=True)
-class _MarginalSource(Marginals, _ModelSource):
-    """The source of a head that guesses each token by itself: a distribution for each depth, whatever the path.
-
-    Paths of one depth differ only where the sampler asks for the text.
-    """
-
-    rows: Rows | None = None
-
-    def dist(self, path: Path) -> Distribution:
-        """Return the draft distribution after `path`."""
-        key = path if self.sampler.needs_history else (0,) * len(path)
-        if key not in self.dists:
-            if self.rows is None:
-                n = self.backend.capabilities.n_guesses - 1
-                self.rows = self.backend.extend([0] * n, range(-1, n - 1))
-            self.dists[key] = self._dist(self.rows, len(path) - 1, path)
-        return self.dists[key]
-
-    def evaluated(self, step: Step) -> tuple[int, ...]:
-        """No node is held."""
-        return ()
+            self._open = self._open.settle(step)
 
 
 @dataclass(slots=True)
@@ -278,11 +212,11 @@ class StringDraft:
         tokens = [self.committed[-1], *self.tokens]
         return Draft.of(tokens, range(-1, len(self.tokens)), shares=shares)
 
-    def evaluated(self, step: Step) -> tuple[int, ...]:
-        """Return the nodes of the draft model whose text was accepted; it did not read the last token it wrote."""
+    def settle(self, step: Step) -> None:
+        """Keep the nodes of the draft model whose text was accepted; it did not read the last token it wrote."""
         n_kept = max(len(step.kept) - 1 - step.draft.forced, 0)
         n_accepted = bisect_right(self.ends, self._bounds()[n_kept])
-        return tuple(range(min(n_accepted, len(self.ends) - 1)))
+        self.backend.keep(tuple(range(min(n_accepted, len(self.ends) - 1))))
 
     def _take(self, found: list[int], dist: Distribution, most: int) -> bool:
         """Take the tokens that the plan wants of those written so far; return whether it wants more."""

@@ -29,7 +29,7 @@ from localspec.engine.protocols import (
 )
 from localspec.engine.sampling import Sampler
 from localspec.methods import DrafterContext, MethodInfo
-from localspec.methods._model import Marginals
+from localspec.methods._source import Marginals
 
 MOST_NODES = 31  # of a tree: each has a chain of masks below it, and with the root's they take 32 sequences
 

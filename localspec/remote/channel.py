@@ -51,6 +51,7 @@ class Channel:
         self._hello: Hello | None = None
         self._verify: Verify | None = None
         self._n_answers = 0  # that were begun
+        self._heard: ToEdge | None = None  # that came while nobody waited
         self._n_unwelcome = 0  # Hellos without a Welcome: what comes before it belongs to answers that are over
         self._lost: LocalspecError | None = None  # why nothing more is read of this connection
         self._broke_at: float | None = None  # when the connection of this round broke first
@@ -79,6 +80,15 @@ class Channel:
             self._hello = self._verify = None
         self._put(message)
 
+    def has_come(self) -> bool:
+        """Whether `receive` need not wait: for a message, for a connection that is open, or since it is to stop."""
+        if self._heard is None and self._lost is None:
+            self._heard = self._next(0.0)
+        if isinstance(self._heard, Wait):
+            self._say(self._heard)
+            self._heard = None
+        return self._heard is not None or self._lost is not None or self._cancel()
+
     def receive(self) -> ToEdge:
         """Return the next message that answers one of ours. Raises Cancelled, NetworkError, and what an Error says."""
         heard = self._clock()
@@ -90,7 +100,7 @@ class Channel:
             if self._lost is not None:
                 self._take_up()
                 heard = self._clock()
-            reply = self._next()
+            reply, self._heard = self._heard or self._next(GLANCE), None
             if reply is None:
                 if self._clock() - heard > SILENT:
                     self._tell(Loading(WAITS, 0.0))
@@ -104,13 +114,17 @@ class Channel:
             if self._is_stale(reply):
                 continue
             if isinstance(reply, Wait):
-                self._tell(Waiting(reply.before) if reply.before else Loading(WAITS, 0.0))
+                self._say(reply)
             else:
                 if isinstance(reply, Welcome) and self._hello is not None:
                     self._hello = msgspec.structs.replace(self._hello, session=reply.session)
                 if isinstance(reply, Result):
                     self._way = Way(0, 0, 1e3 * (heard - self._asked_at), reply.micros / 1e3)
                 return reply
+
+    def _say(self, wait: Wait) -> None:
+        """Tell a person how many are judged first."""
+        self._tell(Waiting(wait.before) if wait.before else Loading(WAITS, 0.0))
 
     def close(self) -> None:
         """Leave. Idempotent."""
@@ -129,9 +143,9 @@ class Channel:
             except NetworkError as error:
                 self._lost = error
 
-    def _next(self) -> ToEdge | None:
+    def _next(self, seconds: float) -> ToEdge | None:
         try:
-            return self.connection.receive(GLANCE)
+            return self.connection.receive(seconds)
         except NetworkError as error:
             self._lost = error
             return None

@@ -18,6 +18,7 @@ from localspec.engine.draft import Draft, Nodes, Verdict
 from localspec.engine.judge import Mark
 from localspec.engine.protocols import Cancel, Capabilities, RandomSource, Rows, Verifier
 from localspec.errors import IncompatibleError, UsageError
+from localspec.remote.ahead import DraftingOn
 from localspec.remote.messages import (
     MOST_IDS,
     Hello,
@@ -43,6 +44,10 @@ class Channel(Protocol):
 
     def send(self, message: ToVerifier) -> None:
         """Send a message."""
+        ...
+
+    def has_come(self) -> bool:
+        """Whether `receive` would return, or raise, at once."""
         ...
 
     def receive(self) -> ToEdge:
@@ -95,6 +100,7 @@ class RemoteJudge:
         self.evaluated = 0
         self.to_replay = 0
         self.micros = 0  # that the last round took in the verifier
+        self.meantime: DraftingOn | None = None  # what is done while a verdict is under way
         self._channel = channel
         self._hello = hello
         self._verifier = verifier
@@ -117,6 +123,8 @@ class RemoteJudge:
         bare = draft if len(names) == len(draft.tokens) else draft.only(names)
         self._round += 1
         result = self._asked(bare, tokens)
+        if self.meantime is not None:
+            self.meantime.heard(bare, result.micros / 1e6)
         mark()
         try:
             verdict = self._decided(bare, tokens, result)
@@ -151,6 +159,8 @@ class RemoteJudge:
     def _asked(self, draft: Draft, tokens: Sequence[int]) -> Result:
         """Return the Result of a round, sending the text again as often as the verifier lacks it."""
         self._channel.send(self._verify(draft, tokens))
+        if self.meantime is not None:
+            self.meantime.wait(draft, self._channel.has_come)
         for _ in range(MOST_RESYNCS):
             reply = self._channel.receive()
             while not isinstance(reply, Result | Resync) or (isinstance(reply, Result) and reply.round != self._round):

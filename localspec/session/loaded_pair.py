@@ -26,9 +26,11 @@ from localspec.engine.sampling import Sampler
 from localspec.engine.translation import Translation
 from localspec.lossless.questions import Subject, answer
 from localspec.methods import DrafterContext
+from localspec.methods._model import ModelDrafter
 from localspec.prompt.grammar import Grammars
 from localspec.prompt.prompt import Tokenised, predicted, tokenise
 from localspec.prompt.truncate import shortened, too_long
+from localspec.remote.ahead import DraftingOn
 from localspec.session.attention import NOTHING, survey_attention
 from localspec.session.calibration import survey_pair
 from localspec.session.controllers import PairController
@@ -321,6 +323,8 @@ class LoadedPair:
         rng = SeededRandom(seed)
         if self.remote is not None:
             judge = self.remote.judge(axes, request, seed, prompt, rng, constraint)
+            if isinstance(drafter := drafters[axes.method], ModelDrafter):
+                judge.meantime = DraftingOn(drafter, rng, self.clock)
             return Engine(judge, drafters, controller, rng, self.clock, self.cancel)
         return Engine.local(
             target=self.target.backend,

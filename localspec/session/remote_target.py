@@ -213,7 +213,9 @@ class RemoteTarget(LlamaBackend):
         """Return an event of an answer with what its pass took on the way."""
         if isinstance(event, Committed) and self._judge is not None:
             looked, hard = self._judge.counted()
-            return replace(event, way=replace(self.channel.taken(), n_looked=looked, n_hard=hard))
+            ahead, ready = (0, 0) if (meantime := self._judge.meantime) is None else meantime.judged()
+            way = replace(self.channel.taken(), n_looked=looked, n_hard=hard, n_ahead=ahead, n_ready=ready)
+            return replace(event, way=way)
         if isinstance(event, Finished):
             self.channel.send(Bye())
         return event

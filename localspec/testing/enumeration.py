@@ -22,6 +22,10 @@ class EnumeratingRandom:
         self.options: list[int] = []
         self.weight = 1.0
 
+    def copy(self) -> EnumeratingRandom:
+        """Return a source that takes the choices that are scripted from here on, then the first ones."""
+        return EnumeratingRandom(self._script[len(self.taken) :])
+
     def bernoulli(self, a: float) -> bool:
         """Branch on a coin, unless it is certain."""
         if a >= 1.0 or a <= 0.0:

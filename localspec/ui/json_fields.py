@@ -114,6 +114,8 @@ class Edge(TypedDict):
     text_bytes: Annotated[int, "bytes that the prompt took"]
     bytes_per_token: Annotated[float | None, "bytes of both directions for a token"]
     hard_ratio: Annotated[float | None, "share of the drafted tokens that are hard for the draft; null for copies"]
+    ahead: Annotated[int, "passes of the draft model while a verdict was under way"]
+    ahead_kept: Annotated[int, "tokens that could be drafted without a pass for that"]
 
 
 class Memory(TypedDict):
@@ -273,6 +275,8 @@ class Way(TypedDict):
     judge_ms: Annotated[float, "of these, those in the verifier"]
     n_looked: Annotated[int, "drafted tokens whose distribution is known"]
     n_hard: Annotated[int, "of them, those that are hard for the draft"]
+    n_ahead: Annotated[int, "passes of the draft model meanwhile"]
+    n_ready: Annotated[int, "tokens of the next draft that take no pass any more"]
 
 
 class Step(TypedDict):

@@ -22,6 +22,8 @@ class Ways:
     down: int = 0
     looked: int = 0  # drafted tokens whose law is known
     hard: int = 0
+    ahead: int = 0  # passes of the draft model while a verdict was under way
+    ready: int = 0  # tokens that could be drafted without a pass for that
     text_bytes: int = 0  # that the prompt's own round sent
     _draft_ms: list[float] = field(default_factory=list)
     _judge_ms: list[float] = field(default_factory=list)
@@ -34,6 +36,8 @@ class Ways:
             return
         self.looked += way.n_looked
         self.hard += way.n_hard
+        self.ahead += way.n_ahead
+        self.ready += way.n_ready
         if event.index == 0:
             self.text_bytes = way.up
             return
@@ -81,4 +85,6 @@ class Ways:
             "text_bytes": self.text_bytes,
             "bytes_per_token": self.bytes_per_token,
             "hard_ratio": self.hard / self.looked if self.looked else None,
+            "ahead": self.ahead,
+            "ahead_kept": self.ready,
         }

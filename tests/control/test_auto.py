@@ -361,6 +361,9 @@ def test_a_prompt_that_was_read_for_long_may_cost_the_answer_more() -> None:
         def behind(self, history: History) -> int:
             return 400
 
+        def ready(self, history: History) -> int:
+            return 0
+
         def tokens_left(self, history: History) -> int:
             return 1000
 
@@ -512,6 +515,9 @@ class Behind:
 
     def behind(self, history: object) -> int:
         return self.tokens
+
+    def ready(self, history: object) -> int:
+        return 0
 
     def tokens_left(self, history: object) -> int:
         return self._left

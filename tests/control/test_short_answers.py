@@ -38,6 +38,9 @@ class Reader:
     def behind(self, history: Text) -> int:
         return max(history.position - self.end, 1)
 
+    def ready(self, history: Text) -> int:
+        return 0
+
     def tokens_left(self, history: Text) -> int:
         return 10_000
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 
@@ -95,6 +96,9 @@ class Wire:
         self.down: list[bytes] = []
         self.queue: list[bytes] = []
 
+    def has_come(self) -> bool:
+        return False  # however long it is waited for: what is read on is told by the one who reads
+
     def send(self, message: ToVerifier) -> None:
         data = encode(message)
         self.up.append(data)
@@ -118,6 +122,8 @@ class Remote:
     seed: int = 0
     served: Callable[[Served], Served] = lambda served: served
     judge: type[RemoteJudge] = RemoteJudge
+    drafter: type[DraftModel] = DraftModel
+    reads_on: Callable[[DraftModel, RandomSource], Any] | None = None  # what is done while a verdict is under way
 
     @property
     def hello(self) -> Hello:
@@ -142,8 +148,10 @@ class Remote:
             setup.draft_sampling or setup.sampling, temperature=setup.draft_temperature,
             constraint=setup.draft_constraint or setup.constraint, drafts=True,
         )  # fmt: skip
-        drafter = DraftModel(TableBackend(draft, setup.n_vocab), sampler, setup.policy, lambda: False)
+        drafter = self.drafter(TableBackend(draft, setup.n_vocab), sampler, setup.policy, lambda: False)
         judge = self.judge(channel, self.hello, capabilities, setup.verifier, rng, setup.draft_constraint)
+        if self.reads_on and not setup.drafter:
+            judge.meantime = self.reads_on(drafter, rng)
         drafters = local.drafters if setup.drafter else {**local.drafters, "d": drafter}
         return replace(local, judge=judge, drafters=drafters), context
 
