@@ -82,7 +82,6 @@ class LocalspecApp(App[int]):
         is_dark: bool = True,
         has_tokens: bool = False,
         has_figures: bool = True,
-        reads_ahead: str = "off",
         settings: Callable[[], Sequence[Setting]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -100,7 +99,7 @@ class LocalspecApp(App[int]):
         self._settings, self._request = settings, engine.state.request
         self._has_begun = False  # the first picture was drawn
         self._interrupted_at = -AGAIN
-        self._chat = ChatScreen(self, engine, has_tokens=has_tokens, has_figures=has_figures, reads_ahead=reads_ahead)
+        self._chat = ChatScreen(self, engine, has_tokens=has_tokens, has_figures=has_figures)
         self._places = Places(self, engine, self._chat, self.push_screen)
 
     async def on_mount(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from localspec.chat.answer_writer import AnswerWriter
 from localspec.chat.commands import TABLE
@@ -25,7 +24,6 @@ from localspec.tui.worker_thread import Arrived, Ended, WorkerThread
 from localspec.ui.result import result
 
 WORTH = 200  # characters that are new, before they are read
-SUPPLIES = Path("/sys/class/power_supply")
 
 
 class ChatEngine:
@@ -151,11 +149,10 @@ class ChatEngine:
 
 
 class ReadingAhead:
-    """Looked at each second. `when` is "on", "off", or "auto": unless the machine runs on its battery."""
+    """Looked at each second, and done when the chat's state says so."""
 
-    def __init__(self, engine: ChatEngine, when: str) -> None:
+    def __init__(self, engine: ChatEngine) -> None:
         self._engine = engine
-        self._when = when
         self._seen = ""  # the text a second ago
         self._leaf: int | None = None  # the message under which something was read
         self._text = ""  # what was read of the next one
@@ -174,18 +171,6 @@ class ReadingAhead:
         else:
             is_new = False
         is_new |= len(text.removeprefix(self._text)) >= WORTH
-        if is_new and not TABLE.is_command(text) and self._may():
+        if is_new and not TABLE.is_command(text) and state.may_idle():
             self._text = text
             self._engine.read_ahead(text)
-
-    def _may(self) -> bool:
-        return self._when == "on" or (self._when == "auto" and not on_battery())
-
-
-def on_battery(supplies: Path = SUPPLIES) -> bool:
-    """Whether the system says that no mains power comes in (Linux)."""
-    try:
-        mains = [each for each in supplies.iterdir() if (each / "type").read_text().strip() == "Mains"]
-        return bool(mains) and not any((each / "online").read_text().strip() == "1" for each in mains)
-    except (OSError, UnicodeDecodeError):
-        return False

@@ -50,15 +50,11 @@ _ATTRIBUTES = re.compile(rb"\x1b\[\?[\d;]*c")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The screen at the start: theme (auto, dark or light), tokens by origin, figures beside the chat.
-
-    `reads_ahead` is as in `ReadingAhead`.
-    """
+    """The screen at the start: theme (auto, dark or light), tokens by origin, figures beside the chat."""
 
     theme: str = "auto"
     has_tokens: bool = False
     has_figures: bool = True
-    reads_ahead: str = "auto"
 
 
 def open_chat(
@@ -81,7 +77,6 @@ def open_chat(
         settings=form,
         has_tokens=look.has_tokens,
         has_figures=look.has_figures,
-        reads_ahead=look.reads_ahead,
     )
     try:
         with leaving(app.leave):

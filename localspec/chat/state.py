@@ -11,6 +11,7 @@ from typing import Any
 
 from localspec.chat.conversation_writer import ConversationWriter
 from localspec.chat.message_tree import MessageTree, Node
+from localspec.chat.power import on_battery
 from localspec.conversations.records import ASSISTANT, USER, Attachment, Conversation
 from localspec.conversations.sending import left_out, to_send
 from localspec.conversations.store import Store
@@ -25,7 +26,10 @@ from localspec.ui.settings import check, effect_remarks, used_pair
 
 @dataclass(slots=True)
 class ChatState:
-    """The state of one chat. `request` has the settings of the next answer, without its messages."""
+    """The state of one chat. `request` has the settings of the next answer, without its messages.
+
+    `in_idle` says whether the engine reads while nobody waits: "on", "off", or "auto", unless on battery.
+    """
 
     writer: ConversationWriter
     settings: LoadSettings
@@ -37,6 +41,7 @@ class ChatState:
     listed: list[str] = field(default_factory=list)  # the conversations of the last list, by their numbers
     deleted: list[str] = field(default_factory=list)  # in this chat, and not brought back, the last one at the end
     switched_off: Speculation | None = None  # the setting before speculation was switched off
+    in_idle: str = "off"
     remarks: list[str] = field(default_factory=list)  # what has no effect, to be told once
     _held: LoadSettings | None = None  # the pair as it was loaded last
 
@@ -103,8 +108,13 @@ class ChatState:
     def request_after(self, path: Sequence[Node], content: str) -> Request:
         """Return the request that answers `content`, a person's words, after the messages of a path."""
         messages = to_send(path, self.messages.system, content)
-        keeps = self.writer.is_saved
-        return replace(self.request, messages=messages, shorten=True, left_out=left_out(path), keeps=keeps)
+        keeps, learns = self.writer.is_saved, self.may_idle()
+        turns = left_out(path)
+        return replace(self.request, messages=messages, shorten=True, left_out=turns, keeps=keeps, learns=learns)
+
+    def may_idle(self) -> bool:
+        """Whether the engine may read while nobody waits."""
+        return self.in_idle == "on" or (self.in_idle == "auto" and not on_battery())
 
     def ask_again(self, entry: Node) -> Node:
         """Return the message that `entry` is or answers, for another answer.

@@ -76,7 +76,8 @@ class ChatOptions(ConversationOptions, EngineOptions, ServerOptions, ScreenOptio
 @option("--theme", type=click.Choice(["auto", "dark", "light"]), default="auto", section="Output",
         help="Colours of the full screen.  [default: auto, as the terminal's background]")  # fmt: skip
 @option("--read-ahead", type=click.Choice(["auto", "on", "off"]), default="auto", section="Output",
-        help="Read what is being written before it is sent.  [default: auto, except on battery]")  # fmt: skip
+        help="Read while nobody waits: what is being written, and answers, to know what the draft is worth.  "
+        "[default: auto, except on battery]")  # fmt: skip
 @click.pass_obj
 def chat(console: Console, /, pair: str | None, **values: Any) -> int:
     """Chat with PAIR: full-screen, with live figures; F1 lists the keys.
@@ -117,15 +118,15 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
                 state = ChatState.opened(store, settings, request, system=said, found=found, in_background=True)
                 state.remarks += remarks
                 form = partial(in_force, click.get_current_context())
-                look = Look(
-                    options.theme, options.tokens, options.stats is not False, "off" if far else options.read_ahead
-                )
+                state.in_idle = "off" if far else options.read_ahead
+                look = Look(options.theme, options.tokens, options.stats is not False)
                 return open_chat(worker, state, form=form, look=look)
         from localspec.cli.converse import open_line_chat
 
         with far or open_worker(options.log_file, options.kept_s) as worker:
             state = ChatState.opened(store, settings, request, system=said, found=found)
             state.remarks += remarks
+            state.in_idle = "off" if far else options.read_ahead
             open_pair = partial(_open_pair, wished, console) if far is None else None
             return open_line_chat(console, worker, state, open_pair, options, found, is_kept=options.save)
 

@@ -67,6 +67,11 @@ class Profile:
         """Return what is known of copies under `key`."""
         return self.copies.setdefault(key, CopyAcceptance())
 
+    def hear(self, found: Trial) -> None:
+        """Take what a draft model would have been worth in an answer."""
+        self.trial = self.trial or Trial()
+        self.trial.add(found)
+
     def measured(self, found: Prices) -> None:
         """Take what was measured just now; a guess of a draft with other tokens takes several passes of these."""
         if self.trial is not None:

@@ -8,7 +8,7 @@ Each is kept by the draft's own probability too, since the planner asks for the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from localspec.engine.acceptance import BINS, Acceptance
 from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draw
 
+CHAT = "chat"  # the kind of answers in chats; the others are shipped texts
 BEYOND = 3.0  # deviations of a difference of shares that chance does not make: once in 700 trials
 
 
@@ -79,6 +80,29 @@ class Trial:
             for at, weight in enumerate(np.bincount(bins, weights, BINS).tolist()):
                 of[at] += weight
 
+    def drawn_at(self, kind: str, q: Distribution, token: int, chance: float) -> None:
+        """Take the draft's distribution at a place where the target drew `token`, which had the probability `chance`.
+
+        On average over the target's draws, this is what `drawn_from` takes.
+        """
+        one, share = self.kinds.setdefault(kind, Kind()), q.prob(token)
+        accepted = min(1.0, share / chance) if chance > 0.0 else 0.0
+        one.drawn += accepted
+        one.n_drawn += 1.0
+        bins = np.minimum((q.probs * BINS).astype(np.intp), BINS - 1)
+        for at, weight in enumerate(np.bincount(bins, q.probs, BINS).tolist()):
+            self.drawn[0][at] += weight
+        self.drawn[1][min(int(share * BINS), BINS - 1)] += accepted
+
+    def add(self, other: Trial) -> None:
+        """Take what another one found."""
+        for name, found in other.kinds.items():
+            one = self.kinds.setdefault(name, Kind())
+            for each in fields(Kind):
+                setattr(one, each.name, getattr(one, each.name) + getattr(found, each.name))
+        for mine, its in zip((*self.likeliest, *self.drawn), (*other.likeliest, *other.drawn), strict=True):
+            mine[:] = (a + b for a, b in zip(mine, its, strict=True))
+
     def acceptance(self, draw: Draw, *, is_greedy: bool) -> Acceptance:
         """Return what a planner may expect of tokens drawn as `draw`, where `is_greedy` nothing is left to chance.
 
@@ -131,7 +155,7 @@ def fallen(before: Trial, now: Trial) -> tuple[float, float] | None:
 
     Both trials read the same texts, so what chance does to two independent ones is more than it does to these.
     """
-    one, other = before.total, now.total
+    one, other = (replace(each, kinds={**each.kinds, CHAT: Kind()}).total for each in (before, now))
     if not (one.n and other.n):
         return None
     shares = one.likeliest / one.n, other.likeliest / other.n

@@ -59,12 +59,13 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LocalJudge:
-    """The target in this process."""
+    """The target in this process. `chances` is given the probability of each committed token, where that is wanted."""
 
     target: Backend
     sampler: Sampler
     verifier: Verifier
     rng: RandomSource
+    chances: list[float] | None = None
 
     @property
     def capabilities(self) -> Capabilities:
@@ -92,17 +93,22 @@ class LocalJudge:
         """Evaluate what the cache lacks of the prompt; the verdict is drawn from its last row."""
         rows = self.target.prefill(tokens, cancel)
         mark()
-        return self.verifier.verify(draft, self._laws(draft, tokens, rows), self.rng, len(tokens)), rows
+        return self._judged(draft, tokens, rows), rows
 
     def verdict(self, draft: Draft, tokens: Sequence[int], mark: Mark) -> tuple[Verdict, Rows]:
         """Evaluate the draft in one decode, and judge it by the target's distributions at its nodes."""
         rows = self.target.extend(draft.tokens, draft.parents, draft.outputs)
         mark()
-        return self.verifier.verify(draft, self._laws(draft, tokens, rows), self.rng, len(tokens)), rows
+        return self._judged(draft, tokens, rows), rows
 
     def keep(self, nodes: Nodes) -> None:
         """Keep the cells of the path."""
         self.target.keep(nodes)
 
-    def _laws(self, draft: Draft, tokens: Sequence[int], rows: Rows) -> TargetDistributions:
-        return TargetDistributions(self.sampler, rows, draft, tokens)
+    def _judged(self, draft: Draft, tokens: Sequence[int], rows: Rows) -> Verdict:
+        laws = TargetDistributions(self.sampler, rows, draft, tokens)
+        verdict = self.verifier.verify(draft, laws, self.rng, len(tokens))
+        if self.chances is not None:
+            run = [*(int(draft.tokens[node]) for node in verdict.path), verdict.token]
+            self.chances.extend(laws[node].prob(token) for node, token in zip((0, *verdict.path), run, strict=True))
+        return verdict

@@ -62,9 +62,11 @@ class Engine:
         clock: Clock,
         cancel: Cancel,
         judging: Judging | None = None,
+        chances: list[float] | None = None,
     ) -> Engine:
         """Return an engine whose target is in this process; drafts and verdicts draw from one source of chance."""
-        return cls(LocalJudge(target, sampler, verifier, rng), drafters, controller, rng, clock, cancel, judging)
+        judge = LocalJudge(target, sampler, verifier, rng, chances)
+        return cls(judge, drafters, controller, rng, clock, cancel, judging)
 
     def start(self, context: Context, watch: Stopwatch) -> Step:
         """Evaluate the prompt and commit the first token straight from its last row.

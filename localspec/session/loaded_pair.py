@@ -37,6 +37,7 @@ from localspec.session.controllers import PairController
 from localspec.session.corpus import CorpusReader
 from localspec.session.decision import Decision, LastDrafter, decide
 from localspec.session.early_exit import EarlyExitDraft
+from localspec.session.hearing import Hearing
 from localspec.session.lengthening import lengthened
 from localspec.session.loaded_model import LoadedModel
 from localspec.session.prompt_states import PromptStates
@@ -66,6 +67,7 @@ class LoadedPair:
     widths: tuple[int, ...] = ()
     translation: Translation | None = None
     last_drafter: LastDrafter = field(default_factory=LastDrafter)
+    hearing: Hearing = field(default_factory=Hearing)
     grammars: Grammars = field(default_factory=Grammars)
     corpora: CorpusReader = field(default_factory=CorpusReader)
 
@@ -166,6 +168,9 @@ class LoadedPair:
     def idle(self, is_asked: Cancel) -> None:
         """Do what can wait until nobody is waiting: `is_asked` tells whether somebody is again."""
         self.states.idle(is_asked)
+        if self.draft is not None:
+            models = self.target, self.draft, self.translation
+            self.hearing.idle(self.controllers.profile, *models, cancel=lambda: is_asked() or self.cancel())
 
     def close(self) -> None:
         """Free all models. Nothing can be asked of the pair afterwards."""
@@ -265,7 +270,9 @@ class LoadedPair:
                 controllers.measured(event.plain_ms, event.position)
             if self.remote is not None:
                 event = self.remote.told(event)
+            self.hearing.observe(event)
             if isinstance(event, events.Finished):
+                self.hearing.end(context.tokens, len(prompt.tokens))
                 event = replace(event, **controllers.findings(), saves=self.states.n_bytes)
                 if constraint is not None:
                     event = replace(event, is_whole=is_whole(constraint, context.tokens, self.grammars.ends))
@@ -336,4 +343,5 @@ class LoadedPair:
             clock=self.clock,
             cancel=self.cancel,
             judging=None if n_top is None else Judging(n_top, sampler if request.is_after_sampler else None),
+            chances=self.hearing.begin(request, decision, drafting, sampler),
         )

@@ -235,7 +235,7 @@ def _text(request: Request) -> Request:
     bias = tuple((token, max(LEAST, min(-LEAST, value))) for token, value in request.sampling.logit_bias)
     messages = tuple(replace(message, ids=()) for message in request.messages)
     sampling = replace(request.sampling, logit_bias=bias)
-    return replace(request, messages=messages, sampling=sampling, keeps=False)
+    return replace(request, messages=messages, sampling=sampling, keeps=False, learns=False)
 
 
 def _texts(question: ForkQuestion) -> ForkQuestion:

@@ -10,7 +10,7 @@ import pytest
 
 from localspec.control.prices import Prices
 from localspec.control.profile import Profile, profiles_of
-from localspec.control.trial import Trial
+from localspec.control.trial import Kind, Trial
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draw
@@ -34,6 +34,39 @@ def test_drawn_tokens_are_accepted_with_the_mass_that_both_have() -> None:
     reached, accepted = trial.drawn
     assert (reached[8], accepted[8]) == pytest.approx((0.8, 0.5))
     assert (reached[2], accepted[2]) == pytest.approx((0.2, 0.2))
+
+
+def test_a_token_of_the_target_tells_the_same_on_average() -> None:
+    """Over all that the target may draw, with the chance of each; so do the shares that a plan asks for."""
+    p, q = dist(a=0.5, b=0.3, c=0.2), dist(a=0.85, c=0.1, d=0.05)
+    whole, drawn = Trial(), Trial()
+    whole.drawn_from("chat", p, q)
+    for token, chance in zip(p.ids.tolist(), p.probs.tolist(), strict=True):
+        one = Trial()
+        one.drawn_at("chat", q, token, chance)
+        assert one.total.n_drawn == 1.0
+        drawn.kinds.setdefault("chat", Kind()).drawn += chance * one.total.drawn
+        for mine, its in zip(drawn.drawn, one.drawn, strict=True):
+            mine[:] = (a + chance * b for a, b in zip(mine, its, strict=True))
+    assert drawn.total.drawn == pytest.approx(whole.total.drawn) == pytest.approx(0.5 + 0.1)
+    assert np.allclose(drawn.drawn, whole.drawn)
+
+
+def test_trials_add_up_and_what_is_known_fades() -> None:
+    one, other = tried(), tried(20, 20)
+    one.add(other)
+    assert (one.total.n, one.total.likeliest, one.total.n_drawn) == (60.0, 30.0, 60.0)
+    assert one == Trial.from_wire(one.to_wire())
+    known = tried(4000, 0).acceptance(Draw.COUPLED, is_greedy=True)
+    known.absorb(tried(400, 400).acceptance(Draw.COUPLED, is_greedy=True))
+    assert known.chance(0.95, 0) == pytest.approx(400 / (4000 * 0.998**400 + 400), abs=0.01)
+    assert known.measured == pytest.approx(known.chance(0.95, 0), abs=0.01)
+
+
+def test_a_profile_of_before_has_a_place_of_drawn_tokens_for_each() -> None:
+    wire = tried().to_wire()
+    wire["kinds"] = {name: sums[:3] for name, sums in wire["kinds"].items()}
+    assert Trial.from_wire(wire) == tried()
 
 
 @pytest.mark.parametrize(

@@ -77,18 +77,16 @@ def made(
     is_dark: bool = True,
     has_tokens: bool = False,
     has_figures: bool = True,
-    reads_ahead: str = "off",
+    in_idle: str = "off",
     store: Store | None = None,
     **settings: Any,
 ) -> LocalspecApp:
     """Return the app around a worker."""
     writer = ConversationWriter(store or Store.open(None, clock=lambda: NOON))
     messages = MessageTree(now=lambda: NOON)
-    state = ChatState(writer, SETTINGS, Request(**settings), messages)
+    state = ChatState(writer, SETTINGS, Request(**settings), messages, in_idle=in_idle)
     engine = ChatEngine(state, WorkerThread(worker, clock=lambda: 1000.0), clock=lambda: 1000.0)
-    return LocalspecApp(
-        engine, is_dark=is_dark, has_tokens=has_tokens, has_figures=has_figures, reads_ahead=reads_ahead
-    )
+    return LocalspecApp(engine, is_dark=is_dark, has_tokens=has_tokens, has_figures=has_figures)
 
 
 @asynccontextmanager

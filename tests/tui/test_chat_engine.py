@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from textual.widgets import Static
 
+from localspec.chat.power import on_battery
 from localspec.settings.request import Request
-from localspec.tui.chat_engine import on_battery
 from localspec.tui.worker_thread import Ended, WorkerThread
 from tests.tui.scripted import PATIENCE, SETTINGS, ScriptedWorker, made, opened, say, until
 
@@ -31,7 +31,7 @@ def ahead(worker: ScriptedWorker) -> list[str]:
 
 async def test_a_long_text_that_stands_still_is_read() -> None:
     worker = ScriptedWorker()
-    async with opened(app=made(worker, reads_ahead="on")) as (pilot, app):
+    async with opened(app=made(worker, in_idle="on")) as (pilot, app):
         chat, thread = app.chat, app.engine.worker_thread
         chat.composer.fill("a short one")
         for _ in range(3):
@@ -54,26 +54,33 @@ async def test_a_long_text_that_stands_still_is_read() -> None:
         assert thread.n_ahead == 0
         assert "read ahead" not in str(chat.query_one("#attached", Static).content)
         assert not worker.requests[-1].reads_ahead
+        assert worker.requests[-1].learns, "the draft may read the answer while nobody waits"
         assert len(app.chat_state.messages.path()) == 2, "what was read ahead is no message"
 
 
 @pytest.mark.parametrize("text", [f"/system {PASTE}", f"@notes.txt {PASTE}"])
 async def test_commands_and_mentions_are_not_read(text: str) -> None:
     worker = ScriptedWorker()
-    async with opened(app=made(worker, reads_ahead="on")) as (_, app):
+    async with opened(app=made(worker, in_idle="on")) as (_, app):
         app.chat.composer.fill(text)
         for _ in range(3):
             await app.chat._second()
     assert not worker.requests
 
 
-async def test_it_can_be_switched_off() -> None:
+@pytest.mark.parametrize(("in_idle", "is_off"), [("off", True), ("auto", True), ("auto", False)])
+async def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, in_idle: str, is_off: bool) -> None:
+    """It is on a battery, and neither is the draft tried on answers."""
+    monkeypatch.setattr("localspec.chat.state.on_battery", lambda: is_off)
     worker = ScriptedWorker()
-    async with opened(app=made(worker, reads_ahead="off")) as (_, app):
+    async with opened(app=made(worker, in_idle=in_idle)) as (pilot, app):
         app.chat.composer.fill(PASTE)
         for _ in range(3):
             await app.chat._second()
-    assert not worker.requests
+        assert bool(worker.requests or app.engine.worker_thread._ahead) != is_off
+        await say(pilot, "Hello.")
+        await until(pilot, lambda: app.chat_state.answering is None and len(app.chat_state.messages.path()) == 2)
+    assert worker.requests[-1].learns != is_off
 
 
 def test_an_answer_stops_it_and_it_is_no_job() -> None:

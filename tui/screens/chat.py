@@ -62,10 +62,9 @@ class ChatScreen(Screen[None]):
         *,
         has_tokens: bool = False,
         has_figures: bool = True,
-        reads_ahead: str = "off",
     ) -> None:
         super().__init__()
-        self._ahead, self._n_ahead = ReadingAhead(engine, reads_ahead), 0
+        self._ahead, self._n_ahead = ReadingAhead(engine), 0
         self.turns = Turns(host, engine, self)
         self._unsent = Unsent(engine.state.writer, lambda: self.turns.unsent)
         self._host = host
