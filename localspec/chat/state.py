@@ -55,6 +55,7 @@ class ChatState:
         system: str | None = None,
         found: Conversation | None = None,
         in_background: bool = False,
+        in_idle: str = "off",
     ) -> ChatState:
         """Return the state of a chat that goes on with `found`, or begins a conversation.
 
@@ -62,13 +63,13 @@ class ChatState:
         """
         writer = ConversationWriter(store, in_background=in_background)
         if found is None:
-            return cls(writer, settings, request, MessageTree(system))
+            return cls(writer, settings, request, MessageTree(system), in_idle=in_idle)
         messages = MessageTree.restored(found, store.messages(found.id))
         if system is not None:
             messages.system = system
         if (found.pair, found.system) != (reference(settings), messages.system):
             writer.change(messages, pair=reference(settings))  # it was asked for; `messages.pair` is what has answered
-        return cls(writer, settings, request, messages)
+        return cls(writer, settings, request, messages, in_idle=in_idle)
 
     @property
     def session(self) -> str | None:

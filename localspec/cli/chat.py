@@ -109,24 +109,23 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
         system = system_message(options.system)
         settings = present_settings(promised, console)
         said = system[0].content if system else None
+        opened = partial(ChatState.opened, system=said, found=found, in_idle="off" if far else options.read_ahead)
         remarks = effect_remarks(request, is_typed, has_draft=settings.draft is not None)
         if not wants_plain(options.plain or is_typed("quiet")):
             gc.disable()  # until the first picture: nothing that is imported is garbage, and looking for it takes time
             from localspec.tui.launch import Look, open_chat  # late: it brings Textual
 
             with far or open_worker(options.log_file, options.kept_s) as worker:
-                state = ChatState.opened(store, settings, request, system=said, found=found, in_background=True)
+                state = opened(store, settings, request, in_background=True)
                 state.remarks += remarks
                 form = partial(in_force, click.get_current_context())
-                state.in_idle = "off" if far else options.read_ahead
                 look = Look(options.theme, options.tokens, options.stats is not False)
                 return open_chat(worker, state, form=form, look=look)
         from localspec.cli.converse import open_line_chat
 
         with far or open_worker(options.log_file, options.kept_s) as worker:
-            state = ChatState.opened(store, settings, request, system=said, found=found)
+            state = opened(store, settings, request)
             state.remarks += remarks
-            state.in_idle = "off" if far else options.read_ahead
             open_pair = partial(_open_pair, wished, console) if far is None else None
             return open_line_chat(console, worker, state, open_pair, options, found, is_kept=options.save)
 
