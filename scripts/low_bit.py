@@ -267,7 +267,7 @@ def table(target: Path, siblings: Sequence[Path], work: Path, asked: argparse.Na
     yield "| draft | MB | made in s | T=0: token | k=4 | 8 | 16 | tree of 4 | 8 | 16 | T=0.8: token | k=4 | 8 | 16 |"
     yield "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     drafts = [(Variant(path.stem), path) for path in siblings]
-    wanted = [one for one in VARIANTS if asked.only in one.name]
+    wanted = [one for one in VARIANTS if not asked.only or one.name in asked.only.split("|")]
     for variant, path in [*drafts, *((one, None) for one in wanted)]:
         seconds = 0.0
         if path is None:
@@ -291,7 +291,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=12)
     parser.add_argument("-n", type=int, default=64, help="tokens of an answer")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", default="", help="variants whose name contains this")
+    parser.add_argument("--only", default="", help="variants by name, as '2 bits|3 bits, matrix'")
     asked = parser.parse_args()
     asked.work.mkdir(parents=True, exist_ok=True)
     for line in table(asked.target.absolute(), asked.sibling, asked.work, asked):
