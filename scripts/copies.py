@@ -1,19 +1,25 @@
-"""The gain of copies of the text, on recorded answers of a real model at the prices of any machine.
+"""The gain of copies of the text, and the acceptance of a draft model, on recorded answers of a real model.
 
   copies.py record texts.jsonl -m MODEL.gguf --suite edits.jsonl --prompts 16 --temps 0,0.8
   copies.py replay texts.jsonl --rows 1:1,2:1.6,4:2.6,8:5.5,16:8,32:13,64:23
+  LOCALSPEC_HOME=$(mktemp -d) copies.py hear texts.jsonl -m MODEL.gguf -d DRAFT.gguf
 
 `record` decodes plainly through the chat template and writes the tokens of prompt and answer, one answer a line.
 `replay` lets the planner draft copies for these answers; a token is accepted where the answer has it. A pass takes what
 --rows says of its rows, in plain passes, off by --noise. `cold` knows nothing before each answer, `auto` learns from
 one to the next, and `oracle` takes the best length of each source, known beforehand. Speeds are over plain decoding.
 They are simulated: scripts/peers measures.
+
+`hear` loads the pair, which tries the draft on the shipped texts, and lets the draft read the answers, as it does in
+chats. So it tells how near the trial is to the answers; intervals are resampled over these. Counts need no quiet
+machine, the seconds of the trial do.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 from collections import defaultdict
@@ -30,11 +36,13 @@ from localspec.control.candidates import MOST_DRAFTED, Copies
 from localspec.control.prices import Prices
 from localspec.control.schedule import Probing
 from localspec.engine import events
-from localspec.engine.acceptance import CopyAcceptance
-from localspec.engine.draft import Draft, Source, Step, Times, Verdict
+from localspec.engine.acceptance import Acceptance, CopyAcceptance
+from localspec.engine.draft import Draft, Draw, Source, Step, Times, Verdict
 from localspec.engine.protocols import DraftBudget, Plan
+from localspec.engine.sampling import Sampler
 from localspec.methods import DrafterContext
 from localspec.methods.copy import Copy
+from localspec.session.hearing import Heard, hear
 from localspec.session.loading import load
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 
@@ -78,6 +86,44 @@ def record(asked: argparse.Namespace) -> Iterator[Answer]:
                     "answer": [piece.id for event in passes for piece in event.out],
                     "logprobs": [one.logprob for event in passes for one in event.logprobs],
                 }
+
+
+def compare_trial(answers: list[Answer], target: str, draft: str, ctx: int) -> None:
+    """Print acceptance in the answers beside that of the trial."""
+    settings = LoadSettings(str(Path(target).absolute()), str(Path(draft).absolute()), ctx=ctx)
+    loading = events.Returning(load(settings, lambda: False))
+    for _ in loading:
+        pass
+    with closing(loading.result) as pair:
+        trial, found = pair.controllers.profile.trial, defaultdict(list)
+        assert pair.draft is not None
+        assert trial is not None, "the pair was loaded with a draft"
+        for one in answers:
+            sampler = Sampler(Sampling(temperature=one["temp"]))
+            chances = [] if sampler.is_greedy else [math.exp(each) for each in one["logprobs"]]
+            tokens = [*one["prompt"], *one["answer"]]
+            heard = Heard(sampler, Draw.IID, Acceptance(Draw.IID), chances, tokens, len(one["prompt"]))
+            total = hear(heard, pair.target, pair.draft, pair.translation, lambda: False).total
+            share = (total.likeliest, total.n) if sampler.is_greedy else (total.drawn, total.n_drawn)
+            found[one["temp"]].append(share)
+        print(
+            f"{Path(draft).name}: the trial took {trial.seconds:.1f} s, {trial.spelled:.2f} tokens of the draft for one"
+        )
+        tried = trial.total
+        for temperature, shares in sorted(found.items()):
+            known = tried.likeliest / tried.n if temperature == 0.0 else tried.drawn / tried.n_drawn
+            mean, low, high = resampled(shares)
+            told = f"{mean:.3f} ({low:.3f} to {high:.3f})"
+            n = sum(each[1] for each in shares)
+            print(f"T={temperature:g}: trial {known:.3f}, {len(shares)} answers {told}, {n:.0f} tokens", flush=True)
+
+
+def resampled(shares: list[tuple[float, float]]) -> tuple[float, float, float]:
+    """Return the share of all, and the 95 % interval over the answers."""
+    table, rng = np.array(shares), np.random.default_rng(0)
+    sums = table[rng.integers(0, len(table), (2000, len(table)))].sum(1)
+    low, high = np.quantile(sums[:, 0] / sums[:, 1], (0.025, 0.975))
+    return float(table[:, 0].sum() / table[:, 1].sum()), float(low), float(high)
 
 
 def copier(answer: Answer, acceptance: CopyAcceptance) -> tuple[Copy, Text]:
@@ -184,11 +230,12 @@ def widths(text: str) -> dict[int, float]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Record or replay."""
+    """Record, replay or hear."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("record", "replay"))
+    parser.add_argument("what", choices=("record", "replay", "hear"))
     parser.add_argument("file", type=Path)
     parser.add_argument("-m", "--model")
+    parser.add_argument("-d", "--draft")
     parser.add_argument("--suite", default="spec-bench")
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--temps", type=lambda text: [float(one) for one in text.split(",")], default=[0.0, 0.8])
@@ -202,7 +249,11 @@ def main(arguments: Sequence[str]) -> None:
         compare([json.loads(line) for line in asked.file.read_text().splitlines()], asked.rows, asked.noise)
         return
     if not asked.model:
-        parser.error("record needs -m MODEL.gguf")
+        parser.error(f"{asked.what} needs -m MODEL.gguf")
+    if asked.what == "hear":
+        answers = [json.loads(line) for line in asked.file.read_text().splitlines()]
+        compare_trial(answers, asked.model, asked.draft or parser.error("hear needs -d DRAFT.gguf"), asked.ctx)
+        return
     with asked.file.open("a") as file:
         for answer in record(asked):
             file.write(json.dumps(answer) + "\n")

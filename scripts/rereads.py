@@ -1,6 +1,10 @@
 """Count the tokens that models with a state read again: after an edit, a dropped thought, a stop text, and Ctrl-C.
 
   rereads.py                    granitehybrid and qwen35 at 700 and 4 000 tokens, with random weights
+  rereads.py --chat 40          a chat of 40 turns with the bundled target, which outgrows 2 048 tokens
+
+A chat counts the tokens of all prompts, those that were read, and how often turns were left out. It asks for nothing
+that versions since 0.1 lack: with PYTHONPATH at the root of another tree it counts there.
 
 The pair is written on the spot, with the bundled tokenizer and a draft whose guesses are often right. Counts depend on
 no clock, but for the chunk that Ctrl-C comes in. `new` is what no run before has read: the message that changed, the
@@ -16,11 +20,15 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from stateful_models import ARCHS, TINY, write_stateful
 
-from localspec.engine.events import Finished, Prefilled, Reading
-from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+import localspec
+from localspec.engine import events
+from localspec.engine.events import Finished, Prefilled, Started
+from localspec.prompt.named_templates import CHATML
+from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.worker.client import Worker
 
 LEAST = 512  # tokens between two checkpoints
@@ -58,7 +66,7 @@ class Reader:
         request = Request(prompt=prompt, max_tokens=ANSWER, sampling=Sampling(temperature=0.0), speculation=drafts)
         self.text, found = "", None
         for event in self._worker.generate(replace(request, stop=(stop,) if stop else ())):
-            if isinstance(event, Reading) and stops_at is not None and event.n >= stops_at:
+            if stops_at is not None and isinstance(event, events.Reading) and event.n >= stops_at:
                 self._worker.cancel()
             if isinstance(event, Prefilled):
                 found = event
@@ -107,11 +115,41 @@ def rows(reader: Reader, length: int) -> Iterator[Row]:
     yield Row("Ctrl-C in the middle of reading", found.prompt_n, found.prompt_n - found.cache_n, n - n // 2)
 
 
+def chat(turns: int, most: int) -> None:
+    """Print what a chat reads that outgrows its context: each question is of its own, answers are short."""
+    model = Path(localspec.__file__).parents[1] / "models" / "storyteller" / "target-q8_0.gguf"
+    cut: dict[str, Any] = {}
+    messages: tuple[Message, ...] = ()
+    prompts = read = cuts = 0
+    with Worker() as worker:
+        for _ in worker.load(LoadSettings(str(model), ctx=2048)):
+            pass
+        for turn in range(turns):
+            messages += (Message("user", f"Tell me about day {turn} of the journey. {STORY}"),)
+            request = Request(messages, max_tokens=most, template=CHATML, shorten=True,
+                              sampling=Sampling(temperature=0.0), speculation=Speculation("plain"), **cut)  # fmt: skip
+            text, before = "", cut
+            for event in worker.generate(request):
+                if isinstance(event, Started) and hasattr(event, "left_out"):
+                    cut = {"left_out": event.left_out}
+                if isinstance(event, Prefilled):
+                    prompts, read = prompts + event.prompt_n, read + event.prompt_n - event.cache_n
+                text += getattr(event, "text", "") + (event.tail if isinstance(event, Finished) else "")
+            cuts += cut != before
+            messages += (Message("assistant", text),)
+    print(f"{turns} turns: {prompts} tokens of prompts, {read} read, the cut moved {max(0, cuts - 1)} times")
+
+
 def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arch", action="append", choices=ARCHS, help="default: granitehybrid and qwen35")
+    parser.add_argument("--chat", type=int, metavar="TURNS")
+    parser.add_argument("-n", type=int, dest="most", default=60, help="tokens of an answer of the chat")
     options = parser.parse_args()
+    if options.chat:
+        chat(options.chat, options.most)
+        return 0
     print("| model | what | prompt | read | of it new |\n|---|---|---|---|---|")
     is_well = True
     for arch in options.arch or ("granitehybrid", "qwen35"):
