@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from localspec.engine.events import Committed, Event, Finished, Inspected, Loading
-from localspec.settings.jobs import ForkQuestion, Question, SurveyRequest
+from localspec.settings.jobs import ForkQuestion, Generate, LoadedJob, Question, SurveyRequest
 from localspec.settings.request import Request, Speculation
 from localspec.settings.sizes import counted
 from localspec.ui.stats import Stats
@@ -18,14 +18,8 @@ PLAIN = Speculation(method="plain")
 class MeasuringWorker(Protocol):
     """The methods of `localspec.worker.client.Worker` that measure a loaded pair."""
 
-    def generate(self, request: Request) -> Iterator[Event]:
-        """Answer; ends after Finished."""
-
-    def inspect(self, question: Question) -> Iterator[Event]:
-        """Ask something about the pair; ends after Inspected."""
-
-    def survey(self, asked: SurveyRequest) -> Iterator[Event]:
-        """Time passes; ends after Inspected."""
+    def start(self, job: LoadedJob) -> Iterator[Event]:
+        """Ask the pair; ends after Finished or Inspected."""
 
     def cancel(self) -> None:
         """Ask the running request to stop."""
@@ -80,7 +74,7 @@ class Answer:
 def ask(worker: MeasuringWorker, request: Request, on_event: Callable[[Answer], None] = lambda answer: None) -> Answer:
     """Return the answer to `request`, from empty caches."""
     answer = Answer(replace(request, cold=True))
-    for event in worker.generate(answer.request):
+    for event in worker.start(Generate(answer.request)):
         answer.observe(event)
         on_event(answer)
     return answer
@@ -88,7 +82,7 @@ def ask(worker: MeasuringWorker, request: Request, on_event: Callable[[Answer], 
 
 def inspect(worker: MeasuringWorker, question: Question) -> dict[str, Any]:
     """Return the worker's answer to a question about the pair."""
-    for event in worker.inspect(question):
+    for event in worker.start(question):
         if isinstance(event, Inspected):
             return event.content
     return {}  # interrupted
@@ -125,7 +119,7 @@ def survey(
     worker: MeasuringWorker, asked: SurveyRequest, on_progress: Callable[[str, float], None] = lambda what, share: None
 ) -> SurveyReport | None:
     """Return the times of the pair's passes, None if that was interrupted."""
-    for event in worker.survey(asked):
+    for event in worker.start(asked):
         if isinstance(event, Loading):
             on_progress(event.what, event.fraction)
         elif isinstance(event, Inspected):

@@ -22,7 +22,7 @@ from localspec.control.timing import WIDTHS
 from localspec.engine.events import Event, Finished
 from localspec.errors import IncompatibleError
 from localspec.prompt.chat_template import renders_alike
-from localspec.settings.jobs import Question, SurveyRequest
+from localspec.settings.jobs import Generate, LoadedJob, SurveyRequest
 from localspec.settings.request import Message, Request, Sampling, Speculation
 
 CUT = "timeout"  # the reason of an answer that was cut: what it has counts
@@ -281,23 +281,15 @@ class TimeLimit:
         """Whether the time is used up."""
         return self._clock() >= self._until
 
-    def generate(self, request: Request) -> Iterator[Event]:
-        """Answer; an answer that is cut ends with the reason `CUT`."""
-        return self._limited(lambda: self._worker.generate(request))
-
-    def inspect(self, question: Question) -> Iterator[Event]:
-        """Ask something about the pair."""
-        return self._worker.inspect(question)
-
-    def survey(self, asked: SurveyRequest) -> Iterator[Event]:
-        """Time passes: that has its own budget."""
-        return self._worker.survey(asked)
+    def start(self, job: LoadedJob) -> Iterator[Event]:
+        """Ask the pair; an answer that is cut ends with the reason `CUT`. Timing passes has its own budget."""
+        return self._limited(job) if isinstance(job, Generate) else self._worker.start(job)
 
     def cancel(self) -> None:
         """Stop the request that is running."""
         self._worker.cancel()
 
-    def _limited(self, ask: Callable[[], Iterator[Event]]) -> Iterator[Event]:
+    def _limited(self, job: Generate) -> Iterator[Event]:
         part = max(0.0, (self._until - self._clock()) / max(self._requests, 1))
         self._requests -= 1
         end, is_late = self._clock() + part, False
@@ -306,7 +298,7 @@ class TimeLimit:
         timer.daemon = True
         timer.start()
         try:
-            for event in ask():
+            for event in self._worker.start(job):
                 if isinstance(event, Finished) and event.reason == "interrupted" and self._clock() >= end:
                     self.n_cut += 1
                     event = replace(event, reason=CUT)

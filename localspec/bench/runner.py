@@ -15,6 +15,7 @@ from localspec.bench.contenders import PLAIN, Contender
 from localspec.bench.measurement import Cell, Measurement, measured, schedule
 from localspec.bench.suites import Suite
 from localspec.errors import IncompatibleError, NotFoundError, PromptTooLongError, ResourceError, UsageError
+from localspec.settings.jobs import Generate
 from localspec.settings.request import Message, Request, Sampling
 from localspec.ui.stats import Stats
 
@@ -135,7 +136,7 @@ class Runner:
         """Return the account of an answer, None where the prompt does not fit or the pair cannot give it."""
         stats = Stats()
         try:
-            for event in self._worker.generate(request):
+            for event in self._worker.start(Generate(request)):
                 stats.observe(event)
         except PromptTooLongError as error:
             self.skipped[cell.prompt] = error.message

@@ -107,7 +107,7 @@ def _show(result: Result, comparison: ResultComparison | None, outputs: Outputs,
 def _measure(engine: PairEngine, job: BenchJob, result: Result) -> tuple[Result, LocalspecError | None]:
     """Measure; also return what ended it early. Raises that where no answer was measured."""
     live, console = engine.live, engine.console
-    runner, found, ended = Runner(engine.worker, job), list[Measurement](), None
+    runner, found, ended = Runner(engine, job), list[Measurement](), None
     is_ended = False
     try:
         for one in runner.run(engine.is_stopped, lambda progress: live.status(_status(progress))):
@@ -121,7 +121,7 @@ def _measure(engine: PairEngine, job: BenchJob, result: Result) -> tuple[Result,
         live.erase()
     for warning in (*runner.warnings, *(f"{name} was left out: {why}" for name, why in runner.refused.items())):
         console.warn(warning)
-    costs = _row_costs(engine.worker, console) if is_ended else ()
+    costs = _row_costs(engine, console) if is_ended else ()
     measured = dataclasses.replace(
         result,
         measurements=tuple(found),

@@ -100,7 +100,7 @@ def _pair(console: Console, settings: LoadSettings, options: CalibrateOptions) -
         def progress(what: str, share: float) -> None:
             engine.live.status(f"timing passes of the {what} {share:.0%}")
 
-        found = None if engine.load(settings) is None else survey(engine.worker, asked, progress)
+        found = None if engine.load(settings) is None else survey(engine, asked, progress)
     if found is not None:
         _tell(found, asked, settings, console, as_json=options.as_json)
     elif options.as_json:

@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from localspec.bench.answers import ask
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.options import ReportOptions, declared_option, picked, report_options
@@ -213,9 +214,7 @@ class Bench:
     def _run(self, prompt: str, speculation: Speculation, seed: int) -> Stats:
         sampling = dataclasses.replace(self._sampling, seed=seed)
         request = Request(prompt=prompt, max_tokens=self._n, sampling=sampling, speculation=speculation)
-        stats = Stats()
-        for event in self._engine.worker.generate(request):
-            stats.observe(event)
+        stats = ask(self._engine, request).stats
         self._engine.leave_if_stopped()
         return stats
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from localspec.bench.answers import ask
 from localspec.bench.suites import SAMPLES, load_suite
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
@@ -27,7 +28,6 @@ from localspec.settings.folders import cache_folder, typed_path
 from localspec.settings.jobs import TrainOptions
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.settings.sizes import duration, size
-from localspec.ui.stats import Stats
 from localspec.worker.ask import Unanswered, answers
 
 TRAINING, MEASURED, OUTPUT = "Training", "Measurement", "Output"
@@ -188,9 +188,7 @@ def _count(engine: PairEngine, texts: Sequence[str], is_raw: bool, method: str, 
             sampling=Sampling(temperature=0.0, seed=0),
             speculation=Speculation(method, tree="chain", k=k),
         )
-        stats = Stats()
-        for event in engine.worker.generate(request):
-            stats.observe(event)
+        stats = ask(engine, request).stats
         engine.leave_if_stopped()
         tokens, passes = tokens + stats.emitted, passes + stats.passes
         accepted, drafted = accepted + stats.accepted, drafted + stats.drafted

@@ -23,6 +23,7 @@ from localspec.cli.output import Sink
 from localspec.cli.settings import open_worker
 from localspec.cli.signals import Stop, deferred, leave_at_once, stopping
 from localspec.engine.events import Committed, Event, Finished, Loaded, Loading, Reading, Warned
+from localspec.settings.jobs import LoadedJob
 from localspec.settings.request import LoadSettings
 from localspec.ui.stats import Stats
 from localspec.ui.summary import Doing
@@ -71,6 +72,17 @@ class PairEngine:
             if doing.observe(time.monotonic(), event) and self.live.is_due:
                 self.live.status(doing.words)
         return None if self.is_stopped() else loaded
+
+    def start(self, job: LoadedJob) -> Iterator[Event]:
+        """Ask the loaded pair: a `MeasuringWorker`, whose jobs end at once where a stop was asked for before."""
+        events = self.worker.start(job)
+        if self.is_stopped():  # while nothing ran: cancelling is for the job that runs
+            self.worker.cancel()
+        return events
+
+    def cancel(self) -> None:
+        """Ask the job that is running to stop soon."""
+        self.worker.cancel()
 
     def follow(self, events: Iterable[Event], stats: Stats, sink: Sink) -> None:
         """Hand every event to the counters, the sink and the status, in that order; a stop for time is told as such."""

@@ -114,7 +114,7 @@ def _request(words: tuple[str, ...], options: RaceOptions, request: Request, con
 def shown_race(engine: PairEngine, request: Request, repeats: int) -> Race | None:
     """Race with its progress in the status; None if it was stopped before a round was over."""
 
-    return race(engine.worker, request, repeats, engine.is_stopped, partial(_progress, engine))
+    return race(engine, request, repeats, engine.is_stopped, partial(_progress, engine))
 
 
 def _progress(engine: PairEngine, what: str, answer: Answer | None) -> None:
@@ -131,7 +131,7 @@ def _with_edge_alone(engine: PairEngine, settings: LoadSettings, found: Race) ->
         return replace(found, alone=())
     try:
         if engine.load(alone) is not None:
-            return answers_alone(engine.worker, found, engine.is_stopped, partial(_progress, engine))
+            return answers_alone(engine, found, engine.is_stopped, partial(_progress, engine))
     except LocalspecError as error:
         engine.live.erase()
         engine.console.warn(f"the draft does not answer alone: {error.message}")

@@ -116,7 +116,7 @@ def _rank(
     seed = (random.getrandbits(32) if options.seed is None else options.seed) if options.draw else None
     question = RankQuestion(request, named, options.top, options.whole, seed)
     with open_engine(console, options.log_file, left) as engine:
-        found = {} if engine.load(settings) is None else inspect(engine.worker, question)
+        found = {} if engine.load(settings) is None else inspect(engine, question)
     if not found:
         if options.as_json:
             lone_stop(engine.stop.exit_code)

@@ -152,7 +152,7 @@ def _run(engine: PairEngine, settings: LoadSettings, request: Request, prompts: 
     if engine.load(settings) is None:
         return
     verification = Verification(
-        engine.worker,
+        engine,
         request,
         prompts,
         draws=draws,

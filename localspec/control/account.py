@@ -49,7 +49,7 @@ class LossAccount:
     @property
     def caution(self) -> float:
         """Plain passes that the scatter of a copy is weighed against: what the prompt gave adds nothing."""
-        return max(self.remaining - self.reading, self.own)
+        return self.own - min(self.loss, 0.0)
 
     @property
     def remaining(self) -> float:

@@ -24,7 +24,7 @@ from localspec.engine.events import Event, Finished, Inspected, Loaded, Warned
 from localspec.errors import InternalError, LocalspecError
 from localspec.server.page import Board
 from localspec.server.refusal import Refusal, refused
-from localspec.settings.jobs import ForkQuestion, TextQuestion, VerifyRound
+from localspec.settings.jobs import ForkQuestion, Generate, TextQuestion, VerifyRound
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
@@ -238,7 +238,7 @@ class Engine:
                 raise Refusal(503, LEAVING)
             self._generating = job
             work, worker = job.work, self._worker
-            events = worker.generate(work) if isinstance(work, Request) else worker.inspect(work)
+            events = worker.start(Generate(work) if isinstance(work, Request) else work)
             # A cancel from here on means this request.
         yield from events
 

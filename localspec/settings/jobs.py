@@ -189,5 +189,6 @@ class CopyOptions:
     gpu: str = "auto"
 
 
-PairJob = Load | Generate | SurveyRequest | Question
+LoadedJob = Generate | SurveyRequest | Question
+PairJob = Load | LoadedJob
 LoneJob = BuildFacts | MachineFacts | MeasureBandwidths | LendDevices | TrainOptions | CopyOptions

@@ -33,7 +33,7 @@ from localspec.engine.events import (
 )
 from localspec.errors import InternalError, LocalspecError, WorkerDiedError, tells_out_of_memory
 from localspec.sanitize import one_line
-from localspec.settings.jobs import Generate, Load, PairJob, Question, SurveyRequest
+from localspec.settings.jobs import Generate, Load, LoadedJob, PairJob, SurveyRequest
 from localspec.settings.request import LoadSettings, Request
 from localspec.worker.process import CRASH, Child, Log, ProtocolError, last_lines
 
@@ -140,19 +140,15 @@ class Worker:
         return events if keeping is None else keeping.told(events)
 
     def generate(self, request: Request) -> Iterator[Event]:
-        """Answer one request; ends after Finished. The request is on its way when this returns.
+        """Answer one request; ends after Finished."""
+        return self.start(Generate(request))
 
-        Closing the iterator early cancels the request; the next one need not wait for that.
+    def start(self, job: LoadedJob) -> Iterator[Event]:
+        """Ask the loaded pair; ends after Finished or Inspected. The job is on its way when this returns.
+
+        Closing the iterator early cancels it; the next job need not wait for that.
         """
-        return self._request(self._loaded_child(), Generate(request))
-
-    def inspect(self, question: Question) -> Iterator[Event]:
-        """Ask something about the pair; ends after Inspected. As `generate` otherwise."""
-        return self._request(self._loaded_child(), question)
-
-    def survey(self, asked: SurveyRequest) -> Iterator[Event]:
-        """Time the pair's passes; ends after Inspected, with Loading events on the way. As `generate` otherwise."""
-        return self._request(self._loaded_child(), asked)
+        return self._request(self._loaded_child(), job)
 
     def cancel(self) -> None:
         """Ask the request that is running to stop soon; harmless without one. Safe in threads and signal handlers."""

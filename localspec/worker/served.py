@@ -26,7 +26,7 @@ from localspec.errors import (
     WorkerDiedError,
 )
 from localspec.sanitize import one_line
-from localspec.settings.jobs import ForkQuestion, Generate, Question, SurveyRequest
+from localspec.settings.jobs import ForkQuestion, Generate, LoadedJob
 from localspec.settings.request import LoadSettings, Request
 from localspec.worker.codec import CodecError, event_of, job_line
 
@@ -83,23 +83,24 @@ class ServedWorker:
         return iter([loaded] if isinstance(loaded, Loaded) else [])
 
     def generate(self, request: Request) -> Iterator[Event]:
-        """Answer; ends after Finished. Raises UsageError for what names files of this machine."""
-        if request.speculation.corpus:
-            told = "--corpus names files of this machine, and the server drafts"
-            raise UsageError(told, hint="localspec serve --corpus PATH there")
-        self._is_cancelled = False
-        return self._events(self._body(Generate(_text(request))))
+        """Answer; ends after Finished."""
+        return self.start(Generate(request))
 
-    def inspect(self, question: Question) -> Iterator[Event]:
-        """Ask where two answers fork; ends after Inspected."""
-        if not isinstance(question, ForkQuestion):
-            raise UsageError("a server answers no such question", hint="leave out --server")
-        self._is_cancelled = False
-        return self._found(self._body(_texts(question)))
+    def start(self, job: LoadedJob) -> Iterator[Event]:
+        """Answer, or say where two answers fork; ends after Finished or Inspected.
 
-    def survey(self, asked: SurveyRequest) -> Iterator[Event]:
-        """Refuse: a server's passes are not timed from afar."""
-        raise UsageError("a server's passes cannot be timed from afar", hint="leave out --server")
+        Raises UsageError for what names files of this machine, and for any other question.
+        """
+        self._is_cancelled = False
+        match job:
+            case Generate(request):
+                if request.speculation.corpus:
+                    told = "--corpus names files of this machine, and the server drafts"
+                    raise UsageError(told, hint="localspec serve --corpus PATH there")
+                return self._events(self._body(Generate(_text(request))))
+            case ForkQuestion():
+                return self._found(self._body(_texts(job)))
+        raise UsageError("a server answers no such question", hint="leave out --server")
 
     def cancel(self) -> None:
         """Leave the answer that is running. Safe in threads and signal handlers."""

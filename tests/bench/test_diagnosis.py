@@ -11,7 +11,7 @@ import pytest
 from localspec.bench.answers import ask
 from localspec.bench.diagnosis import CUT, Evidence, Examination, Templates, TimeLimit
 from localspec.engine.events import Committed, Event, Finished, Inspected, Piece, Prefilled, Started, StepMs
-from localspec.settings.jobs import Question, SurveyRequest
+from localspec.settings.jobs import Generate, LoadedJob, SurveyRequest
 from localspec.settings.request import Request
 
 
@@ -54,9 +54,13 @@ class SlowWorker:
         }
         yield Inspected({"target": times, "draft": times, "swapped_bytes": 0, **facts})
 
-    def inspect(self, question: Question) -> Iterator[Event]:
-        """Know nothing."""
-        return iter(())
+    def start(self, job: LoadedJob) -> Iterator[Event]:
+        match job:
+            case Generate(request):
+                return self.generate(request)
+            case SurveyRequest():
+                return self.survey(job)
+        return iter(())  # it knows nothing
 
     def cancel(self) -> None:
         """Stop before the next token."""

@@ -14,7 +14,7 @@ from localspec.bench.race import Race, agreed, answers_alone, judged, race
 from localspec.bench.statistics import ENOUGH, Interval, median_interval
 from localspec.cli.race import figures
 from localspec.engine.events import Committed, Event, Finished, Inspected, Piece, Started, StepMs
-from localspec.settings.jobs import SurveyRequest
+from localspec.settings.jobs import Generate, LoadedJob, SurveyRequest
 from localspec.settings.request import Request, Sampling, Speculation
 from localspec.speculation.resolve import resolve_axes
 from localspec.worker.client import Worker
@@ -51,6 +51,14 @@ class Answering:
 
     def cancel(self) -> None:
         """Have nothing to stop."""
+
+    def start(self, job: LoadedJob) -> Iterator[Event]:
+        match job:
+            case Generate(request):
+                return self.generate(request)
+            case SurveyRequest():
+                return self.survey(job)
+        return self.inspect(job)
 
     def inspect(self, question: object) -> Iterator[Event]:
         """Fail: a race whose texts are not compared asks nothing."""

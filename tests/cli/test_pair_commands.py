@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import UnionType
 from typing import Any
 from unittest.mock import patch
 
@@ -18,7 +17,7 @@ from localspec.backends.cpus import allowed
 from localspec.backends.devices import Device
 from localspec.cli.app import cli
 from localspec.engine.events import Event, Loaded, Loading, Started
-from localspec.settings.jobs import Question
+from localspec.settings.jobs import LoadedJob, RankQuestion
 from localspec.worker.client import Worker
 from localspec.worker.process import Child, Log
 from tests.cli.harness import PAIR, assert_one_line, needs_pair, run, run_engine
@@ -72,31 +71,27 @@ def called(name: str, home: Path, *more: str) -> subprocess.CompletedProcess[byt
     return run_engine(*words, *more, stdin=STDIN.get(name, b""), env={"LOCALSPEC_HOME": str(home)})
 
 
-def struck(methods: tuple[str, ...], when: type[Event] | UnionType, act: Callable[[], object]) -> Any:
-    """Return a patch of the worker that does something once, before a request's first event of a kind is passed on.
+def struck(method: str, when: Any, act: Callable[[], object]) -> Any:
+    """Return a patch of a method of the worker that does something once, before what is of a kind passes.
 
-    Of a question, whose answer is one event, it is done before that is waited for.
+    That is an event of the answers, or the job before it is sent.
     """
-    left = [act]
+    left, asked_of = [act], getattr(Worker, method)
 
-    def watched(method: Callable[..., Iterator[Event]]) -> Callable[..., Iterator[Event]]:
-        def told(events: Iterator[Event]) -> Iterator[Event]:
-            for event in events:
-                if isinstance(event, when) and left:
-                    left.pop()()
-                yield event
-
-        return lambda *asked: told(method(*asked))
-
-    def asked(worker: Worker, question: Question) -> Iterator[Event]:
-        events = inspect(worker, question)
-        if left:
+    def passing(what: object) -> None:
+        if isinstance(what, when) and left:
             left.pop()()
-        return events
 
-    inspect = Worker.inspect
-    kinds = {name: asked if name == "inspect" else watched(getattr(Worker, name)) for name in methods}
-    return patch.multiple(Worker, **kinds)
+    def told(events: Iterator[Event]) -> Iterator[Event]:
+        for event in events:
+            passing(event)
+            yield event
+
+    def asked(worker: Worker, what: object) -> Iterator[Event]:
+        passing(what)
+        return told(asked_of(worker, what))
+
+    return patch.object(Worker, method, asked)
 
 
 def interrupt() -> None:
@@ -141,7 +136,7 @@ def test_a_warning_of_the_load_is_told(name: str, tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("LOCALSPEC_DRAFT_GPU", "all")
     more = ("--draft-gpu", "all") if WARNS[name].startswith("there") else ()
     # A server serves until it is told to end.
-    with struck(("load",), Loaded, interrupt if name == "serve" else lambda: None):
+    with struck("load", Loaded, interrupt if name == "serve" else lambda: None):
         done = called(name, tmp_path, *more)
     told = done.stderr.decode()
     assert re.search(f"^localspec: warning: .*{WARNS[name]}", told, re.MULTILINE), told
@@ -186,13 +181,20 @@ def test_a_process_without_a_pair_that_dies_is_one_line(
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_interrupt_ends_the_load(name: str, tmp_path: Path) -> None:
-    with struck(("load",), Loading, interrupt):
+    with struck("load", Loading, interrupt):
         assert_interrupted(called(name, tmp_path))
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"serve"}))
 def test_an_interrupt_ends_the_measurement(name: str, tmp_path: Path) -> None:
-    with struck(("generate", "survey", "inspect"), Started | Loading, interrupt):
+    with struck("start", Started | Loading | RankQuestion, interrupt):
+        assert_interrupted(called(name, tmp_path))
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"serve"}))
+def test_an_interrupt_before_the_first_job_is_for_that(name: str, tmp_path: Path) -> None:
+    """Between the load and what is asked of the pair nothing runs that could be cancelled."""
+    with struck("start", LoadedJob, interrupt):
         assert_interrupted(called(name, tmp_path))
 
 

@@ -42,7 +42,7 @@ def test_a_dist_question_survives_the_pipe(
 
 def test_nothing_is_asked_of_nobody() -> None:
     with pytest.raises(WorkerDiedError, match="No model is loaded"):
-        Worker().inspect(ForkQuestion(Request(prompt="a"), (1,), (2,), 0))
+        Worker().start(ForkQuestion(Request(prompt="a"), (1,), (2,), 0))
 
 
 def test_texts_that_a_model_cannot_read_are_told_apart() -> None:

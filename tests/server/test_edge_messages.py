@@ -62,7 +62,7 @@ class Judging:
         yield from ()
         return True
 
-    def inspect(self, work: Any) -> Iterator[Event]:
+    def start(self, work: Any) -> Iterator[Event]:
         self.begun.put(work)
         self.go.wait(10)
         yield Inspected({"reply": encode(Result(1, 0, 5, 4)).hex()})
@@ -227,7 +227,7 @@ def test_an_error_of_the_engine_names_its_answer(engine: Engine, worker: Judging
         raise ResourceError("no memory is left")
         yield
 
-    worker.inspect = gone  # type: ignore[method-assign]
+    worker.start = gone  # type: ignore[method-assign]
     hello = msgspec.structs.replace(HELLO, answer=7)
     heard = told(serving(engine), hello, PREFIX, Verify(1, 3, 0), until=Error)
     assert [each.answer for each in heard if isinstance(each, Error)] == [7]

@@ -19,6 +19,7 @@ from localspec.engine.events import Event, Finished, Inspected, Prefilled, Start
 from localspec.errors import LocalspecError
 from localspec.models.store import parse_pair
 from localspec.settings.declaration import Setting
+from localspec.settings.jobs import Generate, LoadedJob
 from localspec.settings.request import LoadSettings, Request
 from localspec.tui.app import LocalspecApp
 from localspec.tui.chat_engine import ChatEngine
@@ -82,9 +83,9 @@ class ScriptedEngine(FakeWorker):
             yield _pass(index, text, at, 0 if is_plain else 4)
         yield Finished("length", "", 100.0, 20.0, 1 << 26)
 
-    def inspect(self, question: Any) -> Iterator[Event]:
-        """Say what the script says of the fork."""
-        yield Inspected({"fork": self.fork})
+    def start(self, job: LoadedJob) -> Iterator[Event]:
+        """Answer, or say what the script says of the fork."""
+        return self.generate(job.request) if isinstance(job, Generate) else iter([Inspected({"fork": self.fork})])
 
 
 def _pass(index: int, text: str, position: int, k: int) -> Any:

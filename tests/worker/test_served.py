@@ -71,7 +71,7 @@ def test_a_broken_answer_is_one_line(worker: ServedWorker) -> None:
 def test_a_broken_answer_to_a_question_is_one_line(worker: ServedWorker) -> None:
     """As of `race --server`, which asks where two answers fork."""
     with pytest.raises(NetworkError) as raised:
-        list(worker.inspect(FORK))
+        list(worker.start(FORK))
     assert "\n" not in raised.value.message
 
 
@@ -79,7 +79,7 @@ def test_cancelled_before_the_first_event(worker: ServedWorker) -> None:
     events = worker.generate(REQUEST)
     worker.cancel()
     assert [each.reason for each in events if isinstance(each, Finished)] == ["interrupted"]
-    questions = worker.inspect(FORK)
+    questions = worker.start(FORK)
     worker.cancel()
     assert not list(questions)
 
@@ -95,7 +95,7 @@ def test_cancelled_while_it_connects(worker: ServedWorker, monkeypatch: pytest.M
     monkeypatch.setattr(http.client.HTTPConnection, "connect", cancelled)
     for _ in range(2):
         assert [each.reason for each in worker.generate(REQUEST) if isinstance(each, Finished)] == ["interrupted"]
-        assert not list(worker.inspect(FORK))
+        assert not list(worker.start(FORK))
     monkeypatch.undo()
     (last,) = worker.generate(REQUEST)
     assert isinstance(last, Finished)

@@ -40,7 +40,7 @@ def examine_pair(
         loaded = engine.load(settings)
         ready = time.monotonic()
         examination = Examination(
-            engine.worker,
+            engine,
             templates,
             has_draft=draft is not None,
             n_ctx=2 if loaded is None else loaded.n_ctx,
