@@ -91,6 +91,7 @@ class RemoteJudge:
         verifier: Verifier,
         rng: RandomSource,
         constraint: Constraint | None = None,
+        meantime: DraftingOn | None = None,
     ) -> None:
         self._mode = mode_of(hello.mode)
         self._mode.require(hello.verify, hello.sampling, capabilities.n_vocab)
@@ -100,7 +101,7 @@ class RemoteJudge:
         self.evaluated = 0
         self.to_replay = 0
         self.micros = 0  # that the last round took in the verifier
-        self.meantime: DraftingOn | None = None  # what is done while a verdict is under way
+        self.meantime = meantime  # what is done while a verdict is under way
         self._channel = channel
         self._hello = hello
         self._verifier = verifier

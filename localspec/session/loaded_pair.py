@@ -329,9 +329,9 @@ class LoadedPair:
         sampler, n_top = Sampler(sampling, breakers=breakers, constraint=constraint), request.logprobs
         rng = SeededRandom(seed)
         if self.remote is not None:
-            judge = self.remote.judge(axes, request, seed, prompt, rng, constraint)
-            if isinstance(drafter := drafters[axes.method], ModelDrafter):
-                judge.meantime = DraftingOn(drafter, rng, self.clock)
+            drafter = drafters[axes.method]
+            meantime = DraftingOn(drafter, rng, self.clock) if isinstance(drafter, ModelDrafter) else None
+            judge = self.remote.judge(axes, request, seed, prompt, rng, constraint, meantime)
             return Engine(judge, drafters, controller, rng, self.clock, self.cancel)
         return Engine.local(
             target=self.target.backend,

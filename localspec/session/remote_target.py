@@ -29,6 +29,7 @@ from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
 from localspec.prompt.form import form_of
 from localspec.prompt.prompt import Tokenised, special_texts
+from localspec.remote.ahead import DraftingOn
 from localspec.remote.channel import Channel
 from localspec.remote.connection import Address, Connection
 from localspec.remote.hard import NLL, Signals, rule_of
@@ -80,9 +81,10 @@ class WatchingJudge(RemoteJudge):
         verifier: Verifier,
         rng: RandomSource,
         constraint: Constraint | None,
+        meantime: DraftingOn | None,
         text_of: Callable[[int], bytes],
     ) -> None:
-        super().__init__(channel, hello, capabilities, verifier, rng, constraint)
+        super().__init__(channel, hello, capabilities, verifier, rng, constraint, meantime)
         self._text_of = text_of
 
     def verdict(self, draft: Draft, tokens: Sequence[int], mark: Mark) -> tuple[Verdict, Rows]:
@@ -187,6 +189,7 @@ class RemoteTarget(LlamaBackend):
         prompt: Tokenised,
         rng: RandomSource,
         constraint: Constraint | None,
+        meantime: DraftingOn | None,
     ) -> RemoteJudge:
         """Return what judges the drafts of one answer. Raises UsageError for a rule that no verifier has."""
         form, marks = form_of(request), prompt.marks
@@ -206,7 +209,9 @@ class RemoteTarget(LlamaBackend):
         self._round = 0  # the channel has one session at a time
         self.channel.taken()
         rule = axes.verifier
-        self._judge = WatchingJudge(self.channel, hello, self.capabilities, rule, rng, constraint, self.model.piece)
+        self._judge = WatchingJudge(
+            self.channel, hello, self.capabilities, rule, rng, constraint, meantime, self.model.piece
+        )
         return self._judge
 
     def told(self, event: Event) -> Event:
