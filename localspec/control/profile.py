@@ -58,8 +58,8 @@ class Profile:
     def accepted(self, key: str, draw: Draw, trial: Trial | None = None, *, is_greedy: bool = False) -> Acceptance:
         """Return what is known of the drafts called `key`, which are drawn as `draw`: at first, by their `trial`."""
         if key not in self.acceptance:
-            is_tried = trial is not None and trial.total.n > 0.0
-            first = trial.acceptance(draw, is_greedy=is_greedy) if trial is not None and is_tried else Acceptance(draw)
+            is_known = trial is not None and trial.kinds
+            first = trial.acceptance(draw, is_greedy=is_greedy) if trial is not None and is_known else Acceptance(draw)
             self.acceptance[key] = first
         return self.acceptance[key]
 

@@ -63,6 +63,16 @@ def test_trials_add_up_and_what_is_known_fades() -> None:
     assert known.measured == pytest.approx(known.chance(0.95, 0), abs=0.01)
 
 
+def test_answers_with_temperature_alone_are_a_trial_too(tmp_path: Path) -> None:
+    """Of what is left to chance they tell; of temperature 0 they say nothing."""
+    profile, heard = Profile.of(tmp_path, ["t", "d"], []), Trial()
+    for _ in range(400):
+        heard.drawn_at("chat", dist(a=0.05, b=0.95), ord("a"), 0.5)
+    profile.hear(heard)
+    assert profile.accepted("drawn", Draw.IID, profile.trial).mean < 0.3
+    assert profile.accepted("greedy", Draw.COUPLED, profile.trial, is_greedy=True).mean == Acceptance(Draw.COUPLED).mean
+
+
 def test_a_profile_of_before_has_a_place_of_drawn_tokens_for_each() -> None:
     wire = tried().to_wire()
     wire["kinds"] = {name: sums[:3] for name, sums in wire["kinds"].items()}
