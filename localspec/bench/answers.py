@@ -68,6 +68,7 @@ class Answer:
             "peak_bytes": stats.finished.peak_memory or None,
             "tokens_per_pass": stats.tokens_per_pass,
             "acceptance": stats.acceptance,
+            "edge": stats.ways.wire(),
         }
 
 

@@ -150,10 +150,17 @@ def _tell(found: Race, *, as_json: bool) -> None:
 def figures(found: Race, six: str) -> list[str]:
     """Return a line for each answer, and the two sentences of the verdict; `six` is what to type for six rounds.
 
-    Several rounds have their percentiles below.
+    Several rounds have their percentiles below, and an edge what its way took.
     """
     several = ["", *aligned(_percentiles(found)), ""] if len(found.rounds) > 1 else []
-    return [*aligned(_lines(found)), *several, *map(sanitize, found.verdict(six))]
+    return [*aligned(_lines(found)), *several, *_way(found), *map(sanitize, found.verdict(six))]
+
+
+def _way(found: Race) -> list[str]:
+    """Return a line about the way to a verifier, and the memory of both sides."""
+    stats = found.rounds[-1].other.stats
+    peak = 0 if stats.finished is None else stats.finished.peak_memory
+    return [f"{stats.ways.line()}, {peak / 2**20:.0f} MiB here"] if stats.ways.is_remote else []
 
 
 def _lines(found: Race) -> list[tuple[str, ...]]:

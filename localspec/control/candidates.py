@@ -215,21 +215,25 @@ class Chains(CandidateSource):
         self._stop: StopRule | None = None  # of the plan made last: where a chain is drafted, it is by that plan
 
     def candidate(self, now: Now) -> Candidate | None:
-        """Return a chain, valued by what chains were worth of late; none where even perfect drafts would lose."""
+        """Return a chain, valued by what chains were worth of late; none where even perfect drafts would lose.
+
+        One whose first tokens are ready is valued by itself.
+        """
         draft = self._prices.draft.value
-        is_poor = self._worth is not None and self._worth.value <= 0.0
-        if is_poor or now.value * (self._prices.least + draft) >= 1.0:
-            return None
         reading, longest = self._prefill.look(now)
+        ready = self._prefill.ready
+        is_poor = self._worth is not None and self._worth.value <= 0.0
+        if not ready and (is_poor or now.value * (self._prices.least + draft) >= 1.0):
+            return None
         limits = self._kept_width.limits(min(longest, self._longest), now)
         if limits.longest <= 0:
             return None
         once = reading + limits.change
-        chances, ready = np.full(limits.longest, self._acceptance.mean), self._prefill.ready
+        chances = np.full(limits.longest, self._acceptance.mean)
         best = now.best(chances, draft, once, beyond=limits.beyond, ready=ready)
         if best is None:
             return None
-        worth = best.value if self._worth is None else self._worth.value
+        worth = best.value if self._worth is None or ready else self._worth.value
         passes = min(HORIZON, now.left / (1.0 + best.tokens))
         plan = self._plan(now, limits, self._affordable(now, limits, once))
         expects = (

@@ -148,6 +148,8 @@ class Way:
     `ms` passed until its answer came, `judge_ms` of these in the verifier; what is left is the round trip. Of the
     drafted tokens `n_looked` have a known law, and `n_hard` of them are hard for the draft (`remote.hard`). Meanwhile
     the draft model made `n_ahead` passes; `n_ready` tokens of the next draft take none any more.
+    The text takes `share` of the verifier's cache. With the last pass its process tells its `peak`, the largest
+    resident size so far in bytes; 0: not told.
     """
 
     up: int
@@ -158,6 +160,8 @@ class Way:
     n_hard: int = 0
     n_ahead: int = 0
     n_ready: int = 0
+    share: float = 0.0
+    peak: int = 0
 
 
 @dataclass(frozen=True, slots=True)

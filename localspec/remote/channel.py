@@ -119,7 +119,7 @@ class Channel:
                 if isinstance(reply, Welcome) and self._hello is not None:
                     self._hello = msgspec.structs.replace(self._hello, session=reply.session)
                 if isinstance(reply, Result):
-                    self._way = Way(0, 0, 1e3 * (heard - self._asked_at), reply.micros / 1e3)
+                    self._way = Way(0, 0, 1e3 * (heard - self._asked_at), reply.micros / 1e3, peak=reply.peak)
                 return reply
 
     def _say(self, wait: Wait) -> None:

@@ -234,7 +234,8 @@ class Result(Message, frozen=True, tag=9):
     """The verdict of round `round`: the path to `node` stands, then `token`, and the text has `length` tokens now.
 
     `token` None: the edge draws it, from `laws`. They are the verifier's, the row of `node` alone or one for each node.
-    `micros` passed in the verifier. `finish` is why the answer ends, "" where it goes on.
+    `micros` passed in the verifier. `finish` is why the answer ends, "" where it goes on. Then `peak` is the largest
+    resident size of the process that holds the target, in bytes, 0 where it is not known.
     """
 
     round: Count
@@ -244,6 +245,7 @@ class Result(Message, frozen=True, tag=9):
     micros: Count = 0
     finish: Word = ""
     laws: Annotated[tuple[Law, ...], Meta(max_length=MOST_NODES + 1)] = ()
+    peak: Count = 0
 
 
 class Wait(Message, frozen=True, tag=10):

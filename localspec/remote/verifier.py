@@ -70,7 +70,10 @@ class Verifier:
         served: Callable[[Hello], Served],
         chance: Callable[[Hello, int], RandomSource] = random_of,
         clock: Clock = time.perf_counter,
+        peak: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`peak` returns the largest resident size of the process so far, in bytes."""
+        self._peak = peak
         self._served = served
         self._chance = chance
         self._clock = clock
@@ -98,7 +101,7 @@ class Verifier:
     def _session(self, name: str, hello: Hello) -> Session:
         session = self._sessions.pop(name, None)
         if session is None:
-            session = Session(hello, self._served(hello), self._chance, self._clock)
+            session = Session(hello, self._served(hello), self._chance, self._clock, self._peak)
         self._sessions[name] = session
         while len(self._sessions) > MOST_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
@@ -109,8 +112,14 @@ class Session:
     """One answer of one edge. Raises MessageError for what an edge may not ask, and UsageError for a mode."""
 
     def __init__(
-        self, hello: Hello, served: Served, chance: Callable[[Hello, int], RandomSource], clock: Clock
+        self,
+        hello: Hello,
+        served: Served,
+        chance: Callable[[Hello, int], RandomSource],
+        clock: Clock,
+        peak: Callable[[], int],
     ) -> None:
+        self._peak = peak
         self._hello = hello
         self._mode = mode_of(hello.mode)
         self._can = served.target.capabilities
@@ -163,7 +172,8 @@ class Session:
         self._digest = digest_of(text.tokens[base:], self._digest)
         micros = int(1e6 * (self._clock() - began))
         finish = "" if text.finish is None else text.finish.value
-        self._last = Result(verify.round, result[0], result[1], len(text.tokens), micros, finish, result[2])
+        peak = self._peak() if finish else 0
+        self._last = Result(verify.round, result[0], result[1], len(text.tokens), micros, finish, result[2], peak)
         return self._last
 
     @contextmanager

@@ -219,7 +219,8 @@ class RemoteTarget(LlamaBackend):
         if isinstance(event, Committed) and self._judge is not None:
             looked, hard = self._judge.counted()
             ahead, ready = (0, 0) if (meantime := self._judge.meantime) is None else meantime.judged()
-            way = replace(self.channel.taken(), n_looked=looked, n_hard=hard, n_ahead=ahead, n_ready=ready)
+            share = (event.position + len(event.out)) / self.capabilities.n_ctx
+            way = replace(self.channel.taken(), n_looked=looked, n_hard=hard, n_ahead=ahead, n_ready=ready, share=share)
             return replace(event, way=way)
         if isinstance(event, Finished):
             self.channel.send(Bye())

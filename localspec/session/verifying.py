@@ -9,6 +9,7 @@ from typing import Any
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.engine.context import Vocabulary
 from localspec.engine.draft import Mask, Nodes
+from localspec.engine.event_stream import peak_memory
 from localspec.engine.protocols import Cancel, Capabilities, Rows, Tokens
 from localspec.engine.reasoning import Marks
 from localspec.engine.sampling import Sampler
@@ -76,7 +77,7 @@ class Verifying:
 
     def __init__(self, pair: LoadedPair) -> None:
         self._pair = pair
-        self._verifier = Verifier(self._served, clock=pair.clock)
+        self._verifier = Verifier(self._served, clock=pair.clock, peak=peak_memory)
 
     def answer(self, round: VerifyRound) -> dict[str, Any]:
         """Return the reply to a round, as hexadecimal digits. Raises Cancelled, MessageError for what is no message."""

@@ -114,6 +114,8 @@ class Edge(TypedDict):
     text_bytes: Annotated[int, "bytes that the prompt took"]
     bytes_per_token: Annotated[float | None, "bytes of both directions for a token"]
     hard_ratio: Annotated[float | None, "share of the drafted tokens that are hard for the draft; null for copies"]
+    peak_bytes: Annotated[int | None, "largest resident size of the verifier's process; null where the edge stopped"]
+    cache_share: Annotated[float, "share of the verifier's cache that the text took in the end"]
     ahead: Annotated[int, "passes of the draft model while a verdict was under way"]
     ahead_kept: Annotated[int, "tokens that could be drafted without a pass for that"]
 
@@ -277,6 +279,8 @@ class Way(TypedDict):
     n_hard: Annotated[int, "of them, those that are hard for the draft"]
     n_ahead: Annotated[int, "passes of the draft model meanwhile"]
     n_ready: Annotated[int, "tokens of the next draft that take no pass any more"]
+    share: Annotated[float, "share of the verifier's cache that the text takes"]
+    peak: Annotated[int, "largest resident size of the verifier's process in bytes, told with the last pass; else 0"]
 
 
 class Step(TypedDict):

@@ -24,6 +24,8 @@ class Ways:
     hard: int = 0
     ahead: int = 0  # passes of the draft model while a verdict was under way
     ready: int = 0  # tokens that could be drafted without a pass for that
+    peak: int = 0  # bytes of the verifier's process
+    share: float = 0.0  # of the verifier's cache
     text_bytes: int = 0  # that the prompt's own round sent
     _draft_ms: list[float] = field(default_factory=list)
     _judge_ms: list[float] = field(default_factory=list)
@@ -38,6 +40,7 @@ class Ways:
         self.hard += way.n_hard
         self.ahead += way.n_ahead
         self.ready += way.n_ready
+        self.peak, self.share = max(self.peak, way.peak), way.share
         if event.index == 0:
             self.text_bytes = way.up
             return
@@ -68,7 +71,9 @@ class Ways:
         """Return the figures in words, "" without any."""
         if self.rtt_ms is None or self.bytes_per_token is None:
             return ""
-        return f"verifier {self.rtt_ms:.0f} ms away, {self.bytes_per_token:.0f} bytes a token"
+        told = f"verifier {self.rtt_ms:.0f} ms away, {self.bytes_per_token:.0f} bytes a token"
+        memory = f"; {self.peak / 2**20:.0f} MiB there" if self.peak else ""
+        return f"{told}, {100 * self.share:.0f} % of its cache{memory}"
 
     def wire(self) -> Edge | None:
         """Return the object of `--json`, None for a target on this machine."""
@@ -85,6 +90,8 @@ class Ways:
             "text_bytes": self.text_bytes,
             "bytes_per_token": self.bytes_per_token,
             "hard_ratio": self.hard / self.looked if self.looked else None,
+            "peak_bytes": self.peak or None,
+            "cache_share": self.share,
             "ahead": self.ahead,
             "ahead_kept": self.ready,
         }

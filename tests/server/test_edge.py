@@ -331,6 +331,7 @@ def test_a_race_of_edge_alone_verifier_alone_and_both(server: Server) -> None:
     names = [line[:14].strip() for line in told.splitlines()]
     head = names.index("", names.index("") + 1)
     assert names[head + 1 : head + 4] == ["edge alone", "verifier alone", "both"]
+    assert re.search(r"bytes a token, \d+ % of its cache; \d+ MiB there, \d+ MiB here", told)
 
 
 def test_a_race_without_a_model_at_the_edge(server: Server) -> None:
@@ -341,6 +342,7 @@ def test_a_race_without_a_model_at_the_edge(server: Server) -> None:
     assert list(found["sides"]) == ["verifier alone", "both"]
     assert [one["edge_alone"] for one in found["rounds"]] == [None, None]
     assert found["rounds"][0]["speculative"]["peak_bytes"] > 10_000_000  # of the edge
+    assert found["rounds"][0]["speculative"]["edge"]["peak_bytes"] > 10_000_000  # of the verifier
     for told in found["sides"].values():
         assert told["n"] == 2
         assert 0 < told["ttft_ms"]["p50"] <= told["ttft_ms"]["p95"] < told["total_ms"]["p95"]
@@ -357,5 +359,7 @@ def test_figures_of_the_way(server: Server) -> None:
     assert 0 < found["calls_per_token"] < 1
     assert 0 <= found["hard_ratio"] <= 1
     assert found["text_bytes"] > 20
+    assert found["peak_bytes"] > 10_000_000
+    assert 0 < found["cache_share"] < 0.2
     below = localspec("run", "--verifier", url, "--stats", *more[4:]).stderr.decode()
-    assert re.search(r"verifier \d+ ms away, \d+ bytes a token", below)
+    assert re.search(r"verifier \d+ ms away, \d+ bytes a token, \d+ % of its cache; \d+ MiB there", below)
