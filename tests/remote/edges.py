@@ -149,9 +149,8 @@ class Remote:
             constraint=setup.draft_constraint or setup.constraint, drafts=True,
         )  # fmt: skip
         drafter = self.drafter(TableBackend(draft, setup.n_vocab), sampler, setup.policy, lambda: False)
-        judge = self.judge(channel, self.hello, capabilities, setup.verifier, rng, setup.draft_constraint)
-        if self.reads_on and not setup.drafter:
-            judge.meantime = self.reads_on(drafter, rng)
+        meantime = self.reads_on(drafter, rng) if self.reads_on and not setup.drafter else None
+        judge = self.judge(channel, self.hello, capabilities, setup.verifier, rng, setup.draft_constraint, meantime)
         drafters = local.drafters if setup.drafter else {**local.drafters, "d": drafter}
         return replace(local, judge=judge, drafters=drafters), context
 
