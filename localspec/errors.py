@@ -118,7 +118,7 @@ class WorkerDiedError(LocalspecError):
 
 
 class DeclinedError(LocalspecError):
-    """A question was answered with no, or there is nobody to ask."""
+    """A question was answered with no, or no person can be asked."""
 
     exit_code = 11
     kind = "declined"

@@ -41,11 +41,11 @@ RECENT = 600.0  # seconds for which it holds
 # Acceptance (acceptance.py). [test_acceptance]
 PRIOR = 4.0  # tokens that the prior chance of acceptance is worth
 COPY_PRIOR = 30.0  # copied tokens that the prior chance of a copy is worth
-FADE = 0.998  # weight of what is known of a chance, when one more token was judged
+FADE = 0.998  # weight of earlier evidence of a chance when one more token is judged
 
 # Placement (models/plan, session/placement.py, backends). [test_examples, test_placing]
 ROLLBACK = 8  # tokens of a pass that a hybrid takes back in place: for each it keeps a state [test_stateful_targets]
-DEFAULT_CTX = 4096  # tokens of a context where nobody asks for a size
+DEFAULT_CTX = 4096  # tokens of a context where no size is asked for
 SMALLEST_CTX = 512  # tokens: no smaller context is chosen
 MARGIN_DEVICE = 0.07  # of a device's free memory: libraries' work space, fragments, other programs' windows
 MARGIN_RAM = 0.05  # of the free main memory

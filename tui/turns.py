@@ -142,7 +142,7 @@ class Turns:
         await self._view.tell("\n".join(lines))
 
     async def warn(self, text: str) -> None:
-        """Add what is wrong but stops nothing."""
+        """Add a warning."""
         await self._view.tell(text)
 
     async def moved(self, text: str, *, unsaid: Node | None = None) -> None:

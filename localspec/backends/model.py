@@ -42,7 +42,7 @@ from localspec.errors import (
 
 MOST_BYTES, MOST_TOKENS = 40, 20  # of a breaker, and of what follows its first token
 MAPS = Path("/proc/self/maps")
-DONTNEED = 4  # MADV_DONTNEED: of a file that nobody writes to, nothing is lost
+DONTNEED = 4  # MADV_DONTNEED: pages of a file that is only read are read again when needed
 Progress = Callable[[float], None]  # told the fraction loaded, 0 to 1; what it raises stops the load
 
 

@@ -80,13 +80,13 @@ def serving(endpoint: str, names: Sequence[str] = (), threads: int | None = None
 
 
 def die_with_parent() -> None:
-    """Ask Linux to end this process with the one that started it: it would go on serving for nobody."""
+    """Ask Linux to end this process with the one that started it: the server would go on without it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _check_free(host: str, port: int) -> None:
-    """Raise NetworkError where the address cannot be listened at: ggml's server would say so to nobody."""
+    """Raise NetworkError where the address cannot be listened at: ggml's server ends without a message."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -47,7 +47,7 @@ class Chat(Protocol):
         """Show a list."""
 
     async def warn(self, text: str) -> None:
-        """Say what is wrong but stops nothing."""
+        """Show a warning."""
 
     async def moved(self, text: str, *, unsaid: Node | None = None) -> None:
         """The path is another one now: draw it, or say `text`. A composer gets the words of `unsaid`."""

@@ -157,7 +157,7 @@ class ChatState:
         return self._held
 
     def take_remarks(self) -> list[str]:
-        """Return what is to be told, once."""
+        """Return the remarks that were not shown yet."""
         told, self.remarks = self.remarks, []
         return told
 

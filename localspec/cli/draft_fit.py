@@ -180,7 +180,7 @@ def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Cons
 
 
 def _rank(one: DraftCandidate, seen: Seen) -> tuple[bool, float, float]:
-    """Return the place of a candidate: by tokens a pass over price, then what cannot draft, then what is not known."""
+    """Return the place of a candidate: by tokens a pass over price, then those that cannot draft, then the unknown."""
     return one.report is None, -one.gain(seen.bytes), one.size
 
 

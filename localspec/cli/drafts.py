@@ -61,7 +61,7 @@ class Predicted:
 
     @property
     def doubt(self) -> str:
-        """Return what is said behind the figure."""
+        """Return the words behind the figure."""
         return "" if self.is_measured else " by the bandwidths of machines like this one"
 
 

@@ -217,7 +217,7 @@ def _names() -> list[str]:
 
     try:
         return [*BUNDLED, *load_catalog().names()]
-    except LocalspecError:  # it is told where a name is looked up
+    except LocalspecError:  # the look-up of a name reports it
         return [*BUNDLED]
 
 

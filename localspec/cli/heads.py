@@ -95,7 +95,7 @@ def list_made(
     nothing: str,
     wire: dict[str, Any] | None,
 ) -> int:
-    """Write the files that were made here, as `wire` or by name, bytes and what is told of each; return 0."""
+    """Write the files that were made here, as `wire` or by name, bytes and description; return 0."""
     for path, error in broken:
         console.warn(f"{one_line(path.name)}: {error.message}")
     if wire is not None:

@@ -103,7 +103,7 @@ class LineChat:
         write_out("".join(f"{sanitize(line)}\n" for line in lines))
 
     async def warn(self, text: str) -> None:
-        """Write what is wrong but stops nothing."""
+        """Write a warning."""
         self.console.warn(text)
 
     async def moved(self, text: str, *, unsaid: Node | None = None) -> None:

@@ -20,7 +20,7 @@ from localspec.settings.declaration import Kind, Option, Origin
 # What a person should say each time: what removes, replaces or downloads unasked, and what only a program reads.
 ONCE = frozenset({"yes", "force", "replace", "dry-run", "json", "events"})
 WITHOUT_FILE = frozenset({("config",), ("completions",)})  # which must work on any file
-TOLERANT = frozenset({("doctor",)})  # which tells what is wrong with it
+TOLERANT = frozenset({("doctor",)})  # which reports its errors
 _FOUND = "localspec.settings.config_file"  # where a context keeps what was read
 _PRESET = "localspec.settings.config_file.presets"  # and what the preset says
 _TAKEN: dict[Kind, tuple[str, Any]] = {  # what config.toml may have for a kind, in words and as types

@@ -244,7 +244,7 @@ class Sentences:
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """Take the next piece; return what is complete."""
+        """Take the next piece; return the complete part."""
         self._held += text
         found = _END.match(self._held)
         n = found.end() if found else len(self._held) if len(self._held) > MAX_HELD else 0

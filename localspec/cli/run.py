@@ -159,7 +159,7 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
         with job.far or open_worker(options.log_file, options.kept_s) as worker:
             stats, stop = answer(worker, job, sink, live, console)
         sink.finish(stats)
-        console.on_error = None  # the output has its end: what goes wrong from here on is told to people
+        console.on_error = None  # the output has its end: later errors are for people
         _tell_below(stats, job, options, console)
         if unfinished_form(stats):
             console.warn(unfinished_form(stats, job.request.schema))

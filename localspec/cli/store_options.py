@@ -114,7 +114,7 @@ def answered(store: Store, found: Conversation) -> PairOfConversation:
         if isinstance(named, PathName) and not os.path.isabs(named.path) and Path(named.path).name == Path(path).name:
             named, pair = PathName(path), f"{path}+{draft.get('path') or 'none'}"
         guess = parse(pair).draft
-    except UsageError:  # it is told where the pair is looked up, unless another one was typed
+    except UsageError:  # the look-up of the pair reports it, unless another one was typed
         return PairOfConversation(pair)
     lost = None
     if isinstance(guess, PathName) and not os.path.lexists(os.path.expanduser(guess.path)):

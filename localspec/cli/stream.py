@@ -143,7 +143,7 @@ def lone_error_event(error: Wire) -> None:
 
 
 def _start(pair: Asked | None, asked: Wire | None, seed: int | None, n_ctx: int | None) -> Start:
-    """Return what is known before anything is loaded."""
+    """Return the fields that are known before anything is loaded."""
     run = os.urandom(8).hex()
     return {"run": run, "pair": pair, "params": asked, "seed": seed, "n_ctx": n_ctx, "baseline": None}
 

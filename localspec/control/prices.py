@@ -37,7 +37,7 @@ class Average:
         self.seen = seen
 
     def observe(self, value: float) -> None:
-        """Take one more value, at most CLAMP times what is known."""
+        """Take one more value, at most CLAMP times the mean so far."""
         if self.value > 0.0:
             value = min(value, CLAMP * self.value)
         self.seen += 1

@@ -21,7 +21,7 @@ from localspec.engine.acceptance import Acceptance, CopyAcceptance
 from localspec.engine.draft import Draw
 
 VERSION = 9
-MAX_CHAIN = 8  # tokens of the chains whose prices are told
+MAX_CHAIN = 8  # tokens of the chains whose prices are reported
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Profile:
 
     @staticmethod
     def of(folder: Path, models: Sequence[str], settings: Sequence[object]) -> Profile:
-        """Return what is known of models, by their files' fingerprints, under `settings`: they name the file."""
+        """Return the profile of models, by their files' fingerprints, under `settings`: they name the file."""
         facts = [VERSION, *models, *map(str, settings)]
         profile = Profile(
             folder / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:24]}.json", models=tuple(models)
@@ -56,7 +56,7 @@ class Profile:
         return profile
 
     def accepted(self, key: str, draw: Draw, trial: Trial | None = None, *, is_greedy: bool = False) -> Acceptance:
-        """Return what is known of the drafts called `key`, which are drawn as `draw`: at first, by their `trial`."""
+        """Return the evidence about the drafts called `key`, which are drawn as `draw`: at first, by their `trial`."""
         if key not in self.acceptance:
             is_known = trial is not None and trial.kinds
             first = trial.acceptance(draw, is_greedy=is_greedy) if trial is not None and is_known else Acceptance(draw)
@@ -64,7 +64,7 @@ class Profile:
         return self.acceptance[key]
 
     def copied(self, key: str) -> CopyAcceptance:
-        """Return what is known of copies under `key`."""
+        """Return the evidence about copies under `key`."""
         return self.copies.setdefault(key, CopyAcceptance())
 
     def hear(self, found: Trial) -> None:

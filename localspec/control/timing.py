@@ -192,7 +192,7 @@ def time_model(
 
 
 def _pads(model: Timed) -> bool:
-    """Whether a pass can have rows that nobody reads: a state would be of these, too."""
+    """Whether a pass can have rows that are not kept: a state would include them."""
     return model.capabilities.max_leaves > 1
 
 
@@ -201,7 +201,7 @@ def _possible(model: Timed, sizes: Sequence[int]) -> list[int]:
 
 
 def _result(timing: Timing) -> dict[int, float]:
-    """Return what a timing returns, whose progress nobody shows."""
+    """Return the result of a timing without showing its progress."""
     while True:
         try:
             next(timing)

@@ -194,7 +194,7 @@ class StopRule:
 
 
 def _share(state: DraftState) -> float:
-    """Return the token's share, or what is to be expected of one that is yet to be drawn."""
+    """Return the token's share, or the expected one of a token that is not drawn yet."""
     if state.share is not None:
         return state.share
     belief = state.dist.belief.probs

@@ -44,7 +44,7 @@ def fenced(attachment: Attachment) -> str:
 
 
 def with_attachments(words: str, attachments: Sequence[Attachment]) -> str:
-    """Return what is sent: each attachment fenced, a blank line, the words."""
+    """Return the sent text: each attachment fenced, a blank line, the words."""
     blocks = [fenced(attachment) for attachment in attachments]
     return "\n\n".join([*blocks, words] if words or not blocks else blocks)
 

@@ -24,7 +24,7 @@ Mask = NDArray[np.bool_]
 class Draw(Enum):
     """How a drafted token came to be, which decides the rules that may verify it."""
 
-    FIXED = "fixed"  # chosen without chance, or by chance nobody recorded: a point mass
+    FIXED = "fixed"  # chosen without chance, or by chance that was not recorded: a point mass
     IID = "iid"  # drawn from its distribution, independently of its siblings
     WITHOUT_REPLACEMENT = "without-replacement"  # its distribution is what earlier siblings left, renormalised
     COUPLED = "coupled"  # drawn with the noise that the target will use at the same position

@@ -19,7 +19,7 @@ GPU_SETTLES = 2  # passes: CUDA launches the first of a width kernel by kernel, 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What is known of one loaded model."""
+    """Facts of one loaded model."""
 
     path: str
     bytes: int

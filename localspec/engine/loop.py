@@ -128,7 +128,7 @@ class Engine:
         return step if self.judging is None else replace(step, judged=self.judging.of(step, rows, context.tokens))
 
     def _budget(self, context: Context) -> DraftBudget:
-        """Return what is left before the end, with the tokens that must come next."""
+        """Return the room before the end, and the tokens that must come next."""
         budget, constraint = context.budget, self.judge.constraint
         most = min(budget.depth, budget.nodes)
         if constraint is None or most <= 0 or not self.judge.capabilities.can_rollback:

@@ -225,7 +225,7 @@ class Plan:
 
     @property
     def acceptance(self) -> Acceptance:
-        """What is known of how often drafted tokens are accepted."""
+        """How often drafted tokens were accepted."""
         return self.learned or Acceptance(self.draw)
 
 
@@ -241,7 +241,7 @@ class DraftBudget:
     forced: tuple[int, ...] = ()
 
     def after(self, run: Sequence[int]) -> DraftBudget:
-        """Return what is left behind a `run` of tokens."""
+        """Return the room that is left behind a `run` of tokens."""
         return DraftBudget(self.depth - len(run), self.nodes - len(run))
 
 

@@ -46,7 +46,7 @@ class ReasoningStream:
         self._is_blank = True  # nothing of the reasoning has come but blank lines
 
     def feed(self, text: str) -> Parts:
-        """Take the next text; return what is certain now."""
+        """Take the next text; return the parts that are certain now."""
         if self._marks is None:
             return Parts("", text)
         self._held += text

@@ -36,7 +36,7 @@ class Dry:
         self._most = int(LARGEST_LOG / np.log(self._base)) if self._base > np.float32(1.000001) else 0
 
     def penalties(self, history: Sequence[int]) -> tuple[Ids, NDArray[np.float32]]:
-        """Return tokens [m], ascending, and what is taken off their logits."""
+        """Return tokens [m], ascending, and the amounts to subtract from their logits."""
         window = history if self._last_n < 0 else history[-self._last_n :]
         limit = self._limit(window)
         if len(window) <= self._allowed or limit < self._allowed:

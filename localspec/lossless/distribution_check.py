@@ -27,7 +27,7 @@ OTHER = -1  # any token that is neither followed nor likely
 
 @dataclass(frozen=True, slots=True)
 class TriedRule:
-    """What is on trial: how drafts are grown, and how they are judged."""
+    """The drafting and the rule under test."""
 
     policy: TreePolicy
     plan: Plan

@@ -49,7 +49,7 @@ class CopySource:
 
 
 class Copy(LookupDrafter):
-    """Follows one source. `acceptance` is what is known of copies, and `constraint` what the answer may hold."""
+    """Follows one source. `acceptance` is the evidence about copies, and `constraint` restricts the answer."""
 
     info: ClassVar[MethodInfo] = MethodInfo(
         name="copy",

@@ -152,7 +152,7 @@ PRIOR_TRUST = (
     0.95,
 )  # trust before anything is known, in matches of 1, 2 to 3, 4 to 7, ... tokens
 WEIGHT = 4.0  # matches that the first guess of the trust is worth
-FADE = 0.99  # of what is known, when one more match was seen
+FADE = 0.99  # weight of earlier evidence when one more match is seen
 
 
 class Suffix(LookupDrafter):

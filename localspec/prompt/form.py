@@ -34,7 +34,7 @@ def compiled(form: tuple[str, str]) -> str:
 
 
 def _read(name: str, text: str) -> tuple[str, str]:
-    """Return the grammar of a form and what is wrong with it, "" where nothing is."""
+    """Return the grammar of a form and its error, "" for none."""
     from llguidance import LLMatcher, gbnf_to_lark, grammar_from  # late: few requests need them
 
     try:

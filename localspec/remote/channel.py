@@ -32,7 +32,7 @@ from localspec.remote.messages import (
 )
 
 PATIENCE = 120.0  # seconds in which a broken connection may come back
-SILENT = 2.0  # seconds without a word after which a person is told that the verifier is waited for
+SILENT = 2.0  # seconds of silence before a person reads that the verifier is awaited
 FIRST, LONGEST = 0.1, 3.0  # seconds between two attempts: twice as many each time
 WAITS = "waiting for the verifier"
 

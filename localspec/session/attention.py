@@ -58,7 +58,7 @@ class AttentionPrice:
     times: AttentionTimes
     kind: str
     is_reproducible: bool = False
-    is_default: bool = False  # nobody asked for it
+    is_default: bool = False  # it was not asked for
     _told: tuple[float, ...] | None = None
 
     def line(self, depth: int) -> str:

@@ -142,7 +142,7 @@ class PairController:
         (_, _, acceptance), is_seeded = self.learned(axes, sampling), sampling.seed is not None
         can_follow = parts.draft is None or not parts.draft.capabilities.is_head
         named = AfterRun(axes.controller(axes.shape), can_follow=can_follow)
-        if axes.must_repeat:  # so nothing that was learned or measured before may decide what is drafted
+        if axes.must_repeat:  # so no earlier measurement may decide the drafts
             return Probing(named, Acceptance(axes.draw), settles=self._settles)
         if not axes.is_guarded:
             return Probing(named, acceptance, settles=self._settles, is_known=self._is_known, is_spread=not is_seeded)

@@ -15,7 +15,7 @@ from localspec.settings.declaration import Option
 from localspec.settings.sizes import whole
 
 MAX_NODES = 127  # of a draft: one decode gives 128 rows, and the first is the pending token's
-TREE_NODES = 16  # of a tree that nobody gave a size: what suits a chain is too little to branch
+TREE_NODES = 16  # of a tree without a given size: the length of a chain is too little to branch
 MAX_LEAVES = 32  # of a tree: sequences of target and draft context; each costs sliding-window models memory
 
 

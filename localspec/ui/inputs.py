@@ -24,7 +24,7 @@ from localspec.ui.mentions import Taken, is_several, take
 
 MAX_FILE = 16 << 20  # bytes, where no option says otherwise
 STDIN = "standard input"
-PATIENCE = 1.0  # seconds of a silent standard input before people are told what is waited for
+PATIENCE = 1.0  # seconds of a silent standard input before a line says so
 
 
 @dataclass(slots=True)

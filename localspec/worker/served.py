@@ -30,7 +30,7 @@ from localspec.settings.jobs import ForkQuestion, Generate, LoadedJob
 from localspec.settings.request import LoadSettings, Request
 from localspec.worker.codec import CodecError, event_of, job_line
 
-PATIENCE = 10.0  # seconds for a connection, and for what is no answer
+PATIENCE = 10.0  # seconds for a connection, and for a reply that is no answer
 LEAST = -1e6  # of a bias: JSON has no infinity, and the chance of a token with this one is 0, too
 CODES: dict[str, type[LocalspecError]] = {"context_length_exceeded": PromptTooLongError, "engine_died": WorkerDiedError}
 

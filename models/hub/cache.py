@@ -58,7 +58,7 @@ def blob_lock(path: Path, patience: float) -> AbstractContextManager[object]:
     """Return the lock that the hub's library takes too. Entering raises filelock.Timeout after `patience` seconds."""
     from huggingface_hub.utils import WeakFileLock, logging
 
-    # Where the file system knows no locks, both libraries fall back to a file, and say so to nobody's use.
+    # Where the file system knows no locks, both libraries fall back to a file, and say so, which helps no person.
     warnings.filterwarnings("ignore", message=".*flock", category=UserWarning)
     logging.get_logger("huggingface_hub.utils._fixes").setLevel(logging.ERROR)
     return WeakFileLock(path, timeout=patience)

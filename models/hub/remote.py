@@ -29,7 +29,7 @@ from localspec.sanitize import shown
 
 MAIN = "main"
 TRIES = 4
-MAX_WAIT = 20.0  # seconds that a server may ask to wait; a longer wait is told
+MAX_WAIT = 20.0  # seconds that a server may ask to wait; a longer wait is an error
 KNOCK = 2.0  # seconds for the first connection: with a name server it takes 0.1, and people wait for it
 MAX_ANSWER = 64 << 20  # bytes of an answer that is no file: a repository of many thousand files has a few
 MAX_ANSWERING = 60.0  # seconds of such an answer

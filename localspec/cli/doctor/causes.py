@@ -18,7 +18,7 @@ from localspec.settings.sizes import counted, size
 
 UNION = 1.3  # two rows against one in a mixture of experts
 HEAT = 1.15  # a pass at the end against the same at the start
-SWAPPED = 0.01  # of what is loaded: less is what lies unused anyway
+SWAPPED = 0.01  # share of the loaded bytes: less may be memory that no pass reads
 FAULTS = (10, 100)  # pages read while passes were timed, a note and bad: a few are code that was not needed before
 DEAR = (0.15, 1 / 3)  # a draft token, of a target pass: worth a note, bad
 ASKED = 0.15  # acceptance that rows alone ask for, were drafting free: with more they are dear
@@ -30,7 +30,7 @@ COPIES = "--method suffix, which drafts only what is likely"
 
 
 def causes(case: Case) -> Iterator[Finding]:
-    """Yield what is found."""
+    """Yield the findings."""
     for one in (devices, rows, dear_draft, acceptance, temperature, template):
         yield one(case)
     for one in (experts, rollback, memory, threads, drift):
@@ -148,7 +148,7 @@ def acceptance(case: Case) -> Finding:
         costs, draft = case.costs, case.draft or 0.0
         (k, speed), least = best_chain(costs, draft, tried.share), break_even(costs, draft)
         facts |= {"best_k": k, "computed_speedup": speed, "break_even": least}
-        is_too_few = not k and least is not None  # where none is enough, the costs are what is bad
+        is_too_few = not k and least is not None  # where no acceptance suffices, the costs are the cause
         text += "; computed from these costs, " + (f"-k {k} would be best, {speed:.2f}x" if k else "no chain would pay")
         text += f": one would from {least:.0%} on" if is_too_few else ""
     state = "bad" if is_too_few or tried.share < LOW[1] else "note" if tried.share < LOW[0] else "ok"
@@ -254,7 +254,7 @@ def memory(case: Case) -> Finding:
     models = [one for one in (case.loaded.target, case.loaded.draft) if one is not None]
     is_swapped = swapped is not None and swapped > SWAPPED * sum(one.bytes for one in models)
     is_read, is_much_read = (faults > limit for limit in FAULTS)
-    is_bad = is_much_read or (is_swapped and is_read)  # what is swapped and not read back slowed no pass
+    is_bad = is_much_read or (is_swapped and is_read)  # memory that was not read back slowed no pass
     state = "bad" if is_bad else "note" if is_read or is_swapped else "ok"
     hint = "" if state == "ok" else "close other programs, or a smaller quantisation"
     return Finding("memory", state, text, hint, facts=facts)

@@ -92,7 +92,7 @@ def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
 
 
 def _warn_of_settings(console: Console) -> None:
-    """Tell what is wrong with config.toml, which was left out."""
+    """Report the error in config.toml, which was left out."""
     try:
         check_file()
     except UsageError as error:
@@ -112,7 +112,7 @@ def _installation(console: Console, endpoints: tuple[str, ...], *, as_json: bool
 
 
 def examine(servers: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield what is found, in the order in which one thing rests on another."""
+    """Yield the findings, each behind those that it rests on."""
     yield _versions()
     yield _settings()
     facts: dict[str, Any] = {}
