@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +10,12 @@ import click
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.heads import list_made, remove_made
-from localspec.cli.heads_train import read_texts
-from localspec.cli.live import Live
+from localspec.cli.heads_train import made, read_texts
 from localspec.cli.options import declared_option
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.cli.plan import this_machine
-from localspec.errors import DeclinedError, InternalError
+from localspec.errors import DeclinedError
 from localspec.models.early_exit import n_layers, require_prunable
 from localspec.models.gguf.head import LOW_BIT
 from localspec.models.gguf.info import model_info
@@ -33,7 +31,6 @@ from localspec.settings.folders import cache_folder, drafts_folder
 from localspec.settings.jobs import CopyOptions
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import duration, size
-from localspec.worker.ask import Unanswered, answers
 
 COPY, OUTPUT = "Copy", "Output"
 MATRIX_TOKENS = 4096
@@ -118,7 +115,9 @@ def make(
     texts: dict[str, Any] = read_texts(prompts, is_raw=is_raw, info=info) if tokens else {}
     folder, pays = str(cache_folder("importance")), found.gain > 1.0
     options = CopyOptions(str(path), folder, bits, found.kind, dropped, tokens=tokens, pays=pays, **texts, **values)
-    done = _made(console, options)
+    done = list(made(console, options, _status, "making the copy ended", "with what was read"))[-1]
+    if done["warning"]:
+        console.warn(done["warning"])
     if as_json:
         write_json({**done, "predicted": found.gain, "is_measured": found.is_measured})
     else:
@@ -126,20 +125,6 @@ def make(
         write_out(f"{one_line(done['path'])}: {done['kind']}, {size(done['bytes'])}, {share:.0f} % of the target\n")
         write_out(f"try: localspec race {one_line(target)}+{LOW_BIT} PROMPT\n")
     return 0
-
-
-def _made(console: Console, options: CopyOptions) -> dict[str, Any]:
-    """Make the copy and show how far it is; return what the last event says."""
-    done: dict[str, Any] = {}
-    live = Live(console, is_long=True)
-    try:
-        for done in _events(options):
-            live.status(_status(done))
-    finally:
-        live.erase()
-    if done["warning"]:
-        console.warn(done["warning"])
-    return done
 
 
 def predicted(machine: Machine, target: ModelPart, bits: str, n_dropped: int) -> Predicted:
@@ -174,16 +159,6 @@ def list_drafts(console: Console, /, as_json: bool) -> int:
 def remove_draft(console: Console, /, name: str, yes: bool) -> int:
     """Remove a copy that was made here. COPY is a name from the list."""
     return remove_made(named_copy(name), name, yes=yes)
-
-
-def _events(options: CopyOptions) -> Iterator[dict[str, Any]]:
-    """Make the copy in a process of its own."""
-    try:
-        yield from answers(options)
-    except Unanswered as error:
-        raise InternalError(
-            f"making the copy ended: {error.reason}", hint="Repeat the command: it goes on with what was read."
-        ) from error
 
 
 def _status(event: dict[str, Any]) -> str:

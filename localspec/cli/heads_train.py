@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from localspec.models.store import find_model, parse_pair
 from localspec.sanitize import one_line
 from localspec.settings.declaration import Group
 from localspec.settings.folders import cache_folder, typed_path
-from localspec.settings.jobs import TrainOptions
+from localspec.settings.jobs import LoneJob, TrainOptions
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.settings.sizes import duration, size
 from localspec.worker.ask import Unanswered, answers
@@ -101,16 +101,9 @@ def train(console: Console, /, target: str, output: str | None, as_json: bool, *
     named = {"target": str(path), "output": str(file or ""), "folder": str(cache_folder("heads"))}
     options = TrainOptions(**{**values, **named, **texts})
     done: dict[str, Any] = {}
-    live = Live(console, is_long=True)
-    try:
-        for event in _events(options):
-            done = event
-            live.status(_status(event))
-            if event.get("accepted") and event["stage"] == "training":
-                live.erase()
-                console.say(f"after {event['updates']} updates: {_figures(event['accepted'])}")
-    finally:
-        live.erase()
+    for done in made(console, options, _status, "the training ended", "at the last checkpoint"):
+        if done.get("accepted") and done["stage"] == "training":
+            console.say(f"after {done['updates']} updates: {_figures(done['accepted'])}")
     if as_json:
         write_json(done)
     else:
@@ -167,14 +160,25 @@ def evaluate(console: Console, /, pair: str, threads: int | None, gpu: str, **va
     return 0
 
 
-def _events(options: TrainOptions) -> Iterator[dict[str, Any]]:
-    """Train in a process of its own."""
+def made(
+    console: Console, job: LoneJob, status: Callable[[dict[str, Any]], str], ended: str, goes_on: str
+) -> Iterator[dict[str, Any]]:
+    """Yield what a job that takes long tells, from a process of its own, and show its `status`.
+
+    Raises InternalError, which says what `ended` and where it `goes_on`, for a process that died.
+    """
+    live = Live(console, is_long=True)
     try:
-        yield from answers(options)
+        for event in answers(job):
+            live.status(status(event))
+            if event.get("accepted"):
+                live.erase()  # it is told above
+            yield event
     except Unanswered as error:
-        raise InternalError(
-            f"the training ended: {error.reason}", hint="Repeat the command: it goes on at the last checkpoint."
-        ) from error
+        hint = f"Repeat the command: it goes on {goes_on}."
+        raise InternalError(f"{ended}: {error.reason}", hint=hint) from error
+    finally:
+        live.erase()
 
 
 def _count(engine: PairEngine, texts: Sequence[str], is_raw: bool, method: str, k: int, max_tokens: int) -> Counted:
