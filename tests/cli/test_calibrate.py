@@ -173,8 +173,8 @@ def test_models_that_keep_a_state(tmp_path: Path) -> None:
     done = call(tmp_path, "doctor", f"{target}+{draft}", "--seconds", "2", "--json")
     assert done.returncode == 0, done.stderr
     checks = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
-    assert checks["replays"]["state"] != "bad"
-    assert "cannot take tokens back" not in checks["replays"]["message"]
+    assert checks["rollback"]["state"] != "bad"
+    assert "cannot take tokens back" not in checks["rollback"]["message"]
 
 
 @needs_pair
