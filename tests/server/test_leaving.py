@@ -27,7 +27,7 @@ class EndlessWorker:
     def __init__(self) -> None:
         self.is_running, self.is_cancelled = threading.Event(), threading.Event()
 
-    def generate(self, request: Request) -> Iterator[Event]:
+    def start(self, job: object) -> Iterator[Event]:
         self.is_running.set()
         yield STARTED
         self.is_cancelled.wait(3 * SOON)
@@ -44,14 +44,17 @@ class Loader:
         yield from ()
         return True
 
+    def prepare(self, request: Request) -> None:
+        """Read nothing beside the models."""
+
 
 class Client:
     """Somebody who asked, and may leave."""
 
     def __init__(self, engine: Engine, *, is_streamed: bool = False) -> None:
         asked = Asked(Request(prompt="x"), OpenAI("m", is_chat=True, has_usage=False), is_streamed)
-        self._leaving = asyncio.Event()
-        scope = {"type": "http", "state": {"abort": lambda: None}}
+        self._leaving, self.is_cut_off = asyncio.Event(), asyncio.Event()
+        scope = {"type": "http", "state": {"abort": self.is_cut_off.set}}
         self._task = asyncio.ensure_future(Answer(engine, SETTINGS, asked)(scope, self._receive, self._send))
 
     async def _receive(self) -> MutableMapping[str, Any]:
@@ -64,6 +67,13 @@ class Client:
     async def leave(self) -> None:
         self._leaving.set()
         await asyncio.wait_for(self._task, SOON)
+
+
+class DeafClient(Client):
+    """Somebody who stays, and takes nothing of what is sent."""
+
+    async def _send(self, message: MutableMapping[str, Any]) -> None:
+        await self._leaving.wait()
 
 
 def talk(going: Callable[[Engine, EndlessWorker], Any], most_waiting: int = 4) -> None:
@@ -104,5 +114,19 @@ def test_it_gives_up_its_place() -> None:
             await client.leave()
             assert engine.n_waiting == 4 - left, "a client left, and keeps its place in the queue"
         assert not worker.is_cancelled.is_set(), "the answer of another one goes on"
+
+    talk(going)
+
+
+def test_who_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer stops too. The first thing to be sent is a sign of life."""
+    monkeypatch.setattr("localspec.server.answering.SILENCE", 0.01)
+    monkeypatch.setattr("localspec.server.answering.SLOWEST", 0.01)
+
+    async def going(engine: Engine, worker: EndlessWorker) -> None:
+        client = DeafClient(engine, is_streamed=True)
+        await asyncio.wait_for(client.is_cut_off.wait(), SOON)
+        stopped = await asyncio.to_thread(worker.is_cancelled.wait, SOON)
+        assert stopped, "a client takes nothing, and its answer goes on"
 
     talk(going)
