@@ -135,7 +135,7 @@ def _made(name: str, program: str, path: Path, hub: HubName | None = None) -> It
 
 
 def _ollama() -> Iterator[ForeignModel]:
-    for one in ollama_models():
+    for one in filter(lambda one: one.is_here, ollama_models()):
         hub = HubName(one.repo, quant=one.tag.upper()) if one.repo else None
         yield from _made(one.name, OLLAMA, one.path, hub)
 

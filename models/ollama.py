@@ -13,27 +13,47 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from os import PathLike
 from pathlib import Path
+
+from localspec.errors import NotFoundError
+from localspec.sanitize import shown
 
 MAX_LOOKED_AT = 2000  # files and folders looked at in one place
 _MANIFEST_BYTES = 1 << 20
 _LIBRARY, _HUB = ("registry.ollama.ai", "library"), ("hf.co", "huggingface.co")
 _MODEL_LAYER = "application/vnd.ollama.image.model"
+_BLOB = re.compile(r"sha256-[0-9a-f]{64}")
 _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True)
 class OllamaModel:
-    """A model by the name that Ollama lists. `repo` is its repository, where it came from the hub."""
+    """A model by the name that Ollama lists. `repo` is its repository, where it came from the hub.
+
+    `is_here`: its weights are, at `path`.
+    """
 
     name: str
     path: Path
     tag: str
     repo: str = ""
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the file of weights is there."""
+        return self.path.is_file()
+
+    def weights(self) -> Path:
+        """Return the file of weights. Raises NotFoundError without it."""
+        if not self.is_here:
+            name = shown(self.name)
+            raise NotFoundError(f"Ollama lists {name}, and its weights are not here", hint=f"ollama pull {name}")
+        return self.path
+
 
 def ollama_models() -> Iterator[OllamaModel]:
-    """Yield the models whose weights are here."""
+    """Yield the models that Ollama lists."""
     typed = os.environ.get("OLLAMA_MODELS")
     for top in [typed] if typed else [os.path.expanduser("~/.ollama/models"), "/usr/share/ollama/.ollama/models"]:
         manifests = Path(top) / "manifests"
@@ -52,6 +72,18 @@ def named(text: str) -> OllamaModel | None:
     """Return the model that Ollama calls `text`; the tag may be left out where it is latest."""
     names = {text.lower(), f"{text.lower()}:latest"}
     return next((one for one in ollama_models() if one.name.lower() in names), None)
+
+
+def spoken(path: str | PathLike[str], *, briefly: bool = False) -> str:
+    """Return what to call a file in messages, printable: its path, or `briefly` its name; a blob of Ollama's by its
+    model's name.
+    """
+    path = Path(path)
+    if _BLOB.fullmatch(path.name):
+        model = next((one for one in ollama_models() if one.path == path), None)
+        if model is not None:
+            return shown(model.name if briefly else f"Ollama's {model.name}")
+    return shown(path.name if briefly else path)
 
 
 def below(folder: Path, depth: int) -> Iterator[Path]:
@@ -74,11 +106,10 @@ def read_object(path: Path) -> dict[str, object]:
 
 
 def _weights(manifest: Path, blobs: Path) -> Path | None:
-    """Return the file of weights that a manifest names, if it is there."""
+    """Return the file of weights that a manifest names, there or not; None where it names none."""
     layers = read_object(manifest).get("layers")
     for layer in layers if isinstance(layers, list) else ():
         if isinstance(layer, dict) and layer.get("mediaType") == _MODEL_LAYER:
             digest = _DIGEST.fullmatch(str(layer.get("digest")))
-            blob = blobs / f"sha256-{digest[1]}" if digest else None
-            return blob if blob is not None and blob.is_file() else None
+            return blobs / f"sha256-{digest[1]}" if digest else None
     return None

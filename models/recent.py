@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.models.ollama import spoken
 from localspec.models.store import reference, target_reference
 from localspec.settings.folders import state_folder
 from localspec.settings.request import LoadSettings
@@ -83,4 +84,4 @@ def another_file(settings: LoadSettings) -> str:
     name, mark = settings.expected or ("", "")
     if not mark or name != target_reference(settings) or mark == file_fingerprint(Path(settings.target)):
         return ""
-    return f"{Path(settings.target).name} is another file than the one that answered in this conversation"
+    return f"{spoken(settings.target, briefly=True)} is another file than the one that answered in this conversation"

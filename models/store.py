@@ -174,7 +174,7 @@ def _target(name: ModelName) -> tuple[ModelName, ModelName | DraftChoice]:
     if pair is None:
         foreign = named(name.name)
         if foreign is not None:
-            return PathName(str(foreign.path), foreign.name), DraftChoice.UNSET
+            return PathName(str(foreign.weights()), foreign.name), DraftChoice.UNSET
         local = None if os.path.exists(name.name) else by_part(name.name)
         if local is not None:
             return PathName(str(local.path), "" if local.name == str(local.path) else local.name), DraftChoice.UNSET

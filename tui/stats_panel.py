@@ -5,6 +5,7 @@ Where the figures of the chat are drawn: beside it, in a strip below it, or in o
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from textual.content import Content
@@ -13,6 +14,7 @@ from textual.widgets import Static
 
 from localspec.engine.events import Loaded
 from localspec.sanitize import sanitize
+from localspec.settings.sizes import counted
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.host import Host
 from localspec.tui.news import News
@@ -27,6 +29,7 @@ PLACES = ("full", "strip", "off")  # beside the chat, below it, nowhere: F2 goes
 Part = tuple[str, str]  # text and style
 POSITIONS = 8  # levels of the draft that get a bar
 SOURCES = (("accepted", "corrected"), ("bonus", "plain"))  # two lines
+_HASH = re.compile(r"(sha256-)?[0-9a-f]{64}(\.gguf)?")  # names of files that say nothing to people
 _SPLIT = (("draft", "▒", "$origin-draft"), ("verify", "█", "$primary"), ("host", "░", "$muted"))
 
 
@@ -101,16 +104,19 @@ def _pair(loaded: Loaded | None, width: int, *, is_loading: bool) -> list[list[P
     if loaded is None:
         return [[("the pair is loading" if is_loading else "no pair is loaded", "$muted")]]
     lines: list[list[Part]] = []
-    for title, model in (("TARGET", loaded.target), ("DRAFT", loaded.draft)):
+    names = loaded.name.partition("+")
+    for title, model, typed in (("TARGET", loaded.target, names[0]), ("DRAFT", loaded.draft, names[2])):
         lines.append([(title, "bold $primary")])
         if model is None:
-            lines.append([(" none; /draft auto looks for one", "$muted")])
+            lines.append([(" none; /draft NAME loads one", "$muted")])
         else:
-            name = sanitize(model.path.rsplit("/", 1)[-1])
+            file = model.path.rsplit("/", 1)[-1]
+            name = sanitize(typed if typed and _HASH.fullmatch(file) else file)
             lines += [[(f" {name[at : at + width - 1]}", "")] for at in range(0, len(name), width - 1)]
             size = f" {_count(model.n_params)} parameters · {sanitize(model.quant)}"
             lines.append([(size, "$muted")])
-            where = f"{model.bytes / 1e6:.0f} MB, {model.n_layer} layers on {', '.join(map(sanitize, model.devices))}"
+            devices = ", ".join(map(sanitize, model.devices))
+            where = f"{model.bytes / 1e6:.0f} MB, {counted(model.n_layer, 'layer')} on {devices}"
             lines += [[(f" {line}", "$muted")] for line in wrapped(where, width - 1)]
         lines.append([])
     lines.append([("The figures of the next answer", "$muted")])

@@ -28,6 +28,7 @@ from localspec.backends.tap import KnownStates, StateListener, States, Tap
 from localspec.engine.draft import Mask, Nodes
 from localspec.engine.protocols import Cancel, Cancelled, Tokens
 from localspec.errors import InternalError
+from localspec.settings.sizes import counted
 
 MTP, DFLASH = "mtp", "dflash"  # kinds that llama.cpp runs in another way than EAGLE heads
 MTP_CONTEXT = 1  # LLAMA_CONTEXT_TYPE_MTP
@@ -233,5 +234,5 @@ def encode(context: Any, states: States, start: int, width: int) -> States:
     batch = StatesBatch(states, start, has_outputs=True)
     code = api.llama_encode(context, batch.struct)
     if code:
-        raise InternalError(f"llama.cpp failed to encode {len(states)} states (code {code}): {LOG.reason()}")
+        raise InternalError(f"llama.cpp failed to encode {counted(len(states), 'state')} (code {code}): {LOG.reason()}")
     return hidden_states.nextn_states(context, 0, len(states), width).copy()

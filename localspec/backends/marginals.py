@@ -18,6 +18,7 @@ from localspec.backends.tap import KnownStates, StateListener, States
 from localspec.engine.draft import Mask, Nodes
 from localspec.engine.protocols import Cancel, Cancelled, Tokens
 from localspec.errors import InternalError
+from localspec.settings.sizes import counted
 
 
 class MarginalBackend(LlamaBackend):
@@ -112,7 +113,7 @@ class DFlashBackend(MarginalBackend):
         batch = StatesBatch(self._known.rows(start, n), start, has_outputs=False)
         code = api.llama_decode(self._growing.context, batch.struct)
         if code:
-            raise InternalError(f"llama.cpp failed to take {n} states (code {code}): {LOG.reason()}")
+            raise InternalError(f"llama.cpp failed to take {counted(n, 'state')} (code {code}): {LOG.reason()}")
         self.evaluated += n
 
 

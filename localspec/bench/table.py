@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from localspec.bench.result import Result, Wire
 from localspec.bench.statistics import Interval
 from localspec.bench.summary import SummaryRow
+from localspec.settings.sizes import counted
 from localspec.ui.columns import aligned
 
 Cells = tuple[str, ...]
@@ -67,9 +68,10 @@ def measured_on(provenance: Wire) -> str:
     )
     versions = ", ".join(f"{name} {version}" for name, version in provenance["versions"].items())
     return (
-        f"{files}; {machine['processor']}, {machine['cores']} cores, threads: {provenance['threads']}, "
-        f"{machine['system']}; {versions}; suite {options['suite']}, {options['n_prompts']} prompts, "
-        f"{options['max_tokens']} tokens an answer, {options['repeats']} answers each, {_cache(pair)}."
+        f"{files}; {machine['processor']}, {counted(machine['cores'], 'core')}, threads: {provenance['threads']}, "
+        f"{machine['system']}; {versions}; suite {options['suite']}, {counted(options['n_prompts'], 'prompt')}, "
+        f"{counted(options['max_tokens'], 'token')} an answer, {counted(options['repeats'], 'answer')} each, "
+        f"{_cache(pair)}."
     )
 
 
@@ -137,13 +139,13 @@ def _below(result: Result) -> str:
         notes.append(f"ms of a target pass by rows: {costs}")
     stopped = sum(row.n_stopped for row in result.rows)
     if stopped:
-        notes.append(f"{stopped} answers ended before their last token: rates are of the tokens they have")
+        notes.append(f"{counted(stopped, 'answer')} ended before the last token: rates are of the tokens that came")
     short = _shorter(result)
     if short:
         notes.append(short)
     notes += [f"{name} was left out: {why}" for name, why in result.refused]
     if result.skipped:
-        notes.append(f"{result.skipped} prompts did not fit the context and were left out")
+        notes.append(f"{counted(result.skipped, 'prompt')} left out, too long for the context")
     if not result.is_complete:
         notes.append("interrupted: this is what was measured until then")
     return "\n".join(notes)

@@ -26,6 +26,7 @@ from localspec.cli.settings import PairOptions, promised_settings, rpc_servers
 from localspec.cli.staircase import staircase
 from localspec.cli.version import ask_engine
 from localspec.errors import ResourceError, UsageError
+from localspec.models.ollama import spoken
 from localspec.models.plan.calibration import Calibration, Figure, store
 from localspec.sanitize import one_line
 from localspec.settings.folders import cache_folder
@@ -117,8 +118,8 @@ def _tell(
     if as_json:
         write_json({"schema": SCHEMA, "pair": settings.name, **found.content})
         return
-    draft = "no draft" if settings.draft is None else Path(settings.draft).name
-    write_out(f"{one_line(Path(settings.target).name)}, {one_line(draft)}\n\n" + staircase(found.content, asked))
+    draft = "no draft" if settings.draft is None else spoken(settings.draft, briefly=True)
+    write_out(f"{spoken(settings.target, briefly=True)}, {draft}\n\n" + staircase(found.content, asked))
     if profile["is_kept"]:
         write_out(f"kept in {one_line(profile['file'])}\n")
 

@@ -26,7 +26,7 @@ from localspec.models.pairs import PairReport, check_pair
 from localspec.models.remote_header import remote_info
 from localspec.models.store import NotCachedError, expand, is_kind, locate
 from localspec.sanitize import one_line, shown
-from localspec.settings.sizes import size
+from localspec.settings.sizes import counted, size
 
 SMALL, OTHERS = 0.1, 2  # of the target's bytes, for a draft of another family; how many are looked at
 _WORDS = re.compile(r"[a-z]+|[0-9]+(?:\.[0-9]+)?b?")
@@ -303,7 +303,7 @@ def _verdict(big: Seen, small: Seen, report: PairReport) -> str:
         _fitting(report),
         *(f"  because {reason}" for reason in (report.reasons or report.differs)),
         *(f"  {one}" for one in report.differences),
-        *([f"  and {left} more tokens differ"] if left > 0 else []),
+        *([f"  {counted(left, 'more token')} besides"] if left > 0 else []),
         *(f"  but {warning}" for warning in report.warnings),
     ]
     return "".join(f"{_indented(line)}\n" for line in lines)

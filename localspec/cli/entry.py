@@ -137,6 +137,8 @@ def _usage(error: click.ClickException) -> LocalspecError:
         what = "prompt" if takes_prompt(context.command) else "word"
         if any(isinstance(each, click.Argument) for each in context.command.params):
             hint += f", or -- before a {what} that begins with '-'"
+    elif context is not None and context.info_name == "chat" and "unexpected extra argument" in message:
+        hint = "localspec run PROMPT, for an answer; what is said in a chat is typed there"
     return UsageError(message[:1].lower() + message[1:], hint=hint)
 
 

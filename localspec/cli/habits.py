@@ -150,6 +150,16 @@ def model_first(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
     return None, words
 
 
+def family_first(words: tuple[str, ...]) -> list[str]:
+    """Return a line where a prompt of three words or more begins with the name of a family of models, as text."""
+    word = words[0].lower() if len(words) > 2 else ""
+    if not _FAMILY.fullmatch(word):
+        return []
+    from localspec.models.names import nearest  # late: as the names of the catalogue
+
+    return [f"{words[0]!r} is sent as the prompt's first word; for a model: -m {nearest(word, _names()) or 'NAME'}"]
+
+
 def is_model(word: str) -> bool:
     """Whether a word can only be a model: a name of the catalogue or of Ollama, a GGUF file, one of the hub, or a
     pair of these.

@@ -18,7 +18,7 @@ from localspec.models.gguf.head import MASKS, HeadInfo
 from localspec.models.heads import Head, kept_heads, named_head, read_head
 from localspec.sanitize import one_line
 from localspec.settings.folders import heads_folder
-from localspec.settings.sizes import size
+from localspec.settings.sizes import counted, size
 from localspec.ui.columns import aligned
 
 
@@ -68,7 +68,7 @@ def show_head(console: Console, /, name: str, as_json: bool) -> int:
     ]
     if head.tokens:
         rows += [
-            ("trained on", f"{head.tokens} tokens, {head.steps} steps"),
+            ("trained on", f"{counted(head.tokens, 'token')}, {counted(head.steps, 'step')}"),
             ("target", f"the file with the fingerprint {one_line(head.info.trained_for)[:12]}"),
             *((f"first {k}", f"{100 * share:.0f} % accepted") for k, share in enumerate(head.info.accepted, 1)),
         ]
@@ -131,7 +131,8 @@ def _figures(head: Head) -> str:
     """Return the figures of a head in the list."""
     if not head.info.accepted:
         return head.info.kind
-    return f"{head.info.kind}  {head.tokens_a_pass:.2f} tokens a pass of {len(head.info.accepted)} guesses"
+    guesses = counted(len(head.info.accepted), "guess")
+    return f"{head.info.kind}  {head.tokens_a_pass:.2f} tokens a pass of {guesses}"
 
 
 def _wire(head: Head) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from localspec.settings.declaration import Group
 from localspec.settings.folders import cache_folder, typed_path
 from localspec.settings.jobs import LoneJob, TrainOptions
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
-from localspec.settings.sizes import duration, size
+from localspec.settings.sizes import counted, duration, size
 from localspec.worker.ask import Unanswered, answers
 
 TRAINING, MEASURED, OUTPUT = "Training", "Measurement", "Output"
@@ -237,4 +237,4 @@ def _figures(accepted: Sequence[float]) -> str:
 
 def _row(one: Counted) -> str:
     share = 100 * one.accepted / max(1, one.drafted)
-    return f"{one.k} guesses  {one.tokens_a_pass:.2f} tokens a pass  {share:.0f} % accepted\n"
+    return f"{counted(one.k, 'guess')}  {one.tokens_a_pass:.2f} tokens a pass  {share:.0f} % accepted\n"

@@ -18,17 +18,18 @@ from localspec.cli.params import Command, json_option, option
 from localspec.cli.ps import in_memory
 from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.models.available import whole_models
-from localspec.models.foreign import ForeignModel, foreign_models, of_hub
+from localspec.models.foreign import OLLAMA, ForeignModel, foreign_models, of_hub
 from localspec.models.gguf.shards import size_on_disk
 from localspec.models.hub.cache import PARTIAL, Cache, CachedFile
 from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remove import Removal, plan_removal
 from localspec.models.hub.remove import carry_out as remove_files
 from localspec.models.names import DraftChoice, HubName, ModelName, PathName, parse
+from localspec.models.ollama import ollama_models
 from localspec.models.recent import RecentPair, recent_pairs
 from localspec.models.store import expand
 from localspec.sanitize import one_line
-from localspec.settings.sizes import size
+from localspec.settings.sizes import counted, size
 from localspec.ui.columns import aligned
 
 
@@ -43,6 +44,7 @@ def list_models(console: Console, /, as_json: bool) -> int:
     """
     cache, receipts = Cache(), Receipts()
     recent, kept = recent_pairs(), foreign_models()
+    absent = sorted(one.name for one in ollama_models() if not one.is_here)
     rows = [_row(name, files, receipts) for name, files in whole_models(cache)]
     left = [(path, path.stat().st_size) for path in cache.partials() if path.is_file()]
     ours = [(path, size) for path, size in left if path.name.endswith(PARTIAL)]
@@ -52,7 +54,7 @@ def list_models(console: Console, /, as_json: bool) -> int:
         foreign = [
             {"name": one.name, "program": one.program, "path": str(one.path), "bytes": one.bytes} for one in kept
         ]
-        found = {"cache": str(cache.root), "models": rows, "others": foreign}
+        found = {"cache": str(cache.root), "models": rows, "others": foreign, "absent": absent}
         write_json({**found, "interrupted": partials, "recent": used})
         return 0
     lines = aligned([(one_line(row["name"]), size(row["bytes"]), _origin(row)) for row in rows], right={1})
@@ -63,7 +65,7 @@ def list_models(console: Console, /, as_json: bool) -> int:
         where = one_line(str(cache.root / "models--*/blobs"))
         lines.append(f"unfinished downloads of other programs: {others}; rm leaves them: {where}/*.incomplete")
     lines = lines or [f"no models in {one_line(str(cache.root))}; names of pairs: localspec pairs list"]
-    lines += _other_lines(kept)
+    lines += _other_lines(kept, absent)
     write_out("".join(f"{line}\n" for line in [*lines, *_recent_lines(recent), "", in_memory()]))
     return 0
 
@@ -72,12 +74,11 @@ def _origin(row: dict[str, Any]) -> str:
     return ("pulled" if row["pulled"] else "from elsewhere") + (", hash correct" if row["verified"] else "")
 
 
-def _other_lines(others: list[ForeignModel]) -> list[str]:
-    """Return the models that other programs keep, by what to type for them."""
-    if not others:
-        return []
-    lines = aligned([(one_line(one.name), size(one.bytes), one.program) for one in others], right={1})
-    return ["", "kept by other programs, which rm leaves alone:", *lines]
+def _other_lines(others: list[ForeignModel], absent: list[str]) -> list[str]:
+    """Return the models that other programs keep, by what to type for them, and Ollama's without their weights."""
+    rows = [(one_line(one.name), size(one.bytes), one.program) for one in others]
+    rows += [(one_line(name), "missing", f"{OLLAMA}: ollama pull {one_line(name)}") for name in absent]
+    return ["", "kept by other programs, which rm leaves alone:", *aligned(rows, right={1})] if rows else []
 
 
 def _recent_lines(recent: list[RecentPair]) -> list[str]:
@@ -191,4 +192,4 @@ def _foreign(name: ModelName | DraftChoice) -> ForeignModel | None:
 
 def _what(removal: Removal) -> str:
     n = len({file.blob for file in removal.files}) + len(removal.partials)
-    return f"{n} file{'s' if n != 1 else ''}, {size(removal.bytes)}"
+    return f"{counted(n, 'file')}, {size(removal.bytes)}"

@@ -13,7 +13,7 @@ from localspec.models.plan.memory_use import Layout
 from localspec.models.plan.models import Models
 from localspec.models.plan.search import PlacementPlan, PlacementRequest
 from localspec.sanitize import one_line, shortened, shown
-from localspec.settings.sizes import size
+from localspec.settings.sizes import counted, size
 
 COPIES = "copies only"
 FOREIGN = ", other vocabulary"  # behind the name of a draft, which gives way before it
@@ -80,7 +80,8 @@ def _of_copy(target: str, chosen: PlannedDraft, copy: PlannedDraft | None) -> li
         where = "a part" if on_devices else "all"
         where = "none" if on_devices > len(copy.models.target.layers) else where
         lines.append(
-            f"why: {one.k} passes of the copy take {_ms(one.k * one.guess)}, one of the target with {one.k + 1} rows "
+            f"why: {counted(one.k, 'pass')} of the copy: {_ms(one.k * one.guess)}; "
+            f"one of the target with {one.k + 1} rows: "
             f"{_ms(one.check)}, {where} of it from RAM; {1 + kept:.1f} tokens come of both ({copy.models.guessing.how})"
         )
     return lines

@@ -41,6 +41,7 @@ from localspec.settings.declaration import Group
 from localspec.settings.folders import typed_path
 from localspec.settings.jobs import RankQuestion
 from localspec.settings.request import Message, Request, Sampling
+from localspec.settings.sizes import counted
 from localspec.ui.inputs import Inputs, read_prompt
 
 SCHEMA = "localspec.rank/1"
@@ -122,7 +123,7 @@ def _rank(
             lone_stop(engine.stop.exit_code)
         return engine.stop.exit_code
     if items.n_double:
-        console.warn(f"{items.n_double} lines say what a line before them says: they are left out")
+        console.warn(f"{counted(items.n_double, 'line')} left out, which an earlier line says as well")
     if found["n_joined"]:
         console.warn(
             f"{found['n_joined']} of these items would have other tokens, were they read together with the prompt: "
@@ -193,5 +194,6 @@ def _share(low: float, high: float) -> str:
 
 def _summary(found: dict[str, Any]) -> str:
     trie = "kept" if found["trie_was_kept"] else f"made in {found['trie_s']:.1f} s"
-    scored = f"{found['scored']} of {found['n_items']} items scored in {found['passes']} passes"
-    return f"{scored}, {found['rows']} rows, {found['search_s']:.2f} s · trie {trie}"
+    scored = f"{found['scored']} of {counted(found['n_items'], 'item')} scored"
+    took = f"{counted(found['passes'], 'pass')}, {counted(found['rows'], 'row')}, {found['search_s']:.2f} s"
+    return f"{scored} in {took} · trie {trie}"

@@ -27,7 +27,7 @@ from localspec.cli.engine_options import (
 )
 from localspec.cli.fetch import present_settings
 from localspec.cli.formats import FormatOptions, format_options
-from localspec.cli.habits import is_model, model_first
+from localspec.cli.habits import family_first, is_model, model_first
 from localspec.cli.live import Live
 from localspec.cli.options import (
     CONVERSATION,
@@ -234,6 +234,7 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
     unread = "@{0} is not read here: -f {0} puts it before the prompt"
     told += [Warned("mention", unread.format(name)) for name in files_in(spoken) if name not in options.file]
     told += [Warned("mention", line) for line in _files_among(words, options.file)]
+    told += [] if is_typed("model") else [Warned("mention", line) for line in family_first(words)]
     told += [Warned("mention", line) for line in Taken(missing=missing_in(spoken)).remarks]
     return Job(used, asked, (*inputs.warnings, *told), state, spoken, tuple(data), left, far)
 

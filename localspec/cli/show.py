@@ -31,7 +31,7 @@ from localspec.models.gguf.shards import read_model
 from localspec.models.plan.estimate import estimate
 from localspec.models.store import NotCachedError, find_model
 from localspec.sanitize import one_line, quoted, sanitize
-from localspec.settings.sizes import size
+from localspec.settings.sizes import counted, size
 
 KV_TYPES = ("f16", "q8_0", "q4_0")
 _CHUNK = 1 << 20
@@ -139,7 +139,7 @@ def _rows(shown: Description, source: str) -> Iterator[tuple[str, str]]:
     layer = max((one.dense + one.experts for one in parts.layers), default=0)
     head = "shared with the embedding" if parts.is_tied else size(parts.output)
     yield "layers", f"{info.n_layer}, {size(layer)} the largest; embedding {size(parts.embedding)}, head {head}"
-    yield "width", f"{info.n_embd}, {info.n_head} heads, {info.n_head_kv} of the cache"
+    yield "width", f"{info.n_embd}, {counted(info.n_head, 'head')}, {info.n_head_kv} of the cache"
     window = f", window of {info.sliding_window} tokens in some layers" if info.sliding_window else ""
     yield "context", f"{info.n_ctx_train} tokens{window}"
     yield "cache a token", ", ".join(f"{size(parts.kv_per_token(kind))} in {kind}" for kind in KV_TYPES)
@@ -148,7 +148,7 @@ def _rows(shown: Description, source: str) -> Iterator[tuple[str, str]]:
     if parts.n_experts:
         yield "experts", f"{parts.n_experts}, {parts.n_used} used by a token"
     if parts.n_next:
-        yield "next tokens", f"{parts.n_next} layers that predict further tokens (MTP, NextN)"
+        yield "next tokens", f"{counted(parts.n_next, 'layer')} for further tokens (MTP, NextN)"
     pre = f", pre-tokenizer {vocab.pre}" if vocab.pre else ""
     yield "tokenizer", f"{vocab.type} ({vocab.model}{pre}), {info.n_vocab} tokens"
     yield "special tokens", ", ".join(_special(shown))

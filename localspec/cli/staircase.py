@@ -13,6 +13,7 @@ from typing import Any
 
 from localspec.control.attention import KINDS, AttentionTimes
 from localspec.settings.jobs import SurveyRequest
+from localspec.settings.sizes import counted
 from localspec.ui.columns import aligned
 
 BAR = 24  # characters
@@ -81,7 +82,7 @@ def staircase(content: Mapping[str, Any], asked: SurveyRequest) -> str:
 
 
 def _threads(n: int) -> str:
-    return f"{n} thread{'s' if n > 1 else ''}"
+    return counted(n, "thread")
 
 
 def _rows(target: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -108,7 +109,7 @@ def _left_out(costs: Mapping[int, float], asked: SurveyRequest) -> list[str]:
     missing = [rows for rows in asked.sizes if rows not in costs]
     if not missing:
         return []
-    widths = f"{missing[0]} rows" if len(missing) == 1 else f"{missing[0]} to {missing[-1]} rows"
+    widths = counted(missing[0], "row") if len(missing) == 1 else f"{missing[0]} to {missing[-1]} rows"
     return [f"not measured within {asked.seconds:g} s, or more than a pass takes: {widths} (--seconds gives more time)"]
 
 
@@ -132,5 +133,5 @@ def _grown(what: str, times: Mapping[str, Any]) -> list[str]:
     deep, empty = by_rows(times["deep_ms"]), by_rows(times["ms"])
     if not deep:
         return [f"{what} deep in a context: not measured, {times['why_not_deep']}"]
-    grown = ", ".join(f"{rows} rows {deep[rows] / empty[rows]:.2f}x" for rows in (1, 8) if rows in deep)
-    return [f"{what} with {times['position']} tokens in the context: {grown.replace('1 rows', '1 row', 1)}"]
+    grown = ", ".join(f"{counted(rows, 'row')} {deep[rows] / empty[rows]:.2f}x" for rows in (1, 8) if rows in deep)
+    return [f"{what} with {times['position']} tokens in the context: {grown}"]

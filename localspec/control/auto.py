@@ -23,6 +23,7 @@ from localspec.control.value import Now
 from localspec.engine.constraint import Ahead
 from localspec.engine.draft import Step
 from localspec.engine.protocols import DraftBudget, History, Plan
+from localspec.settings.sizes import counted
 from localspec.tuning import CLAMP, DISCOUNT, PLANNING, READING
 
 
@@ -158,14 +159,15 @@ class Auto:
         return None if math.isinf(self.account.overdrawn) else 1e3 * self.account.overdrawn
 
     def verdict(self) -> str:
-        """Return what was drafted, for people; "" where no pass was planned."""
+        """Return what was drafted, for people, or why nothing was."""
         silent = [source for source in reversed(self._sources) if source.name not in self._drafted]  # copies last
         why_not = [(source, told) for source in silent if (told := source.why_not())]
         if not self._drafted:
             told = "; ".join(why for source, why in why_not if source.is_asked or source is why_not[0][0])
-            return f"nothing was drafted: {told or self._why}" if self._why else ""
+            why = told or self._why if self._why else "the answer ended while plain decoding was measured"
+            return f"nothing was drafted: {why}"
         drafted = [
-            f"{name} drafted {n} token{'s' * (n != 1)}, {100 * kept / n:.0f} % of them were accepted"
+            f"{name} drafted {counted(n, 'token')}, {100 * kept / n:.0f} % of them were accepted"
             for name, (n, kept) in sorted(self._drafted.items(), key=lambda one: -one[1][0])
         ]
         return "; ".join([*drafted, *(f"{each.name} drafted nothing: {why}" for each, why in why_not if each.is_asked)])

@@ -20,6 +20,7 @@ from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draw, Step
 from localspec.engine.events import NOT_YET
 from localspec.engine.protocols import Controller, History, Plan, Shape
+from localspec.settings.sizes import counted
 from localspec.tuning import EPS, EXPLORING, HORIZON
 
 CATCHING_UP = 8  # tokens that a draft model reads as part of any draft; more are priced by themselves
@@ -275,7 +276,7 @@ class Chains(CandidateSource):
         if known is not None and known > least:
             were += f", but to begin cost {NOT_YET}"
         n = math.ceil(10 * least)
-        return f"{price}, so {n} guess{'es' * (n != 1)} of 10 would have to be right{were}"
+        return f"{price}, so {counted(n, 'guess')} of 10 would have to be right{were}"
 
     def _affordable(self, now: Now, limits: ChainLimits, once: float) -> int:
         """Return how many tokens of a chain may all be rejected; `once` are the seconds that come before the first."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from localspec.control.prices import Prices, best_decode_rows
 from localspec.engine.protocols import Backend, Cancel, Cancelled, Clock
+from localspec.settings.sizes import counted
 from localspec.tuning import BUDGET, SIZES
 
 WIDTHS = 2  # measured whatever they take: from one alone nothing follows about drafts, nor about a draft's reading
@@ -180,7 +181,7 @@ def time_model(
     if model.capabilities.is_head:
         return ModelTimes(empty, why_not="a head reads the states of its target", change=change, pads=_pads(model))
     if position < SHALLOWEST:
-        why_not = f"{max(position, 0)} tokens are all that the context or the budget has room for"
+        why_not = f"the context or the budget has room for {counted(max(position, 0), 'token')} alone"
         return ModelTimes(empty, why_not=why_not, change=change, pads=_pads(model))
     try:
         tokens = (np.arange(position, dtype=np.int64) * STRIDE % model.capabilities.n_vocab).tolist()

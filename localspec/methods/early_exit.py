@@ -20,7 +20,7 @@ from localspec.errors import UsageError
 from localspec.methods import MethodInfo
 from localspec.methods._model import ModelDrafter
 from localspec.settings.declaration import Option, Value
-from localspec.settings.sizes import whole
+from localspec.settings.sizes import counted, whole
 
 LAYERS_PER_EXIT_LAYER = 4  # by default the draft has one of this many layers
 
@@ -81,7 +81,7 @@ class EarlyExit(ModelDrafter):
         skipped = set() if skip == "none" else {whole(part) or 0 for part in skip.split(",")}
         if end >= n_layers and leave != "auto":
             raise UsageError(
-                f"-o exit={leave} is not an early exit: the model has {n_layers} layers",
+                f"-o exit={leave} is not an early exit: the model has {counted(n_layers, 'layer')}",
                 hint=f"-o exit={max(1, round(n_layers / LAYERS_PER_EXIT_LAYER))}",
             )
         if skipped and max(skipped) >= n_layers:

@@ -36,6 +36,7 @@ from localspec.remote.messages import (
     quantised,
 )
 from localspec.remote.modes import RULES, mode_of
+from localspec.settings.sizes import counted
 
 MOST_SESSIONS = 64  # that are remembered
 WORD = 64  # bits of a seed
@@ -199,7 +200,9 @@ class Session:
         drawn = Draw(verify.draw) if verify.draw in [draw.value for draw in Draw] else Draw.FIXED
         draft = Draft.of((pending, *verify.draft), parents, (None, *q), drawn)
         if n + 1 > self._can.max_rows or (n and not self._can.can_rollback):
-            raise MessageError(f"a draft of {n} tokens is too long: the verifier takes {self._can.max_rows - 1}")
+            raise MessageError(
+                f"a draft of {counted(n, 'token')} is too long: the verifier takes {self._can.max_rows - 1}"
+            )
         if draft.n_leaves > self._can.max_leaves or not (self._mode.trees or draft.is_chain):
             raise MessageError(f"a draft of {draft.n_leaves} leaves is too wide")
         if len(text.tokens) + len(verify.committed) + n > self._can.n_ctx:

@@ -26,6 +26,7 @@ from localspec.server.page import Board
 from localspec.server.refusal import Refusal, refused
 from localspec.settings.jobs import ForkQuestion, Generate, TextQuestion, VerifyRound
 from localspec.settings.request import LoadSettings, Request
+from localspec.settings.sizes import counted
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 
@@ -138,7 +139,8 @@ class Engine:
             if self._is_closed:
                 raise Refusal(503, LEAVING)
             if is_limited and len(self._waiting) + (self._current is not None) > self._most_waiting:
-                told = f"{len(self._waiting)} requests are waiting already; localspec serve --queue N takes more"
+                waiting = counted(len(self._waiting), "request")
+                told = f"the queue is full ({waiting}): localspec serve --queue N takes more"
                 seconds = min(LONGEST_WAIT, max(1, round(self._seconds)))
                 raise Refusal(429, told, code="queue_full", headers={"Retry-After": str(seconds)})
             self._waiting += jobs

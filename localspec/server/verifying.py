@@ -42,6 +42,7 @@ from localspec.server.fields import Served
 from localspec.server.guard import Receive, Scope, Send, deny
 from localspec.server.refusal import Refusal
 from localspec.settings.jobs import VerifyRound
+from localspec.settings.sizes import counted
 from localspec.settings.structure import require_short
 
 MOST_EDGES = 32  # connections at once
@@ -224,7 +225,9 @@ class _Edge:
             raise Refusal(400, "this is no session")
         can = self._verifying.holds
         if hello.prompt_n > can.n_ctx:
-            raise Refusal(400, f"a prompt of {hello.prompt_n} tokens is longer than the context of {can.n_ctx}")
+            raise Refusal(
+                400, f"a prompt of {counted(hello.prompt_n, 'token')} is longer than the context of {can.n_ctx}"
+            )
         if hello.form is not None:
             require_short(*hello.form)
         self.stop()

@@ -25,6 +25,7 @@ from localspec.session.loaded_model import LoadedModel
 from localspec.settings.folders import cache_folder
 from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import LoadSettings
+from localspec.settings.sizes import counted
 
 STATUS = Path("/proc/self/status")
 T = TypeVar("T")
@@ -60,7 +61,7 @@ def remembered(pair: Sequence[LoadedModel], settings: LoadSettings) -> Profile:
     if settings.reproducible:
         facts.append(f"reproducible in {min(pair[0].backend.capabilities.n_ctx, ENOUGH)} positions")
     if rollback := pair[0].backend.options.rollback:
-        facts.append(f"rolls {rollback} tokens back")
+        facts.append(f"rolls {counted(rollback, 'token')} back")
     facts += [scale for _, scale in settings.lora]
     files = [*(one.model.path for one in pair), *(Path(path) for path, _ in settings.lora)]
     return Profile.of(cache_folder("profiles"), [file_fingerprint(path) for path in files], facts)

@@ -23,6 +23,7 @@ from localspec.models.gguf.vocab import Vocab
 from localspec.sanitize import decoded
 from localspec.session.loaded_model import LoadedModel
 from localspec.settings.folders import answers_folder, cache_folder
+from localspec.settings.sizes import counted
 from localspec.settings.text_files import files_below, ignored_by_git, is_binary
 
 LARGEST = 256 << 20  # bytes of texts in one corpus
@@ -120,7 +121,7 @@ class CorpusReader:
         if not set(names) - {str(answers_folder())}:
             return
         if not (self.is_ready or self._was_read):
-            told = f"the corpus was not read to its end: the next answer has more than {n_files} files of it"
+            told = f"the corpus was not read to its end: the next answer has more of it than {counted(n_files, 'file')}"
             yield Warned("corpus", told)
         elif not n_files:
             yield Warned("corpus", "the corpus has no text")

@@ -36,7 +36,7 @@ from localspec.session.prompt_states import PromptStates
 from localspec.session.remote_target import inspect_vocabulary, open_remote, require_edge
 from localspec.session.trial import learn_draft
 from localspec.settings.request import LoadSettings
-from localspec.settings.sizes import size
+from localspec.settings.sizes import counted, size
 
 STATUS = Path("/proc/self/status")
 
@@ -239,7 +239,8 @@ def doubts_of(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
         doubts += (f"the model was made for {target.n_ctx_train} tokens; longer texts lose quality",)
     n_processors = len(allowed())
     if 0 < n_processors < (settings.threads or 0):
-        doubts += (f"{settings.threads} threads share {n_processors} processors, which is slow: leave out --threads",)
+        shared = counted(n_processors, "processor")
+        doubts += (f"{settings.threads} threads share {shared}, which is slow: leave out --threads",)
     return doubts
 
 

@@ -19,8 +19,9 @@ def whole(text: str) -> int | None:
 
 
 def counted(n: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun: 1 token, 2 tokens; `plural` where that is not the noun with an s."""
-    return f"{n} {noun if n == 1 else plural or f'{noun}s'}"
+    """Return a number with its noun: 1 token, 2 passes; `plural` where that is not the noun with s or es."""
+    several = plural or noun + ("es" if noun.endswith("s") else "s")
+    return f"{n} {noun if n == 1 else several}"
 
 
 def size(n_bytes: float) -> str:

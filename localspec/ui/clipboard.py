@@ -12,6 +12,8 @@ import shutil
 import subprocess
 from collections.abc import Callable
 
+from localspec.settings.sizes import counted
+
 PROGRAMS = (
     ("WAYLAND_DISPLAY", ("wl-copy",)),
     ("DISPLAY", ("xclip", "-selection", "clipboard")),
@@ -27,9 +29,9 @@ def copy(text: str, send: Callable[[bytes], None]) -> str:
     if not os.environ.get("SSH_CONNECTION"):
         for variable, words in PROGRAMS:
             if (not variable or os.environ.get(variable)) and shutil.which(words[0]) and _piped(words, data):
-                return f"copied {len(data)} bytes with {words[0]}"
+                return f"copied {counted(len(data), 'byte')} with {words[0]}"
     send(data)
-    return f"copied {len(data)} bytes, if your terminal allows it"
+    return f"copied {counted(len(data), 'byte')}, if your terminal allows it"
 
 
 def sequence(data: bytes) -> str:

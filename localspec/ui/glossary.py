@@ -1,7 +1,8 @@
 """The words that localspec uses, read from pages/glossary.md.
 
 `localspec explain TERM`, its completion, the help screen of the full-screen chat and docs/glossary.md show them. A
-section of the page is a term: one line, a paragraph, other spellings (`- also:`) and related names (`- see:`).
+section of the page is a term: one line, a paragraph, other spellings (`- also:`), related names (`- see:`) and
+phrases of the lines below answers that it explains (`- said:`).
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ FIGURES = ("pass", "drafted", "accepted", "corrected", "bonus", "plain", "probe"
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A word with one line (`short`), a few sentences (`text`), other spellings and related names."""
+    """A word with one line (`short`), a few sentences (`text`), other spellings, related names and phrases."""
 
     name: str
     short: str
     text: str
     aliases: tuple[str, ...] = ()
     see: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
 
     def to_wire(self) -> dict[str, object]:
         """Return the term as a JSON object."""
@@ -41,12 +43,12 @@ def _read(page: str) -> list[Term]:
 
 def _term(name: str, body: str) -> Term:
     short, text, *rest = body.split("\n\n")
-    lists = {"also": "", "see": ""}
+    lists = {"also": "", "see": "", "said": ""}
     for line in "\n".join(rest).splitlines():
         kind, _, names = line.removeprefix("- ").partition(": ")
-        lists[kind] = names
-    also, see = (tuple(filter(None, names.split(", "))) for names in lists.values())
-    return Term(name, short, " ".join(text.split()), also, see)
+        lists[kind] = ", ".join(filter(None, (lists[kind], names)))
+    also, see, said = (tuple(filter(None, names.split(", "))) for names in lists.values())
+    return Term(name, short, " ".join(text.split()), also, see, said)
 
 
 TERMS = {
@@ -54,11 +56,18 @@ TERMS = {
     for term in _read((files("localspec.ui") / "pages" / "glossary.md").read_text(encoding="utf-8"))
 }
 _ALIASES = {key(alias): term for term in TERMS.values() for alias in term.aliases}
+_PHRASES = {key(phrase): term for term in TERMS.values() for phrase in term.said}
 
 
 def find(name: str) -> Term | None:
-    """Return the term of that name or alias, None if there is none."""
-    return TERMS.get(key(name)) or _ALIASES.get(key(name))
+    """Return the term of that name or alias, or the one that explains a phrase in it; None if there is none."""
+    return TERMS.get(key(name)) or _ALIASES.get(key(name)) or _explaining(f"-{key(name)}-")
+
+
+def _explaining(line: str) -> Term | None:
+    """Return the term that explains the phrase that stands first in a line of ours."""
+    found = [(at, term) for phrase, term in _PHRASES.items() if (at := line.find(f"-{phrase}")) >= 0]
+    return min(found, key=lambda one: one[0])[1] if found else None
 
 
 def names() -> list[str]:

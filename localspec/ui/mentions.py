@@ -24,6 +24,7 @@ from localspec.ui.files import path_completions, read_regular
 MOST_FILES = 500
 MOST_BYTES = 16 << 20  # of all files of one message
 BYTES_PER_TOKEN = 4  # of English text and code, roughly: the models' own count follows when the prompt is read
+DIGITS = "0123456789"  # most vocabularies have a token for each
 _MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 _AFTER = ".,;:!?)]}'\""  # what may end a sentence behind a name
 # Not what a language has behind an @: @app.get("/"), @functools.cache
@@ -47,8 +48,10 @@ class Taken:
     def summary(self) -> str:
         """One line: what was taken, its tokens, what was left out."""
         size = sum(len(each.text.encode()) for each in self.texts)
+        n_digits = sum(each.text.count(digit) for each in self.texts for digit in DIGITS)
+        n = n_digits + (size - n_digits) // BYTES_PER_TOKEN + 1
         names = one_line(self.texts[0].name) if len(self.texts) == 1 else counted(len(self.texts), "file")
-        line = f"took {names}: {size_of(size)}, about {counted(size // BYTES_PER_TOKEN + 1, 'token')}"
+        line = f"took {names}: {size_of(size)}, about {counted(n, 'token')}"
         return (line if self.texts else "took no file") + self.left_since({})
 
     def left_since(self, before: Mapping[str, int]) -> str:

@@ -52,7 +52,7 @@ def stats_line(stats: Stats, width: int | None = None, *, limit: str = "-n") -> 
 
     started = stats.started
     compared, _, plain = speedup_words(stats).partition(" (") if stats.wide_passes else ("", "", "")
-    if not stats.wide_passes and started is not None and (started.k == 0 or stats.passes > 1):
+    if not stats.wide_passes and started is not None and stats.emitted and (started.k == 0 or stats.passes > 1):
         compared = PLAIN
     notes = []
     if started is not None and not started.is_lossless:
@@ -78,7 +78,7 @@ def kept_line(kept: Mapping[str, Any], width: int | None = None) -> str:
     timings, spec = kept.get("timings") or {}, kept.get("spec") or {}
     drafted, speedup = timings.get("draft_n"), spec.get("speedup")
     forced = spec.get("forced") or 0
-    compared = PLAIN if drafted == forced == 0 else ""
+    compared = PLAIN if drafted == forced == 0 and timings.get("predicted_n") else ""
     if speedup is not None:
         low, high = spec.get("speedup_ci95") or (speedup, speedup)
         compared = f"{speedup:.2f}× plain, {low:.2f} to {high:.2f}"
@@ -182,7 +182,7 @@ def plans(stats: Stats) -> str:
     told = []
     for name, one in stats.foreseen.items():
         n = one.passes
-        rows = f"{one.most} rows" if one.fewest == one.most else f"{one.fewest} to {one.most} rows"
+        rows = counted(one.most, "row") if one.fewest == one.most else f"{one.fewest} to {one.most} rows"
         planned = f"{one.promised_tokens / n:.1f} tokens in {one.promised_ms / n:.1f} ms"
         came = f"{one.tokens / n:.1f} in {one.ms / n:.1f} ms"
         drafted = f"{name} drafted in {counted(n, 'pass', 'passes')} of {rows}"

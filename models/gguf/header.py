@@ -22,6 +22,7 @@ from localspec.models.gguf.cursor import HeaderCursor, Limits
 from localspec.models.gguf.open import check_magic, open_regular
 from localspec.models.gguf.types import TENSOR_TYPES
 from localspec.models.gguf.values import KeyValue, Strings, Value, read_pairs
+from localspec.models.ollama import spoken
 from localspec.sanitize import shown
 
 _MAX_NAME = 63  # GGML_MAX_NAME less the closing zero
@@ -146,8 +147,8 @@ class Header:
 
     @property
     def name(self) -> str:
-        """Return the file's path, printable."""
-        return shown(self.path)
+        """Return what to call the file in messages."""
+        return spoken(self.path)
 
 
 def read_architecture(path: str | PathLike[str]) -> str:
@@ -156,7 +157,7 @@ def read_architecture(path: str | PathLike[str]) -> str:
     Raises as `read_header`.
     """
     with open_regular(Path(path)) as (fd, size):
-        cursor = HeaderCursor(fd, shown(path), size, Limits(), time.thread_time)
+        cursor = HeaderCursor(fd, spoken(path), size, Limits(), time.thread_time)
         check_magic(cursor)
         cursor.u64("the number of tensors")
         n_pairs = cursor.u64("the number of metadata entries")
@@ -174,7 +175,7 @@ def read_header(
     """
     path = Path(path)
     with open_regular(path) as (fd, size):
-        cursor = HeaderCursor(fd, shown(path), size, limits or Limits(), clock)
+        cursor = HeaderCursor(fd, spoken(path), size, limits or Limits(), clock)
         version = check_magic(cursor)
         n_tensors = cursor.u64("the number of tensors")
         n_pairs = cursor.u64("the number of metadata entries")
@@ -221,7 +222,7 @@ def bare(path: Path) -> bytes:
     Raises as `read_header`.
     """
     with open_regular(path) as (fd, size):
-        cursor = HeaderCursor(fd, shown(path), size, Limits(), time.thread_time)
+        cursor = HeaderCursor(fd, spoken(path), size, Limits(), time.thread_time)
         check_magic(cursor)
         start = bytes(cursor.data[: cursor.pos])
         cursor.u64("the number of tensors")

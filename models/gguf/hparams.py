@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from localspec.errors import IncompatibleError
 from localspec.models.gguf.header import Header, unusable
 from localspec.sanitize import shown
+from localspec.settings.sizes import counted
 
 COUNTS = ("arr[u32]", "arr[i32]")  # the types of a number for each layer
 _MAX_EXPERTS = 1024  # LLAMA_MAX_EXPERTS
@@ -48,7 +49,7 @@ def check_hparams(header: Header, arch: str) -> None:
         raise unusable(header, f"{arch}.context_length is {n_ctx}, and no text fits into that")
     n_layer, n_next = (_number(header, f"{arch}.{key}") for key in ("block_count", "nextn_predict_layers"))
     if n_next > n_layer:
-        raise unusable(header, f"{arch}.nextn_predict_layers is {n_next}, and there are {n_layer} layers")
+        raise unusable(header, f"{arch}.nextn_predict_layers is {n_next}, and there are {counted(n_layer, 'layer')}")
     _check_experts(header, arch)
     _check_rope(header, arch)
     for key in (f"{arch}.attention.{name}" for name in _EPSILONS):
@@ -64,7 +65,7 @@ def _check_experts(header: Header, arch: str) -> None:
     if n > _MAX_EXPERTS:
         raise unusable(header, f"{arch}.expert_count is {n}, and no more than {_MAX_EXPERTS} are possible")
     if not (0 < n_used <= n or n == n_used == 0):
-        raise unusable(header, f"{arch}.expert_used_count is {n_used} of {n} experts")
+        raise unusable(header, f"{arch}.expert_used_count is {n_used} of {counted(n, 'expert')}")
     n_groups = _number(header, f"{arch}.expert_group_count")
     n_groups_used = _number(header, f"{arch}.expert_group_used_count")
     is_even = n_groups <= 1 or (n % n_groups == 0 and 0 < n_groups_used < n_groups)

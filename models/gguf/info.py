@@ -22,6 +22,7 @@ from localspec.models.gguf.header import Header, read_header, unusable
 from localspec.models.gguf.hparams import COUNTS, check_hparams, check_weights
 from localspec.models.gguf.types import FILE_TYPES, KNOWN, NOT_GENERATORS, RECURRENT
 from localspec.models.gguf.vocab import Vocab, read_vocab
+from localspec.models.ollama import spoken
 from localspec.sanitize import shown
 
 _ALPHA = "adapter.lora.alpha"
@@ -69,7 +70,7 @@ class ModelInfo:
     @property
     def label(self) -> str:
         """Return the printable name for messages: the file's name, unless that says nothing."""
-        return self.known_as or shown(self.path.name)
+        return self.known_as or spoken(self.path, briefly=True)
 
 
 def model_info(

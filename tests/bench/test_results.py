@@ -146,7 +146,7 @@ def test_a_result_without_speed_is_damaged(tmp_path: Path, contender: str, ms: s
 def test_tables_say_what_was_left_out() -> None:
     stopped = (*result().measurements, one(6, reason="stop"))
     shown = text(result(measurements=stopped, skipped=2, is_complete=False))
-    for words in ("2.00 [2.00, 2.00]", "1 answers ended before", "2 prompts did not fit", "interrupted", "62%"):
+    for words in ("2.00 [2.00, 2.00]", "1 answer ended before", "2 prompts left out", "interrupted", "62%"):
         assert words in shown
     page = markdown(result(), "localspec bench it")
     assert page.startswith("`localspec bench it`")

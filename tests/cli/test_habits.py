@@ -330,3 +330,16 @@ def test_a_model_in_the_place_of_a_command_gets_a_chat(tmp_path: Path) -> None:
 def test_an_option_without_its_value_names_its_command(words: str) -> None:
     command = words.rpartition(" ")[0]
     assert f"requires an argument — try: localspec {command} --help" in assert_one_line(run(*words.split()), 2)
+
+
+def test_a_family_that_begins_a_longer_prompt_is_told() -> None:
+    """It may be meant as text or as a model: nothing is refused, and nothing is silent."""
+    done = run("run", "mistral", "tell", "me")
+    assert done.returncode == 0
+    assert b"'mistral' is sent as the prompt's first word; for a model: -m mistral-7b" in done.stderr
+    for words in (("tell", "me", "more"), ("-m", "storyteller", "mistral", "tell", "me"), ("mistral tell me",)):
+        assert b"first word" not in run("run", *words).stderr
+
+
+def test_a_prompt_behind_chat_is_told_where_to_go() -> None:
+    assert_one_line(run("chat", "storyteller", "tell", "me"), 2, "extra arguments (tell me)", "localspec run PROMPT")

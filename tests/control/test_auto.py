@@ -383,7 +383,7 @@ def test_a_prompt_that_was_read_for_long_may_cost_the_answer_more() -> None:
 
 def test_the_verdict_says_who_drafted_and_how_much_of_it_was_right() -> None:
     auto, prices = copying(lambda rows: 1.0, Copier(*[0.9] * 4))
-    assert auto.verdict() == ""
+    assert auto.verdict() == "nothing was drafted: the answer ended while plain decoding was measured"
     assert auto.overdrawn_ms is None
     plan = auto.plan(Text(), DraftBudget(8, 64))
     passed(auto, plan, 3, prices.of(5))

@@ -12,8 +12,9 @@ import pytest
 from huggingface_hub import constants
 
 from localspec.cli.habits import model_first
-from localspec.errors import DeclinedError, NotFoundError, UsageError
+from localspec.errors import DeclinedError, IntegrityError, NotFoundError, UsageError
 from localspec.models.foreign import foreign_models
+from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.store import find_model, parse_pair
 from tests.cli.harness import PAIR, assert_one_line, run
@@ -209,3 +210,26 @@ def test_a_misspelt_name_of_a_model_that_is_here_names_it(home: Path, typed: str
         done = run(command, "-m", typed, env=dict(os.environ), stdin=b"hi", cwd=home)
         line = assert_one_line(done, 3 if " pair " in told else 2)
         assert line.rstrip().endswith(told)
+
+
+def test_ollamas_model_without_its_weights_is_told(home: Path) -> None:
+    """The manifest stays where a download was broken off, or a blob was cleaned away."""
+    ollama(home / ".ollama/models", f"{LIBRARY}/story/latest", TARGET)
+    ollama(home / ".ollama/models", f"{LIBRARY}/gone/7b", DRAFT).unlink()
+    assert [one.name for one in foreign_models()] == ["story:latest"]
+    listed = run("ls").stdout.decode()
+    assert "  missing  Ollama: ollama pull gone:7b\n" in listed
+    assert json.loads(run("ls", "--json").stdout)["absent"] == ["gone:7b"]
+    for words in (["-m", "gone:7b", "hi"], ["gone:7b", "hi"], ["-m", "story+gone:7b", "hi"]):
+        assert_one_line(run("run", *words), 3, "Ollama lists gone:7b", "try: ollama pull gone:7b")
+
+
+def test_a_blob_has_its_models_name_in_messages(home: Path) -> None:
+    blob = ollama(home / ".ollama/models", f"{LIBRARY}/story/latest", TARGET)
+    assert model_info(read_model(blob)).label == "story:latest"
+    assert read_model(blob).name == "Ollama's story:latest"
+    blob.write_text("no model")
+    line = assert_one_line(run("show", "story"), IntegrityError.exit_code, "Ollama's story:latest is not a valid GGUF")
+    assert "sha256" not in line
+    other = put(home / "x" / blob.name, TARGET)
+    assert read_model(other).name.endswith(other.name), "a file of such a name elsewhere is none of Ollama's"

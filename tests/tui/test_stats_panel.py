@@ -282,7 +282,10 @@ async def test_the_pane_has_the_width_that_its_lines_are_made_for() -> None:
         lines = pane(None, replace(loaded, target=replace(loaded.target, path=LONG)), PANE).plain.split("\n")
         assert " qwen2.5-coder-1.5b-instruct-q4_k_m" in lines
         assert " .gguf" in lines
-        assert " none; /draft auto looks for one" in lines
+        assert " none; /draft NAME loads one" in lines
+        for file in (f"/models/blobs/sha256-{'a1' * 32}", f"/cache/vocabularies/{'a1' * 32}.gguf"):
+            hashed = replace(loaded, name="story:latest+none", target=replace(loaded.target, path=file))
+            assert pane(None, hashed, PANE).plain.split("\n")[1] == " story:latest", "a hash says nothing to people"
         assert all(len(line) <= PANE for line in lines)
 
 

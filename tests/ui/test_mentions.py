@@ -44,7 +44,7 @@ def test_a_folder_gives_its_texts_and_counts_the_rest() -> None:
     taken = mentioned("what is in @src/ ?")
     assert [each.name for each in taken.texts] == ["src/a.py", "src/b.py", "src/c.txt"]
     assert taken.left_out == {"hidden": 2, "binary": 1}
-    assert taken.summary == "took 3 files: 23 B, about 6 tokens; left out: 2 hidden · 1 binary"
+    assert taken.summary == "took 3 files: 23 B, about 8 tokens; left out: 2 hidden · 1 binary"
 
 
 @pytest.mark.usefixtures("folder")
@@ -118,3 +118,9 @@ def test_tab_completes_the_path_behind_an_at() -> None:
 def test_what_holds_nothing_is_told(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     assert mentioned(f"@{tmp_path}/empty").summary == "took no file; left out: 1 empty"
+
+
+def test_a_digit_is_a_token(tmp_path: Path) -> None:
+    """Most vocabularies have one for each: a table of numbers has three times the tokens of as many bytes of prose."""
+    (tmp_path / "n.csv").write_text("12.5,7.25\n" * 100)
+    assert mentioned(f"@{tmp_path}/n.csv").summary.endswith("about 701 tokens")

@@ -27,6 +27,7 @@ from textual.widgets.text_area import Edit, EditResult
 
 from localspec.chat.commands import TABLE
 from localspec.sanitize import sanitize
+from localspec.settings.sizes import counted
 from localspec.tui.keyboard import Burst, KeysInTurn
 
 LONG = 2048  # characters of a paste that become a chip
@@ -259,7 +260,7 @@ class Composer(KeysInTurn, TextArea):
 
     def _chip(self, text: str, beside: str = "") -> str:
         lines = text.count("\n") + (not text.endswith("\n"))
-        what = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
+        what = counted(lines, "line") if lines > 1 else counted(len(text), "character")
         chip = f"[Pasted {what}]"
         n = 1
         while chip in self._pasted or chip in beside:

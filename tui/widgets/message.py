@@ -27,6 +27,7 @@ from localspec.chat.message_commands import code_blocks
 from localspec.chat.message_tree import Node
 from localspec.conversations.records import USER, ending
 from localspec.sanitize import sanitize
+from localspec.settings.sizes import counted
 from localspec.tui.trace import Trace, View, legend, marked
 from localspec.tui.widgets.reply import Reply
 from localspec.ui.summary import is_slower, kept_line, stats_line
@@ -114,7 +115,7 @@ class Asked(Spoken):
         half = FOLDED // 2 if len(lines) > FOLDED else len(lines)
         yield Static(_cut(lines[:half]), classes="text", markup=False)
         if len(lines) > FOLDED:
-            yield Static(Content(f"… {len(lines) - FOLDED} more lines …"), classes="note", markup=False)
+            yield Static(Content(f"… {counted(len(lines) - FOLDED, 'more line')} …"), classes="note", markup=False)
             yield Static(_cut(lines[-half:]), classes="text", markup=False)
         if self.entry.attachments:
             yield Static(attached([self.entry]), classes="note attached", markup=False)
@@ -263,7 +264,9 @@ def _cut(lines: Sequence[str]) -> Content:
 
 def _folded(thought: Thought, is_unfolded: bool) -> Content:
     words = len(thought.reasoning.split())
-    title = f"{'▾' if is_unfolded else '▸'} {'thinking' if thought.is_open else 'thought'}, {words} words (t)"
+    title = (
+        f"{'▾' if is_unfolded else '▸'} {'thinking' if thought.is_open else 'thought'}, {counted(words, 'word')} (t)"
+    )
     parts = [(title, "$muted")]
     if is_unfolded:
         parts.append(("\n" + thought.reasoning, "$muted"))
