@@ -77,7 +77,7 @@ def test_what_an_answer_missed_of_its_corpus_is_told(
     asked = replace(ASKED, max_tokens=2, speculation=Speculation(method="copy", corpus=(str(tmp_path / "b.txt"),)))
     told = [event.message for event in session.answer(asked) if isinstance(event, events.Warned)]
     may_read.set()
-    assert told == ["the corpus was not read to its end: the next answer has more than 0 files of it"]
+    assert told == ["the corpus was not read to its end: the next answer has more of it than 0 files"]
     assert answered(session, "copy", tmp_path / "b.txt")[2] == []
 
 
