@@ -30,8 +30,8 @@ def help_rows() -> list[tuple[str, str]]:
 @command("/stats", "every number of the last answer")
 async def show_stats(chat: Chat, _argument: str) -> None:
     """Show the figures of the last answer."""
-    if chat.stats is None:
-        await chat.tell("there is no answer yet")
+    if chat.stats is None or not table(chat.stats):
+        await chat.tell("there is no answer yet" if chat.stats is None else "the last answer has no figures")
     else:
         await chat.show(table(chat.stats).split("\n"))
 
@@ -53,7 +53,7 @@ async def toggle_tokens(chat: Chat, _argument: str) -> None:
     await chat.toggle_tokens()
 
 
-@command("/regen", "regenerate the last answer", needs_rest=True)
+@command("/regen", "regenerate the last answer", aliases="retry", needs_rest=True)
 async def regenerate(chat: Chat, _argument: str) -> None:
     """Answer the last message again; the answer that it has stays, as another branch."""
     question = chat.state.messages.question()

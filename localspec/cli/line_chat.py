@@ -142,7 +142,7 @@ class LineChat:
             return another(self.state.settings, pair)
         if self._find is None:
             raise UsageError("this chat cannot change its pair", hint="localspec chat -m PAIR")
-        return self._find(pair)
+        return replace(self._find(pair), ctx=self.state.settings.ctx)
 
     async def load(self, settings: LoadSettings) -> None:
         """Let another pair answer; it loads with the next message."""

@@ -392,3 +392,16 @@ def test_two_chats_on_one_conversation_see_each_others_branches(
         assert "another localspec has added 2 messages" in second.say("six")
         assert [text for role, text in second.sent if role == "user"] == ["four", "six"]
         assert "from message 1 of 6: one" in second.say("/branch")
+
+
+def test_another_draft_keeps_the_context_that_was_set(talk: Talk) -> None:
+    talk.say("/ctx 512", "/draft none")
+    assert talk.chat.state.settings.ctx == 512
+
+
+def test_retry_is_regen_and_a_failed_answer_has_no_figures(talk: Talk) -> None:
+    talk.say("one", "/retry")
+    assert talk.said == ["one", ANSWER]
+    assert len(talk.chat.state.messages.paths()) == 2
+    talk.worker.max_messages = 0
+    assert "the last answer has no figures" in talk.say("two", "/stats")

@@ -59,7 +59,7 @@ def test_the_table_and_the_object(tmp_path: Path) -> None:
     shown = call(items, "--top", "3")
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.decode().split()[:5] == ["log", "p", "p", "share", "item"]
-    assert b"3 lines say what a line before them says" in shown.stderr
+    assert b"3 lines left out, which an earlier line says as well" in shown.stderr
     told = json.loads(call(items, "--top", "3", "--json").stdout)
     assert told["trie_was_kept"]
     assert (told["n_items"], told["n_double"]) == (50, 3)
