@@ -220,7 +220,7 @@ class Engine:
                 last = refused(bug)
             if is_answer:
                 self.board.end()
-                self._seconds = 0.7 * self._seconds + 0.3 * (time.monotonic() - began)
+                self._seconds += 0.3 * (time.monotonic() - began - self._seconds)
                 self.totals.add(job.stats)
                 self._on_end(job.stats)
             if last is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -255,3 +256,15 @@ def test_a_new_setting_needs_its_declaration_alone(capsys: pytest.CaptureFixture
     assert "--top-h F Keep this share of the entropy. [default: 0.5; from 0 to 1]" in shown_help
     with pytest.raises(UsageError, match=r"--top-h 2.0 is out of range: it must be at least 0 and at most 1"):
         Wider(top_h=2.0).check()
+
+
+def test_a_number_that_the_help_tells_is_the_options_default() -> None:
+    """The benchmark alone finds two of its numbers later, by its suite."""
+    later, n_told = {("bench", "prompts"), ("bench", "max_tokens")}, 0
+    for path, command in commands():
+        for option in command.params:
+            told = re.search(r"\[default: (\d+(\.\d+)?)\]", getattr(option, "help", None) or "")
+            if told is not None and (*path, option.name) not in later:
+                assert float(option.default) == float(told[1]), (path, option.name)
+                n_told += 1
+    assert n_told > 30

@@ -289,6 +289,14 @@ def test_what_is_learned_deep_in_a_text_holds_at_its_beginning() -> None:
     assert prices.ratio(4) == pytest.approx(3.0, rel=0.01)
 
 
+def test_a_growth_that_is_measured_deep_in_a_text_holds_at_once() -> None:
+    prices = grown()
+    prices.at(1000)
+    assert prices.ratio(4) == pytest.approx(4.0)
+    prices.grow(EMPTY, EMPTY, 1000)
+    assert prices.ratio(4) == pytest.approx(2.0)
+
+
 @pytest.mark.parametrize("deep", [{}, {4: 6.0}])
 def test_where_growth_is_not_measured_prices_do_not_follow(deep: dict[int, float]) -> None:
     prices = Prices(EMPTY)

@@ -29,6 +29,15 @@ def test_a_title_and_none(tmp_path: Path) -> None:
         assert f"<h1>{shown}</h1>" in html
 
 
+def test_the_system_message_stands_first(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "conversations.db") as store:
+        home = store.create("p", system="Be <brief>.")
+        store.add_message(home.id, None, "user", "Q")
+        text, html = markdown(home, store.messages(home.id)), page(home, store.messages(home.id))
+    assert text.index("## System") < text.index("Be <brief>.") < text.index("## You")
+    assert html.index("<h2>System</h2>") < html.index("Be &lt;brief&gt;.") < html.index("<h2>You</h2>")
+
+
 def test_a_line_that_is_too_long_for_markdown_stands_as_it_is(tmp_path: Path) -> None:
     for n, is_plain in ((MAX_LINE - 5, False), (MAX_LINE - 4, True)):
         _, html = exported(tmp_path, "**b**" + "x" * n, "t")

@@ -156,6 +156,14 @@ def test_text_that_came_before_a_refused_write_stays(store: Store) -> None:
     assert store.message(message.id).text == "so far"
 
 
+def test_the_first_word_of_an_answer_does_not_wait_for_the_disk(store: Store) -> None:
+    """SQLite's levels: a question waits until it is on the disk (2), an answer that has no text yet does not (1)."""
+    home = store.create("p").id
+    for role, level in (("user", 2), ("assistant", 1), ("user", 2)):
+        store.add_message(home, None, role, "")
+        assert store._file._db.execute("PRAGMA synchronous").fetchone()[0] == level
+
+
 def test_what_is_coming_is_read_too(store: Store) -> None:
     home = store.create("p").id
     message = store.add_message(home, None, "assistant")

@@ -110,6 +110,21 @@ def test_bytes_that_are_here_are_linked(machine: Machine) -> None:
     assert removed(machine, ONE) == 0, "the other name keeps them"
     assert machine.found(f"hf:{OTHER}") == [DATA]
     assert removed(machine, OTHER) == len(DATA)
+    assert not list(machine.receipts.folder.iterdir()), "what is gone is not remembered"
+
+
+def test_bytes_that_cannot_be_linked_are_downloaded(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on another disk, and on file systems without hard links."""
+    machine.server.repos[OTHER] = Repo({"copy-Q8_0.gguf": DATA})
+    machine.pull(DRAFT)
+    monkeypatch.setattr(os, "link", refuse)
+    machine.pull(f"hf:{OTHER}")
+    assert len(machine.server.downloads()) == 2
+    assert machine.found(f"hf:{OTHER}") == [DATA]
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.EXDEV, "another disk")
 
 
 def test_damaged_bytes_are_not_linked(machine: Machine) -> None:

@@ -73,6 +73,10 @@ CACHES: dict[str, tuple[File, list[tuple[int, int]]]] = {
         LATENT.set("llama.attention.key_length_mla", "u32", 192).set("llama.attention.value_length_mla", "u32", 128),
         [(576, 0), (576, 0)],
     ),
+    "with one of the two widths alone nothing is compressed": (
+        model().set("llama.attention.kv_lora_rank", "u32", 512).set("llama.attention.key_length_mla", "u32", 192),
+        [(32, 32), (32, 32)],
+    ),
     "MLA in an older file, of which llama.cpp makes heads": (
         model().set("llama.attention.kv_lora_rank", "u32", 512).set("llama.attention.key_length", "u32", 192)
         .set("llama.attention.value_length", "u32", 128),

@@ -156,6 +156,8 @@ def test_the_form_begins_after_the_reasoning() -> None:
     assert one.allowed([0, 1, 3, 2]).tolist() == [5]
     assert one.allowed([0, 1, 3, 4, 6]).tolist() == [5]  # the mark in two tokens
     assert one.allowed([0, 1, 3, 4, 6, 5]).tolist() == [9]
+    assert one.allowed([0, 1, 4]) is FREE
+    assert one.allowed([0, 1, 4, 6]).tolist() == [5]  # of which the first is all that was thought
     assert one.allowed([0, 1, 3, 3]) is FREE  # back in the reasoning
     assert one.allowed([0, 1, 3, 2, 3]) is NOTHING
 
@@ -183,9 +185,10 @@ def test_a_mark_of_several_tokens() -> None:
 def test_a_model_that_reasons_begins_with_a_thought_or_the_answer(model: Model) -> None:
     """The tokens of the real vocabulary: its marks are read, and its ends end no thought."""
     owner = Grammars()
-    constraint = owner.constraint(Request(regex="[ab]"), model, Tokenised([1], marks=Marks("Once", "end")))
+    constraint = owner.constraint(Request(regex="[ab]"), model, Tokenised([1], marks=Marks("Once", "<|im_start|>")))
     assert isinstance(constraint, AfterReasoning)
-    start, end = (model.tokenize(text, parse_special=True) for text in ("Once", "end"))
+    start, end = (model.tokenize(text, parse_special=True) for text in ("Once", "<|im_start|>"))
+    assert len(end) == 1, "a control token, which is no text elsewhere"
     assert start[0] in constraint.allowed([1])
     thought = constraint.allowed([1, *start])
     assert thought.size + owner.ends.size == model.n_vocab

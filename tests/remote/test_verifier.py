@@ -11,7 +11,7 @@ import pytest
 
 from localspec.engine.context import Vocabulary
 from localspec.engine.distribution import Distribution
-from localspec.engine.draft import Draft
+from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import Cancelled
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
@@ -356,6 +356,24 @@ def judging(answer: ToEdge) -> RemoteJudge:
     judge = RemoteJudge(Saying(answer), HELLO, backend().capabilities, CoupledVerifier(), SeededRandom(1))
     judge._told, judge._digest = len(TEXT), digest_of(TEXT)
     return judge
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("coupled", (False, 0, "")),
+        ("scalar-q", (True, 0, "")),
+        ("sparse-q", (False, 2, "iid")),
+        ("laws", (False, 0, "")),
+    ],
+)
+def test_a_question_has_what_its_mode_needs_and_no_more(mode: str, told: tuple[bool, int, str]) -> None:
+    q = Distribution(np.arange(V, dtype=np.int32), np.full(V, 0.2))
+    draft = Draft.of((TEXT[-1], 1, 2), (-1, 0, 1), (None, q, q), Draw.IID)
+    judge = judging(Result(1, 0, 1, len(TEXT) + 1))
+    judge._hello = msgspec.structs.replace(HELLO, mode=mode)
+    sent = judge._verify(draft, list(TEXT))
+    assert (bool(sent.q), len(sent.laws), sent.draw) == told
 
 
 def test_nodes_that_cannot_stand_are_not_sent() -> None:

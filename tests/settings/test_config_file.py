@@ -54,6 +54,7 @@ def test_values_have_their_lines(text: str, found: list[tuple[tuple[str, ...], o
         ("temp 1\n", ":1:6: this is not TOML"),
         ("a = 1\na = 2\n", ":2:6: this is not TOML"),
         ("b = 1\na = [1,\n2\n", ":2: this is not TOML"),
+        ("a = " + "[" * 5000, ": this is not TOML"),
         (b"temp = 1\n\xff\n", ":2: this is not a text of UTF-8"),
         ("# " + "x" * MAX_BYTES, "longer than 64 KiB"),
     ],
