@@ -98,11 +98,12 @@ def test_bytes_that_another_commit_uses_are_not_counted(machine: Machine) -> Non
     assert machine.json("rm", "-y", DRAFT)["freed_bytes"] == len(DRAFT_BYTES)
 
 
-def test_a_link_that_leads_out_of_the_cache_is_no_file_of_it(machine: Machine, tmp_path: Path) -> None:
+def test_a_link_that_leads_out_of_the_cache_or_nowhere_is_no_file_of_it(machine: Machine, tmp_path: Path) -> None:
     machine.pull(DRAFT)
     (file,) = machine.cache.all()
     (tmp_path / "mine.gguf").write_bytes(b"GGUF")
-    file.link.with_name("other-Q8_0.gguf").symlink_to(tmp_path / "mine.gguf")
+    for name in ("mine", "nothing"):
+        file.link.with_name(f"{name}-Q8_0.gguf").symlink_to(tmp_path / f"{name}.gguf")
     assert [one.link for one in machine.cache.all()] == [file.link]
 
 
