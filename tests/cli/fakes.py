@@ -28,6 +28,7 @@ from localspec.engine.events import (
 )
 from localspec.engine.reasoning import Marks, ReasoningStream
 from localspec.errors import LocalspecError, PromptTooLongError, WorkerDiedError
+from localspec.settings.jobs import Generate, LoadedJob
 from localspec.settings.request import LoadSettings, Request
 
 K = 4
@@ -113,6 +114,11 @@ class FakeWorker:
         verdict = os.environ.get("FAKE_VERDICT", "")
         rest, reason = split.finish(""), os.environ.get("FAKE_REASON", "stop")
         yield Finished(reason, rest.answer, 100.0, 20.0, 1 << 26, verdict=verdict, reasoning=rest.reasoning)
+
+    def start(self, job: LoadedJob) -> Iterator[Event]:
+        """Answer a request; it is asked nothing else."""
+        assert isinstance(job, Generate)
+        return self.generate(job.request)
 
     def cancel(self) -> None:
         """Stop at the next pass, unless the script is deaf."""
