@@ -90,8 +90,10 @@ class Profile:
         self.exact_widths = exact
 
     def learn_trial(self, trial: Trial | None) -> None:
-        """Take what a trial of the draft found."""
+        """Take what a trial of the draft found: of drafts of which nothing is known yet, it tells first."""
         self.trial = trial
+        if trial is not None and trial.kinds:
+            self.acceptance = {key: one for key, one in self.acceptance.items() if one.measured is not None}
 
     def told(self) -> dict[str, Any]:
         """Return what people want to know: the file, ms of a target pass by rows, the rows of a pass of one token."""
@@ -142,7 +144,8 @@ class Profile:
         elif other.prices is not None:
             self.prices.complete(other.prices)
         self.exact_widths = self.exact_widths or other.exact_widths
-        self.trial = self.trial or other.trial
+        if self.trial is None or not self.trial.kinds:  # one that was refused says nothing
+            self.trial = other.trial or self.trial
         ours = {key: one for key, one in self.acceptance.items() if one.n_passes or key not in other.acceptance}
         self.acceptance = {**other.acceptance, **ours}
         copied = {key: one for key, one in self.copies.items() if one.n_tokens or key not in other.copies}

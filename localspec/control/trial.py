@@ -45,7 +45,7 @@ class Trial:
     `spelled` is how many of its own tokens the draft reads for one of the target's: 1 where they are the same.
     `build` is the llama.cpp that computed the rows, and `under` what else of a load decides them; "" if unknown.
 
-    An empty trial says that one was refused, so that it is not asked for again.
+    An empty trial says that one was refused. It is made once prices say that it would be in time.
     """
 
     kinds: dict[str, Kind] = field(default_factory=dict)

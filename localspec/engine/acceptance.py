@@ -144,7 +144,7 @@ class Acceptance:
                 if child == kept:
                     node = child
                     break
-        if self.n_passes == self._due:
+        if self.n_passes >= self._due:
             self._vector = self._measured()
             self._pause = min(2 * self._pause, LAST)
             self._due += self._pause
@@ -155,6 +155,7 @@ class Acceptance:
             kept = FADE**reached
             self._reached[0][at] = kept * self._reached[0][at] + reached
             self._accepted[0][at] = kept * self._accepted[0][at] + accepted
+        self.n_passes += 1  # so that what another process wrote does not replace it
         self.waited = 0.0
         self._vector = self._measured()
 

@@ -9,6 +9,7 @@ anything is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -24,7 +25,7 @@ from localspec.errors import LocalspecError
 from localspec.session.decision import DRAFT_MODEL, Decision
 from localspec.session.loaded_model import LoadedModel
 from localspec.session.trial import GREEDY
-from localspec.settings.request import Request
+from localspec.settings.request import Request, Sampling
 
 LITTLE = 0.1  # of the passes: a draft that drafted in more learns from them
 CHUNK = 32  # tokens that are read at once
@@ -45,6 +46,7 @@ class Heard:
     chances: Sequence[float] = ()
     tokens: Sequence[int] = ()
     start: int = 0
+    is_usual: bool = True  # drawn as the shipped texts are tried, or without chance
 
 
 class Hearing:
@@ -67,7 +69,7 @@ class Hearing:
         if (rule == "greedy") != sampler.is_greedy:
             return None
         chances: list[float] = []
-        self._now = Heard(drafting, draw, acceptance, chances)
+        self._now = Heard(drafting, draw, acceptance, chances, is_usual=_is_usual(request.sampling))
         return None if sampler.is_greedy else chances
 
     def observe(self, event: events.Event) -> None:
@@ -100,7 +102,8 @@ class Hearing:
             return
         if found.kinds:
             heard.acceptance.absorb(found.acceptance(heard.draw, is_greedy=not heard.chances))
-            profile.hear(found)
+            if heard.is_usual:
+                profile.hear(found)
             profile.save()
         elif cancel():
             self._heard = heard
@@ -120,22 +123,20 @@ def hear(
     if len(places) < LEAST or not len(own) or len(own) > backend.capabilities.n_ctx:
         return trial
     rows, (begin, last) = min(CHUNK, backend.capabilities.max_rows), (places[0][0], places[-1][0] + 1)
-    try:
+    with suppress(Cancelled):
         if begin:
             backend.prefill(own[:begin], cancel)
         else:
             backend.truncate(0)
-    except Cancelled:
-        return trial
-    for first in range(begin, last, rows):
-        if cancel():
-            break
-        chunk = own[first : min(first + rows, last)]
-        found = backend.extend(chunk, range(-1, len(chunk) - 1))
-        for at, token in places:
-            if first <= at < first + len(chunk):
-                _compare(trial, heard, token, translation.row(found.logits(at - first)))
-        backend.keep(tuple(range(len(chunk))))
+        for first in range(begin, last, rows):
+            if cancel():
+                break
+            chunk = own[first : min(first + rows, last)]
+            found = backend.extend(chunk, range(-1, len(chunk) - 1))
+            for at, token in places:
+                if first <= at < first + len(chunk):
+                    _compare(trial, heard, token, translation.row(found.logits(at - first)))
+            backend.keep(tuple(range(len(chunk))))
     return trial
 
 
@@ -164,6 +165,12 @@ def _places(
     for at, left in enumerate(to_come, start=start):
         if left in ends and pieces[at - start]:
             yield ends[left], at
+
+
+def _is_usual(sampling: Sampling) -> bool:
+    """Whether an answer has the temperatures of the shipped texts' trial, or none."""
+    drafted_at = sampling.temperature if sampling.draft_temperature is None else sampling.draft_temperature
+    return sampling.temperature == drafted_at and drafted_at in (0.0, Sampling().temperature)
 
 
 def _can_read(draft: LoadedModel | None) -> bool:

@@ -58,7 +58,7 @@ def learn_draft(
     known = [trial for trial in found if trial.kinds]
     if profile.trial is None:
         profile.learn_trial(next((trial for trial in known if trial.build == build), None))
-    if profile.trial is not None or not _can_try(target, draft):
+    if not _is_due(profile) or not _can_try(target, draft):
         return
     yield events.Loading(TRIAL, 0.0)
     run = events.Returning(try_draft(target, draft, translation, clock, cancel))
@@ -88,7 +88,7 @@ def try_draft(
                 raise Cancelled
             lead = clock()
             has_lead = readers.begin(text)
-            if not done and (clock() - lead) * len(texts()) * (LEAD + COMPARED) > MAX_SECONDS * LEAD:
+            if not done and _is_too_long(clock() - lead):
                 break
             if has_lead:
                 readers.compare(trial, kind)
@@ -99,6 +99,22 @@ def try_draft(
         for one in models:
             one.truncate(0)
     return replace(trial, seconds=clock() - began, spelled=readers.spelled if trial.kinds else 1.0)
+
+
+def _is_due(profile: Profile) -> bool:
+    """Whether there was no trial, or one was refused that the prices measured since would allow in half the time."""
+    if profile.trial is None:
+        return True
+    prices = profile.prices
+    if profile.trial.kinds or not _is_too_long(profile.trial.seconds) or prices is None or not prices.is_known:
+        return False
+    token = prices.of(COMPARED) / COMPARED + (prices.read.value or prices.draft.value)
+    return len(texts()) * (LEAD + COMPARED) * token < MAX_SECONDS / 2
+
+
+def _is_too_long(seconds: float) -> bool:
+    """Whether a trial would take too long, of which the first tokens of the first text took so long."""
+    return seconds * len(texts()) * (LEAD + COMPARED) > MAX_SECONDS * LEAD
 
 
 def _under(*models: LoadedModel) -> str:

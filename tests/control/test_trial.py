@@ -135,6 +135,25 @@ def test_another_process_has_made_the_trial(tmp_path: Path) -> None:
     assert Profile.of(tmp_path, ["t", "d"], []).trial == first.trial
 
 
+def test_one_that_was_refused_does_not_hide_another_process_s(tmp_path: Path) -> None:
+    first, second = (Profile.of(tmp_path, ["t", "d"], []) for _ in range(2))
+    first.trial, second.trial = tried(), Trial()
+    assert first.save()
+    assert second.save()
+    assert Profile.of(tmp_path, ["t", "d"], []).trial == first.trial
+
+
+def test_what_was_heard_outlives_the_file_of_another_process(tmp_path: Path) -> None:
+    """A draft model that never drafted has no passes, and yet something is known of it."""
+    profile, other = (Profile.of(tmp_path, ["t", "d"], []) for _ in range(2))
+    for one in (profile, other):
+        one.accepted("greedy", Draw.COUPLED)
+    profile.acceptance["greedy"].absorb(tried(400, 0).acceptance(Draw.COUPLED, is_greedy=True))
+    assert other.save()
+    assert profile.save()
+    assert Profile.of(tmp_path, ["t", "d"], []).accepted("greedy", Draw.COUPLED).measured == 0.0
+
+
 @pytest.mark.parametrize("name", ["kinds", "likeliest", "drawn", "seconds", "spelled"])
 def test_a_damaged_trial_is_none(name: str) -> None:
     with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):

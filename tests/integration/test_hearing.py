@@ -14,7 +14,7 @@ from localspec.control.profile import Profile
 from localspec.control.trial import CHAT, Kind
 from localspec.engine.draft import Draw
 from localspec.engine.events import Committed, Finished
-from localspec.engine.protocols import Shape
+from localspec.engine.protocols import Cancelled, Shape
 from localspec.engine.sampling import Sampler
 from localspec.engine.translation import Intersection
 from localspec.session.hearing import CHUNK, Heard, hear
@@ -116,6 +116,35 @@ def test_it_ends_within_a_chunk(loaded: LoadedPair) -> None:
     assert learned(loaded) == Kind(), "not begun, and kept for later"
     loaded.idle(lambda: loaded.draft is not None and loaded.draft.backend.length > len(prompt))
     assert learned(loaded).n == CHUNK
+
+
+def test_a_stop_within_a_chunk_loses_nothing_before_it(loaded: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow pass of the draft model is left by the stop of an answer: what was compared by then is kept."""
+    answered(loaded, GREEDY)
+    assert loaded.draft is not None
+    backend, passes = loaded.draft.backend, []
+    extend = backend.extend
+
+    def stopped(*args: object) -> object:
+        passes.append(args)
+        if len(passes) == 2:
+            raise Cancelled
+        return extend(*args)
+
+    monkeypatch.setattr(backend, "extend", stopped)
+    loaded.idle(never)
+    assert learned(loaded).n == CHUNK
+
+
+@pytest.mark.parametrize(("temperature", "is_trial"), [(Sampling().temperature, True), (1.4, False)])
+def test_other_temperatures_are_no_part_of_the_trial(loaded: LoadedPair, temperature: float, is_trial: bool) -> None:
+    """It tells of the usual one; what is learned of a temperature is kept by that."""
+    answered(loaded, replace(GREEDY, sampling=Sampling(temperature=temperature)))
+    (acceptance,) = loaded.controllers.profile.acceptance.values()
+    before = acceptance.to_wire()
+    loaded.idle(never)
+    assert acceptance.to_wire() != before
+    assert bool(learned(loaded).n_drawn) == is_trial
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from localspec.backends.build import build_info
+from localspec.control.prices import Prices
 from localspec.control.trial import Kind, Trial, fallen
 from localspec.engine import events
+from localspec.engine.acceptance import BINS, Acceptance
+from localspec.engine.draft import Draw
 from localspec.engine.protocols import Cancelled
 from localspec.engine.translation import Intersection, Translation
 from localspec.models.store import bundled_head
@@ -131,6 +134,30 @@ def test_a_slow_target_is_not_tried_for_long(loaded: LoadedPair) -> None:
     assert list(run) == []
     assert run.result.kinds == {}
     assert loaded.target.backend.length == loaded.draft.backend.length == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "plain", "is_again"),
+    [(3.0, 0.01, True), (3.0, 5.0, False), (3.0, None, False), (0.1, 0.01, False)],
+    ids=["was busy", "is slow", "not measured", "failed"],
+)
+def test_one_that_a_busy_machine_refused_is_made_later(
+    loaded: LoadedPair, seconds: float, plain: float | None, is_again: bool
+) -> None:
+    """Once prices say that it would be in time. Of drafts of which nothing is known by then, it tells first."""
+    profile = loaded.controllers.profile
+    profile.prices = None if plain is None else Prices({1: plain, 2: plain, 64: plain}, plain, plain / 10)
+    profile.learn_trial(Trial(seconds=seconds, build=build_info().llama_cpp))
+    bad, unknown = Acceptance.expecting(Draw.IID, [40.0] * BINS, [0.0] * BINS), Acceptance(Draw.IID)
+    profile.acceptance = {"bad": bad, "unknown": unknown}
+    assert profile.save()
+    again, told = pair.load_pair(SETTINGS)
+    found = again.controllers.profile
+    again.close()
+    assert (TOLD in told) == is_again
+    assert set(found.acceptance) == ({"bad"} if is_again else {"bad", "unknown"})
+    assert found.trial is not None
+    assert bool(found.trial.kinds) == is_again
 
 
 def test_it_is_left_between_texts(loaded: LoadedPair) -> None:
