@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from localspec.backends.llama_cpp import LlamaBackend
+from localspec.control import timing
 from localspec.control.profile import Profile
 from localspec.control.timing import SHALLOWEST, first_prices
 from localspec.engine import events
@@ -27,13 +28,14 @@ from tests.integration import pair
 from tests.integration.gguf_models import MAMBA, random_gguf
 
 PROMPT = Request(prompt="Once upon a time", max_tokens=24, sampling=Sampling(temperature=0.0))
-ALL = SurveyRequest(seconds=1.5, is_kept=True)
+ALL = SurveyRequest(seconds=60.0, is_kept=True)  # more than enough beside other programs: it ends after its rounds
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Profiles of these tests are nobody else's."""
+    """Profiles of these tests are nobody else's, and two rounds are enough: nothing here is a measurement."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    monkeypatch.setattr(timing, "ROUNDS", 2)
     return tmp_path
 
 
@@ -150,9 +152,6 @@ def test_what_is_not_to_be_kept_is_not(storyteller: LoadedPair) -> None:
     assert not first.content["profile"]["is_kept"]
     assert asked.content["target"]["ms"] == []
     assert asked.content["profile"]["ms"] == first.content["profile"]["ms"]
-    assert asked.content["evaluated_before"] == first.content["evaluated"], (
-        "what a survey reads is not counted as an answer's"
-    )
 
 
 def test_a_cancelled_survey_is_left_between_passes(target: LlamaBackend, draft: LlamaBackend) -> None:
