@@ -45,14 +45,15 @@ def test_a_pair_is_calibrated_and_the_profile_kept(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     wire = json.loads(done.stdout)
     assert wire["schema"] == "localspec.calibration/1"
-    assert [rows for rows, _ in wire["target"]["ms"]] == list(SIZES)
+    timed = [rows for rows, _ in wire["target"]["ms"]]
+    assert timed == list(SIZES[: len(timed)])  # all of them, where no other program takes the two seconds
     assert wire["draft"]["ms"][0][1] > 0
     (profile,) = profiles(tmp_path)
     assert wire["profile"]["file"] == str(profile)
     assert wire["profile"]["is_kept"]
     kept = json.loads(profile.read_text())["prices"]["rows"]
-    assert [int(rows) for rows in kept] == list(SIZES)
-    assert kept["64"] == pytest.approx(dict(wire["target"]["ms"])[64] / 1e3)
+    assert [int(rows) for rows in kept] == timed
+    assert kept[str(timed[-1])] == pytest.approx(wire["target"]["ms"][-1][1] / 1e3)
     for lone in (1, 4):
         told = staircase({**wire, "profile": {**wire["profile"], "lone": lone}}, SurveyRequest())
         assert ("a token alone is given a pass of 4 rows" in told) == (lone == 4)
