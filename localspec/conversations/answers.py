@@ -10,10 +10,10 @@ import os
 import sqlite3
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
-from localspec.conversations.database import read_only, translated
+from localspec.conversations.database import read_only
 from localspec.errors import LocalspecError
 from localspec.settings.folders import answers_folder, conversations_file
 
@@ -39,16 +39,13 @@ def bring_up_to_date(corpus: Sequence[str], began: float) -> None:
 
 
 def _write(source: Path, folder: Path, began: float) -> None:
-    """Bring the files of a folder in line with the conversations in `source`."""
-    with suppress(OSError, LocalspecError):
-        db = read_only(source)
-        try:
+    """Bring the files of a folder in line with the conversations in `source`; without these none stays."""
+    kept: set[Path] = set()
+    with suppress(OSError, sqlite3.Error):
+        with suppress(LocalspecError), closing(read_only(source)) as db:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with translated(source):
-                kept = _written(db, folder, began)
-        finally:
-            db.close()
-        for file in folder.iterdir():
+            kept = _written(db, folder, began)
+        for file in folder.glob("*"):
             if file not in kept:
                 file.unlink()
 

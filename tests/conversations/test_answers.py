@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from localspec.cli.console import Console
+from localspec.cli.live import Live
+from localspec.cli.pair_engine import asking
 from localspec.conversations import answers
 from localspec.conversations.store import Store
 from localspec.settings.folders import answers_folder, cache_folder, conversations_file
+from localspec.settings.jobs import Generate
+from localspec.settings.request import Request, Speculation
 from localspec.settings.values import corpus_source
 
 
@@ -51,6 +57,18 @@ def test_nothing_is_written_unless_it_is_asked_for() -> None:
         said(store, "a question", "an answer")
     answers.bring_up_to_date(("/a/project",), 1e12)
     assert not answers_folder().exists()
+
+
+def test_a_race_has_them_too() -> None:
+    with Store.open(conversations_file()) as store:
+        name = said(store, "a question", "an answer")
+    worker: Any = type("Idle", (), {"start": lambda _, job: iter(()), "cancel": lambda _: None})()
+    asked = Request(speculation=Speculation(corpus=(corpus_source("answers"),)))
+    console = Console(quiet=True)
+    with asking(worker, Live(console), console) as engine:
+        assert not answers_folder().exists()
+        engine.start(Generate(asked))
+        assert [file.stem for file in answers_folder().glob("*")] == [name]
 
 
 def test_a_file_is_written_again_only_where_its_conversation_went_on() -> None:
@@ -100,3 +118,15 @@ def test_a_damaged_file_of_conversations_ends_nothing() -> None:
     conversations_file().parent.mkdir(parents=True)
     conversations_file().write_bytes(b"no database at all" * 100)
     assert written() == {}
+
+
+def test_conversations_that_are_gone_or_damaged_are_copied_from_no_more() -> None:
+    for end in (lambda: conversations_file().write_bytes(b"no database at all" * 100), conversations_file().unlink):
+        with Store.open(conversations_file()) as store:
+            said(store, "one", "a secret")
+        assert written()
+        for file in conversations_file().parent.glob(f"{conversations_file().name}-*"):
+            file.unlink()
+        end()
+        assert written() == {}
+        conversations_file().unlink(missing_ok=True)
