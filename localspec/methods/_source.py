@@ -89,6 +89,8 @@ class ModelSource:
         while draft.children[node]:
             node = draft.children[node][0]
         path = tuple(draft.path(node)[draft.forced :])
+        if self.plan.draw not in (Draw.FIXED, Draw.COUPLED):
+            self._forget(len(path) + 1)
         last, passes, foreseen = len(path) + self.plan.max_depth, 0, rng.copy()
         how = Draw.COUPLED if self.plan.draw is Draw.COUPLED else Draw.FIXED
         while len(path) <= last:
@@ -134,6 +136,17 @@ class ModelSource:
         else:
             prefixes = (path[:m] for m in range(n + 1, len(path) + 1))
             self.backend.keep(tuple(self.cells[prefix] for prefix in prefixes if prefix in self.cells))
+
+    def _forget(self, n: int) -> None:
+        """Forget what was read behind `n` tokens for draws that did not come.
+
+        Whether it would fit those that do tells of them, and a plan goes by how much is ready.
+        """
+        if n < len(self.held):
+            self.backend.truncate(self.n_read + n)
+            self.held = self.held[:n]
+            self.cells.clear()
+        self.dists = {path: dist for path, dist in self.dists.items() if len(path) <= n or path in self.cells}
 
     def _let_go(self, path: Path) -> None:
         """Forget what is held beside `path`, if it is not on the way to it nor behind it."""

@@ -6,19 +6,26 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import History, Path, Plan, RandomSource
 from localspec.engine.randomness import SeededRandom
+from localspec.engine.sampling import Sampler
+from localspec.engine.translation import SameTokens
 from localspec.methods._source import ModelSource
 from localspec.methods.draft_model import DraftModel
 from localspec.remote.ahead import QUIET, REST, DraftingOn
 from localspec.remote.verifier import random_of
+from localspec.settings.request import Sampling
+from localspec.testing.contract import TableBackend
 from localspec.trees.chain_with_siblings import ChainWithSiblings
 from localspec.trees.static import Chain, Static
 from localspec.verify.coupled import CoupledVerifier
 from tests.exact.harness import EXACT, PENALTIES, Setup, assert_exact, build, target_answers, total_variation
+from tests.integration.gguf_models import never
 from tests.remote.edges import Remote, run
 from tests.remote.test_exact_modes import CASES, CHAIN, WRONG, answers, remote
 
@@ -155,6 +162,42 @@ def test_laws_of_another_place_are_noticed(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(ModelSource, "_behind", early)
     assert said("sparse-q token", reads_on=True) != said("sparse-q token", reads_on=False)
+
+
+class Foretelling(SeededRandom):
+    """Draws `foretold` when it is asked ahead."""
+
+    def __init__(self, foretold: int) -> None:
+        super().__init__(0)
+        self.foretold = foretold
+
+    def copy(self) -> Foretelling:
+        return self
+
+    def categorical(self, dist: Distribution) -> int:
+        return self.foretold
+
+
+@pytest.mark.parametrize("draw", [Draw.IID, Draw.WITHOUT_REPLACEMENT])
+@pytest.mark.parametrize("n_passes", range(5))
+def test_how_many_are_ready_does_not_tell_what_will_be_drawn(draw: Draw, n_passes: int) -> None:
+    """A plan may go by that number, and whether a token is drafted must not depend on which one it would be.
+
+    Five tokens are held already, since a draft was cut short: the last of them is foretold, or is not.
+    """
+    found = set()
+    for foretold in (0, 1):
+        backend = TableBackend(lambda tokens: np.float32([0.0, 1.0]), 2)
+        backend.prefill([0, 0], never)
+        plan, dist = Plan("d", 4, 4, draw), Sampler(Sampling()).dist(np.float32([0.0, 1.0]))
+        source = ModelSource(backend, Sampler(Sampling()), SameTokens(2, 2), [0, 0], 2, False, {(): dist}, plan)
+        source.expand([(1, 1, 1, 1, 1)])
+        source = source._behind((1,))
+        assert source.n_ready == 5
+        draft, left = Draft.of([1, 1, 1], [-1, 0, 1], [None, dist, dist], draw), iter([True] * n_passes)
+        source.read_on(draft, Foretelling(foretold), lambda: next(left, False))
+        found.add(source._behind((1, 1, 1)).n_ready)
+    assert len(found) == 1
 
 
 class Far:
