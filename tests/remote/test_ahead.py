@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -195,7 +196,7 @@ def test_how_many_are_ready_does_not_tell_what_will_be_drawn(draw: Draw, n_passe
         source = source._behind((1,))
         assert source.n_ready == 5
         draft, left = Draft.of([1, 1, 1], [-1, 0, 1], [None, dist, dist], draw), iter([True] * n_passes)
-        source.read_on(draft, Foretelling(foretold), lambda: next(left, False))
+        source.read_on(draft, Foretelling(foretold), partial(next, left, False))
         found.add(source._behind((1, 1, 1)).n_ready)
     assert len(found) == 1
 
