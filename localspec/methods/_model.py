@@ -33,7 +33,7 @@ from localspec.engine.protocols import (
 )
 from localspec.engine.sampling import Sampler
 from localspec.engine.translation import Intersection, Retokeniser, SameTokens, Translation
-from localspec.errors import BadLogitsError, InternalError
+from localspec.errors import BadLogitsError, InternalError, LocalspecError
 from localspec.methods import DrafterContext
 from localspec.methods._source import MarginalSource, ModelSource
 from localspec.settings.request import Sampling
@@ -152,8 +152,9 @@ class ModelDrafter:
             return 0
         try:
             return source.read_on(draft, rng, goes_on)
-        except Cancelled:
-            self._open = None  # the pass took its open nodes with it
+        except (Cancelled, LocalspecError):  # no verdict is lost by it; a draft that needs this pass fails itself
+            self._open = None
+            self._backend.truncate(self._backend.length)
             return 0
 
     def ready(self, history: History) -> int:

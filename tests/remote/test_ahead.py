@@ -165,6 +165,18 @@ def test_laws_of_another_place_are_noticed(monkeypatch: pytest.MonkeyPatch) -> N
     assert said("sparse-q token", reads_on=True) != said("sparse-q token", reads_on=False)
 
 
+def test_a_pass_that_fails_meanwhile_ends_no_answer() -> None:
+    """The draft model's logits are no numbers behind tokens that are never committed."""
+    setup = replace(KINDS["chain"], sampling=Sampling(temperature=0.0), depth=1, nodes=1, n_vocab=2)
+    rows = {0: np.float32([1.0, 0.0]), 1: np.float32([np.nan, np.nan])}
+    one = Remote(
+        replace(setup, target=lambda tokens: rows[0], draft=lambda tokens: rows[tokens[-1]][::-1]),
+        "coupled", reads_on=Reading,
+    )  # fmt: skip
+    text, _ = run(one, *one.setup.tables(), SeededRandom(0), random_of)
+    assert text == [0] * setup.max_tokens
+
+
 class Foretelling(SeededRandom):
     """Draws `foretold` when it is asked ahead."""
 
