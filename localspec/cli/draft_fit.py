@@ -303,7 +303,7 @@ def _verdict(big: Seen, small: Seen, report: PairReport) -> str:
         _fitting(report),
         *(f"  because {reason}" for reason in (report.reasons or report.differs)),
         *(f"  {one}" for one in report.differences),
-        *([f"  {counted(left, 'more token')} besides"] if left > 0 else []),
+        *([f"  and {counted(left, 'more token')}"] if left > 0 else []),
         *(f"  but {warning}" for warning in report.warnings),
     ]
     return "".join(f"{_indented(line)}\n" for line in lines)
