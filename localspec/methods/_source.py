@@ -19,6 +19,8 @@ from localspec.engine.sampling import Sampler
 from localspec.engine.text import common_prefix
 from localspec.engine.translation import Translation
 
+FEW = 2  # tokens of a pass that is begun while a verdict is under way
+
 
 @dataclass(slots=True)
 class ModelSource:
@@ -89,6 +91,8 @@ class ModelSource:
         while draft.children[node]:
             node = draft.children[node][0]
         path = tuple(draft.path(node)[draft.forced :])
+        if len(path) > FEW and path[:-FEW] not in self.dists:
+            return 0  # another's draft, such as a copy: a pass of all its tokens may last beyond the verdict
         if self.plan.draw not in (Draw.FIXED, Draw.COUPLED):
             self._forget(len(path) + 1)
         last, passes, foreseen = len(path) + self.plan.max_depth, 0, rng.copy()

@@ -177,6 +177,18 @@ def test_a_pass_that_fails_meanwhile_ends_no_answer() -> None:
     assert text == [0] * setup.max_tokens
 
 
+def test_a_copy_is_not_read_while_it_is_judged() -> None:
+    """All its tokens would be one pass, which may last far longer than the passes that were timed."""
+    backend = TableBackend(lambda tokens: np.float32([0.0, 1.0]), 2)
+    backend.prefill([0, 0], never)
+    plan, dist = Plan("d", 4, 4, Draw.FIXED), Sampler(Sampling()).dist(np.float32([0.0, 1.0]))
+    source = ModelSource(backend, Sampler(Sampling()), SameTokens(2, 2), [0, 0], 2, False, {(): dist}, plan)
+    copied = Draft.of([0, *[1] * 16], range(-1, 16))
+    assert source.read_on(copied, SeededRandom(0), lambda: True) == 0
+    source.expand([(1,) * 15])
+    assert source.read_on(copied, SeededRandom(0), lambda: True) > 0
+
+
 class Foretelling(SeededRandom):
     """Draws `foretold` when it is asked ahead."""
 
