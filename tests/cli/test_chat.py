@@ -312,7 +312,7 @@ def test_on_a_terminal() -> None:
 
 
 def test_control_c_stops_the_answer_and_not_the_chat() -> None:
-    terminal = chat_terminal(FAKE_PAUSE="0.4")
+    terminal = chat_terminal(FAKE_PAUSE="30")
     terminal.type("Hello\n")
     terminal.wait_for(lambda: "Once" in terminal.text)
     terminal.type("\x03")

@@ -122,7 +122,7 @@ def test_a_terminal_that_is_closed_leaves_what_was_typed(tmp_path: Path) -> None
 
 def test_what_is_typed_while_an_answer_comes_outlives_the_control_c_that_stops_it(tmp_path: Path) -> None:
     """Nothing of it is sent: it may have been meant for the answer that is stopped. What follows is typed behind it."""
-    terminal = chat(tmp_path, FAKE_PAUSE="0.4")
+    terminal = chat(tmp_path, FAKE_PAUSE="30")
     terminal.type("hello\r")
     terminal.wait_for(lambda: "Once" in terminal.text)
     terminal.type("a whole line\rhalf\x1b[D of\x7f a lin\x03e")
