@@ -15,7 +15,7 @@ from pathlib import Path
 
 from localspec.conversations.database import read_only
 from localspec.errors import LocalspecError
-from localspec.settings.folders import answers_folder, conversations_file
+from localspec.settings.folders import answers_folder, conversations_file, drop_texts
 
 MOST = 16 << 20  # bytes of answers
 PATIENCE = 0.3  # seconds that an answer waits for the files; what comes later is for the next one
@@ -45,9 +45,12 @@ def _write(source: Path, folder: Path, began: float) -> None:
         with suppress(LocalspecError), closing(read_only(source)) as db:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             kept = _written(db, folder, began)
-        for file in folder.glob("*"):
-            if file not in kept:
-                file.unlink()
+        stale = [file for file in folder.glob("*") if file not in kept]
+        if stale and not kept:
+            drop_texts()  # the index has them too
+            return
+        for file in stale:
+            file.unlink()
 
 
 def _written(db: sqlite3.Connection, folder: Path, began: float) -> set[Path]:

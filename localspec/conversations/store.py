@@ -231,12 +231,12 @@ class Store:
 
         What holds its texts elsewhere goes at once: states of prompts, and answers that drafts are copied from.
         """
-        if self.is_saved:
-            drop_texts()
-        if not now:
+        if now:
+            self._file.write(lambda db: search.remove(db, "id = ?", (conversation,)))
+        else:
             self._set(conversation, "deleted_at", self._clock())
-            return
-        self._file.write(lambda db: search.remove(db, "id = ?", (conversation,)))
+        if self.is_saved:
+            drop_texts()  # now nobody writes its answers into a file again
 
     def undelete(self, conversation: str | None = None) -> Conversation:
         """Bring a deleted conversation back, None the last one. Raises NotFoundError if there is none."""

@@ -13,7 +13,7 @@ from localspec.cli.live import Live
 from localspec.cli.pair_engine import asking
 from localspec.conversations import answers
 from localspec.conversations.store import Store
-from localspec.settings.folders import answers_folder, cache_folder, conversations_file
+from localspec.settings.folders import answers_folder, cache_folder, conversations_file, drop_texts
 from localspec.settings.jobs import Generate
 from localspec.settings.request import Request, Speculation
 from localspec.settings.values import corpus_source
@@ -114,6 +114,23 @@ def test_what_is_deleted_is_copied_from_no_more() -> None:
         assert written() == {kept: "an answer", gone: "a secret"}
 
 
+@pytest.mark.parametrize("now", [False, True])
+def test_an_answer_that_begins_while_one_is_deleted_does_not_write_it_again(
+    monkeypatch: pytest.MonkeyPatch, now: bool
+) -> None:
+    """Its files are brought up to date at the worst moment, when the old ones have just gone."""
+    with Store.open(conversations_file()) as store:
+        gone = said(store, "one", "a secret")
+        written()
+
+        def dropped() -> None:
+            drop_texts()
+            assert written() == {}
+
+        monkeypatch.setattr("localspec.conversations.store.drop_texts", dropped)
+        store.delete(gone, now=now)
+
+
 def test_a_damaged_file_of_conversations_ends_nothing() -> None:
     conversations_file().parent.mkdir(parents=True)
     conversations_file().write_bytes(b"no database at all" * 100)
@@ -125,8 +142,12 @@ def test_conversations_that_are_gone_or_damaged_are_copied_from_no_more() -> Non
         with Store.open(conversations_file()) as store:
             said(store, "one", "a secret")
         assert written()
+        index = cache_folder("corpus") / "of-it.npy"
+        index.parent.mkdir(parents=True, exist_ok=True)
+        index.write_bytes(b"a secret")
         for file in conversations_file().parent.glob(f"{conversations_file().name}-*"):
             file.unlink()
         end()
         assert written() == {}
+        assert not index.exists()
         conversations_file().unlink(missing_ok=True)
