@@ -34,9 +34,9 @@ def answers_folder() -> Path:
 
 def drop_texts() -> None:
     """Delete what holds texts that were said and can be made again: states of prompts, and answers to copy from."""
-    answers = list(answers_folder().glob("*"))
-    index = list(cache_folder("corpus").glob("*.npy")) if answers else []
-    for file in (*states_folder().glob("*.state"), *answers, *index):
+    answers = answers_folder()
+    index = list(cache_folder("corpus").glob("*.npy")) if answers.is_dir() else []
+    for file in (*states_folder().glob("*.state"), *answers.glob("*"), *index):
         with suppress(OSError):
             file.unlink()
 

@@ -112,6 +112,11 @@ def test_what_is_deleted_is_copied_from_no_more() -> None:
         assert written() == {kept: "an answer"}
         store.undelete(gone)
         assert written() == {kept: "an answer", gone: "a secret"}
+        for file in answers_folder().glob("*"):
+            file.unlink()
+        index.write_bytes(b"a secret")
+        store.delete(gone)
+        assert not index.exists(), "the index of files that are gone has their texts"
 
 
 @pytest.mark.parametrize("now", [False, True])
