@@ -65,8 +65,8 @@ def pairs(ctx: click.Context) -> int:
 def list_pairs(console: Console, /, term: str, as_json: bool) -> int:
     """List the names for -m, each with its size, draft and licence.
 
-    TERM leaves those with it in name, family, repository or note. Sizes are approximate; localspec pull NAME --dry-run
-    asks the hub for them. Models on this machine come first.
+    With TERM, only those that have it in name, family, repository or note. Sizes are approximate; localspec pull NAME
+    --dry-run asks the hub for them. Models on this machine come first.
     """
     return _tell(load_catalog(), term, as_json)
 

@@ -388,3 +388,7 @@ def test_the_catalogues_quantisation_is_not_said_to_be_elsewhere_when_it_is_here
         (one,) = machine.json("pairs", "suggest", *args, TARGET)["candidates"]
         assert (one["name"], one["where"]) == ("hf:tales/draft-GGUF/draft-Q8_0.gguf", "here")
         assert "too large to pay" in one["verdict"]
+
+
+def test_a_misspelt_name_of_earlier_versions_leads_to_the_command() -> None:
+    assert_one_line(run("pairs", "seach", "qwen"), 2, "pairs has no command 'seach'", "localspec pairs list")
