@@ -112,7 +112,8 @@ class CommandGroup(click.Group):
         if self.get_command(ctx, name) is None and not (name.startswith("-") or ctx.resilient_parsing):
             hint = self.meant(name)
             near = difflib.get_close_matches(name, [*self.commands, *self._aliases], n=1)
-            hint = hint or (f"{ctx.command_path} {self._aliases.get(near[0], near[0])}" if near else f"{ctx.command_path} --help")
+            command = self._aliases.get(near[0], near[0]) if near else "--help"
+            hint = hint or f"{ctx.command_path} {command}"
             raise UsageError(f"{ctx.info_name} has no command {name!r}", hint=hint)
         return super().resolve_command(ctx, args)
 
