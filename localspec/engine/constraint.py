@@ -116,7 +116,7 @@ def cut(draft: Draft, constraint: Constraint, text: Sequence[int]) -> Draft:
             kept[node] = None
     if not draft.scratch.any():
         return draft if len(kept) == len(draft.tokens) else draft.only(tuple(kept))
-    scratch = np.ones(len(draft.tokens), np.bool_)
+    scratch = np.ones_like(draft.scratch)
     scratch[list(kept)] = False
     return draft if (scratch == draft.scratch).all() else replace(draft, scratch=scratch)
 

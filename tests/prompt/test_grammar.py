@@ -365,6 +365,17 @@ def test_a_form_that_came_to_the_limits_is_begun_anew(model: Model) -> None:
     assert grammars.constraint(request, model, Tokenised([1])) is not constraint
 
 
+def test_answers_that_are_written_in_turns_share_no_constraint(model: Model) -> None:
+    """A verifier serves several at once: the one must not walk where the other stands, nor one that came before."""
+    grammars, request, prompt = Grammars(), FORMS["choices"], Tokenised([1])
+    before, one, two = (make(request, model, prompt) for make in (grammars.constraint, grammars.apart, grammars.apart))
+    after = grammars.constraint(request, model, prompt)
+    assert len({id(each) for each in (before, one, two, after)}) == 4
+    assert grammars.apart(Request(), model, prompt) is None
+    assert one is not None
+    assert one.allowed([1]).size
+
+
 # What people type.
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,16 @@ def test_a_key_that_fits_in_no_header_is_told_without_it(monkeypatch: pytest.Mon
         Address("ws://127.0.0.1:1").key()
     assert KEY in raised.value.message
     assert key not in f"{raised.value.message} {raised.value.hint}"
+    assert raised.value.hint == f"{KEY}=KEY"
+
+
+def test_a_file_without_a_key_is_named_with_its_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEY, raising=False)
+    file = tmp_path / "key"
+    file.write_text("\n")
+    with pytest.raises(UsageError, match=r"the first line of .*key holds no key") as raised:
+        Address("ws://127.0.0.1:1", key_file=str(file)).key()
+    assert raised.value.hint == "--verifier-key-file FILE"
 
 
 def test_white_space_around_a_key_is_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

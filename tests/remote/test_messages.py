@@ -170,6 +170,15 @@ def test_an_earlier_verifier_says_less() -> None:
     assert reply_of(msgspec.msgpack.encode(wire[:-2])) == Facts(1, "t", "m", "v", 9, 64, 8, 2, n_params=0, bytes=0)
 
 
+def test_an_edge_that_says_no_more_asks_for_the_defaults() -> None:
+    """Each side may be of another release: what is left out means the same in all of them."""
+    wire = msgspec.msgpack.encode([5, 2, "v"])
+    assert request_of(wire) == Hello(
+        version=2, vocabulary="v", model="", mode="coupled", verify="coupled", seed=0, sampling=Sampling(),
+        max_tokens=None, stops=(), form=None, session="", prompt_n=0, marks=None, answer=0,
+    )  # fmt: skip
+
+
 def test_bytes_of_a_round() -> None:
     """Eight ids in a vocabulary of 150 000: no more than a text of them would take."""
     up = Verify(1000, 3000, 2**63, (140_000,) * 8)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
 from localspec.chat.pair_loader import PairLoader
 from localspec.engine.events import Event, Finished, Warned
+from localspec.errors import ResourceError
 from localspec.server.engine import LEAVING, Engine, Job
 from localspec.server.refusal import Refusal
 from localspec.settings.request import LoadSettings, Request
@@ -37,6 +39,30 @@ def test_a_pause_is_told_and_the_answer_goes_on() -> None:
     assert [event for event in told if event is not None] == [warned, finished]
     assert told[0] is None
     assert None in told[2:], "a pause between the two"
+
+
+def test_a_pair_that_cannot_be_loaded_is_told_to_both() -> None:
+    """Its client reads why, and so does who runs the server."""
+    warned: list[Warned] = []
+
+    class Full(FakeWorker):
+        def load(self, settings: LoadSettings) -> Iterator[Event]:
+            raise ResourceError("no memory is left", hint="a smaller --ctx")
+
+    async def answer() -> None:
+        worker = Full()
+        engine = Engine(
+            worker, PairLoader(worker), LoadSettings("t.gguf"), most_waiting=1, on_end=lambda stats: None,
+            on_warning=warned.append,
+        )  # fmt: skip
+        (job,) = engine.submit(Request())
+        with pytest.raises(Refusal, match="no memory is left") as refused:
+            [event async for event in job.events(patience=TIMEOUT)]
+        assert refused.value.status == 503
+        await asyncio.to_thread(engine.end, TIMEOUT)
+
+    asyncio.run(answer())
+    assert warned == [Warned("engine", "no memory is left")]
 
 
 def test_an_answer_that_was_interrupted_is_refused() -> None:

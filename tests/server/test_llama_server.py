@@ -42,7 +42,8 @@ def test_a_gap_with_text_of_other_files() -> None:
 
 @pytest.mark.parametrize(
     ("fields", "param"),
-    [({"n_probs": 101}, "n_probs"), ({"mirostat": 2}, "mirostat"), ({"prompt": [1, 2]}, "prompt"),
+    [({"prompt": None}, "prompt"), ({"n_probs": 101}, "n_probs"), ({"mirostat": 2}, "mirostat"),
+     ({"prompt": [1, 2]}, "prompt"),
      ({"nonsense": 1}, "nonsense"), ({"grammar": 'root ::= "a'}, "grammar"), ({"n_predict": 0}, "n_predict")],
     ids=str,
 )  # fmt: skip

@@ -89,6 +89,10 @@ def names(screen: PairsScreen) -> list[str]:
     return [offer.name for offer in screen._seen]
 
 
+def headings(screen: PairsScreen) -> list[str]:
+    return [str(column.label) for column in screen.table.columns.values()]
+
+
 def drawer(app: LocalspecApp) -> str:
     return " ".join(shown(app).split())
 
@@ -107,11 +111,13 @@ async def test_typing_filters() -> None:
     app = app_with(ScriptedEngine())
     async with opened(app) as pilot:
         screen = await picker(pilot)
-        everything = names(screen)
+        everything, columns = names(screen), headings(screen)
         await pilot.press(*"QWEN3 8b")
         await pilot.pause(0.1)
         found, picture = names(screen), shown(app)
+        assert headings(screen) == columns
     assert everything[:2] == ["tales", "storyteller"]
+    assert len(set(columns)) == len(columns) > 2
     assert found[0] == "qwen3-8b"
     assert len(found) < len(everything) / 4
     assert "to be downloaded · fits on a GPU" in picture
