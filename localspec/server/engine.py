@@ -132,7 +132,8 @@ class Engine:
     def submit(self, *work: Work, settings: LoadSettings | None = None, is_limited: bool = True) -> list[Job]:
         """Put work of a pair into the queue, all or nothing; raises Refusal where that is full or closed.
 
-        For coroutines. Work that comes together takes one place of `most_waiting`; what is not limited takes none.
+        For coroutines. Work that comes together takes one place of `most_waiting`; what is not limited takes none. That
+        is a round of an edge, one pass. It goes before whole answers: an edge's text would wait for them many times.
         """
         jobs = [Job(each, settings or self._settings, asyncio.get_running_loop()) for each in work]
         with self._changed:
@@ -143,7 +144,11 @@ class Engine:
                 told = f"the queue is full ({waiting}): localspec serve --queue N takes more"
                 seconds = min(LONGEST_WAIT, max(1, round(self._seconds)))
                 raise Refusal(429, told, code="queue_full", headers={"Retry-After": str(seconds)})
-            self._waiting += jobs
+            at = len(self._waiting)
+            if not is_limited:
+                at = next((i for i, job in enumerate(self._waiting) if isinstance(job.work, Request)), at)
+            for i, job in enumerate(jobs):
+                self._waiting.insert(at + i, job)
             self._changed.notify()
         return jobs
 

@@ -167,8 +167,11 @@ class RemoteTarget(LlamaBackend):
         self._text, self._told = sample_tokens(self.model, 0, FIRST_TIMED).tolist(), 0
         self._timed(())
 
-    def _timed(self, draft: tuple[int, ...]) -> bool:
-        """Ask for a verdict in the session that times passes, and take it; return whether the text is over."""
+    def _timed(self, draft: tuple[int, ...], *, is_again: bool = False) -> bool:
+        """Ask for a verdict in the session that times passes, and take it; return whether the text is over.
+
+        A verifier whose engine was started anew has lost the text, and gets it once more.
+        """
         if not self._told:
             self.channel.send(Prefix(0, tuple(self._text)))
             self._told = len(self._text)
@@ -176,8 +179,10 @@ class RemoteTarget(LlamaBackend):
         self.channel.send(Verify(self._round, len(self._text), digest_of(self._text), draft))
         while not isinstance(reply := self.channel.receive(), Result):
             if isinstance(reply, Resync):
-                told = "the verifier lost the text while its passes were timed"
-                raise NetworkError(told, hint="Ask again.")
+                if is_again:
+                    raise NetworkError("the verifier loses the text while its passes are timed", hint="Ask again.")
+                self._told = 0
+                return self._timed(draft, is_again=True)
         self._text += [*draft[: reply.node], *([] if reply.token is None else [reply.token])]
         return bool(reply.finish) or reply.length != len(self._text) or len(self._text) > LONGEST_TIMED
 

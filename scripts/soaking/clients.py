@@ -23,7 +23,7 @@ from typing import Any
 from soaking.machine import Machine
 
 PATIENCE = 240.0  # seconds after which a request counts as lost
-CODES = {0, 7, 9, 130, 143}  # of commands that were answered or end in a clear error
+CODES = {0, 4, 7, 9, 130, 143}  # of commands that were answered or end in a clear error
 WORDS = ("the fox", "the sea", "a king", "his three sons", "an old mill", "the winter", "a golden bird", "the forest")
 
 
@@ -192,6 +192,8 @@ def talk(machine: Machine, record: Record, random: Random, over: Event, verifier
         is_early = not out  # before Python had begun
         if number is not None and process.returncode == -number and (number == signal.SIGKILL or is_early):
             record.note(kind, "killed")
+        elif number == signal.SIGINT and b"KeyboardInterrupt" in errors and b"/localspec/" not in errors:
+            record.note(kind, "killed")  # while Python began: no line of localspec had run
         elif process.returncode not in CODES or b"Traceback" in errors:
             record.note(kind, "lost", f"exit code {process.returncode}: {errors.decode('utf-8', 'replace')[-150:]}")
         else:

@@ -167,6 +167,17 @@ def test_passes_are_timed_on_a_running_text(edge: LoadedPair, monkeypatch: pytes
     target.truncate(0)
 
 
+def test_a_killed_engine_is_told_again_behind_what_passes_are_timed(server: Server, edge: LoadedPair) -> None:
+    """An answer that began then ended with "the verifier lost the text"."""
+    target = edge.remote
+    assert target is not None
+    target.truncate(0)
+    assert target.time_rows(4) > 0
+    os.kill(server.engine, signal.SIGKILL)
+    assert target.time_rows(4) > 0
+    target.truncate(0)
+
+
 def test_a_killed_engine_changes_nothing(server: Server, edge: LoadedPair, local: LoadedPair) -> None:
     """It is loaded again, has forgotten the text, is told it again, and draws the same."""
     killed: list[int] = []

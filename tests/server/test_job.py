@@ -12,9 +12,10 @@ from localspec.engine.events import Event, Finished, Warned
 from localspec.errors import ResourceError
 from localspec.server.engine import LEAVING, Engine, Job
 from localspec.server.refusal import Refusal
+from localspec.settings.jobs import VerifyRound
 from localspec.settings.request import LoadSettings, Request
 from tests.cli.fakes import FakeWorker
-from tests.cli.harness import TIMEOUT
+from tests.cli.harness import TIMEOUT, wait_for
 
 
 def ended(reason: str) -> Finished:
@@ -94,3 +95,20 @@ def test_the_last_event_comes_after_the_figures(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Job, "tell", told)
     asyncio.run(answer())
     assert order[-2:] == ["figures", Finished]
+
+
+def test_a_round_of_an_edge_goes_before_the_answers_that_wait() -> None:
+    """It is one pass. With fifty clients an edge waited for all of them, once for every few tokens."""
+
+    async def ask() -> list[int]:
+        worker = FakeWorker(pause=TIMEOUT)
+        engine = Engine(worker, PairLoader(worker), LoadSettings("t.gguf"), most_waiting=9)
+        (running,) = engine.submit(Request())
+        await asyncio.to_thread(wait_for, lambda: engine.is_busy and not engine.n_waiting)
+        waiting = engine.submit(Request(), Request())
+        rounds = [engine.submit(VerifyRound(name, b"", (), b""), is_limited=False)[0] for name in "ab"]
+        places = [engine.n_before(job) for job in (running, *rounds, *waiting)]
+        await asyncio.to_thread(engine.end, TIMEOUT)
+        return places
+
+    assert asyncio.run(ask()) == [0, 1, 2, 3, 4]
