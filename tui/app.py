@@ -87,18 +87,15 @@ class LocalspecApp(App[int]):
     ) -> None:
         super().__init__(driver_class=Keyboard)
         self.HORIZONTAL_BREAKPOINTS, self.VERTICAL_BREAKPOINTS = list(WIDTHS), list(HEIGHTS)
-        self.engine = engine
-        self.clock = clock  # monotonic seconds
+        self.engine, self.clock = engine, clock  # the latter in monotonic seconds
         self.download: Download | None = None
         self.bug: Exception | None = None
-        self._notices = Notices(self)
+        self._settings, self._request, self._notices = settings, engine.state.request, Notices(self)
         for theme in THEMES:  # before the style sheet is read: it names their variables
             self.register_theme(theme)
         self.theme = self._first_theme = DARK if is_dark else LIGHT
         self.stylesheet.set_variables(self.get_css_variables())
-        self._settings, self._request = settings, engine.state.request
-        self._has_begun = False  # the first picture was drawn
-        self._interrupted_at = -AGAIN
+        self._interrupted_at, self._has_begun = -AGAIN, False  # the latter: the first picture was drawn
         self._chat = ChatScreen(self, engine, has_tokens=has_tokens, has_figures=has_figures)
         self._places = Places(self, engine, self._chat, self.push_screen)
 
@@ -156,8 +153,7 @@ class LocalspecApp(App[int]):
 
     def leave(self, code: int) -> None:
         """End the app from a signal handler."""
-        loop = self._loop
-        if loop is not None:
+        if (loop := self._loop) is not None:
             loop.call_soon_threadsafe(self.exit, code, code)
 
     def say(self, text: str, *, is_wrong: bool = False) -> None:
@@ -212,6 +208,12 @@ class LocalspecApp(App[int]):
                 self.say(sanitize(f"{download.ref}: {download.error.message}"), is_wrong=True)
 
         timer = self.set_interval(WATCH, look)
+
+    def action_command_palette(self) -> None:
+        """Show the command palette."""
+        from localspec.tui.palette import open_palette
+
+        open_palette(self)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Return the entries of the command palette."""

@@ -6,16 +6,28 @@ from collections.abc import Callable, Iterator
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding
+from textual.command import CommandPalette
 from textual.screen import Screen
 
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.help import key_names
+from localspec.tui.screens.over import OverChat
 
 KEYLESS = (
     ("theme", "Light or dark", "change the colours of the screen"),
     ("open('export')", "Export the conversation", "write it to a .md, .html or .json file"),
     ("restart", "Restart the engine", "end its process and load the pair again"),
 )
+
+
+class Palette(OverChat, CommandPalette):
+    """Textual's palette, which goes as the other screens do."""
+
+
+def open_palette(app: App[int]) -> None:
+    """Show the palette, unless it is shown."""
+    if not CommandPalette.is_open(app):
+        app.push_screen(Palette(id="--command-palette"))
 
 
 def palette(app: App[int], screen: Screen[object]) -> Iterator[SystemCommand]:

@@ -33,6 +33,7 @@ from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
 from localspec.tui.host import Host
 from localspec.tui.keyboard import in_turn
+from localspec.tui.screens.over import OverChat
 from localspec.tui.widgets.bars import Keys, Notice
 from localspec.tui.widgets.composer import Line
 
@@ -60,7 +61,7 @@ class Search(Line):
     ]
 
 
-class Conversations(Screen[str | None]):
+class Conversations(OverChat, Screen[str | None]):
     """Gives the id of the conversation to go on with, None to stay."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

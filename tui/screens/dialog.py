@@ -13,10 +13,11 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
 from localspec.sanitize import sanitize
+from localspec.tui.screens.over import OverChat
 from localspec.tui.widgets.composer import Area, Line
 
 
-class Ask(ModalScreen[str | None]):
+class Ask(OverChat, ModalScreen[str | None]):
     """Asks for a line; Enter gives it, Esc gives None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "never mind")]
@@ -37,7 +38,7 @@ class Ask(ModalScreen[str | None]):
         self.dismiss(submitted.value)
 
 
-class AskText(ModalScreen[str | None]):
+class AskText(OverChat, ModalScreen[str | None]):
     """Asks for a text of several lines; Ctrl+S gives it, Esc gives None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -16,6 +16,7 @@ from textual.widgets import Static
 
 from localspec.chat.commands import help_rows
 from localspec.sanitize import sanitize
+from localspec.tui.screens.over import OverChat
 from localspec.tui.stats_panel import wrapped
 from localspec.tui.trace import LEGEND
 from localspec.tui.widgets.bars import Keys, Notice
@@ -33,7 +34,7 @@ MARKS = {
 }
 
 
-class Help(Screen[None]):
+class Help(OverChat, Screen[None]):
     """One long page. `sections` are titles, each with the class whose bindings belong there."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f1", "dismiss", "back", show=True)]
@@ -62,7 +63,7 @@ class Help(Screen[None]):
         self.query_one(VerticalScroll).focus()
 
 
-class LogScreen(Screen[None]):
+class LogScreen(OverChat, Screen[None]):
     """The last lines of llama.cpp and the worker."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f12", "dismiss", "back", show=True)]

@@ -14,6 +14,7 @@ from textual.widgets import DataTable, Static
 from localspec.engine.events import Committed
 from localspec.sanitize import sanitize
 from localspec.settings.sizes import counted
+from localspec.tui.screens.over import OverChat
 from localspec.tui.trace import Trace
 from localspec.tui.widgets.bars import Keys, Notice
 from localspec.ui.summary import done
@@ -22,7 +23,7 @@ MAX_PASSES = 5000  # passes that are listed
 COLUMNS = ("pass", "at", "drafter", "k", "kept", "text", "refused", "draft", "verify", "host ms", "why")
 
 
-class Inspector(Screen[None]):
+class Inspector(OverChat, Screen[None]):
     """A table of passes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss", "back", show=True)]

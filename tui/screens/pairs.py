@@ -27,6 +27,7 @@ from localspec.settings.request import LoadSettings
 from localspec.tui.downloads import Download, drawn
 from localspec.tui.host import Host
 from localspec.tui.pair_rows import Memory, cells, columns_of, compared, described, longest, this_machine
+from localspec.tui.screens.over import OverChat
 from localspec.tui.widgets.bars import Keys, Notice
 from localspec.tui.widgets.composer import Line, beginning
 from localspec.ui.files import is_path, path_completions
@@ -44,7 +45,7 @@ class Filter(Line):
     ]
 
 
-class PairsScreen(Screen[None]):
+class PairsScreen(OverChat, Screen[None]):
     """Typing filters; Enter uses what is chosen, or any pair that is written down whole."""
 
     CSS_PATH = "pairs.tcss"

@@ -32,6 +32,7 @@ from localspec.errors import LocalspecError
 from localspec.sanitize import one_line, sanitize
 from localspec.settings.request import Request
 from localspec.tui.host import Host
+from localspec.tui.screens.over import OverChat
 from localspec.tui.widgets.bars import Keys, Notice
 from localspec.tui.widgets.card import card
 from localspec.tui.widgets.composer import Line
@@ -62,7 +63,7 @@ class Lane(Vertical):
         scroll.scroll_end(animate=False)
 
 
-class RaceScreen(Screen[None]):
+class RaceScreen(OverChat, Screen[None]):
     """Runs a race when it is opened with a question, and whenever Enter is pressed."""
 
     CSS_PATH = "race.tcss"

@@ -20,6 +20,7 @@ from localspec.settings.config_file import config_file
 from localspec.tui.form import THEME, Form
 from localspec.tui.host import Host
 from localspec.tui.keyboard import in_turn
+from localspec.tui.screens.over import OverChat
 from localspec.tui.themes import DARK, LIGHT
 from localspec.tui.widgets.bars import Keys, Notice
 from localspec.tui.widgets.composer import Line
@@ -56,7 +57,7 @@ class Field(Horizontal):
         self.query_one(".origin", Static).update(Content("not taken" if self.problem else sanitize(origin)))
 
 
-class SettingsScreen(Screen[None]):
+class SettingsScreen(OverChat, Screen[None]):
     """Enter or leaving a field takes its value; Ctrl+S writes what is new into config.toml."""
 
     CSS_PATH = "settings.tcss"
