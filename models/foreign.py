@@ -52,11 +52,15 @@ class ForeignModel:
 
 
 def foreign_models() -> list[ForeignModel]:
-    """Return what other programs keep here, each file once."""
-    found: dict[str, ForeignModel] = {}
-    for one in (*_ollama(), *_lm_studio(), *_llama_cpp(), *_folders()):
-        found.setdefault(os.path.realpath(one.path), one)
-    return sorted(found.values(), key=lambda one: (one.program, one.name))
+    """Return what other programs keep here, each file once, but one of Ollama's by each of its names."""
+    ollama = list(_ollama())
+    seen, found = {os.path.realpath(one.path) for one in ollama}, ollama
+    for one in (*_lm_studio(), *_llama_cpp(), *_folders()):
+        real = os.path.realpath(one.path)
+        if real not in seen:
+            seen.add(real)
+            found.append(one)
+    return sorted(found, key=lambda one: (one.program, one.name))
 
 
 def of_hub(wanted: HubName) -> ForeignModel | None:
@@ -88,8 +92,19 @@ def by_part(name: str) -> ForeignModel | None:
     part = squeezed(name.lower())
     if len(part) < LEAST_PART:
         return None
-    found = [one for one in foreign_models() if part in squeezed(_own_name(one).lower())]
-    if len(found) < 2:
+    return _one_of(
+        name, [one for one in foreign_models() if any(part in squeezed(each.lower()) for each in _names(one))]
+    )
+
+
+def by_file_name(name: str) -> ForeignModel | None:
+    """Return the one model whose first file is called `name`, None without one. Raises UsageError, with the list."""
+    return _one_of(name, [one for one in foreign_models() if one.path.name.lower() == name.lower()])
+
+
+def _one_of(name: str, found: list[ForeignModel]) -> ForeignModel | None:
+    """Return what was found by `name`: the only file, None without one. Raises UsageError, with the list."""
+    if len({os.path.realpath(one.path) for one in found}) < 2:
         return found[0] if found else None
     names = ", ".join(shown(_own_name(one)) for one in found[:_LISTED])
     more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
@@ -100,6 +115,11 @@ def by_part(name: str) -> ForeignModel | None:
 def own_names() -> list[str]:
     """Return what the models of other programs are called: their files' own names where they have no other."""
     return list(map(_own_name, foreign_models()))
+
+
+def _names(one: ForeignModel) -> set[str]:
+    """Return what a part of may be typed: the model's own name, and that of its file where a person can read it."""
+    return {_own_name(one)} | (set() if one.program == OLLAMA else {one.path.name})
 
 
 def _own_name(one: ForeignModel) -> str:

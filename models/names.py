@@ -221,7 +221,7 @@ def _model(text: str, exists: Exists) -> ModelName:
     if is_file_like and exists(text):
         return PathName(f"./{text}")
     scheme = _SCHEME.match(text)
-    if ":" in text and named(text) is not None:
+    if (":" in text or "/" in text) and named(text) is not None:
         return Alias(lower)
     if scheme is not None:
         raise _bad_scheme(text, scheme[1].lower())
@@ -249,6 +249,9 @@ def _bad_scheme(text: str, scheme: str) -> UsageError:
         )
     if scheme == "file":
         return UsageError(f"'{shown(text)}' is an address of a file", hint="give its path: /PATH/FILE.gguf")
+    bare = text.partition(":")[2].lstrip("/")
+    if scheme == "ollama" and named(bare) is not None:
+        return UsageError(f"'{shown(text)}': a model of Ollama's has its own name alone", hint=shown(bare))
     tags = [one.name for one in ollama_models() if one.name.lower().startswith(f"{scheme}:")]
     if tags and "//" not in text:
         return UsageError(f"Ollama has no '{shown(text)}' here, but {', '.join(map(shown, tags))}", hint=shown(tags[0]))

@@ -18,8 +18,6 @@ def unknown_name(name: str, names: list[str]) -> NotFoundError:
         return NotFoundError(
             f"there is no pair called '{shown(name)}'", hint=f"./{shown(name)} for the file of that name"
         )
-    if os.path.isdir(name):
-        return NotFoundError(f"'{shown(name)}' is a directory", hint=f"./{shown(name)}/FILE.gguf for a model in it")
     from localspec.models.foreign import own_names  # late: it reads what other programs keep
 
     close = nearest(name, names)

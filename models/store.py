@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import IntegrityError, LocalspecError, NotFoundError, UsageError
+from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.models.cached import find_cached, placed
 from localspec.models.gguf.head import KINDS, LOW_BIT, MASKS, MTP, has_own_head
 from localspec.models.gguf.header import read_architecture
 from localspec.models.gguf.shards import read_model
@@ -29,7 +30,7 @@ from localspec.models.names import (
     parse_draft,
 )
 from localspec.models.near import unknown_name, with_known_name
-from localspec.models.ollama import named
+from localspec.models.ollama import named, spoken
 from localspec.sanitize import shown
 from localspec.settings.request import LoadSettings, Speculation
 
@@ -133,12 +134,14 @@ def expand(ref: str | None = None, draft: str | None = None) -> PairName:
         if found is None and not is_kind(chosen):
             found = _target(chosen)[0]
         chosen = found or chosen
-    return PairName(target, chosen)
+    return PairName(target, placed(chosen) if isinstance(chosen, PathName) else chosen)
 
 
 def locate(pair: PairName) -> PairRef:
     """Find the files of a pair whose names were expanded."""
-    missing = tuple(name for name in (pair.target, pair.draft) if isinstance(name, HubName) and _cached(name) is None)
+    missing = tuple(
+        name for name in (pair.target, pair.draft) if isinstance(name, HubName) and find_cached(name) is None
+    )
     if missing:
         raise NotCachedError(missing, pair)
     target, target_label = _file(pair.target, as_draft=False)
@@ -149,7 +152,7 @@ def locate(pair: PairName) -> PairRef:
         from localspec.models.candidates import best_local_draft  # reads headers
 
         found = best_local_draft(target)
-        return PairRef(target, found, f"{target_label}+{shown(found.name)}")
+        return PairRef(target, found, f"{target_label}+{spoken(found, briefly=True)}")
     if isinstance(draft, DraftChoice):
         end = "+none" if draft is DraftChoice.NONE else ""
         return PairRef(target, None, target_label + end)
@@ -162,7 +165,9 @@ def locate(pair: PairName) -> PairRef:
 
 def _target(name: ModelName) -> tuple[ModelName, ModelName | DraftChoice]:
     """Return what a target's name stands for, and the draft that belongs to that name."""
-    if not isinstance(name, Alias):
+    if isinstance(name, PathName):
+        return placed(name), DraftChoice.UNSET
+    if isinstance(name, HubName):
         return name, DraftChoice.UNSET
     if name.name in BUNDLED:
         return name, name
@@ -175,6 +180,8 @@ def _target(name: ModelName) -> tuple[ModelName, ModelName | DraftChoice]:
         foreign = named(name.name)
         if foreign is not None:
             return PathName(str(foreign.weights()), foreign.name), DraftChoice.UNSET
+        if os.path.isdir(name.name):
+            return PathName(f"./{name}"), DraftChoice.UNSET
         local = None if os.path.exists(name.name) else by_part(name.name)
         if local is not None:
             return PathName(str(local.path), "" if local.name == str(local.path) else local.name), DraftChoice.UNSET
@@ -198,33 +205,10 @@ def _of_family(target: ModelName) -> ModelName | DraftChoice:
     return DraftChoice.AUTO
 
 
-def _cached(name: HubName) -> tuple[Path, HubName] | None:
-    """Return a cached model's first part, and its name with commit and quantisation."""
-    from localspec.models.foreign import of_hub
-    from localspec.models.hub.cache import Cache
-    from localspec.models.hub.files import quant_of
-    from localspec.models.hub.receipts import Receipts
-
-    files = Cache().find(name)
-    if files is None:
-        found = of_hub(name)
-        return None if found is None else (found.path, name)
-    receipts = Receipts()
-    for file in files:
-        if not receipts.is_unchanged(file.blob):
-            raise IntegrityError(
-                f"{shown(file.name)} of {name.repo} has changed since it was pulled",
-                hint=f"localspec pull {name}",
-            )
-    quant = quant_of(files[0].name)
-    is_named = name.file is not None or quant == "?"
-    return files[0].link, HubName(name.repo, files[0].commit[:7], None if is_named else quant, name.file)
-
-
 def _file(name: ModelName, *, as_draft: bool) -> tuple[Path, str]:
     """Return a model's file and what to call it."""
     if isinstance(name, HubName):
-        found = _cached(name)
+        found = find_cached(name)
         assert found is not None, "it was looked for before"
         return found[0], str(found[1])
     if isinstance(name, PathName):
@@ -235,7 +219,7 @@ def _file(name: ModelName, *, as_draft: bool) -> tuple[Path, str]:
             from localspec.models.foreign import only_model  # late, as above
 
             path = str(only_model(Path(path)))
-        return Path(path), shown(name.label or Path(path).name)
+        return Path(path), shown(name.label) or spoken(path, briefly=True)
     files = BUNDLED.get(name.name)
     if files is None:
         raise unknown_name(name.name, list(BUNDLED))

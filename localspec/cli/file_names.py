@@ -6,9 +6,11 @@ On the command line and in the environment they are relative to the current fold
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from localspec.errors import UsageError
+from localspec.models.cached import placed
 from localspec.models.names import DraftChoice, ModelName, PathName, parse, parse_draft
 from localspec.settings.folders import typed_path
 
@@ -57,5 +59,7 @@ def _pair(key: str, text: str, folder: Path) -> str:
 
 def _model(name: ModelName | DraftChoice, folder: Path) -> str:
     if isinstance(name, PathName):
+        with suppress(UsageError):  # told where the pair is looked up
+            name = name if os.path.lexists(folder / typed_path(name.path)) else placed(name)
         return _path(name.path, folder)
     return name.value if isinstance(name, DraftChoice) else str(name)

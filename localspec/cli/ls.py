@@ -187,7 +187,8 @@ def _foreign(name: ModelName | DraftChoice) -> ForeignModel | None:
     if not isinstance(name, PathName):
         return None
     path = os.path.realpath(os.path.expanduser(name.path))
-    return next((one for one in foreign_models() if os.path.realpath(one.path) == path), None)
+    found = [one for one in foreign_models() if os.path.realpath(one.path) == path]
+    return next((one for one in found if one.name == name.label), next(iter(found), None))
 
 
 def _what(removal: Removal) -> str:

@@ -109,7 +109,8 @@ def _is_called(facts: dict[str, Any], name: str) -> bool:
     pair, target = _pair(facts), str((facts["settings"] or {}).get("target"))
     names = (pair, pair.partition("+")[0], target, Path(target).name, Path(target).stem)
     part = squeezed(name.lower())
-    return name in names or (len(part) >= LEAST_PART and part in squeezed(Path(target).name.lower()))
+    whole = (pair.partition("+")[0], Path(target).name)
+    return name in names or (len(part) >= LEAST_PART and any(part in squeezed(each.lower()) for each in whole))
 
 
 def _row(found: dict[str, Any]) -> tuple[str, ...]:

@@ -178,7 +178,7 @@ def test_a_file_that_shrinks_while_it_is_mapped(tmp_path: Path) -> None:
     [
         ("README.md", ["README.md is not a valid GGUF file: it is a text file", "ends in .gguf"]),
         ("config.json", ["config.json is not a valid GGUF file: it is a text file", "ends in .gguf"]),
-        ("folder", ["'folder' is a directory", "./folder/FILE.gguf"]),
+        ("folder", ["folder is a directory without a GGUF model", "give the path of a GGUF file"]),
     ],
 )
 def test_what_is_there_and_no_model_is_named_as_it_is(name: str, words: list[str], tmp_path: Path) -> None:

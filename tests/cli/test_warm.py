@@ -71,6 +71,9 @@ def test_a_run_finds_what_the_run_before_left(env: dict[str, str]) -> None:
     assert table[0].split() == ["pair", "since", "state", "memory", "tokens"]
     assert table[1].startswith("storyteller  ")
     assert "in memory: storyteller; localspec stop frees it\n" in localspec("ls", env=env).stdout.decode()
+    assert localspec("stop", "Story", env=env).stdout == b"stopped storyteller\n", "a part of its name"
+    answer("--keep-alive", "10m", prompt, env=env)
+    (engine,) = listed(env)
     assert_one_line(localspec("stop", "qwen", env=env), 3, "no model called 'qwen' is in memory", "localspec ps")
     assert localspec("stop", "Target-q8", env=env).stdout == b"stopped storyteller\n", "a part of its file's name"
     assert not is_running(engine["pid"])

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
+from localspec.cli.file_names import located
 from localspec.cli.habits import model_first
 from localspec.errors import DeclinedError, IntegrityError, NotFoundError, UsageError
 from localspec.models.foreign import foreign_models
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
-from localspec.models.store import find_model, parse_pair
+from localspec.models.store import NotCachedError, find_model, parse_pair
 from tests.cli.harness import PAIR, assert_one_line, run
 from tests.hub.models import parts
 
@@ -155,6 +156,9 @@ def test_a_folder_is_the_one_model_in_it(home: Path) -> None:
     put(file.with_name("small-Q8_0.gguf"), DRAFT)
     with pytest.raises(UsageError, match=r"holds 2 models: small-Q8_0\.gguf, story-Q8_0\.gguf"):
         find_model("./LMSTUDIO/tales/story")
+    only = put(home / "one" / "only-q8_0.gguf", TARGET)
+    assert find_model("one").samefile(only), "without ./ as well"
+    assert parse_pair("one+none").target.samefile(only)
     (home / "bare").mkdir()
     with pytest.raises(NotFoundError, match="is a directory without a GGUF model"):
         find_model("./bare")
@@ -178,9 +182,58 @@ def test_a_part_of_a_name_finds_the_one_model_that_has_it(home: Path) -> None:
     assert parse_pair("2.5-coder+gemma").draft == file
     assert parse_pair("qcoder").name == "qcoder:1.5b"
     assert parse_pair("qwen2.5coder").target == other
-    for none in ("ge", "models", "llama"):
+    for none in ("ge", "model", "llama"):
         with pytest.raises(NotFoundError):
             parse_pair(none)
+
+
+def test_a_whole_file_name_is_found_as_a_part_of_it_is(home: Path) -> None:
+    """What `ls`, the picker and hints show can be typed, and a file of that name in this folder goes before."""
+    file = put(home / "models" / "qwen2.5-coder-1.5b-q4_k_m.gguf", TARGET)
+    studio = put(home / ".lmstudio/models/tales/story-GGUF/Story-lms-Q8_0.gguf", DRAFT)
+    assert parse_pair(file.name) == parse_pair("coder")
+    assert parse_pair(f"{file.name}+{studio.name}").draft == parse_pair("coder", studio.name.upper()).draft == studio
+    assert find_model("Story-lms") == studio
+    with pytest.raises(NotFoundError, match=r"gone\.gguf does not exist"):
+        parse_pair("gone.gguf")
+    with pytest.raises(NotFoundError, match="does not exist"):
+        parse_pair(f"./{file.name}")
+    assert located("model", "PAIR", file.name, home) == str(file), "so a preset keeps it"
+    here = put(home / file.name, DRAFT)
+    assert find_model(file.name).samefile(here)
+    put(home / ".lmstudio/models/tales/other-GGUF/Story-lms-Q8_0.gguf", TARGET)
+    with pytest.raises(UsageError, match="2 models here"):
+        parse_pair(studio.name)
+
+
+def test_a_name_of_ollamas_without_its_tag(home: Path) -> None:
+    """One with an owner too, for which the hub is not asked; after `hf:` it is the hub's."""
+    blob = ollama(home / ".ollama/models", "registry.ollama.ai/me/pirate/latest", TARGET)
+    assert (find_model("me/pirate"), parse_pair("Me/Pirate").name) == (blob, "me/pirate:latest")
+    for hubs in ("hf:me/pirate", "me/sailor"):
+        with pytest.raises(NotCachedError):
+            find_model(hubs)
+    with pytest.raises(UsageError) as caught:
+        find_model("ollama:me/pirate:latest")
+    assert caught.value.hint == "me/pirate:latest"
+
+
+def test_ollamas_copy_of_a_model_has_both_names(home: Path) -> None:
+    """`ollama cp` writes a second manifest for the same blob."""
+    blob = ollama(home / ".ollama/models", f"{LIBRARY}/smol/135m", TARGET)
+    ollama(home / ".ollama/models", "registry.ollama.ai/me/pirate/latest", TARGET)
+    names = ["me/pirate:latest", "smol:135m"]
+    assert [one.name for one in foreign_models()] == names
+    for typed, name in (("pirate", names[0]), ("smol", names[1]), ("me/pirate", names[0])):
+        assert (parse_pair(typed).target, parse_pair(typed).name) == (blob, name)
+        assert parse_pair("storyteller", typed).name == f"storyteller+{name}"
+    link = home / "models" / "own.gguf"
+    link.parent.mkdir()
+    link.symlink_to(blob)
+    assert len(foreign_models()) == 2, "a link to it is the same model"
+    assert parse_pair(str(blob)).name in names, "a blob has no name of its own"
+    for name in names:
+        assert_one_line(run("rm", "-y", name), DeclinedError.exit_code, f"ollama rm {name}")
 
 
 def test_a_part_of_several_names_lists_them(home: Path) -> None:
