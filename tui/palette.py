@@ -26,7 +26,7 @@ class Palette(OverChat, CommandPalette):
 
 def open_palette(app: App[int]) -> None:
     """Show the palette, unless it is shown."""
-    if not CommandPalette.is_open(app):
+    if not isinstance(app.screen, CommandPalette):
         app.push_screen(Palette(id="--command-palette"))
 
 
