@@ -28,7 +28,8 @@ def left_by_ended(*texts: str) -> None:
 def test_a_kill_loses_neither_what_is_written_nor_what_waits(tmp_path: Path) -> None:
     terminal = chat(tmp_path, FAKE_PAUSE="0.2", FAKE_PASSES='["word "]')
     terminal.type("half a question")
-    terminal.wait_for(lambda: any((tmp_path / "state" / "unsent").glob("*")))
+    kept = (tmp_path / "state" / "unsent").glob
+    terminal.wait_for(lambda: [file.read_text().strip() for file in kept("[0-9]*")] == ["half a question"])
     terminal.signal(signal.SIGKILL)
     terminal.wait()
     again = chat_with(tmp_path, "half a question")
