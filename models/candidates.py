@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from localspec.control.profile import Learned
 
 MAX_RATIO = 0.5  # of the target's bytes: a larger draft cannot pay
+LOSES = "does not pay"
 MEASURED, ASSUMED = "measured", "assumed"
 
 
@@ -124,7 +125,8 @@ class DraftCandidate:
         if not gain or self.kind:
             return ""
         each = f"{100 * accepted.value:.0f} % accepted ({accepted.basis}), a guess {guess.value:.2g} ({guess.basis})"
-        return f"{gain:.2f} tokens for the price of a pass: {each}"
+        told = f"{LOSES}: " if gain < 1.0 else ""
+        return f"{told}{gain:.2f} tokens for the price of a pass: {each}"
 
     def is_good(self, target_bytes: int) -> bool:
         """Whether it fits, with the same vocabulary, and is small enough to pay. Masks cost a pass of many rows."""
@@ -255,6 +257,11 @@ def remote_candidate(target: ModelInfo, name: HubName, where: str, hub: Hub) -> 
     except LocalspecError as error:
         return DraftCandidate(str(name), where, None, reason=error.message)
     return DraftCandidate(str(full), where, size, report=check_pair(target, info))
+
+
+def worth_of(target: ModelInfo, draft: ModelInfo) -> str:
+    """Return what a draft that fits gains by what was measured or is assumed here, in words; "" where none is known."""
+    return _checked(target, "", "here", draft.bytes, draft.path).worth(target.bytes)
 
 
 def learned(target: Path, draft: Path) -> Learned | None:

@@ -106,7 +106,7 @@ class Race:
         if not self.drafted:
             finished = self.rounds[-1].other.stats.finished
             why = finished.verdict if finished is not None else ""
-            speed = f"{why or 'nothing was drafted'}, so there is no speedup"
+            speed = f"there is no speedup, for {why or 'nothing was drafted'}"
         elif ratio is None:
             speed = "the answers are too short to be timed"
         else:

@@ -243,7 +243,8 @@ def get(key: str, has_origin: bool, as_json: bool) -> int:
 @click.argument("key", shell_complete=_keys)
 @click.argument("values", nargs=-1, required=True, metavar="VALUE...")
 @json_option
-def set_value(key: str, values: tuple[str, ...], as_json: bool) -> int:
+@click.pass_obj
+def set_value(console: Console, /, key: str, values: tuple[str, ...], as_json: bool) -> int:
     """Write KEY = VALUE into config.toml, once it is checked.
 
     An option that may be repeated takes several values. Whatever else is in the file stays as it is.
@@ -257,6 +258,8 @@ def set_value(key: str, values: tuple[str, ...], as_json: bool) -> int:
         raise UsageError(f"{key} takes one value, {len(values)} were given", hint=f"localspec config set {key} VALUE")
     value = read_words(found, values)
     _done(as_json, assign(path, value), path, value)
+    if path[-1] == "model" and (missing := _missing({"model": value})):
+        console.warn(f"{missing.message}{missing.advice}")
     return 0
 
 

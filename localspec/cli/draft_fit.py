@@ -16,7 +16,7 @@ from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, json_option, option
 from localspec.errors import IncompatibleError, LocalspecError, NetworkError, UsageError
-from localspec.models.candidates import DraftCandidate, local_candidates, look, remote_candidate
+from localspec.models.candidates import DraftCandidate, learned, local_candidates, look, remote_candidate, worth_of
 from localspec.models.catalog import Catalog, CatalogModel, load_catalog
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.hub.files import quant_of
@@ -107,7 +107,8 @@ def explain(console: Console, /, target: str, draft: str | None, as_json: bool, 
     if as_json:
         write_json(made)
     else:
-        write_out(_verdict(big, small, report))
+        told = worth_of(big.info, small.info) if report.fits and learned(big.info.path, small.info.path) else ""
+        write_out(_verdict(big, small, report) + (f"{told}\n" if told else ""))
     return 0 if report.fits else IncompatibleError.exit_code
 
 

@@ -6,14 +6,14 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from localspec.cli.file_names import located
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.settings.config_file import MAX_PARTS, TABLE, Configuration, Entry, Key, find_preset, read_configuration
 from localspec.settings.declaration import Kind, Option, Origin
 
@@ -32,6 +32,7 @@ _TAKEN: dict[Kind, tuple[str, Any]] = {  # what config.toml may have for a kind,
     "texts": ("a text or a list of texts", str | int | float),
 }
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
+Told = TypeVar("Told", bound=LocalspecError)
 
 
 class Configurable(click.Option):
@@ -143,9 +144,7 @@ class Configurable(click.Option):
 
     def get_help_extra(self, ctx: click.Context) -> Any:
         """Return click's extras without ranges: an error names them when they matter."""
-        extra = super().get_help_extra(ctx)
-        extra.pop("range", None)
-        return extra
+        return {key: each for key, each in super().get_help_extra(ctx).items() if key != "range"}
 
 
 def path_of(ctx: click.Context) -> Key:
@@ -180,8 +179,7 @@ def defaults(ctx: click.Context) -> dict[str, Any]:
     if path[:1] in WITHOUT_FILE:
         return {}
     try:
-        file = read_configuration()
-        found = entries_for(file, path, ctx.command)
+        found = entries_for(file := read_configuration(), path, ctx.command)
     except LocalspecError:
         if path[:1] in TOLERANT:
             return {}
@@ -285,17 +283,16 @@ def option_at(key: Key) -> Configurable:
         raise UsageError(f"there is no command '{spelt}' to set anything for{near}", hint="localspec --help")
     options = options_of(found)
     if name not in options:
-        raise UsageError(
-            f"localspec {spelt} has no option '{name}'{_perhaps(name, options)}", hint=f"localspec {spelt} --help"
-        )
+        near = _perhaps(name, options)
+        raise UsageError(f"localspec {spelt} has no option '{name}'{near}", hint=f"localspec {spelt} --help")
     return options[name]
 
 
 def once(option: Configurable, path: Key) -> UsageError:
     """Return the error for a key of `ONCE`, set for the command at `path` or, with (), for all."""
     value = None if option.kind == "switch" else option.metavar
-    typed, variable = f"--{option.key}", option.variables(path)[0]
-    typed = typed if value is None else f"{typed} {value}"
+    typed = f"--{option.key}" if value is None else f"--{option.key} {value}"
+    variable = option.variables(path)[0]
     return UsageError(
         f"'{option.key}' is for one command line and no setting", hint=f"{typed}, or {variable}={value or 1}"
     )
@@ -325,8 +322,7 @@ def given(file: Configuration, entry: Entry, option: Configurable) -> Any:
 
 def origin(ctx: click.Context, option: Configurable) -> Origin:
     """Return where the value that a parsed context has for an option came from."""
-    source = ctx.get_parameter_source(str(option.name))
-    preset = ctx.meta.get(_PRESET, {})
+    source, preset = ctx.get_parameter_source(str(option.name)), ctx.meta.get(_PRESET, {})
     if source is ParameterSource.DEFAULT_MAP and option.key in preset:
         return Origin("config", preset[option.key][1])
     if source is ParameterSource.ENVIRONMENT:
@@ -336,14 +332,18 @@ def origin(ctx: click.Context, option: Configurable) -> Origin:
     return Origin("command line" if source is ParameterSource.COMMANDLINE else "default")
 
 
-def in_command(ctx: click.Context, error: UsageError) -> UsageError:
-    """Return the error with the places of the options that it names, where they were not typed.
+def in_command(ctx: click.Context, error: Told) -> Told:
+    """Return the error with the places of options that it names, where they were not typed, and this command's help.
 
-    A hint at the help is at that of this command.
+    One of what is not found names a value, too.
     """
-    hint = error.hint.replace("localspec run --help", f"{ctx.command_path} --help")
-    named = set(_OPTION.findall(error.message))
-    places = [origin(ctx, option).where for option in options_of(ctx.command).values() if named & set(option.opts)]
-    found = ", ".join(dict.fromkeys(filter(None, places)))
-    message = f"{error.message} (it is set in {found})" if found else error.message
-    return UsageError(message, hint=hint, detail=error.detail)
+    error.hint = error.hint.replace("localspec run --help", f"{ctx.command_path} --help")
+    named, found = set(_OPTION.findall(error.message)), []
+    for option in options_of(ctx.command).values():
+        value = ctx.params.get(str(option.name))
+        is_told = isinstance(value, str) and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", error.message)
+        if named & set(option.opts) or (is_told and isinstance(error, NotFoundError)):
+            found.append(origin(ctx, option).where)
+    if places := ", ".join(dict.fromkeys(filter(None, found))):
+        error.message += f" (it is set in {places})"
+    return error

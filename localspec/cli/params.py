@@ -16,7 +16,7 @@ import click
 
 from localspec.cli.habits import checked
 from localspec.cli.option_sources import Configurable, in_command
-from localspec.errors import UsageError
+from localspec.errors import NotFoundError, UsageError
 from localspec.settings.sizes import length
 
 MAX_SENTENCE = 1000  # characters of a sentence in the list of commands: none is cut
@@ -75,7 +75,7 @@ class Command(click.Command):
         """Run it; an error about a value that is not from the command line tells where it was found."""
         try:
             return super().invoke(ctx)
-        except UsageError as error:
+        except (UsageError, NotFoundError) as error:
             raise in_command(ctx, error) from error.__cause__
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

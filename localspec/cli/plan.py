@@ -14,10 +14,10 @@ from localspec.cli.fetch import headers_of, is_offline
 from localspec.cli.options import declared_option, draft_option, picked
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, json_option, option
-from localspec.cli.plan_table import plan_table, to_wire
+from localspec.cli.plan_table import Loads, plan_table, to_wire
 from localspec.cli.settings import model_and_draft, named_pair, rpc_servers
 from localspec.errors import UsageError
-from localspec.models.candidates import learned, local_drafts
+from localspec.models.candidates import LOSES, learned, local_drafts, worth_of
 from localspec.models.catalog import load_catalog
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import model_info
@@ -102,9 +102,9 @@ class Options:
 def plan(console: Console, /, pair: str, as_json: bool, offline: bool, **values: Any) -> int:
     """Show where the parts of PAIR would be placed, with memory and predicted speed.
 
-    The first line is the fastest; the others are the alternatives. Where no draft is named, every draft model and head
-    on this machine that fits is compared. With a GPU or an RPC server, --gpu auto loads by this plan. It never leaves
-    out a draft that was named, but says if that would be faster.
+    The first line is the fastest; the others are the alternatives. It is chosen where a load takes it unasked. Where no
+    draft is named, every draft model and head on this machine that fits is compared. With a GPU or an RPC server, --gpu
+    auto loads by this plan. It never leaves out a draft that was named, but says if that would be faster.
 
     Speeds follow from bandwidths, measured by localspec calibrate --machine or given by --bandwidth, and from the
     acceptance: that of a head from its training, that of a draft model from the first load of the pair, else an assumed
@@ -121,20 +121,23 @@ def plan(console: Console, /, pair: str, as_json: bool, offline: bool, **values:
     try:
         named = model_and_draft(named_pair(None, pair), options.draft)
         found = parse_pair(*named)
-        name, drafts = found.name, _drafts_here(found, _typed(*named))
+        name, (drafts, loaded, losing) = found.name, _drafts_here(found, _typed(*named))
     except NotCachedError as missing:
         name, parts = pair, _not_here(missing, is_offline(offline), console)
         head = FROM_HEADERS if all(part.info for part in parts) else ABOUT
         drafts = {str(missing.pair.draft) if part else "": _models(parts[0], part) for part in (None, *parts[1:])}
+        loaded, losing = [*drafts][-1], {}
     machine = _machine(options)
     request = PlacementRequest(options.ctx, options.kv_type, acceptance=options.acceptance, threads=options.threads)
     rows = compare(machine, drafts, request)
     copy = None if options.draft is not None else best_copy(machine, drafts, request, rows[0])
     if as_json:
         told = None if copy is None else {"draft_name": copy.name, **to_wire(copy.plan, copy.models)}
-        write_json({**_wire(name, machine, request, rows), "copy_to_make": told, "is_about": head == ABOUT})
+        facts = {"loaded_draft": loaded or None, "copy_to_make": told, "is_about": head == ABOUT}
+        write_json({**_wire(name, machine, request, rows), **facts})
     else:
-        write_out(head + plan_table(one_line(name), machine, request, rows, copy, pair.partition("+")[0]))
+        loads = Loads(loaded, losing.get(rows[0].name, ""))
+        write_out(head + plan_table(one_line(name), machine, request, rows, loads, copy, pair.partition("+")[0]))
     return 0
 
 
@@ -146,17 +149,23 @@ def _typed(model: str | None, draft: str | None) -> str:
     return "" if draft in (None, DraftChoice.AUTO.value) else str(draft)
 
 
-def _drafts_here(pair: PairRef, typed: str) -> dict[str, Models]:
-    """Return the target with each draft by its name, "" for none.
+def _drafts_here(pair: PairRef, typed: str) -> tuple[dict[str, Models], str, dict[str, str]]:
+    """Return the target with each draft by its name, "" for none; the one that is loaded; what drafts lost here.
 
-    That is the draft that was `typed`, or else the pair's own and all that fit on this machine.
+    They are the draft that was `typed`, or else the pair's own and all that fit on this machine.
     """
     target = _here(pair.target)
     paths = {} if typed or target.info is None else local_drafts(target.info)
     if pair.draft is not None and pair.draft not in paths.values():
         paths[typed or pair.draft.name] = pair.draft
-    found = {name: _models(target, _here(path, as_draft=True)) for name, path in paths.items()}
-    return {"": _models(target), **found}
+    parts = {name: _here(path, as_draft=True) for name, path in paths.items()}
+    loaded = next((name for name, path in paths.items() if path == pair.draft), "")
+    losing = {}
+    for name, part in parts.items():
+        if target.info and part.info and learned(target.info.path, part.info.path):
+            losing[name] = worth_of(target.info, part.info)
+    losing = {name: told for name, told in losing.items() if told.startswith(LOSES)}
+    return {"": _models(target), **{name: _models(target, part) for name, part in parts.items()}}, loaded, losing
 
 
 def _models(target: ModelPart, draft: ModelPart | None = None) -> Models:

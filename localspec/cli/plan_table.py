@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 from localspec.cli.console import columns_of_stdout, is_terminal
@@ -21,11 +22,20 @@ SHORTEST = 12 + len(FOREIGN)  # characters of a draft's cell that stay where the
 LONGEST = 1000  # characters of a line that no terminal cuts
 
 
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """The `draft` that a load takes unasked, "" for none, and what the fastest one lost here, in words."""
+
+    draft: str
+    loss: str = ""
+
+
 def plan_table(
     name: str,
     machine: Machine,
     request: PlacementRequest,
     rows: list[PlannedDraft],
+    loads: Loads,
     copy: PlannedDraft | None = None,
     typed: str = "",
 ) -> str:
@@ -50,12 +60,22 @@ def plan_table(
         told = "not measured" if one.tokens_per_s is None else f"{one.tokens_per_s:.3g}"
         table.append([*draft, one.target.tell(row.models.target), *memory, told])
     widths = [max(len(cells[column]) for cells in table) for column in range(len(table[0]))]
-    over = max(0, sum(widths) + 2 * len(widths) + len("<- chosen") - room)
+    mark = "<- chosen" if rows[0].name == loads.draft and not loads.loss else "<- predicted fastest"
+    over = max(0, sum(widths) + 2 * len(widths) + len(mark) - room)
     widths[0] = max(SHORTEST, widths[0] - over)
     for index, cells in enumerate(table):
         text = [_fitting(cell, width).ljust(width) for cell, width in zip(cells, widths, strict=True)]
-        lines.append(("  ".join(text).rstrip() + ("  <- chosen" if index == 1 else "")).rstrip())
-    return "\n".join([*lines, "", *_notes(rows, request), *_of_copy(typed, rows[0], copy)]) + "\n"
+        lines.append(("  ".join(text).rstrip() + (f"  {mark}" if index == 1 else "")).rstrip())
+    notes = [*_taken(rows[0].name, loads), *_notes(rows, request), *_of_copy(typed, rows[0], copy)]
+    return "\n".join([*lines, "", *notes]) + "\n"
+
+
+def _taken(fastest: str, loads: Loads) -> list[str]:
+    """Say which draft is loaded where it is not the fastest, and what measuring found against that."""
+    lost = [f"{shown(fastest)} {loads.loss}"] if loads.loss else []
+    if fastest == loads.draft:
+        return lost
+    return [*lost, f"localspec run loads {shown(loads.draft) or 'no draft'} here, unless --draft names another"]
 
 
 def _accepted(row: PlannedDraft, request: PlacementRequest) -> str:

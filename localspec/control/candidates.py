@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.control.prices import MAX_ROWS, Average, Prices, break_even
+from localspec.control.prices import MAX_ROWS, Average, Prices, best_chain, break_even
 from localspec.control.value import Candidate, Now, StopRule
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draw, Step
@@ -96,24 +96,22 @@ class Copies(CandidateSource):
         return Candidate(Plan(self.name, k, k, Draw.FIXED, expects=expects, why=f"{self.name} {k}"), best.value)
 
     def why_not(self) -> str:
-        """Return what a copied token costs, how many would have to be right, and how many were expected to be."""
+        """Return what a copied token costs, which share must be right, and which share was likely to be."""
         plain, each, likeliest = self._prices.plain, self._prices.least, self._likeliest
         if not self._prices.is_known:
             return ""
         token = "a token copied from the prediction or the text" if self.is_asked else "a copied token"
-        price = f"{token} costs {1e3 * each:.3g} ms, a pass {1e3 * plain:.3g} ms"
-        needed = f"{price}, so {math.ceil(10 * each / plain)} of 10 would have to be right"
+        price = f"{token} adds at least {1e3 * each:.3g} ms to a pass of {1e3 * plain:.3g} ms"
+        needed = f"{price}, so copies pay only if {math.ceil(100 * each / plain)} % of their tokens are right"
         if each >= plain:
-            return f"{price}, so no copy would pay, were all of it right"
-        if likeliest is None:
-            return needed
+            return f"{price}, so no copy pays, even if all of it is right"
         if not likeliest:
-            return f"{price}, and the text repeated nothing that could be copied"
-        likely = f"{math.floor(10 * likeliest)} were likely to be at best"
+            return needed if likeliest is None else f"{price}, and the text repeated nothing that could be copied"
+        likely = f"at best {math.floor(100 * likeliest)} % were likely"
         if likeliest * plain > each:
-            risk = f"a wrong copy cost {NOT_YET}" if self._is_barred else "that was not worth the risk"
-            likely = f"{likely}, but {risk}"
-        return f"{needed}, and {likely}; --method copy copies all the same"
+            risk = f"but a wrong copy cost {NOT_YET}" if self._is_barred else "a gain that was not worth the risk"
+            likely = f"{likely}, {risk}"
+        return f"{needed}; {likely}; --method copy copies all the same"
 
 
 class DraftPrefill:
@@ -264,19 +262,20 @@ class Chains(CandidateSource):
         return Candidate(replace(plan, why="explores whether drafts pay"), 0.0)
 
     def why_not(self) -> str:
-        """Return what a guess and a pass cost, and how many guesses would have to be right."""
+        """Return what a pass costs with guesses and without, which share must be right, and which share was."""
         draft = self._prices.draft.value
         if not draft or not self._prices.is_known:
             return ""
         least, known = break_even(self._prices, draft), self._acceptance.measured
-        price = f"a guess costs {1e3 * draft:.3g} ms, a pass {1e3 * self._prices.plain:.3g} ms"
+        k = 1 if least is None else best_chain(self._prices, draft, least)[0]
+        one = 1e3 * self._prices.plain
+        both = 1e3 * (k * draft + self._prices.of(self._prices.padded(1 + k)))
+        price = f"to guess and check {counted(k, 'token')} takes {both:.3g} ms, a plain pass {one:.3g} ms"
         if least is None:
-            return f"{price}, so no guess would pay, were all of them right"
-        were = "" if known is None else f", and {10 * known:.0f} were"
-        if known is not None and known > least:
-            were += f", but to begin cost {NOT_YET}"
-        n = math.ceil(10 * least)
-        return f"{price}, so {counted(n, 'guess')} of 10 would have to be right{were}"
+            return f"{price}, so no guess pays, even if it is right"
+        needed = f"{price}, so guesses pay only if {100 * least:.0f} % are right"
+        barred = f", but to begin cost {NOT_YET}" if known is not None and known > least else ""
+        return needed if known is None else f"{needed}; {100 * known:.0f} % were{barred}"
 
     def _affordable(self, now: Now, limits: ChainLimits, once: float) -> int:
         """Return how many tokens of a chain may all be rejected; `once` are the seconds that come before the first."""

@@ -21,7 +21,7 @@ from localspec.cli.option_sources import ONCE, options_of
 from localspec.cli.settings_table import described
 from localspec.conversations.store import Store
 from localspec.errors import UsageError
-from localspec.settings.config_file import config_file
+from localspec.settings.config_file import config_file, read_configuration
 from localspec.settings.folders import conversations_file
 from tests.cli.harness import ROOT, assert_one_line, environment, localspec, run
 
@@ -214,6 +214,33 @@ def test_a_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch, call: Callable
     code, _, err = call("run", "hi")
     assert code == 2
     assert "it is set in LOCALSPEC_TEMP" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "missing"),
+    [
+        ('model = "nosuch"\n', ("run", "hi"), "there is no pair called 'nosuch' (it is set in "),
+        ('model = "./nosuch.gguf"\n', ("run", "hi"), "nosuch.gguf does not exist (it is set in "),
+        (
+            '[chat]\nsystem = "@nosuch.txt"\n',
+            ("chat", "storyteller"),
+            "nosuch.txt: No such file or directory (it is set in ",
+        ),
+    ],
+)
+def test_what_is_not_found_is_traced_back(
+    text: str, words: tuple[str, ...], missing: str, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    write(text)
+    code, _, err = call(*words)
+    assert code == 3
+    assert f"{missing}{config_file()}:{text.count(chr(10))})" in err
+
+
+def test_a_model_that_is_not_found_is_told_when_it_is_set(call: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, err = call("config", "set", "model", "nosuch")
+    assert (code, read_configuration().get(("model",)).value) == (0, "nosuch")
+    assert "there is no pair called 'nosuch'" in err
 
 
 def test_a_broken_file_leaves_the_way_out_open(call: Callable[..., tuple[int, str, str]]) -> None:

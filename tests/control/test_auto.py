@@ -398,22 +398,22 @@ def test_the_verdict_says_who_drafted_and_how_much_of_it_was_right() -> None:
 @pytest.mark.parametrize(
     ("row", "chances", "left", "words"),
     [
-        (0.03, (), 1.0, "30 ms, a pass 100 ms, and the text repeated nothing that could be copied"),
+        (0.03, (), 1.0, "30 ms to a pass of 100 ms, and the text repeated nothing that could be copied"),
         (
             0.03,
             (0.2,),
             1.0,
-            "30 ms, a pass 100 ms, so 3 of 10 would have to be right, and 2 were likely to be at best; --",
+            "30 ms to a pass of 100 ms, so copies pay only if 30 % of their tokens are right; at best 20 % were likely",
         ),
-        (0.2, (0.2,), 1.0, "200 ms, a pass 100 ms, so no copy would pay, were all of it right"),
+        (0.2, (0.2,), 1.0, "200 ms to a pass of 100 ms, so no copy pays, even if all of it is right"),
         (
             0.03,
             (0.9,),
             0.1,
-            "right, and 9 were likely to be at best, but a wrong copy cost more than may be lost yet; --",
+            "right; at best 90 % were likely, but a wrong copy cost more than may be lost yet; --",
         ),
-        (0.03, (0.31,), 1.0, "right, and 3 were likely to be at best, but that was not worth the risk; --method copy"),
-        (0.03, (0.9,), -1.0, "30 ms, a pass 100 ms, so 3 of 10 would have to be right"),
+        (0.03, (0.31,), 1.0, "30 % of their tokens are right; at best 31 % were likely, a gain that was not worth"),
+        (0.03, (0.9,), -1.0, "30 ms to a pass of 100 ms, so copies pay only if 30 % of their tokens are right"),
     ],
 )
 def test_the_verdict_says_what_a_copied_token_costs(
@@ -426,7 +426,7 @@ def test_the_verdict_says_what_a_copied_token_costs(
     auto, _ = copying(lambda rows: 0.1 + row * (rows - 1), Copier(*chances))
     auto.account.loss += auto.account.remaining - left
     auto.plan(Text(), DraftBudget(8, 64))
-    assert auto.verdict().startswith("nothing was drafted: a copied token costs ")
+    assert auto.verdict().startswith("nothing was drafted: a copied token adds at least ")
     assert words in auto.verdict()
     assert left > 0.0 or auto.verdict().endswith(words), "what was not looked for is not told of"
 
@@ -455,8 +455,13 @@ def test_a_prediction_that_was_not_copied_is_told_beside_a_draft_model(is_asked:
     chains = Chains("draft-model", prices, Acceptance(Draw.IID), Shape(4, 4, 1), Draw.IID)
     auto = Auto(prices, [copies, chains], "draft-model")
     auto.plan(Text(), DraftBudget(8, 64))
-    assert "a guess costs 200 ms" in auto.verdict()
-    assert ("a token copied from the prediction or the text costs" in auto.verdict()) == is_asked
+    assert "to guess and check 1 token takes 330 ms" in auto.verdict()
+    assert ("a token copied from the prediction or the text adds" in auto.verdict()) == is_asked
+
+
+# Both prices, so that a reader can see why: 304 ms for two tokens at best, against 2 x 100 ms.
+NEVER = "to guess and check 1 token takes 304 ms, a plain pass 100 ms, so no guess pays, even if it is right"
+NEEDED = "to guess and check 1 token takes 124 ms, a plain pass 100 ms, so guesses pay only if 24 % are right"
 
 
 def test_a_draft_model_that_drafted_nothing_beside_copies_says_why() -> None:
@@ -465,23 +470,18 @@ def test_a_draft_model_that_drafted_nothing_beside_copies_says_why() -> None:
     chains = Chains("draft-model", prices, Acceptance(Draw.IID), Shape(4, 4, 1), Draw.IID)
     auto = Auto(prices, [Copies("copy", prices, Copier(*[0.9] * 4), 4), chains], "draft-model")
     passed(auto, auto.plan(Text(), DraftBudget(8, 64)), 4, prices.of(5))
-    told = "a guess costs 200 ms, a pass 100 ms, so no guess would pay, were all of them right"
+    told = NEVER
     assert auto.verdict().endswith(f"tokens, 100 % of them were accepted; draft-model drafted nothing: {told}")
 
 
 @pytest.mark.parametrize(
     ("draft", "kept", "words"),
     [
-        (0.02, 0, "a guess costs 20 ms, a pass 100 ms, so 3 guesses of 10 would have to be right"),
-        (0.02, 2, "a guess costs 20 ms, a pass 100 ms, so 3 guesses of 10 would have to be right, and 2 were"),
-        (
-            0.02,
-            7,
-            "a guess costs 20 ms, a pass 100 ms, so 3 guesses of 10 would have to be right, and 7 were, "
-            "but to begin cost more than may be lost yet",
-        ),
-        (0.001, 0, "a guess costs 1 ms, a pass 100 ms, so 1 guess of 10 would have to be right"),
-        (0.2, 0, "a guess costs 200 ms, a pass 100 ms, so no guess would pay, were all of them right"),
+        (0.02, 0, NEEDED),
+        (0.02, 2, f"{NEEDED}; 20 % were"),
+        (0.02, 7, f"{NEEDED}; 70 % were, but to begin cost more than may be lost yet"),
+        (0.001, 0, NEEDED.replace("124", "105").replace("24", "5")),
+        (0.2, 0, NEVER),
     ],
 )
 def test_the_verdict_says_what_a_guess_costs(draft: float, kept: int, words: str) -> None:

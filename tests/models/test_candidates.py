@@ -93,6 +93,12 @@ def test_what_a_trial_found_counts_instead_of_an_assumption() -> None:
     assert candidate(10, accepted=0.2).gain(100) < candidate(40, accepted=0.8).gain(100) < candidate(40).gain(100) + 1
 
 
+def test_a_draft_that_gains_less_than_a_plain_pass_does_not_pay() -> None:
+    dear = replace(candidate(10), learned=Learned(0.6, 0.9, (1.0, 1.8, 2.6)))
+    assert dear.worth(100).startswith("does not pay: 0.59 tokens for the price of a pass: ")
+    assert candidate(10).worth(100)[0].isdigit()
+
+
 def test_a_foreign_guess_costs_each_of_its_own_tokens() -> None:
     """The one that fits goes first where the foreign one must write so much more that it costs as much."""
     fits, foreign = candidate(40), candidate(30, 0.9, spelled=1.5)
