@@ -11,6 +11,7 @@ from typing import Any, Union
 from localspec.settings.declaration import declared
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.ui.json_fields import LINES, Error, Line, Result
+from localspec.ui.result import UNTOLD
 
 MADE = "Made by `scripts/docs.py` from the program; do not edit."
 LEAD = """`localspec run --json` writes one object when the answer has ended. `--events` writes a line of JSON for
@@ -26,13 +27,13 @@ UNDECLARED = {
     "is_seeded": ("boolean", "the seed was given, not drawn; not in `start`"),
     "is_lossless": ("boolean", "the text has the target's distribution; not in `start`"),
 }
-KINDS = {"switch": "boolean", "integer": "integer", "number": "number", "text": "text"}
 NAMES = {
     int: "integer",
     float: "number",
     str: "text",
     bool: "boolean",
     dict: "object",
+    tuple: "list",
     types.NoneType: "null",
     Any: "any",
 }
@@ -92,10 +93,11 @@ def params() -> Iterator[tuple[str, str, str]]:
     """Yield the settings: those that are declared with the help of their options, the others by hand."""
     yield from ((name, *told) for name, told in UNDECLARED.items())
     for holder in (Request, LoadSettings, Sampling, Speculation):
+        hints = typing.get_type_hints(holder)
         for one in declared(holder):
-            if holder is not Request or one.name in ("max_tokens", "stop", "template", "template_args", "think"):
-                kind = "list" if one.default == () else KINDS[one.kind]
-                yield one.name, kind, f"`--{one.key}`: {one.help}"
+            is_asked = one.name in ("max_tokens", "stop", "template", "template_args", "think")
+            if is_asked if holder is Request else one.name not in UNTOLD:
+                yield one.name, spelled(hints[one.name]), f"`--{one.key}`: {one.help}"
 
 
 def table(rows: Any) -> str:

@@ -18,6 +18,8 @@ from localspec.ui.stats import Baseline, Stats
 from localspec.ui.summary import ttft_ms, verdict
 
 SCHEMA = "localspec.result/1"
+# Settings that `params` leaves out: the first four are the result's `pair`, and no text depends on the others.
+UNTOLD = ("target", "draft", "name", "expected", "cache_disk", "cache_ram")
 
 
 def result(stats: Stats, settings: LoadSettings, request: Request, session: str | None = None) -> dict[str, Any]:
@@ -61,8 +63,7 @@ def with_logprob(found: Logprob | None) -> Logprobs:
 def params(settings: LoadSettings, request: Request, stats: Stats | None = None) -> dict[str, Any]:
     """Return what was asked for; with `stats`, every `auto` as it was decided."""
     held = dataclasses.asdict(settings)
-    # The first four are the result's `pair`, and no text depends on the others.
-    for name in ("target", "draft", "name", "expected", "cache_disk", "cache_ram"):
+    for name in UNTOLD:
         del held[name]
     asked = dataclasses.asdict(request)
     # JSON has no infinities, and a token is banned by one.

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from types import NoneType
 from typing import Any, NotRequired, get_origin, get_type_hints
 
 import json_page
@@ -30,10 +31,30 @@ def missing(kind: Any, value: Any, path: str) -> Iterator[str]:
     yield from (f"{path}.{name} is not there" for name in required(kind) - value.keys())
     for name, inner in known.items():
         held = json_page.held(inner)
-        if held and value.get(name) is not None:
+        if name in value and not fits(json_page.spelled(inner), value[name]):
+            yield f"{path}.{name} is {value[name]!r}, not {json_page.spelled(inner)}"
+        elif held and value.get(name) is not None:
             yield from missing(held[0], value[name], f"{path}.{name}")
         elif name == "params" and value.get(name) is not None:
-            yield from (f"params.{each}" for each in value[name] if each not in PARAMS)
+            yield from wrong_params(value[name], is_decided=path != "start")
+
+
+def wrong_params(params: dict[str, Any], *, is_decided: bool) -> Iterator[str]:
+    """Yield the settings that the page has not, those that never come, and those of another type."""
+    told = PARAMS.keys() if is_decided else PARAMS.keys() - {"is_seeded", "is_lossless"}
+    yield from (f"params.{name} is on one side alone" for name in params.keys() ^ told)
+    for name in params.keys() & told:
+        if not fits(PARAMS[name], params[name]):
+            yield f"params.{name} is {params[name]!r}, not {PARAMS[name]}"
+
+
+def fits(words: str, value: Any) -> bool:
+    """Whether a value of JSON is what the page says, such as "list of integer" or "text or null"."""
+    first, _, rest = words.removeprefix("list of ").partition(" or ")
+    if words.startswith("list of ") and isinstance(value, list):
+        return all(fits(words.removeprefix("list of "), each) for each in value)
+    is_first = first == "any" or (type(value) in TYPES[first] and not words.startswith("list of "))
+    return is_first or (bool(rest) and fits(rest, value))
 
 
 def required(kind: Any) -> set[str]:
@@ -42,7 +63,16 @@ def required(kind: Any) -> set[str]:
     return {name for name, each in hints.items() if get_origin(each) is not NotRequired}
 
 
-PARAMS = {name for name, _, _ in json_page.params()}
+PARAMS = {name: kind for name, kind, _ in json_page.params()}
+TYPES: dict[str, tuple[type, ...]] = {
+    "text": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "object": (dict,),
+    "list": (list,),
+    "null": (NoneType,),
+}
 
 
 def test_the_page_is_what_the_types_give() -> None:
@@ -68,9 +98,11 @@ def test_a_model_is_told_whole() -> None:
 
 
 @needs_pair
-@pytest.mark.parametrize("more", [[], ["--method", "plain"], ["--seed", "1", "--tree", "static:2,1"]])
+@pytest.mark.parametrize(
+    "more", [[], ["--method", "plain"], ["--seed", "1", "--tree", "static:2,1"], ["--logprobs", "2"]]
+)
 def test_a_real_run_writes_what_the_page_has(more: list[str]) -> None:
-    """Neither more nor less."""
+    """Neither more nor less, of the types that the page tells, and null only where it says so."""
     done = run_engine("run", "storyteller", "-n", "24", "--json", "--tokens", *more, "Once")
     assert list(missing(Result, json.loads(done.stdout), "result")) == []
     said = run_engine("run", "storyteller", "-n", "24", "--events", "--logit-bias", "7=-inf", *more, "Once").stdout
