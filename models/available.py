@@ -14,7 +14,7 @@ from typing import Literal
 
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.catalog import Catalog, CatalogModel, CatalogPair
-from localspec.models.foreign import ForeignModel, foreign_models
+from localspec.models.foreign import OLLAMA, ForeignModel, foreign_models
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.hub.cache import Cache, CachedFile
@@ -159,7 +159,7 @@ def find(wanted: AvailablePair | str) -> PairRef:
     if isinstance(wanted, str):
         pair = expand(wanted)
     elif wanted.file is not None:  # whose name may have a '+' in it
-        pair = PairName(PathName(str(wanted.file)))
+        pair = PairName(PathName(str(wanted.file), wanted.ref if wanted.origin == OLLAMA else ""))
     else:
         pair = expand(wanted.ref)
     if pair.draft is DraftChoice.UNSET:

@@ -14,7 +14,9 @@ from huggingface_hub import constants
 from localspec.cli.file_names import located
 from localspec.cli.habits import model_first
 from localspec.errors import DeclinedError, IntegrityError, NotFoundError, UsageError
-from localspec.models.foreign import foreign_models
+from localspec.models.available import find, offers
+from localspec.models.catalog import load_catalog
+from localspec.models.foreign import OLLAMA, foreign_models
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.store import NotCachedError, find_model, parse_pair
@@ -232,6 +234,8 @@ def test_ollamas_copy_of_a_model_has_both_names(home: Path) -> None:
     link.symlink_to(blob)
     assert len(foreign_models()) == 2, "a link to it is the same model"
     assert parse_pair(str(blob)).name in names, "a blob has no name of its own"
+    chosen = [one for one in offers(load_catalog()) if one.origin == OLLAMA]
+    assert [find(one).name.partition("+")[0] for one in chosen] == names, "as the picker opens them"
     for name in names:
         assert_one_line(run("rm", "-y", name), DeclinedError.exit_code, f"ollama rm {name}")
 
