@@ -205,7 +205,8 @@ def path_command(as_json: bool) -> int:
 
 def _list(count: int, as_json: bool) -> int:
     with kept_store() as store:
-        found = store.conversations(count or -1)
+        every = store.conversations()
+    found = every[: count or None]
     if as_json:
         write_json({"path": str(conversations_file()), "conversations": [_facts(each) for each in found]})
     else:
@@ -214,6 +215,8 @@ def _list(count: int, as_json: bool) -> int:
             remember(found)
         lines = rows(found, numbered=has_numbers) or ["no conversations are kept yet"]
         write_out("".join(f"{line}\n" for line in lines))
+        if len(found) < len(every):
+            sys.stderr.write(f"{len(found)} of {len(every)} conversations: localspec logs -n 0 lists all\n")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -231,8 +232,9 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
     used, told = _used(settings, request, values)  # the conversation keeps its whole pair
     if held is not None and far is None and not is_chosen("model") and not is_chosen("draft"):
         told += [Warned("draft", each) for each in held.warnings]
-    unread = "@{0} is not read here: -f {0} puts it before the prompt"
-    told += [Warned("mention", unread.format(name)) for name in files_in(spoken) if name not in options.file]
+    unread = "@{0} is not read here: -f {1} puts it before the prompt"
+    mentioned = (name for name in files_in(spoken) if name not in options.file)
+    told += [Warned("mention", unread.format(name, shlex.quote(name))) for name in mentioned]
     told += [Warned("mention", line) for line in _files_among(words, options.file)]
     told += [] if is_typed("model") else [Warned("mention", line) for line in family_first(words)]
     told += [Warned("mention", line) for line in Taken(missing=missing_in(spoken)).remarks]

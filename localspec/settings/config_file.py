@@ -65,7 +65,8 @@ class Configuration:
 
     def mistake(self, entry: Entry, what: str, hint: str = "") -> UsageError:
         """Return the error that names file and line of a value that cannot be meant."""
-        return UsageError(f"{self.file}:{entry.line}: {what}", hint=hint or "localspec config edit")
+        unset = f"localspec config unset {'.'.join(entry.path)}"
+        return UsageError(f"{self.file}:{entry.line}: {what}", hint=hint or unset)
 
 
 def config_file() -> Path:

@@ -71,8 +71,8 @@ class LoadSettings:
         help="RPC servers whose devices take layers too.",
     )  # fmt: skip
     verifier: str | None = setting(
-        None, "--verifier", group=MODEL, metavar="URL", parse=verifier_address, default_help="the target is here",
-        help="The target is on another machine, at ws://HOST:PORT of its server; -m names the draft.",
+        None, "--verifier", group=MODEL, metavar="ws://HOST:PORT", parse=verifier_address,
+        default_help="the target is here", help="The target is on another machine, at its server; -m names the draft.",
     )  # fmt: skip
     verifier_key_file: str | None = setting(
         None, "--verifier-key-file", group=MODEL, metavar="FILE", parse=absolute,

@@ -41,6 +41,7 @@ OPTIONS: list[tuple[list[str], list[str]]] = [
     (["--temp", "-1"], ["--temp", "-1"]),
     (["--temp", "nan"], ["--temp", "nan"]),
     (["--temp", "inf"], ["--temp", "inf"]),
+    (["--verifier", "http://"], ["--verifier 'http://' is not ws://HOST:PORT"]),
     (["--temp", "warm"], ["--temp", "'warm'"]),
     (["--temp="], ["--temp"]),
     (["--top-p", "0"], ["--top-p"]),

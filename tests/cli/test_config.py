@@ -324,6 +324,11 @@ def test_unset_names_the_nearest(call: Callable[..., tuple[int, str, str]]) -> N
     code, _, err = call("config", "unset", "tepm")
     assert code == 3
     assert "localspec config unset temp" in err
+    write("[chat]\nfoo = 1\n")
+    assert "localspec config unset chat.foo" in call("config", "unset", "foo")[2]
+    assert call("config", "show")[2].endswith("localspec config unset chat.foo\n")
+    assert call("config", "unset", "chat.foo")[0] == 0
+    write("temp = 1\ncolour = 2\n")
     assert call("config", "unset", "colour")[0] == 0, "what nobody knows can be taken out"
     assert config_file().read_text() == "temp = 1\n"
 

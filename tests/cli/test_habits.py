@@ -319,6 +319,12 @@ def test_options_without_a_command_get_the_whole_line(words: str, told: str) -> 
     assert told in assert_one_line(run(*words.split()), 2)
 
 
+def test_an_option_is_compared_without_its_dashes() -> None:
+    """By the letters alone, or --nosuch is near to --schema."""
+    assert "no such option '--nosuch' — try: " in assert_one_line(run("run", "--nosuch", "hi"), 2)
+    assert "'--tree'" in assert_one_line(run("run", "--tre", "hi"), 2)
+
+
 def test_a_model_in_the_place_of_a_command_gets_a_chat(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "tale-teller.gguf").write_bytes(DRAFT.read_bytes())

@@ -72,6 +72,16 @@ def test_nothing_is_kept_yet(logs: Logs, home: Path) -> None:
     assert not (home / "home").exists(), "looking makes no file"
 
 
+def test_a_list_that_is_cut_says_so(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    """On stderr, for programs read the other."""
+    for i in range(3):
+        keep(store, f"question {i}", "answer")
+    assert call(["logs", "-n", "2"], Console()) == 0
+    assert capsys.readouterr().err == "2 of 3 conversations: localspec logs -n 0 lists all\n"
+    assert call(["logs", "-n", "3"], Console()) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_the_list(store: Store, logs: Logs) -> None:
     ids = [keep(store, f"question {i}", "answer") for i in range(25)]
     lines = logs().splitlines()

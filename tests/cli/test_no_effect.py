@@ -106,6 +106,12 @@ def test_a_file_that_only_chats_would_read_is_named(tmp_path: Path) -> None:
     assert told == f"@{file} is not read here: -f {file} puts it before the prompt"
 
 
+def test_a_pattern_in_a_hint_is_quoted_for_the_shell() -> None:
+    done = run("run", "--json", "--no-save", "What do these say? @tests/cli/*_effect.py")
+    told = [each["message"] for each in json.loads(done.stdout)["warnings"]]
+    assert "@tests/cli/*_effect.py is not read here: -f 'tests/cli/*_effect.py' puts it before the prompt" in told
+
+
 def test_files_that_the_shell_put_among_the_words_are_named(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt", "c.txt"):
         (tmp_path / name).write_text("x = 1")
