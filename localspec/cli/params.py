@@ -53,7 +53,8 @@ def complaint(error: click.ClickException) -> str:
     """Return click's complaint; that about an option's value in the words that the chats have for it."""
     if isinstance(error, click.NoSuchOption):  # click compares with the dashes, which are alike in all
         known = {one.lstrip("-"): one for one in error.possibilities or ()}
-        error.possibilities = [known[one] for one in difflib.get_close_matches(error.option_name.lstrip("-"), known)]
+        near = [known[one] for one in difflib.get_close_matches(error.option_name.lstrip("-"), known)]
+        error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
     option = error.param if isinstance(error, click.BadParameter) else None
     if not isinstance(option, click.Option) or isinstance(error, click.MissingParameter):
         return error.format_message().strip().rstrip(".")
