@@ -44,8 +44,7 @@ def outcome(args: list[str], *, is_heard: bool = False) -> int:
     except BrokenPipeError:
         return BROKEN_PIPE
     except (KeyboardInterrupt, click.Abort):
-        console.stopped("interrupted")
-        return _stopped(console, "interrupted", INTERRUPTED)
+        return _interrupted(console)
     except TimedOut as end:
         console.say(f"localspec: {end}")
         return _stopped(console, "timeout", TIMED_OUT)
@@ -56,7 +55,14 @@ def outcome(args: list[str], *, is_heard: bool = False) -> int:
     except LocalspecError as error:
         return _failed(console, error)
     except Exception as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # Python wraps it where a class is being made
+            return _interrupted(console)
         return _failed(console, _unexpected(error))
+
+
+def _interrupted(console: Console) -> int:
+    console.stopped("interrupted")
+    return _stopped(console, "interrupted", INTERRUPTED)
 
 
 def _promised(args: list[str]) -> OnError | None:

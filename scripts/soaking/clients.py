@@ -189,8 +189,8 @@ def talk(machine: Machine, record: Record, random: Random, over: Event, verifier
             process.kill()
             record.note(kind, "lost", f"{prompt[:40]} hangs")
             continue
-        is_early = not out  # before Python had begun
-        if number is not None and process.returncode == -number and (number == signal.SIGKILL or is_early):
+        may_die = number in {signal.SIGKILL, signal.SIGINT} or not out  # Python begins and ends without our handlers
+        if number is not None and process.returncode == -number and may_die:
             record.note(kind, "killed")
         elif number == signal.SIGINT and b"KeyboardInterrupt" in errors and b"/localspec/" not in errors:
             record.note(kind, "killed")  # while Python began: no line of localspec had run

@@ -51,6 +51,17 @@ def give_up(**_: Any) -> int:
     return 128 + signal.SIGINT
 
 
+def interrupt_a_class(**_: Any) -> int:
+    """Do what Ctrl-C does while a class is being made: Python raises RuntimeError from it."""
+
+    class Interrupts:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    type("Made", (), {"field": Interrupts()})
+    return 0
+
+
 @pytest.mark.parametrize("act", [interrupt, give_up])
 @pytest.mark.parametrize("words", list(leaves(cli)), ids=" ".join)
 def test_every_command_says_it(
@@ -59,6 +70,16 @@ def test_every_command_says_it(
     """Once, with the exit code of the signal."""
     command = found(words)
     monkeypatch.setattr(command, "callback", act)
+    monkeypatch.setattr(command, "params", [])
+    done = run(*words)
+    assert (done.returncode, done.stderr, done.stdout) == (130, b"interrupted\n", b"")
+
+
+def test_ctrl_c_while_a_class_is_made_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was told as an unexpected error, with exit code 1."""
+    words = next(iter(leaves(cli)))
+    command = found(words)
+    monkeypatch.setattr(command, "callback", interrupt_a_class)
     monkeypatch.setattr(command, "params", [])
     done = run(*words)
     assert (done.returncode, done.stderr, done.stdout) == (130, b"interrupted\n", b"")
