@@ -22,7 +22,9 @@ from localspec.sanitize import shown
 MAX_LOOKED_AT = 2000  # files and folders looked at in one place
 _MANIFEST_BYTES = 1 << 20
 _LIBRARY, _HUB = ("registry.ollama.ai", "library"), ("hf.co", "huggingface.co")
-_MODEL_LAYER = "application/vnd.ollama.image.model"
+_LAYER = "application/vnd.ollama.image."
+_MODEL_LAYER = f"{_LAYER}model"
+_UNTAKEN = {f"{_LAYER}system": "system message", f"{_LAYER}params": "parameters"}
 _BLOB = re.compile(r"sha256-[0-9a-f]{64}")
 _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 
@@ -31,13 +33,14 @@ _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 class OllamaModel:
     """A model by the name that Ollama lists. `repo` is its repository, where it came from the hub.
 
-    `is_here`: its weights are, at `path`.
+    `is_here`: its weights are, at `path`. `untaken` is what Ollama adds to them, in words: localspec does not take it.
     """
 
     name: str
     path: Path
     tag: str
     repo: str = ""
+    untaken: tuple[str, ...] = ()
 
     @property
     def is_here(self) -> bool:
@@ -65,13 +68,24 @@ def ollama_models() -> Iterator[OllamaModel]:
             host, *space, model = begin
             told = [] if (host, *space) == _LIBRARY else space if host == _LIBRARY[0] else [host, *space]
             repo = f"{space[0]}/{model}" if host in _HUB and len(space) == 1 else ""
-            yield OllamaModel("/".join((*told, f"{model}:{tag}")), blob, tag, repo)
+            kinds = {str(layer.get("mediaType")) for layer in _layers(manifest)}
+            untaken = tuple(word for kind, word in _UNTAKEN.items() if kind in kinds)
+            yield OllamaModel("/".join((*told, f"{model}:{tag}")), blob, tag, repo, untaken)
 
 
 def named(text: str) -> OllamaModel | None:
     """Return the model that Ollama calls `text`; the tag may be left out where it is latest."""
     names = {text.lower(), f"{text.lower()}:latest"}
     return next((one for one in ollama_models() if one.name.lower() in names), None)
+
+
+def untaken(name: str) -> str:
+    """Return a line on what Ollama adds to a model of that name and localspec does not take; "" for nothing."""
+    model = named(name)
+    if model is None or not model.untaken:
+        return ""
+    what = " and ".join(model.untaken)
+    return f"Ollama's {what} of {shown(model.name)} are not taken: --system TEXT, --temp F and their like set them here"
 
 
 def spoken(path: str | PathLike[str], *, briefly: bool = False) -> str:
@@ -107,9 +121,14 @@ def read_object(path: Path) -> dict[str, object]:
 
 def _weights(manifest: Path, blobs: Path) -> Path | None:
     """Return the file of weights that a manifest names, there or not; None where it names none."""
-    layers = read_object(manifest).get("layers")
-    for layer in layers if isinstance(layers, list) else ():
-        if isinstance(layer, dict) and layer.get("mediaType") == _MODEL_LAYER:
+    for layer in _layers(manifest):
+        if layer.get("mediaType") == _MODEL_LAYER:
             digest = _DIGEST.fullmatch(str(layer.get("digest")))
             return blobs / f"sha256-{digest[1]}" if digest else None
     return None
+
+
+def _layers(manifest: Path) -> list[dict[str, object]]:
+    """Return the layers that a manifest lists."""
+    layers = read_object(manifest).get("layers")
+    return [one for one in layers if isinstance(one, dict)] if isinstance(layers, list) else []

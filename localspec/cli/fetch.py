@@ -12,6 +12,7 @@ from localspec.cli.console import Console, is_terminal
 from localspec.cli.settings import PairOptions, Promised
 from localspec.errors import DeclinedError, LocalspecError, NetworkError, NotFoundError
 from localspec.models.names import HubName
+from localspec.models.ollama import untaken
 from localspec.models.store import NotCachedError, PairRef, expand, locate
 from localspec.sanitize import one_line
 from localspec.settings.request import LoadSettings
@@ -85,6 +86,9 @@ def present_settings(promised: Promised, console: Console) -> LoadSettings:
     To be called when everything else that was asked for is found right: now it is worth a download.
     """
     if promised.missing is None:
+        told = untaken(promised.settings.name.partition("+")[0])
+        if told:
+            console.warn(told)
         return promised.settings
     return promised.options.settings(fetched(promised.missing, promised.options, console))
 

@@ -220,6 +220,20 @@ def test_a_name_of_ollamas_without_its_tag(home: Path) -> None:
     assert caught.value.hint == "me/pirate:latest"
 
 
+@pytest.mark.parametrize("kinds", [(), ("system",), ("system", "params")])
+def test_what_ollama_adds_to_a_model_is_told_as_not_taken(home: Path, kinds: tuple[str, ...]) -> None:
+    ollama(home / ".ollama/models", "registry.ollama.ai/me/pirate/latest", TARGET)
+    manifest = home / ".ollama/models/manifests/registry.ollama.ai/me/pirate/latest"
+    wire = json.loads(manifest.read_text())
+    wire["layers"] += [{"mediaType": f"application/vnd.ollama.image.{kind}", "digest": "sha256:0"} for kind in kinds]
+    manifest.write_text(json.dumps(wire))
+    done = run("run", "-m", "me/pirate:latest", "--no-save", "-n", "1", "hi")
+    told = [line for line in done.stderr.decode().splitlines() if "not taken" in line]
+    assert len(told) == bool(kinds)
+    for kind, word in (("system", "system message"), ("params", "parameters")):
+        assert any(word in line for line in told) == (kind in kinds)
+
+
 def test_ollamas_copy_of_a_model_has_both_names(home: Path) -> None:
     """`ollama cp` writes a second manifest for the same blob."""
     blob = ollama(home / ".ollama/models", f"{LIBRARY}/smol/135m", TARGET)
