@@ -43,7 +43,7 @@ TYPES = {"Q2_K": "Q2_K", "Q3_K_S": "Q3_K", "IQ2_XXS": "IQ2_XXS"}
 COUNTED = "counted with a copy of Qwen2.5-Coder 1.5B"
 ASSUMED = "assumed of this type"
 # The chance that a token of such a copy is accepted at the usual temperature, and how it is known: docs/benchmarks.md.
-ACCEPTED = {"Q2_K": (0.85, COUNTED), "Q3_K_S": (0.90, ASSUMED), "IQ2_XXS": (0.65, ASSUMED)}
+ACCEPTED = {"Q2_K": (0.85, COUNTED), "Q3_K_S": (0.91, COUNTED), "IQ2_XXS": (0.65, ASSUMED)}
 CUT = 0.7  # of that chance, times the share of the layers that are left out
 USUAL = 4.8  # bits of a weight of an unknown type
 _BLOCK = re.compile(r"(\d+)(?:-(\d+))?")
