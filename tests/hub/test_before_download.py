@@ -49,7 +49,8 @@ class Holes(bytes):
 def without_names(made: Any) -> Any:
     """Return a plan without the names of its files: of what is here they are paths."""
     if isinstance(made, dict):
-        return {key: without_names(value) for key, value in made.items() if key not in ("pair", "draft_name")}
+        names = ("pair", "draft_name", "loaded_draft")
+        return {key: without_names(value) for key, value in made.items() if key not in names}
     return [without_names(each) for each in made] if isinstance(made, list) else made
 
 
