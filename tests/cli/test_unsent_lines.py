@@ -139,7 +139,7 @@ def test_what_is_typed_while_an_answer_comes_outlives_the_control_c_that_stops_i
 def test_the_terminal_throws_nothing_away_while_an_answer_comes_and_is_as_before_afterwards(tmp_path: Path) -> None:
     """A second Ctrl-C ends a deaf engine; what was typed between the two stays as well. A kill restores the modes."""
     is_heard = tmp_path / "heard"
-    terminal = chat(tmp_path, FAKE_PAUSE="30", FAKE_DEAF="1", FAKE_CANCELS=str(is_heard))
+    terminal = chat(tmp_path, FAKE_PAUSE="3", FAKE_DEAF="1", FAKE_CANCELS=str(is_heard))
     assert not terminal.modes & termios.NOFLSH
     terminal.type("hello\r")
     terminal.wait_for(lambda: "Once" in terminal.text)
