@@ -68,7 +68,8 @@ def test_race_and_chats(far: dict[str, str]) -> None:
     done = localspec("race", "storyteller", *WORDS, env=far)
     assert done.returncode == 0, done.stderr
     assert b"identical output, 16 tokens" in done.stdout
-    done = localspec("chat", "--plain", "-n", "8", "--temp", "0", stdin=b"Once\n/regen\n/model storyteller\nOnce\n", env=far)
+    said = b"Once\n/regen\n/model storyteller\nOnce\n"
+    done = localspec("chat", "--plain", "-n", "8", "--temp", "0", stdin=said, env=far)
     assert b"is for" not in done.stderr
     assert done.stdout.count(b"Assistant:") == 3
     assert b"this chat cannot change its pair" in done.stderr
