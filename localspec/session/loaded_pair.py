@@ -294,12 +294,7 @@ class LoadedPair:
         return lambda token: model.piece(token, special=token in marking)
 
     def _engine(
-        self,
-        decision: Decision,
-        request: Request,
-        seed: int,
-        constraint: Constraint | None,
-        prompt: Tokenised,
+        self, decision: Decision, request: Request, seed: int, constraint: Constraint | None, prompt: Tokenised
     ) -> Engine:
         """Put the parts together for one request."""
         axes, sampling, breakers = decision.axes, request.sampling, self.breakers(request.sampling)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,13 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localspec.control.candidates import Chains
 from localspec.control.prices import Prices
 from localspec.control.value import Best, Now, StopRule
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.distribution import Distribution
-from localspec.engine.draft import Draw
-from localspec.engine.protocols import DraftBudget, DraftState
+from localspec.engine.draft import Draw, Times
+from localspec.engine.protocols import DraftBudget, DraftState, Plan, Shape
 from localspec.tuning import DOUBT
+from tests.control.simulated import step_of
 
 ROWS = [1.0, 1.7, 2.4, 2.4]  # dear rows, the fourth free, in tokens
 DRAFT = [0.0, 0.1, 0.2, 0.3]
@@ -182,3 +185,15 @@ def test_a_sibling_is_added_where_its_row_costs_less_than_it_promises() -> None:
     assert stop.widen(2, 0.02)
     assert not stop.widen(2, 0.005), "handling it takes time too"
     assert not stop.widen(3, 1.0)
+
+
+@pytest.mark.parametrize(("n", "waited"), [(0, 0.0), (1, math.inf)])
+def test_only_a_chain_that_is_worth_something_is_explored_again_at_once(n: int, waited: float) -> None:
+    """One without a token is worth nothing: the time until the next try is counted from it."""
+    prices = Prices(dict.fromkeys((1, 2, 4, 8), 1.0), 0.01)
+    acceptance = Acceptance(Draw.COUPLED)
+    chains = Chains("draft-model", prices, acceptance, Shape(8, 8, 1), Draw.COUPLED)
+    chains._stop = StopRule(acceptance, 0.9, [0.0] * 9, [0.0] * 9, 0.0, length=n, tokens=0.9 * n, squares=0.9 * n)
+    step = step_of(Plan("draft-model", 8), 1, [0.9] * n, 0, Times())
+    chains.observe(step)
+    assert acceptance.waited == waited

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +16,10 @@ from localspec.control.profile import Profile
 from localspec.control.trial import CHAT, Kind
 from localspec.engine.draft import Draw
 from localspec.engine.events import Committed, Finished
-from localspec.engine.protocols import Cancelled, Shape
+from localspec.engine.protocols import Cancelled, Capabilities, Shape
 from localspec.engine.sampling import Sampler
 from localspec.engine.translation import Intersection
+from localspec.session import hearing
 from localspec.session.hearing import CHUNK, Heard, hear
 from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
@@ -175,3 +178,15 @@ def test_other_tokens_are_compared_where_both_texts_have_the_end_of_one(loaded: 
     same, spelled = (hear(heard, loaded.target, loaded.draft, each, never).total for each in (None, other))
     assert spelled.n >= 0.9 * same.n
     assert spelled.likeliest == pytest.approx(same.likeliest, abs=6)
+
+
+@pytest.mark.parametrize(("kind", "changes", "is_read"), [
+    ("model", {}, True), ("model", {"max_rows": 1}, False), ("model", {"can_rollback": False}, False),
+    ("eagle3", {}, False),
+])  # fmt: skip
+def test_what_can_read_an_answer(kind: str, changes: dict[str, Any], is_read: bool) -> None:
+    """A draft that has one row a pass would take a pass for each token, as long as drafting them."""
+    can = Capabilities(**{"can_rollback": True, "max_leaves": 1, "max_rows": 2, "n_ctx": 64, "n_vocab": 8} | changes)
+    draft = SimpleNamespace(kind=kind, backend=SimpleNamespace(capabilities=can))
+    assert hearing._can_read(draft) == is_read
+    assert not hearing._can_read(None)
