@@ -273,6 +273,7 @@ def test_control_z_gives_the_terminal_to_the_shell_and_fg_brings_the_chat_back_w
     terminal.wait_for(lambda: has(terminal, "Ctrl+C again to quit"))
     terminal.type("\x03")
     terminal.wait_for(lambda: terminal.output.count(ENDED[0]) == 2)
+    terminal.wait_for(lambda: b"$ " in terminal.output[terminal.output.rindex(ENDED[0]) :])  # the shell's prompt
     terminal.type("echo code $?\r")
     terminal.wait_for(lambda: has(terminal, "code 0"))
     terminal.type("exit\r")
