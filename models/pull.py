@@ -15,7 +15,7 @@ from pathlib import Path
 
 from localspec.errors import ResourceError
 from localspec.models.hub.cache import PARTIAL, Cache
-from localspec.models.hub.files import Listed, Listing, quant_of, select
+from localspec.models.hub.files import Listing, RepoFile, quant_of, select
 from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remote import Hub
 from localspec.models.hub.transfer import DownloadCancelled, Transfer, writing
@@ -31,7 +31,7 @@ class Item:
     """One file to pull. `have` bytes of it are here already; all of them where `is_cached`."""
 
     listing: Listing
-    file: Listed
+    file: RepoFile
     have: int
     is_cached: bool
     is_verified: bool
@@ -92,7 +92,7 @@ def make_plan(wanted: Sequence[HubName], hub: Hub, cache: Cache, receipts: Recei
     return PullPlan(tuple(names), tuple(items), cache.root, _free(cache.root), tuple(listings.values()))
 
 
-def _item(listing: Listing, file: Listed, hub: Hub, cache: Cache, receipts: Receipts) -> Item:
+def _item(listing: Listing, file: RepoFile, hub: Hub, cache: Cache, receipts: Receipts) -> Item:
     hub.check(listing, file)
     assert file.sha256 is not None
     blob = cache.blob(listing.repo, file.sha256)

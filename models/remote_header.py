@@ -12,7 +12,7 @@ from localspec.errors import IntegrityError, ResourceError
 from localspec.models.gguf.header import Header, read_header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import joined
-from localspec.models.hub.files import Listed, Listing, quant_of, select
+from localspec.models.hub.files import Listing, RepoFile, quant_of, select
 from localspec.models.hub.problems import translated
 from localspec.models.hub.remote import SHA256, Hub
 from localspec.models.names import HubName
@@ -43,7 +43,7 @@ def remote_header(name: HubName, hub: Hub) -> Header:
     return _header(name, hub)[0]
 
 
-def _header(name: HubName, hub: Hub) -> tuple[Header, list[Listed]]:
+def _header(name: HubName, hub: Hub) -> tuple[Header, list[RepoFile]]:
     """Return the header, of a split model those of all parts as one, and the files of the model."""
     listing, files = _files(name, hub)
     looks = [FIRST_LOOK, *[PART_LOOK] * (len(files) - 1)]
@@ -51,12 +51,12 @@ def _header(name: HubName, hub: Hub) -> tuple[Header, list[Listed]]:
     return joined([read_header(path) for path in paths]), files
 
 
-def _files(name: HubName, hub: Hub) -> tuple[Listing, list[Listed]]:
+def _files(name: HubName, hub: Hub) -> tuple[Listing, list[RepoFile]]:
     listing = hub.listing(name.repo, name.revision)
     return listing, [listing.file(part) for part in select([file.name for file in listing.files], name)]
 
 
-def _header_file(listing: Listing, file: Listed, hub: Hub, look: int) -> Path:
+def _header_file(listing: Listing, file: RepoFile, hub: Hub, look: int) -> Path:
     """Return a file as long as the model that holds its header and nothing else: holes take no space.
 
     Of one that is not kept, `look` bytes are fetched at first.
@@ -84,7 +84,7 @@ def _header_file(listing: Listing, file: Listed, hub: Hub, look: int) -> Path:
     return kept
 
 
-def _fetch_header(listing: Listing, file: Listed, hub: Hub, handle: int, path: Path, look: int) -> None:
+def _fetch_header(listing: Listing, file: RepoFile, hub: Hub, handle: int, path: Path, look: int) -> None:
     """Fetch more and more of a file's start, `look` bytes at first, until its header is whole."""
     have, want = 0, look
     while True:

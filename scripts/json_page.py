@@ -10,7 +10,7 @@ from typing import Any, Union
 
 from localspec.settings.declaration import declared
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
-from localspec.ui.json_fields import LINES, Error, Line, Result
+from localspec.ui.json_fields import LINES, ErrorFields, LineFields, ResultFields
 from localspec.ui.result import UNTOLD
 
 MADE = "Made by `scripts/docs.py` from the program; do not edit."
@@ -41,9 +41,15 @@ NAMES = {
 
 def page() -> str:
     """Return the whole page."""
-    parts = [f"# JSON\n\n{MADE}\n\n{LEAD}\n", "## `--json`\n", *section(Result, "###", seen := set[type]())]
+    parts = [f"# JSON\n\n{MADE}\n\n{LEAD}\n", "## `--json`\n", *section(ResultFields, "###", seen := set[type]())]
     parts += ["### params\n", f"{PARAMS}\n", table(params())]
-    parts += ["### error\n", *section(Error, "", seen), "## `--events`\n", f"{EVENTS}\n", *section(Line, "", seen)]
+    parts += [
+        "### error\n",
+        *section(ErrorFields, "", seen),
+        "## `--events`\n",
+        f"{EVENTS}\n",
+        *section(LineFields, "", seen),
+    ]
     for name, kind in LINES.items():
         parts += [f"### `{name}`\n", *section(kind, "####", seen)]
     return "\n".join(parts)
@@ -56,7 +62,7 @@ def section(kind: type, heading: str, seen: set[type]) -> Iterator[str]:
     yield table((name, spelled(each), meaning) for name, each, meaning in fields(kind))
     for name, each, _ in fields(kind):
         for inner in held(each):
-            if inner not in seen and inner is not Error:
+            if inner not in seen and inner is not ErrorFields:
                 yield f"{heading} {name}\n"
                 yield from section(inner, heading, seen)
 

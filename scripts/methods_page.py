@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from localspec.ui.explain import AXES, Facts, Page, pages, spelled
+from localspec.ui.explain import AXES, MethodFacts, Page, pages, spelled
 
 TABLE = Path(__file__).parent.parent / "docs" / "methods-table.json"
 MADE = (
@@ -52,7 +52,7 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def overview(listed: list[Facts]) -> str:
+def overview(listed: list[MethodFacts]) -> str:
     """Return the table of one axis."""
     is_method = listed[0].axis == "method"
     rows = ["| name | what it does | needs | paper | lossless | use |" + (" default `-k` |" if is_method else "")]
@@ -174,7 +174,7 @@ def details(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def papers(one: Facts) -> str:
+def papers(one: MethodFacts) -> str:
     """Return links."""
     return ", ".join(f"[{paper}](https://arxiv.org/abs/{paper})" for paper in one.papers)
 

@@ -49,7 +49,7 @@ _ATTRIBUTES = re.compile(rb"\x1b\[\?[\d;]*c")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ScreenLook:
     """The screen at the start: theme (auto, dark or light), tokens by origin, figures beside the chat."""
 
     theme: str = "auto"
@@ -62,14 +62,14 @@ def open_chat(
     state: ChatState,
     *,
     form: Callable[[], Sequence[Setting]] = tuple,
-    look: Look | None = None,
+    look: ScreenLook | None = None,
 ) -> int:
     """Run the chat until it is left; return the exit code.
 
     `form` returns the settings that the request was made from, each with its origin. Raises the error of an app that
     failed.
     """
-    look = look or Look()
+    look = look or ScreenLook()
     engine = ChatEngine(state, WorkerThread(worker))
     app = LocalspecApp(
         engine,

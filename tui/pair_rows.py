@@ -51,7 +51,7 @@ def columns_of(width: int, longest_pair: int, longest_draft: int = 0) -> dict[st
 
 
 def cells(
-    offer: AvailablePair, memory: Memory, columns: Mapping[str, int], *, is_broken: bool = False
+    offer: AvailablePair, memory: FreeMemory, columns: Mapping[str, int], *, is_broken: bool = False
 ) -> dict[str, Content]:
     """Return what stands in each column; names that are longer than theirs lose their middle."""
     about = "~" if offer.is_about else ""
@@ -72,7 +72,7 @@ def cells(
     }
 
 
-def described(offer: AvailablePair, memory: Memory, verdict: str, problem: str = "") -> Content:
+def described(offer: AvailablePair, memory: FreeMemory, verdict: str, problem: str = "") -> Content:
     """Return what is known of a row in a few lines; `problem` is what is wrong with its files."""
     about = "about " if offer.is_about else ""
     first = [offer.ref, offer.quant, f"{about}{_size(offer.target_bytes)}" if offer.target_bytes else ""]
@@ -113,24 +113,24 @@ def _size(n_bytes: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class FreeMemory:
     """Free bytes: main memory (None: not known) and those of the devices that take layers."""
 
     ram: int | None = None
     devices: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Memory:
+    def of(cls, facts: Mapping[str, Any]) -> FreeMemory:
         """Return what a machine_facts of this machine says."""
         return cls(facts["ram"], tuple(one["free"] for one in facts["all"] if one["takes_layers"]))
 
 
-def this_machine() -> Memory:
+def this_machine() -> FreeMemory:
     """Ask llama.cpp, in a process of its own, what there is; nothing is known where it does not answer."""
     try:
-        return Memory.of(ask(MachineFacts()))
+        return FreeMemory.of(ask(MachineFacts()))
     except LocalspecError:
-        return Memory()
+        return FreeMemory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Fit:
     words: str
 
 
-def fit(n_bytes: int, memory: Memory) -> Fit:
+def fit(n_bytes: int, memory: FreeMemory) -> Fit:
     """Return whether models of so many bytes fit."""
     if not n_bytes or memory.ram is None:
         return Fit("", "")

@@ -32,7 +32,7 @@ QUEUE_FULL = "One message waits already · Esc stops the answer"
 CUT_SHORT = ("interrupted", "error")  # after such an answer nothing is sent by itself
 
 
-class Turns:
+class ChatTurns:
     """Changes the chat, and has its screen draw it."""
 
     def __init__(self, host: Host, engine: ChatEngine, view: ChatView) -> None:

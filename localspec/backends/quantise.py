@@ -21,7 +21,7 @@ _KEY = 127  # bytes of a key, and of a text
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class QuantiseRecipe:
     """What is written: llama.cpp's mix `kind` (Q2_K, Q3_K_S...), other types of tensors whose name a pattern finds.
 
     `dropped` are the layers that are left out, `texts` go into the file's metadata.
@@ -35,7 +35,7 @@ class Recipe:
 
 
 def quantise(
-    source: Path, target: Path, recipe: Recipe, matrix: Matrix, on_progress: Callable[[float], None]
+    source: Path, target: Path, recipe: QuantiseRecipe, matrix: Matrix, on_progress: Callable[[float], None]
 ) -> int | None:
     """Write `target`; return its size in bytes as llama.cpp counts it, None where it could not write the file."""
     kept: list[Any] = []  # what llama.cpp points to until it returns
@@ -46,7 +46,7 @@ def quantise(
     return None if code else _told_size()
 
 
-def size_of(source: Path, recipe: Recipe, matrix: Matrix) -> int | None:
+def size_of(source: Path, recipe: QuantiseRecipe, matrix: Matrix) -> int | None:
     """Return the bytes that a file would have, None where llama.cpp cannot make it. Nothing is written."""
     kept: list[Any] = []
     params = _params(recipe, matrix, kept)
@@ -56,7 +56,7 @@ def size_of(source: Path, recipe: Recipe, matrix: Matrix) -> int | None:
     return None if code else _told_size()
 
 
-def _params(recipe: Recipe, matrix: Matrix, kept: list[Any]) -> Any:
+def _params(recipe: QuantiseRecipe, matrix: Matrix, kept: list[Any]) -> Any:
     params = api.llama_model_quantize_default_params()
     params.nthread = recipe.threads
     params.ftype = getattr(api, f"LLAMA_FTYPE_MOSTLY_{recipe.kind}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.bench.result import Result, Wire
+from localspec.bench.result import BenchResult, Wire
 from localspec.bench.statistics import Interval, ratio_interval
 from localspec.bench.summary import grouped, rates
 from localspec.errors import IncompatibleError, UsageError
@@ -80,7 +80,7 @@ class ResultComparison:
         return "\n".join(lines) + "\n"
 
 
-def compare(before: Result, after: Result) -> ResultComparison:
+def compare(before: BenchResult, after: BenchResult) -> ResultComparison:
     """Return what changed from one to the other. Raises IncompatibleError for results of different models."""
     require_same_models(before, after)
     first, second = ({key: rates(group) for key, group in grouped(one.measurements).items()} for one in (before, after))
@@ -105,7 +105,7 @@ def compare(before: Result, after: Result) -> ResultComparison:
     )
 
 
-def require_same_models(before: Result, after: Result) -> None:
+def require_same_models(before: BenchResult, after: BenchResult) -> None:
     """Raise IncompatibleError unless target and draft are the same files, by their hashes.
 
     Raises UsageError for a result that does not say which file its target was.

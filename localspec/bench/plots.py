@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localspec.bench.contenders import PLAIN, without_size
-from localspec.bench.result import Result
+from localspec.bench.result import BenchResult
 from localspec.bench.statistics import Interval
 from localspec.bench.table import temperatures
 from localspec.errors import ResourceError, UsageError
@@ -31,7 +31,7 @@ def require_plots() -> None:
         raise UsageError("--plots needs matplotlib, which is not installed", hint="pip install 'localspec[plots]'")
 
 
-def draw(result: Result, folder: Path) -> list[Path]:
+def draw(result: BenchResult, folder: Path) -> list[Path]:
     """Write every figure that the result has numbers for; return the files. Raises ResourceError."""
     figures = {}
     for temperature in temperatures(result):

@@ -20,7 +20,7 @@ Wire = dict[str, Any]
 
 
 @dataclass(frozen=True)  # no slots: the rows are kept
-class Result:
+class BenchResult:
     """A bench as it was written; `row_costs` are milliseconds of a target pass by rows, timed after the answers.
 
     `skipped` counts prompts that did not fit, and `refused` are the contenders that the pair cannot give, with why.
@@ -60,7 +60,7 @@ class Result:
         }
 
 
-def read_result(path: Path) -> Result:
+def read_result(path: Path) -> BenchResult:
     """Read a file that `to_wire` described. Raises NotFoundError, or UsageError for a file that is something else."""
     text = read_text(path, said=str(path), hint=HINT)
     try:
@@ -70,7 +70,7 @@ def read_result(path: Path) -> Result:
     if not isinstance(wire, dict) or wire.get("schema") != SCHEMA:
         raise UsageError(f"{path} is no result of localspec bench", hint=HINT)
     try:
-        result = Result(
+        result = BenchResult(
             provenance=wire["provenance"],
             measurements=tuple(from_wire(one) for one in wire["measurements"]),
             is_complete=bool(wire["is_complete"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localspec.bench.result import Result, Wire
+from localspec.bench.result import BenchResult, Wire
 from localspec.bench.statistics import Interval
 from localspec.bench.summary import SummaryRow
 from localspec.settings.sizes import counted
@@ -20,7 +20,7 @@ HOST = ("CPU", "BLAS")  # what names of devices begin with that compute in this 
 PAGE = ("tree", "length", "k", "peak memory", "answers", "stopped early")  # in Markdown only
 
 
-def text(result: Result) -> str:
+def text(result: BenchResult) -> str:
     """Return a table in blocks for each temperature, without the columns that would be empty."""
     parts = []
     for temperature in temperatures(result):
@@ -31,7 +31,7 @@ def text(result: Result) -> str:
     return "\n\n".join([*parts, _below(result)]) + "\n"
 
 
-def markdown(result: Result, command: str) -> str:
+def markdown(result: BenchResult, command: str) -> str:
     """Return one table a temperature with every column, what it was measured on, and the command that measured it."""
     parts = [f"`{command}`\n\n{measured_on(result.provenance)}\n"]
     for temperature in temperatures(result):
@@ -52,7 +52,7 @@ def fenced(text: str) -> str:
     return f"```text\n{text.rstrip()}\n```\n"
 
 
-def temperatures(result: Result) -> list[float]:
+def temperatures(result: BenchResult) -> list[float]:
     """Return the temperatures, ascending."""
     return sorted({one.cell.temperature for one in result.measurements})
 
@@ -121,7 +121,7 @@ def _by_position(row: SummaryRow, shown: int | None) -> str:
     return " ".join([*shares, *(["…"] if len(both) > len(both[:shown]) else [])]) or "–"
 
 
-def _below(result: Result) -> str:
+def _below(result: BenchResult) -> str:
     """Return what a reader must know of the figures."""
     peak = max((row.peak_memory for row in result.rows), default=0)
     notes = [
@@ -156,7 +156,7 @@ def _has_gpu(provenance: Wire) -> bool:
     return any(not device.upper().startswith(HOST) for model in models for device in model["devices"])
 
 
-def _shorter(result: Result) -> str:
+def _shorter(result: BenchResult) -> str:
     """Return how many prompts have fewer tokens than were asked for, "" where none has."""
     asked = result.provenance["options"].get("prompt_tokens")
     lengths = {one.cell.prompt: one.prompt_n for one in result.measurements}

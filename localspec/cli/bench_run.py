@@ -18,7 +18,7 @@ from localspec.bench.compare import ResultComparison, compare, require_same_mode
 from localspec.bench.measurement import Measurement
 from localspec.bench.plots import draw, require_plots
 from localspec.bench.provenance import Hashes, provenance
-from localspec.bench.result import Result, Wire
+from localspec.bench.result import BenchResult, Wire
 from localspec.bench.runner import BenchJob, BenchProgress, Runner
 from localspec.bench.table import fenced, markdown, text
 from localspec.cli.console import Console, write_out
@@ -48,7 +48,7 @@ class Done:
     `error` ended it early, with answers that are to be published all the same.
     """
 
-    result: Result
+    result: BenchResult
     exit_code: int
     error: LocalspecError | None = None
 
@@ -57,14 +57,14 @@ class _Stopped(Exception):
     """A stop was asked for while no request was running that could be cancelled."""
 
 
-def measure(engine: PairEngine, settings: LoadSettings, job: BenchJob, baseline: Result | None) -> Done:
+def measure(engine: PairEngine, settings: LoadSettings, job: BenchJob, baseline: BenchResult | None) -> Done:
     """Load and measure; return what there is, also after an interruption."""
     stop = engine.stop
     try:
         hashes = _hashes(settings, engine.live, engine.console, stop)
     except _Stopped:
-        return Done(Result({}, (), is_complete=False), stop.exit_code)
-    result = Result({"pair": _hashed(hashes)}, (), is_complete=False)
+        return Done(BenchResult({}, (), is_complete=False), stop.exit_code)
+    result = BenchResult({"pair": _hashed(hashes)}, (), is_complete=False)
     if baseline is not None:
         require_same_models(baseline, result)
     loaded = engine.load(settings)
@@ -79,7 +79,7 @@ def measure(engine: PairEngine, settings: LoadSettings, job: BenchJob, baseline:
     return Done(result, stop.exit_code, error)
 
 
-def publish(done: Done, outputs: Outputs, console: Console, baseline: Result | None = None) -> None:
+def publish(done: Done, outputs: Outputs, console: Console, baseline: BenchResult | None = None) -> None:
     """Write everything that was asked for, nothing if nothing was measured.
 
     Files come first, for standard output may be gone or full, which is no reason to leave them out; and what a file
@@ -94,7 +94,7 @@ def publish(done: Done, outputs: Outputs, console: Console, baseline: Result | N
         _show(done.result, comparison, outputs, console)
 
 
-def _show(result: Result, comparison: ResultComparison | None, outputs: Outputs, console: Console) -> None:
+def _show(result: BenchResult, comparison: ResultComparison | None, outputs: Outputs, console: Console) -> None:
     if outputs.is_json_alone:
         console.on_error = None  # the one object is the result
         write_json(wire(result, comparison))
@@ -104,7 +104,7 @@ def _show(result: Result, comparison: ResultComparison | None, outputs: Outputs,
         write_out("\nagainst the baseline:\n" + sanitize(comparison.text()))
 
 
-def _measure(engine: PairEngine, job: BenchJob, result: Result) -> tuple[Result, LocalspecError | None]:
+def _measure(engine: PairEngine, job: BenchJob, result: BenchResult) -> tuple[BenchResult, LocalspecError | None]:
     """Measure; also return what ended it early. Raises that where no answer was measured."""
     live, console = engine.live, engine.console
     runner, found, ended = Runner(engine, job), list[Measurement](), None
@@ -247,7 +247,7 @@ class Outputs:
             if other != option:
                 raise UsageError(f"{other} and {option} are one file: {name}", hint=f"{option} with another name")
 
-    def write(self, result: Result, comparison: ResultComparison | None) -> None:
+    def write(self, result: BenchResult, comparison: ResultComparison | None) -> None:
         """Write the files; what goes to standard output is left to others."""
         if self.json is not None and not self.is_json_alone:
             _write(self.json, json.dumps(wire(result, comparison), indent=1) + "\n")
@@ -267,7 +267,7 @@ class Outputs:
             yield option, name
 
 
-def wire(result: Result, comparison: ResultComparison | None) -> Wire:
+def wire(result: BenchResult, comparison: ResultComparison | None) -> Wire:
     """Return the JSON object, with what it is against the baseline where there was one."""
     return result.to_wire() | ({} if comparison is None else {"comparison": comparison.to_wire()})
 

@@ -113,13 +113,13 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
         remarks = effect_remarks(request, is_typed, has_draft=settings.draft is not None)
         if not wants_plain(options.plain or is_typed("quiet")):
             gc.disable()  # until the first picture: nothing that is imported is garbage, and looking for it takes time
-            from localspec.tui.launch import Look, open_chat  # late: it brings Textual
+            from localspec.tui.launch import ScreenLook, open_chat  # late: it brings Textual
 
             with far or open_worker(options.log_file, options.kept_s) as worker:
                 state = opened(store, settings, request, in_background=True)
                 state.remarks += remarks
                 form = partial(in_force, click.get_current_context())
-                look = Look(options.theme, options.tokens, options.stats is not False)
+                look = ScreenLook(options.theme, options.tokens, options.stats is not False)
                 return open_chat(worker, state, form=form, look=look)
         from localspec.cli.converse import open_line_chat
 

@@ -16,7 +16,7 @@ from localspec.cli.complete import explained_names
 from localspec.cli.console import Console, columns_of_stdout, is_terminal, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, json_option
-from localspec.ui.explain import AXES, Facts, Page, facts, spelled
+from localspec.ui.explain import AXES, MethodFacts, Page, facts, spelled
 from localspec.ui.explain import explain as explanation_of
 from localspec.ui.glossary import TERMS, Term
 
@@ -94,20 +94,20 @@ def lines(page: Page) -> Iterator[str]:
     yield from _bias(page)
 
 
-def use(entry: Facts) -> str:
+def use(entry: MethodFacts) -> str:
     """Return in words what a method or rule is for, and what was measured with it."""
     told = entry.measured or "no gain over plain decoding was measured on a real model or a named device"
     return f"{entry.mark_of_use}. {told}"
 
 
-def lossless(entry: Facts) -> str:
+def lossless(entry: MethodFacts) -> str:
     """Return in words whether the output keeps the target's distribution."""
     if not entry.is_lossless:
         return "NO: it changes the distribution of the output, so it needs --approximate"
     return "yes" if entry.axis in ("method", "verify") else "yes, under every lossless verifier"
 
 
-def _options(entry: Facts) -> Iterator[str]:
+def _options(entry: MethodFacts) -> Iterator[str]:
     if not entry.options and not entry.argument:
         return
     yield from ("", "Options")
@@ -176,7 +176,7 @@ def _listing() -> str:
     return formatter.getvalue().removeprefix("\n")
 
 
-def about(entry: Facts) -> str:
+def about(entry: MethodFacts) -> str:
     """Return one line: what it does, where it comes from, what it needs, whether it is exact."""
     papers = f" (arXiv {', '.join(entry.papers)})" if entry.papers else ""
     needs = f"; needs {entry.needs}" if entry.axis == "method" and entry.needs != "nothing" else ""

@@ -55,7 +55,7 @@ from localspec.ui.summary import stats_line
 from localspec.worker.client import Worker
 
 if TYPE_CHECKING:
-    from localspec.server.fields import Served
+    from localspec.server.fields import ServedPair
     from localspec.server.guard import Rules
     from localspec.server.listening import Door
     from localspec.server.pairs import Pairs
@@ -92,9 +92,9 @@ class Others:
             return ()
         return [each for each in self._here() if not wanted or any(_is_called(each, name) for name in wanted)]
 
-    def served(self, offer: AvailablePair) -> Served:
+    def served(self, offer: AvailablePair) -> ServedPair:
         """Return a pair to be loaded. A LoRA adapter belongs to the first pair. Raises LocalspecError."""
-        from localspec.server.fields import Served  # late, as the server is
+        from localspec.server.fields import ServedPair  # late, as the server is
         from localspec.server.pairs import other_names
 
         settings = replace(self.pairs.settings(find(offer)), lora=(), expected=None)
@@ -103,7 +103,7 @@ class Others:
             request = replace(request, speculation=replace(request.speculation, method=usual.method, k=usual.k))
         check(request, settings)
         names, now = other_names(offer), int(time.time())
-        return Served(offer.ref, names, now, offer.target_bytes, offer.quant, None, settings, request)
+        return ServedPair(offer.ref, names, now, offer.target_bytes, offer.quant, None, settings, request)
 
     def _wanted(self) -> list[str]:
         """Return the names that were typed, [] where all are let in."""
@@ -253,7 +253,7 @@ class _Serving:
 
     def run(self) -> int:
         """Load, then serve until a signal; return the exit code."""
-        from localspec.server.engine import Engine
+        from localspec.server.engine import EngineQueue
         from localspec.server.listening import PATIENCE, HttpServer
 
         servers: list[HttpServer] = []
@@ -267,7 +267,7 @@ class _Serving:
             if loaded is None:
                 return loading.stop.exit_code
             pairs = self._pairs(loaded)
-            engine = Engine(
+            engine = EngineQueue(
                 self.worker,
                 loading.pairs,
                 self.settings,
@@ -288,14 +288,14 @@ class _Serving:
 
     def _app(self, engine: Any, pairs: Pairs) -> Any:
         """Return the application, guarded."""
-        from localspec.server.app import Server
+        from localspec.server.app import Routes
         from localspec.server.guard import Guard
 
-        return Guard(Server(engine, pairs).app(), self.rules, self._tell_bug)
+        return Guard(Routes(engine, pairs).app(), self.rules, self._tell_bug)
 
     def _pairs(self, loaded: Loaded) -> Pairs:
         """Return what requests can name: first the pair that was loaded."""
-        from localspec.server.fields import Served
+        from localspec.server.fields import ServedPair
         from localspec.server.pairs import Pairs
 
         whole = self.settings.name
@@ -304,7 +304,7 @@ class _Serving:
         aliases = tuple(dict.fromkeys(each for each in files if each != name))
         facts = loaded.target
         now = int(time.time())
-        first = Served(name, aliases, now, facts.bytes, facts.quant, loaded, self.settings, self.request)
+        first = ServedPair(name, aliases, now, facts.bytes, facts.quant, loaded, self.settings, self.request)
         return Pairs(first, self.others.offers, self.others.served)
 
     def _tell(self, loaded: Loaded) -> None:

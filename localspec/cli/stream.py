@@ -19,19 +19,19 @@ from localspec.cli.output import Wire, write_json
 from localspec.engine.events import Committed, Event, Loading, Logprob, Piece, Prefilled, Probed, Warned
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.json_fields import (
-    Asked,
+    AskedFields,
     Expected,
-    Load,
-    Notice,
+    LoadLine,
     OutToken,
     Prefill,
     Probe,
     Start,
-    Step,
+    StepFields,
     StepLine,
     StepToken,
     Sums,
-    Way,
+    WarnLine,
+    WayFields,
 )
 from localspec.ui.result import params, result, with_logprob
 from localspec.ui.stats import Stats
@@ -65,7 +65,7 @@ class EventsSink:
         self._lines = EventLines(clock)
         self._stats = Stats(asked_at=time.monotonic())
         self._loading = ("", -1)
-        pair = Asked(name=settings.name, target=settings.target, draft=settings.draft)
+        pair = AskedFields(name=settings.name, target=settings.target, draft=settings.draft)
         asked = params(settings, request)
         self._put("start", _start(pair, asked, request.sampling.seed, settings.ctx))
 
@@ -77,7 +77,7 @@ class EventsSink:
                 step = (what, int(10 * fraction))
                 if step != self._loading:
                     self._loading = step
-                    self._put("load", Load(what=what, frac=fraction))
+                    self._put("load", LoadLine(what=what, frac=fraction))
             case Prefilled():
                 self._put("prefill", self._prefill(event))
             case Committed():
@@ -87,7 +87,7 @@ class EventsSink:
             case Probed():
                 self._probe(event)
             case Warned():
-                self._put("warn", Notice(code=event.code, message=event.message))
+                self._put("warn", WarnLine(code=event.code, message=event.message))
 
     def _probe(self, event: Probed) -> None:
         self._put("probe", Probe(plain_ms=event.plain_ms, ctx=event.ctx, age_s=round(event.age_s, 3)))
@@ -142,13 +142,13 @@ def lone_error_event(error: Wire) -> None:
     lines.put("error", {"error": error})
 
 
-def _start(pair: Asked | None, asked: Wire | None, seed: int | None, n_ctx: int | None) -> Start:
+def _start(pair: AskedFields | None, asked: Wire | None, seed: int | None, n_ctx: int | None) -> Start:
     """Return the fields that are known before anything is loaded."""
     run = os.urandom(8).hex()
     return {"run": run, "pair": pair, "params": asked, "seed": seed, "n_ctx": n_ctx, "baseline": None}
 
 
-def _step(event: Committed) -> Step:
+def _step(event: Committed) -> StepFields:
     """Return one pass: what was drafted in the draft's order, and what stands."""
     ms = event.ms
     return {
@@ -168,7 +168,7 @@ def _step(event: Committed) -> Step:
         "why": event.why,
         "expected": Expected(tokens=event.expected_tokens, ms=event.expected_ms) if event.expected_ms else None,
         "probe": event.is_probe,
-        "way": None if event.way is None else cast(Way, dataclasses.asdict(event.way)),
+        "way": None if event.way is None else cast(WayFields, dataclasses.asdict(event.way)),
     }
 
 

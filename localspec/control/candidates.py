@@ -27,7 +27,7 @@ CATCHING_UP = 8  # tokens that a draft model reads as part of any draft; more ar
 MOST_DRAFTED = MAX_ROWS - 1  # tokens of a draft
 
 
-class Reader(Protocol):
+class ModelReader(Protocol):
     """A drafter with a model of its own, which reads what it has not seen of the text before it drafts."""
 
     def behind(self, history: History) -> int: ...
@@ -120,7 +120,7 @@ class DraftPrefill:
     `ready` are the tokens that it can draft without a pass, which it made while the target elsewhere judged.
     """
 
-    def __init__(self, prices: Prices, reader: Reader | None) -> None:
+    def __init__(self, prices: Prices, reader: ModelReader | None) -> None:
         self._prices = prices
         self._reader = reader
         self._behind, self.ready = 1, 0
@@ -199,7 +199,7 @@ class Chains(CandidateSource):
         acceptance: Acceptance,
         shape: Shape,
         draw: Draw,
-        reader: Reader | None = None,
+        reader: ModelReader | None = None,
         *,
         can_follow: bool = True,
     ) -> None:
@@ -309,7 +309,7 @@ class Chains(CandidateSource):
             self._worth.follow(stop.value)
 
 
-class Rule(CandidateSource):
+class RuleCandidates(CandidateSource):
     """The plans of a tree or a length rule that was asked for, cut to the nodes that can be lost."""
 
     def __init__(
@@ -318,7 +318,7 @@ class Rule(CandidateSource):
         prices: Prices,
         inner: Controller,
         acceptance: Acceptance,
-        reader: Reader | None,
+        reader: ModelReader | None,
         *,
         can_follow: bool = True,
     ) -> None:

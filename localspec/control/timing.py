@@ -34,7 +34,7 @@ STRIDE = 7919  # a prime: tokens differ, or a mixture of experts would be asked 
 Timing = Generator[float, None, dict[int, float]]
 
 
-class Timed(Backend, Protocol):
+class TimedBackend(Backend, Protocol):
     """A backend that can time itself."""
 
     def time_rows(self, rows: int) -> float:
@@ -43,7 +43,7 @@ class Timed(Backend, Protocol):
 
 
 def time_widths(
-    model: Timed, sizes: Sequence[int], budget: float, clock: Clock, cancel: Cancel, least: int = 1
+    model: TimedBackend, sizes: Sequence[int], budget: float, clock: Clock, cancel: Cancel, least: int = 1
 ) -> Timing:
     """Return the fastest seconds by rows, yielding the share of the budget that is spent.
 
@@ -72,7 +72,7 @@ def time_widths(
     return found
 
 
-def time_change(model: Timed, times: Mapping[int, float], cancel: Cancel) -> float:
+def time_change(model: TimedBackend, times: Mapping[int, float], cancel: Cancel) -> float:
     """Return the seconds that a lone pass of another width costs beyond the steady times of it and the plain passes.
 
     0 where the time is steady from the second pass on. Raises Cancelled.
@@ -91,7 +91,9 @@ def time_change(model: Timed, times: Mapping[int, float], cancel: Cancel) -> flo
     return max(sorted(found)[CHANGES // 2], 0.0)
 
 
-def first_prices(target: Timed, draft: Timed | None, clock: Clock, cancel: Cancel, budget: float = BUDGET) -> Prices:
+def first_prices(
+    target: TimedBackend, draft: TimedBackend | None, clock: Clock, cancel: Cancel, budget: float = BUDGET
+) -> Prices:
     """Return what passes cost. Both caches are empty, and have room for the widest."""
     times = _result(time_widths(target, _possible(target, ORDER), budget, clock, cancel, WIDTHS))
     found, drafts = ModelTimes(times, change=time_change(target, times, cancel), pads=_pads(target)), None
@@ -101,7 +103,7 @@ def first_prices(target: Timed, draft: Timed | None, clock: Clock, cancel: Cance
     return prices_of(found, drafts)
 
 
-def add_prices(target: Timed, prices: Prices, clock: Clock, cancel: Cancel, budget: float = BUDGET) -> None:
+def add_prices(target: TimedBackend, prices: Prices, clock: Clock, cancel: Cancel, budget: float = BUDGET) -> None:
     """Add widths that are missing to `prices`. The cache is empty."""
     missing = [rows for rows in _possible(target, ORDER) if rows not in prices.measured()]
     prices.renew(_result(time_widths(target, [1, *missing], budget, clock, cancel)))
@@ -161,7 +163,12 @@ def prices_of(target: ModelTimes, draft: ModelTimes | None, calibrated: float = 
 
 
 def time_model(
-    model: Timed, sizes: Sequence[int], budgets: tuple[float, float], clock: Clock, cancel: Cancel, least: int = 1
+    model: TimedBackend,
+    sizes: Sequence[int],
+    budgets: tuple[float, float],
+    clock: Clock,
+    cancel: Cancel,
+    least: int = 1,
 ) -> Generator[float, None, ModelTimes]:
     """Time passes of `sizes` within `budgets` (seconds for empty and deep), yielding the share of what is done.
 
@@ -192,12 +199,12 @@ def time_model(
     return ModelTimes(empty, deep, position, change=change, pads=_pads(model))
 
 
-def _pads(model: Timed) -> bool:
+def _pads(model: TimedBackend) -> bool:
     """Whether a pass can have rows that are not kept: a state would include them."""
     return model.capabilities.max_leaves > 1
 
 
-def _possible(model: Timed, sizes: Sequence[int]) -> list[int]:
+def _possible(model: TimedBackend, sizes: Sequence[int]) -> list[int]:
     return [rows for rows in sizes if rows <= min(model.capabilities.max_rows, model.capabilities.n_ctx)]
 
 

@@ -1,8 +1,8 @@
 """Texts of other files to copy from: their tokens, sorted by what stands before each of them.
 
-A `Segment` holds the tokens of some files and a suffix array of the reversed text, cut at DEPTH tokens. So the places
-whose passage is most like the end of a text stand side by side, and are found by two binary searches. A segment is one
-array of numbers, which may lie in a mapped file.
+A `CorpusSegment` holds the tokens of some files and a suffix array of the reversed text, cut at DEPTH tokens. So the
+places whose passage is most like the end of a text stand side by side, and are found by two binary searches. A segment
+is one array of numbers, which may lie in a mapped file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PLACES = 16  # that are compared
 _BITS = 21  # of a token in a key of 64 bits
 
 
-class Segment:
+class CorpusSegment:
     """The tokens [n] of some files, and the places [m] in them with their keys [m], which ascend."""
 
     def __init__(self, numbers: NDArray[np.uint32]) -> None:
@@ -43,7 +43,7 @@ class Segment:
         return int((self.tokens == BETWEEN).sum())
 
     @staticmethod
-    def of(files: Sequence[Sequence[int]]) -> Segment:
+    def of(files: Sequence[Sequence[int]]) -> CorpusSegment:
         """Sort the tokens of files."""
         parts = [part for tokens in files for part in (np.array(tokens, np.int32), np.array([BETWEEN], np.int32))]
         tokens = np.concatenate(parts) if parts else np.empty(0, np.int32)
@@ -54,7 +54,7 @@ class Segment:
         order = places[np.lexsort([key[places] for key in reversed(keys)])]
         sorted_keys = keys[0][order].view(np.uint32)
         count = np.array([len(order)], np.uint32)
-        return Segment(np.concatenate([sorted_keys, order.astype(np.uint32), tokens.view(np.uint32), count]))
+        return CorpusSegment(np.concatenate([sorted_keys, order.astype(np.uint32), tokens.view(np.uint32), count]))
 
     def places(self, text: Sequence[int], end: int) -> Iterator[int]:
         """Yield at most PLACES places whose passage is most like the one before `text[:end]`, KEY tokens at least."""
@@ -94,7 +94,7 @@ def _key(passage: Sequence[int]) -> int:
 class Corpus:
     """The segments that are ready, by name; another thread may add and drop some."""
 
-    _segments: dict[str, Segment] = field(default_factory=dict)
+    _segments: dict[str, CorpusSegment] = field(default_factory=dict)
 
     def __contains__(self, name: str) -> bool:
         return name in self._segments
@@ -109,7 +109,7 @@ class Corpus:
         """Return how many tokens its files have."""
         return sum(len(one.tokens) - one.n_files for one in self._segments.values())
 
-    def add(self, name: str, segment: Segment) -> None:
+    def add(self, name: str, segment: CorpusSegment) -> None:
         """Copy from a segment too."""
         self._segments = {**self._segments, name: segment}
 

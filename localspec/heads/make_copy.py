@@ -22,7 +22,7 @@ from localspec.backends.importance import Importance, Matrix, WatchedModel
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.options import LoadOptions
 from localspec.backends.prompt_progress import not_cancelled
-from localspec.backends.quantise import Recipe, quantise, size_of
+from localspec.backends.quantise import QuantiseRecipe, quantise, size_of
 from localspec.errors import ResourceError
 from localspec.models.derived_files import is_whole, only_writer, unwritable
 from localspec.models.gguf.fingerprint import file_fingerprint
@@ -67,7 +67,7 @@ def make_copy(options: CopyOptions) -> Iterator[Event]:
         "matrix": "yes" if matrix else "no",
         "pays": "yes" if options.pays else "no",
     }
-    recipe = Recipe(
+    recipe = QuantiseRecipe(
         options.kind,
         other_types(options.bits, options.kind, layers),
         options.dropped,
@@ -136,7 +136,7 @@ def _read(backend: LlamaBackend, tokens: Sequence[int]) -> None:
         backend.keep(tuple(range(len(chunk))))
 
 
-def _written(target: Path, path: Path, recipe: Recipe, matrix: Matrix) -> Generator[Event, None, None]:
+def _written(target: Path, path: Path, recipe: QuantiseRecipe, matrix: Matrix) -> Generator[Event, None, None]:
     """Write the copy beside its place and rename it."""
     needed = size_of(target, recipe, matrix)
     if needed is None:
@@ -162,7 +162,7 @@ def _written(target: Path, path: Path, recipe: Recipe, matrix: Matrix) -> Genera
                 part.unlink(missing_ok=True)
 
 
-def _quantised(target: Path, part: Path, recipe: Recipe, matrix: Matrix) -> Generator[Event, None, bool]:
+def _quantised(target: Path, part: Path, recipe: QuantiseRecipe, matrix: Matrix) -> Generator[Event, None, bool]:
     """Let llama.cpp write the file in a thread, and report how far it is."""
     shares: queue.SimpleQueue[float | None] = queue.SimpleQueue()
     found: list[int | None] = []

@@ -46,7 +46,7 @@ from localspec.settings.request import Message, Request
 from localspec.settings.sizes import size
 
 if TYPE_CHECKING:
-    from localspec.heads.training import Recipe, Trainer
+    from localspec.heads.training import Trainer, TrainingRecipe
 
 Event = dict[str, Any]
 
@@ -235,13 +235,13 @@ class _Run:
         told = {"path": str(path), "kind": kind, "bytes": path.stat().st_size, "accepted": list(accepted)}
         return {"stage": "done", **told}
 
-    def _prepared(self) -> Generator[Event, None, tuple[Recipe, Weights, NDArray[np.float32]]]:
+    def _prepared(self) -> Generator[Event, None, tuple[TrainingRecipe, Weights, NDArray[np.float32]]]:
         """Return the recipe, the weights to begin with, and the target's rows of the output.
 
         The recipe is that of an earlier try, if there was one: how many updates fit into the minutes is measured once.
         """
         from localspec.heads.network import fresh_weights
-        from localspec.heads.training import UNROLLED, Recipe, bf16_is_quicker
+        from localspec.heads.training import UNROLLED, TrainingRecipe, bf16_is_quicker
 
         teacher = output_rows(self.header, self.rows)
         norm, embedding = (target_rows(self.header, name) for name in (OUTPUT_NORM, EMBEDDING))
@@ -253,9 +253,11 @@ class _Run:
         weights[EMBEDDING] = embedding.astype(np.float16)
         kept = self.work / "recipe.json"
         if kept.exists():
-            return Recipe(**json.loads(kept.read_text(encoding="utf-8"))), weights, teacher
+            return TrainingRecipe(**json.loads(kept.read_text(encoding="utf-8"))), weights, teacher
         steps = self.shape.guesses or UNROLLED
-        recipe = Recipe(TIMED, unrolled=steps, seed=self.options.seed, bf16=bf16_is_quicker(self.options.device))
+        recipe = TrainingRecipe(
+            TIMED, unrolled=steps, seed=self.options.seed, bf16=bf16_is_quicker(self.options.device)
+        )
         updates = self.options.epochs * self.options.tokens // (recipe.batch * recipe.pairs) + 1
         if self.options.minutes is not None:
             yield {"stage": "timing"}
@@ -272,7 +274,9 @@ class _Run:
         part.replace(kept)
         return recipe, weights, teacher
 
-    def _trainer(self, recipe: Recipe, weights: Weights, teacher: NDArray[np.float32], checkpoint: Path) -> Trainer:
+    def _trainer(
+        self, recipe: TrainingRecipe, weights: Weights, teacher: NDArray[np.float32], checkpoint: Path
+    ) -> Trainer:
         from localspec.heads.network import Network
         from localspec.heads.training import Trainer
 

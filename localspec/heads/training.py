@@ -34,7 +34,7 @@ _TRIALS = 5  # of a product of matrices
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingRecipe:
     """How to train.
 
     `updates` of `batch` windows of `pairs` tokens each, `unrolled` steps of the training-time test. The rate rises
@@ -118,7 +118,7 @@ class Trainer:
         rows: NDArray[np.int64],
         teacher: NDArray[np.float32],
         texts: Sequence[Text],
-        recipe: Recipe,
+        recipe: TrainingRecipe,
         checkpoint: Path,
         device: str = "cpu",
     ) -> None:

@@ -35,7 +35,7 @@ class TriedRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TextTrial:
     """One recorded text: the outcome, what total variation could not have escaped, and draft tokens accepted a draw."""
 
     outcome: Outcome
@@ -48,7 +48,7 @@ class Trial:
 
 def try_rule(
     recording: Recording, rule: TriedRule, *, draws: int, alpha: float, seed: int, cancel: Callable[[], bool]
-) -> Trial:
+) -> TextTrial:
     """Draw and compare; fewer draws after a cancel."""
     dist = dict(cells(recording, EXPECTED / draws))
     counts: Counter[Cell] = Counter()
@@ -62,7 +62,7 @@ def try_rule(
         accepted += kept
     outcome = compare(counts, dist, alpha)
     n = max(1, outcome.n)
-    return Trial(outcome, detectable(outcome.df, outcome.n, alpha), accepted / n)
+    return TextTrial(outcome, detectable(outcome.df, outcome.n, alpha), accepted / n)
 
 
 def draw(recording: Recording, rule: TriedRule, rng: RandomSource) -> tuple[Cell, int]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from localspec.engine.reasoning import Marks
 from localspec.errors import IncompatibleError, LocalspecError, NotFoundError, ResourceError, UsageError
-from localspec.prompt.content_form import STRINGS, Form, forms_of
+from localspec.prompt.content_form import STRINGS, ContentForm, forms_of
 from localspec.prompt.markers import Markers, Prompt, Segment, controls
 from localspec.prompt.named_templates import CHATML, DIALOGUE, NAMED, stops_of
 from localspec.prompt.reasoning_marks import marks_of, without_reasoning
@@ -65,7 +65,7 @@ class _Surroundings:
     now: datetime
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
-    def run(self, program: Program, messages: Sequence[Message], form: Form = STRINGS) -> str:
+    def run(self, program: Program, messages: Sequence[Message], form: ContentForm = STRINGS) -> str:
         variables = {
             "tools": None,
             "documents": None,
@@ -233,7 +233,7 @@ def _merge_system(messages: Sequence[Message]) -> list[Message]:
 def _in_a_form(messages: Sequence[Message], template: str, program: Program, around: _Surroundings) -> Rendered:
     """Render with the contents in the first form in which all of them come through, else in the best one."""
     markers = Markers(messages, template, around.specials)
-    best: tuple[set[int], Form, str] | None = None
+    best: tuple[set[int], ContentForm, str] | None = None
     refused: Refused | None = None
     forms = list(forms_of(template, {message.role for message in messages}))
     if any(message.calls for message in messages):
@@ -283,7 +283,7 @@ def _trusted(direct: str, marked: str, markers: Markers, *, has_ids: bool) -> Pr
 
 
 def _dropped(
-    lost: set[int], form: Form, marked: str, markers: Markers, program: Program, around: _Surroundings
+    lost: set[int], form: ContentForm, marked: str, markers: Markers, program: Program, around: _Surroundings
 ) -> set[int]:
     """Return which of the `lost` messages the prompt does not depend on; others are changed, not dropped."""
     last = len(markers.messages) - 1

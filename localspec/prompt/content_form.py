@@ -20,7 +20,7 @@ _THINKING_PART = re.compile(r"""["']thinking["']\s*(?:\]|\)|%\}|and\b|or\b)""")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ContentForm:
     """The `roles` whose contents are typed parts, and the `fields` in which the template looks for a thought.
 
     With `has_thoughts` a thought is a part of its own, as Magistral has it. With `has_text_arguments` those of a call
@@ -50,14 +50,14 @@ class Form:
         return made
 
 
-STRINGS = Form()
+STRINGS = ContentForm()
 
 
-def forms_of(template: str, roles: set[str]) -> Iterator[Form]:
+def forms_of(template: str, roles: set[str]) -> Iterator[ContentForm]:
     """Yield the forms to try, strings first; parts only where a template could read them."""
     has_parts = re.search(r"""\.text\b|["']text["']""", template) is not None
     read = {name for match in _FIELD.finditer(template) for name in match.groups() if name}
-    base = Form(fields=tuple(name for name in FIELDS if name in read))
+    base = ContentForm(fields=tuple(name for name in FIELDS if name in read))
     if has_parts and _THINKING_PART.search(template) and "thinking" in read:
         base = replace(base, has_thoughts=True, roles=frozenset({"assistant"}), fields=())
     yield base
@@ -66,4 +66,4 @@ def forms_of(template: str, roles: set[str]) -> Iterator[Form]:
             if frozenset(some) != base.roles:
                 yield replace(base, roles=frozenset(some))
         if base.roles:
-            yield Form()
+            yield ContentForm()

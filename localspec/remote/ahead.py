@@ -22,7 +22,7 @@ REST = 32  # rounds without, where it does not
 NEW = 0.2  # weight of the newest round
 
 
-class Reader(Protocol):
+class ReadsOn(Protocol):
     """A drafter whose model can read on."""
 
     def draft_on(self, draft: Draft, rng: RandomSource, goes_on: Callable[[], bool]) -> int:
@@ -40,7 +40,7 @@ class DraftingOn:
 
     is_on: ClassVar[bool] = True
 
-    def __init__(self, reader: Reader, rng: RandomSource, clock: Clock) -> None:
+    def __init__(self, reader: ReadsOn, rng: RandomSource, clock: Clock) -> None:
         self.passes = 0  # during the last wait
         self._reader = reader
         self._rng = rng

@@ -25,7 +25,7 @@ _DATE = re.compile(
 _NAME = re.compile(r"\s?[A-ZÀ-Þ][\w'-]+")
 
 
-class Rule(Enum):
+class HardRule(Enum):
     """Classes of tokens that are hard whatever the draft thinks of them."""
 
     NUMBER = "number"
@@ -56,12 +56,12 @@ class Signals:
         return self.nll > NLL or self.entropy > ENTROPY or self.margin < MARGIN
 
 
-def rule_of(text: str, *, begins: bool = False) -> Rule | None:
+def rule_of(text: str, *, begins: bool = False) -> HardRule | None:
     """Return the class of a token by its text, None for one of no class. A capital `begins` a sentence as a matter of
     course.
     """
     if _DATE.search(text):
-        return Rule.DATE
+        return HardRule.DATE
     if any(each.isdigit() for each in text):
-        return Rule.NUMBER
-    return Rule.NAME if _NAME.fullmatch(text) and not begins else None
+        return HardRule.NUMBER
+    return HardRule.NAME if _NAME.fullmatch(text) and not begins else None

@@ -39,7 +39,7 @@ MOST_RESYNCS = 16  # of one round
 UNFIT = "pip install -U localspec, on both machines"
 
 
-class Channel(Protocol):
+class VerifierChannel(Protocol):
     """Messages to a verifier and back, in order. Whatever breaks is opened anew, and the last round asked again."""
 
     def send(self, message: ToVerifier) -> None:
@@ -85,7 +85,7 @@ class RemoteJudge:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: VerifierChannel,
         hello: Hello,
         capabilities: Capabilities,
         verifier: Verifier,

@@ -49,7 +49,7 @@ class MessageError(ValueError):
     """Bytes that are no message of this protocol; the text says in one line what is wrong."""
 
 
-class Message(msgspec.Struct, array_like=True, frozen=True):
+class WireMessage(msgspec.Struct, array_like=True, frozen=True):
     """A message is an array: its number, then its fields. Fields that a later version adds at the end are ignored."""
 
 
@@ -112,13 +112,13 @@ def unpacked(data: bytes, n: int) -> Probs:
     return np.frombuffer(data, "<f8").astype(np.float64)
 
 
-class Look(Message, frozen=True, tag=1):
+class Look(WireMessage, frozen=True, tag=1):
     """What does the verifier hold?"""
 
     version: Count
 
 
-class Facts(Message, frozen=True, tag=2):
+class Facts(WireMessage, frozen=True, tag=2):
     """The target: its `name`, the `model`'s fingerprint, the digest of its `vocabulary`; `size` bytes fetch that.
 
     A draft may have `max_rows` - 1 nodes and `max_leaves` leaves; 1 row: none can be taken back. `bytes` is the size of
@@ -137,20 +137,20 @@ class Facts(Message, frozen=True, tag=2):
     bytes: Count = 0
 
 
-class Fetch(Message, frozen=True, tag=3):
+class Fetch(WireMessage, frozen=True, tag=3):
     """Send the vocabulary from byte `start` on."""
 
     start: Count = 0
 
 
-class Vocabulary(Message, frozen=True, tag=4):
+class VocabularyPart(WireMessage, frozen=True, tag=4):
     """A part of the vocabulary: compressed bytes from `start` on."""
 
     start: Count
     data: Bytes
 
 
-class Hello(Message, frozen=True, tag=5):
+class Hello(WireMessage, frozen=True, tag=5):
     """Open a session. `model` is the fingerprint of the target that the edge expects, "" for any.
 
     `mode` says what goes up and down, `verify` names the rule. `seed` is of the noise that both sides share, and of the
@@ -175,7 +175,7 @@ class Hello(Message, frozen=True, tag=5):
     answer: Count = 0
 
 
-class Welcome(Message, frozen=True, tag=6):
+class Welcome(WireMessage, frozen=True, tag=6):
     """The session is open: the verifier has its first `have` tokens, whose digest is `digest`.
 
     A draft may have `max_rows` - 1 nodes and `max_leaves` leaves; 0 leaves: no draft at all can be taken back.
@@ -189,14 +189,14 @@ class Welcome(Message, frozen=True, tag=6):
     digest: Digest = 0
 
 
-class Prefix(Message, frozen=True, tag=7):
+class Prefix(WireMessage, frozen=True, tag=7):
     """The text from position `base` on is `ids`; what the verifier had behind `base` is no more."""
 
     base: Count
     ids: Ids
 
 
-class Verify(Message, frozen=True, tag=8):
+class Verify(WireMessage, frozen=True, tag=8):
     """Round number `round`: judge a draft behind the first `base` tokens, whose digest is `digest`.
 
     `committed` are tokens that the edge drew itself since; they stand before the draft, and are no part of `base`.
@@ -230,7 +230,7 @@ class Verify(Message, frozen=True, tag=8):
         return tuple(unpacked(self.q, len(self.draft)).tolist()) if self.q else ()
 
 
-class Result(Message, frozen=True, tag=9):
+class Result(WireMessage, frozen=True, tag=9):
     """The verdict of round `round`: the path to `node` stands, then `token`, and the text has `length` tokens now.
 
     `token` None: the edge draws it, from `laws`. They are the verifier's, the row of `node` alone or one for each node.
@@ -248,20 +248,20 @@ class Result(Message, frozen=True, tag=9):
     peak: Count = 0
 
 
-class Wait(Message, frozen=True, tag=10):
+class Wait(WireMessage, frozen=True, tag=10):
     """The round waits: `before` others are judged first."""
 
     before: Count
 
 
-class Resync(Message, frozen=True, tag=11):
+class Resync(WireMessage, frozen=True, tag=11):
     """The verifier has other tokens: `have` of them, with this `digest`. Send a Prefix, then ask again."""
 
     have: Count
     digest: Digest
 
 
-class Error(Message, frozen=True, tag=12):
+class Error(WireMessage, frozen=True, tag=12):
     """A message cannot be obeyed: the kind of an error, a sentence, and what to type.
 
     `answer` is that of the Hello before the message, 0 where there is none.
@@ -273,18 +273,18 @@ class Error(Message, frozen=True, tag=12):
     answer: Count = 0
 
 
-class Cancel(Message, frozen=True, tag=13):
+class Cancel(WireMessage, frozen=True, tag=13):
     """Nobody waits for round `round` any more."""
 
     round: Count
 
 
-class Bye(Message, frozen=True, tag=14):
+class Bye(WireMessage, frozen=True, tag=14):
     """The session is over."""
 
 
 ToVerifier = Look | Fetch | Hello | Prefix | Verify | Cancel | Bye
-ToEdge = Facts | Vocabulary | Welcome | Result | Wait | Resync | Error
+ToEdge = Facts | VocabularyPart | Welcome | Result | Wait | Resync | Error
 _ENCODER = msgspec.msgpack.Encoder()
 _TO_VERIFIER = msgspec.msgpack.Decoder(ToVerifier)
 _TO_EDGE = msgspec.msgpack.Decoder(ToEdge)

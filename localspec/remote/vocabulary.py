@@ -15,7 +15,7 @@ from pathlib import Path
 
 from localspec.errors import IncompatibleError, IntegrityError, NetworkError, ResourceError
 from localspec.remote.connection import Connection
-from localspec.remote.messages import LONGEST_PART, VERSION, Facts, Fetch, Look, Vocabulary
+from localspec.remote.messages import LONGEST_PART, VERSION, Facts, Fetch, Look, VocabularyPart
 from localspec.settings.folders import cache_folder
 
 FOLDER = "vocabularies"
@@ -48,7 +48,7 @@ def fetched(connection: Connection, facts: Facts) -> Path:
     packed = bytearray()
     while len(packed) < facts.size:
         part = connection.ask(Fetch(len(packed)))
-        if not isinstance(part, Vocabulary) or part.start != len(packed) or not 0 < len(part.data) <= LONGEST_PART:
+        if not isinstance(part, VocabularyPart) or part.start != len(packed) or not 0 < len(part.data) <= LONGEST_PART:
             raise NetworkError(f"{connection.address.name} does not send its vocabulary", hint="Ask again.")
         packed += part.data
     unpacker = zlib.decompressobj()

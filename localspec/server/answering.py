@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from localspec.engine.events import Event, Inspected
-from localspec.server.engine import ClientGoneError, Engine, Job, Work
-from localspec.server.fields import Asked
+from localspec.server.engine import ClientGoneError, EngineQueue, QueuedJob, Work
+from localspec.server.fields import ClientRequest
 from localspec.server.guard import Receive, Scope, Send, respond
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import encoded
@@ -23,7 +23,7 @@ SLOWEST = 30.0  # seconds that a client may take nothing, before it is cut off
 class _Waiting(ABC):
     """A response that waits for jobs of a pair, which have their place in the queue from here on."""
 
-    def __init__(self, engine: Engine, settings: LoadSettings, work: Sequence[Work]) -> None:
+    def __init__(self, engine: EngineQueue, settings: LoadSettings, work: Sequence[Work]) -> None:
         self._engine = engine
         self._jobs = engine.submit(*work, settings=settings)
 
@@ -55,10 +55,10 @@ class _Waiting(ABC):
             job.tell(ClientGoneError())
 
 
-class Finding(_Waiting):
+class QuestionResponse(_Waiting):
     """The response to a question of a text, which `told` makes of what was found."""
 
-    def __init__(self, engine: Engine, settings: LoadSettings, work: Work, told: Callable[[Wire], Wire]) -> None:
+    def __init__(self, engine: EngineQueue, settings: LoadSettings, work: Work, told: Callable[[Wire], Wire]) -> None:
         super().__init__(engine, settings, [work])
         self._told = told
 
@@ -70,10 +70,10 @@ class Finding(_Waiting):
         await respond(sender.send, 200, encoded(self._told(found)))
 
 
-class Answer(_Waiting):
+class AnswerResponse(_Waiting):
     """The response to one request: of one answer, or of several, one after the other."""
 
-    def __init__(self, engine: Engine, settings: LoadSettings, asked: Asked) -> None:
+    def __init__(self, engine: EngineQueue, settings: LoadSettings, asked: ClientRequest) -> None:
         super().__init__(engine, settings, [_numbered(asked.request, i) for i in range(asked.n)])
         self._asked = asked
         self._reply = asked.reply
@@ -113,7 +113,7 @@ class Answer(_Waiting):
 
     async def _wires(self) -> AsyncIterator[tuple[Event | None, list[Wire]]]:
         """Yield each event, None for a pause, with what it adds to the stream; an answer begins by what it follows."""
-        before: Job | None = None
+        before: QueuedJob | None = None
         for job in self._jobs:
             following = [] if before is None else self._reply.following(before.stats)
             async for event in job.events(SILENCE):

@@ -17,9 +17,9 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from localspec.remote import PATH
 from localspec.server import llama_server, ollama, openai, own, responses
-from localspec.server.answering import Answer, Finding
-from localspec.server.engine import Engine
-from localspec.server.fields import Asked, Searched, Served
+from localspec.server.answering import AnswerResponse, QuestionResponse
+from localspec.server.engine import EngineQueue
+from localspec.server.fields import ClientRequest, Searched, ServedPair
 from localspec.server.guard import STATUS, App, Receive, Scope, Send, respond_refusal
 from localspec.server.page import page
 from localspec.server.pairs import Pairs
@@ -28,7 +28,7 @@ from localspec.server.reply import encoded
 
 LONGEST_BODY = 4 * 2**20  # bytes
 SLOWEST_BODY = 30.0  # seconds
-Reader = Callable[[object, Served], Asked | Searched | Wire]  # a Wire is the whole answer
+Reader = Callable[[object, ServedPair], ClientRequest | Searched | Wire]  # a Wire is the whole answer
 NO_EMBEDDINGS = "this server makes no embeddings: it runs a pair that writes text"
 NO_MEDIA = "this server reads and writes text only"
 NO_MANAGING = "models are managed on the command line: localspec pull NAME, localspec ls"
@@ -45,10 +45,10 @@ Handler = Callable[[Request], Awaitable[App]]  # what sends the response
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class Routes:
     """What the routes ask."""
 
-    engine: Engine
+    engine: EngineQueue
     pairs: Pairs
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -124,10 +124,10 @@ class Server:
             served = await self.pairs.named(body.get("model") if isinstance(body, dict) else None)
             asked = await asyncio.to_thread(read, body, served)  # a form may take seconds to be read
             if isinstance(asked, Searched):
-                return Finding(self.engine, served.settings, asked.question, asked.told)
-            if not isinstance(asked, Asked):
+                return QuestionResponse(self.engine, served.settings, asked.question, asked.told)
+            if not isinstance(asked, ClientRequest):
                 return _json(asked)
-            return Answer(self.engine, served.settings, asked)
+            return AnswerResponse(self.engine, served.settings, asked)
 
         return handle
 
@@ -161,10 +161,10 @@ class _Late:
         await self.made(scope, receive, send)
 
 
-def _verifying(engine: Engine, served: Served) -> App:
-    from localspec.server.verifying import Verifying  # late: it brings numpy
+def _verifying(engine: EngineQueue, served: ServedPair) -> App:
+    from localspec.server.verifying import VerifyingApp  # late: it brings numpy
 
-    return Verifying(engine, served)
+    return VerifyingApp(engine, served)
 
 
 async def _absent(request: Request) -> Response:

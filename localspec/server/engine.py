@@ -39,7 +39,7 @@ class ClientGoneError(Exception):
     """Nobody waits for the answer any more."""
 
 
-class Job:
+class QueuedJob:
     """One request of a pair on its way. `stats` are of the events that the engine has told so far."""
 
     def __init__(self, work: Work, settings: LoadSettings, loop: asyncio.AbstractEventLoop) -> None:
@@ -75,7 +75,7 @@ class Job:
                 return
 
 
-class Engine:
+class EngineQueue:
     """Answers jobs, of the pair of `settings` where they name none.
 
     `most_waiting` may wait besides the one that is answered; `on_end` is told of each that ended, and `on_loaded` of
@@ -105,9 +105,9 @@ class Engine:
         self._on_warning = on_warning
         self._on_loaded = on_loaded
         self._changed = threading.Condition()  # guards all below
-        self._waiting: deque[Job] = deque()
-        self._current: Job | None = None
-        self._generating: Job | None = None
+        self._waiting: deque[QueuedJob] = deque()
+        self._current: QueuedJob | None = None
+        self._generating: QueuedJob | None = None
         self._is_closed = False
         self._is_aborted = False
         self._seconds = 1.0  # that an answer took lately
@@ -119,7 +119,7 @@ class Engine:
         """Return how many jobs wait for their turn."""
         return len(self._waiting)
 
-    def n_before(self, job: Job) -> int:
+    def n_before(self, job: QueuedJob) -> int:
         """Return how many jobs end before a job's turn comes: 0 for the current one."""
         with self._changed:
             return self._waiting.index(job) + (self._current is not None) if job in self._waiting else 0
@@ -129,13 +129,13 @@ class Engine:
         """Whether an answer is being made."""
         return self._current is not None
 
-    def submit(self, *work: Work, settings: LoadSettings | None = None, is_limited: bool = True) -> list[Job]:
+    def submit(self, *work: Work, settings: LoadSettings | None = None, is_limited: bool = True) -> list[QueuedJob]:
         """Put work of a pair into the queue, all or nothing; raises Refusal where that is full or closed.
 
         For coroutines. Work that comes together takes one place of `most_waiting`; what is not limited takes none. That
         is a round of an edge, one pass. It goes before whole answers: an edge's text would wait for them many times.
         """
-        jobs = [Job(each, settings or self._settings, asyncio.get_running_loop()) for each in work]
+        jobs = [QueuedJob(each, settings or self._settings, asyncio.get_running_loop()) for each in work]
         with self._changed:
             if self._is_closed:
                 raise Refusal(503, LEAVING)
@@ -152,7 +152,7 @@ class Engine:
             self._changed.notify()
         return jobs
 
-    def stop(self, job: Job) -> None:
+    def stop(self, job: QueuedJob) -> None:
         """Take a job out of the queue, or stop its answer; harmless for one that has ended."""
         with self._changed:
             job.is_stopped = True
@@ -183,7 +183,7 @@ class Engine:
         self.abort()
         self._thread.join(patience)
 
-    def _next(self) -> Job | None:
+    def _next(self) -> QueuedJob | None:
         """Return the next job when there is one, None once the queue is closed."""
         with self._changed:
             self._current = self._generating = None
@@ -231,7 +231,7 @@ class Engine:
             if last is not None:
                 job.tell(last)
 
-    def _answer(self, job: Job) -> Iterator[Event]:
+    def _answer(self, job: QueuedJob) -> Iterator[Event]:
         """Load the pair if it is not loaded, and answer; the last event is Finished."""
         try:
             yield from self._loader.ready(job.settings, lambda: self._is_aborted)

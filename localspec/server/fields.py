@@ -57,7 +57,7 @@ SPECULATED = {"tree": "tree", "k": "k", "length": "length", "verify": "verify"}
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class OfferedPair:
     """A pair that a request can name. `created` is when the server offered it (Unix time), `bytes` its target's size.
 
     `loaded` tells of the pair as it was loaded last, None before that.
@@ -91,7 +91,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Served(Listed):
+class ServedPair(OfferedPair):
     """A pair that answers: how it is loaded, and what a request of it begins with. `others` can be named too."""
 
     settings: LoadSettings
@@ -107,7 +107,7 @@ class Served(Listed):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ClientRequest:
     """What a client asked for: the engine's request, and the form of the answer."""
 
     request: Request

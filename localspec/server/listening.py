@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from localspec.errors import NotFoundError, ResourceError, UsageError
 from localspec.remote import LONGEST_FRAME
-from localspec.server.engine import Engine
+from localspec.server.engine import EngineQueue
 from localspec.server.guard import App
 
 MOST_CONNECTIONS = 256
@@ -83,7 +83,7 @@ def address_of(made: Door) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """A connection that can be cut, and that is cut where a request does not become complete."""
 
     def connection_made(self, transport: Any) -> None:
@@ -124,7 +124,7 @@ class HttpServer(uvicorn.Server):
     def __init__(
         self,
         app: App,
-        engine: Engine,
+        engine: EngineQueue,
         patience: float = PATIENCE,
         *,
         tls: tuple[str | None, str | None] = (None, None),
@@ -135,7 +135,7 @@ class HttpServer(uvicorn.Server):
                 app,
                 ssl_certfile=tls[0],
                 ssl_keyfile=tls[1],
-                http=Connection,
+                http=HttpConnection,
                 ws="websockets-sansio",
                 ws_max_size=LONGEST_FRAME,
                 ws_per_message_deflate=False,

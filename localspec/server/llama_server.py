@@ -11,7 +11,7 @@ from typing import Any
 
 from localspec.engine.events import Committed, Event, Finished
 from localspec.server import openai
-from localspec.server.fields import ONE, Asked, Fields, Searched, Served
+from localspec.server.fields import ONE, ClientRequest, Fields, Searched, ServedPair
 from localspec.server.refusal import Wire
 from localspec.server.reply import Reply, is_cut, released, speculation, timings, told_logprobs
 from localspec.settings.jobs import TextQuestion
@@ -41,7 +41,7 @@ REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
 SNIPPET = "\n\n--- snippet ---\n\n"  # as llama-server puts it before text of other files, for most models
 
 
-def completion(body: object, served: Served) -> Asked:
+def completion(body: object, served: ServedPair) -> ClientRequest:
     """Read the body of /completion; raises Refusal."""
     fields = Fields(body)
     prompt = fields.take("prompt", str)
@@ -50,7 +50,7 @@ def completion(body: object, served: Served) -> Asked:
     return _asked(fields, replace(served.request, prompt=prompt), served)
 
 
-def infill(body: object, served: Served) -> Asked:
+def infill(body: object, served: ServedPair) -> ClientRequest:
     """Read the body of /infill: the text before and after a gap, and `input_extra`, text of other files."""
     fields = Fields(body)
     before, after = fields.take("input_prefix", str, ""), fields.take("input_suffix", str, "")
@@ -65,7 +65,7 @@ def infill(body: object, served: Served) -> Asked:
     return _asked(fields, replace(served.request, prompt=prompt, suffix=after), served)
 
 
-def tokenize(body: object, served: Served) -> Searched:
+def tokenize(body: object, served: ServedPair) -> Searched:
     """Read the body of /tokenize."""
     fields = Fields(body)
     text = fields.take("content", str, "")
@@ -88,7 +88,7 @@ def _piece(raw: list[int]) -> str | list[int]:
         return raw
 
 
-def detokenize(body: object, served: Served) -> Searched:
+def detokenize(body: object, served: ServedPair) -> Searched:
     """Read the body of /detokenize."""
     fields = Fields(body)
     tokens = fields.take("tokens", list[int], [])
@@ -97,13 +97,13 @@ def detokenize(body: object, served: Served) -> Searched:
     return Searched(question, lambda found: {"content": found["text"]})
 
 
-def apply_template(body: object, served: Served) -> Searched:
+def apply_template(body: object, served: ServedPair) -> Searched:
     """Read the body of /apply-template, which is that of a chat: its prompt is told, and nothing answered."""
     request = openai.chat(body, served).request
     return Searched(TextQuestion(request, "prompt"), lambda found: {"prompt": found["text"]})
 
 
-def _asked(fields: Fields, request: Request, served: Served) -> Asked:
+def _asked(fields: Fields, request: Request, served: ServedPair) -> ClientRequest:
     """Read the fields that both share, and refuse what is left."""
     served.require(fields.take("model", str) or served.name)
     request = fields.form(fields.drawn(request, "n_predict", "max_tokens"), "json_schema", "grammar")
@@ -111,7 +111,7 @@ def _asked(fields: Fields, request: Request, served: Served) -> Asked:
     is_streamed = fields.take("stream", bool, False)
     fields.refuse(REFUSED)
     fields.finish(HARMLESS)
-    return Asked(request, LlamaServer(served.name, request), is_streamed)
+    return ClientRequest(request, LlamaServer(served.name, request), is_streamed)
 
 
 class LlamaServer(Reply):
@@ -172,7 +172,7 @@ def _exponential(likely: Wire) -> Wire:
     return {**told, "prob": math.exp(likely["logprob"])}
 
 
-def props(served: Served) -> Wire:
+def props(served: ServedPair) -> Wire:
     """Return the body of /props."""
     sampling = served.request.sampling
     names = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty")

@@ -12,11 +12,11 @@ from typing import Any
 
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished
-from localspec.server.fields import NO_IMAGES, Asked, Fields, Listed, Served
+from localspec.server.fields import NO_IMAGES, ClientRequest, Fields, OfferedPair, ServedPair
 from localspec.server.messages import messages_of, offered
 from localspec.server.refusal import Wire
-from localspec.server.reply import Lines, is_cut, released, speculation, timings, told_logprobs
-from localspec.server.tool_calls import Call, CallReader, Read
+from localspec.server.reply import JsonLines, is_cut, released, speculation, timings, told_logprobs
+from localspec.server.tool_calls import Call, CallReader, ReadAnswer
 from localspec.settings.request import Message, Request
 from localspec.ui.stats import Stats
 
@@ -37,7 +37,7 @@ REFUSED_OPTIONS: dict[str, tuple[str, tuple[Any, ...]]] = {
 }
 
 
-def chat(body: object, served: Served) -> Asked | Wire:
+def chat(body: object, served: ServedPair) -> ClientRequest | Wire:
     """Read the body of /api/chat; one without messages asks only that the model is loaded, and is answered here."""
     fields = Fields(body)
     if not fields.has_content("messages"):
@@ -46,7 +46,7 @@ def chat(body: object, served: Served) -> Asked | Wire:
     return _asked(fields, request, served, is_chat=True)
 
 
-def generate(body: object, served: Served) -> Asked | Wire:
+def generate(body: object, served: ServedPair) -> ClientRequest | Wire:
     """Read the body of /api/generate: a prompt through the chat template, or a raw one, or a text with a gap."""
     fields = Fields(body)
     prompt, suffix = fields.take("prompt", str, ""), fields.take("suffix", str, "")
@@ -63,7 +63,7 @@ def generate(body: object, served: Served) -> Asked | Wire:
     return _asked(fields, request, served, is_chat=False)
 
 
-def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -> Asked:
+def _asked(fields: Fields, request: Request, served: ServedPair, *, is_chat: bool) -> ClientRequest:
     """Read the fields that both share, and refuse what is left."""
     served.require(fields.take("model", str) or served.name)
     is_streamed = fields.take("stream", bool, True)
@@ -80,10 +80,10 @@ def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -
         request, tools = offered(fields, request)
     fields.refuse(REFUSED)
     fields.finish(HARMLESS)
-    return Asked(request, Ollama(served.name, is_chat=is_chat, tools=tools), is_streamed)
+    return ClientRequest(request, Ollama(served.name, is_chat=is_chat, tools=tools), is_streamed)
 
 
-def _optioned(options: Fields, request: Request, served: Served) -> Request:
+def _optioned(options: Fields, request: Request, served: ServedPair) -> Request:
     """Return the request with Ollama's `options`."""
     n_ctx = options.take("num_ctx", int, 0)
     if 0 < served.n_ctx < n_ctx:
@@ -103,13 +103,13 @@ def _optioned(options: Fields, request: Request, served: Served) -> Request:
     return found
 
 
-def _loaded(fields: Fields, served: Served, said: Wire) -> Wire:
+def _loaded(fields: Fields, served: ServedPair, said: Wire) -> Wire:
     """Return the answer to a request that only asks for a loaded model."""
     served.require(fields.take("model", str) or served.name)
     return {"model": served.name, "created_at": _now(), **said, "done": True, "done_reason": "load"}
 
 
-class Ollama(Lines):
+class Ollama(JsonLines):
     """An answer of /api/chat or /api/generate."""
 
     def __init__(self, model: str, *, is_chat: bool, tools: Collection[str] = ()) -> None:
@@ -127,12 +127,12 @@ class Ollama(Lines):
 
     def closing(self, *answers: Stats) -> list[Wire]:
         """Return the line with the figures."""
-        read = Read() if self._calls is None else self._calls.finish()
+        read = ReadAnswer() if self._calls is None else self._calls.finish()
         return [{**self._line(read.text, "", calls=read.calls), **_figures(answers[0], read.warning)}]
 
     def whole(self, *answers: Stats) -> Wire:
         (stats,) = answers
-        read = Read(stats.text) if self._calls is None else self._calls.read(stats.text)
+        read = ReadAnswer(stats.text) if self._calls is None else self._calls.read(stats.text)
         line = self._line(read.text, stats.reasoning, told_logprobs(stats.logprobs), read.calls)
         return {**line, **_figures(stats, read.warning)}
 
@@ -175,7 +175,7 @@ def _ns(ms: float | None) -> int:
     return round(1e6 * (ms or 0.0))
 
 
-def _details(listed: Listed) -> Wire:
+def _details(listed: OfferedPair) -> Wire:
     """Return what is known of a pair's target: of one that was not loaded yet the quantisation."""
     facts = listed.target
     told = {"parent_model": "", "format": "gguf"}
@@ -190,25 +190,25 @@ def _details(listed: Listed) -> Wire:
     }
 
 
-def _entry(listed: Listed) -> Wire:
+def _entry(listed: OfferedPair) -> Wire:
     made = datetime.fromtimestamp(listed.created, UTC).isoformat().replace("+00:00", "Z")
     digest = listed.target.fingerprint if listed.target is not None else ""
     names = {"name": listed.name, "model": listed.name}
     return {**names, "modified_at": made, "size": listed.bytes, "digest": digest, "details": _details(listed)}
 
 
-def tags(listed: Sequence[Listed]) -> Wire:
+def tags(listed: Sequence[OfferedPair]) -> Wire:
     """Return the body of /api/tags."""
     return {"models": [_entry(each) for each in listed]}
 
 
-def ps(served: Served) -> Wire:
+def ps(served: ServedPair) -> Wire:
     """Return the body of /api/ps: a pair stays loaded until another one is asked for, or the server ends."""
     held = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0, "context_length": served.n_ctx}
     return {"models": [{**_entry(served), **held}]}
 
 
-def show(body: object, served: Served) -> Wire:
+def show(body: object, served: ServedPair) -> Wire:
     """Read the body of /api/show, and return the facts."""
     fields = Fields(body)
     served.require(fields.take("model", str) or fields.take("name", str) or served.name)

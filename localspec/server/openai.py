@@ -13,11 +13,11 @@ from typing import Any
 
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished
-from localspec.server.fields import MOST_ANSWERS, ONE, Asked, Fields, Listed, Served
+from localspec.server.fields import MOST_ANSWERS, ONE, ClientRequest, Fields, OfferedPair, ServedPair
 from localspec.server.messages import OLD_TOOLS, is_shallow, messages_of, offered
 from localspec.server.refusal import Wire
 from localspec.server.reply import Reply, is_cut, released, speculation, timings, told_logprobs
-from localspec.server.tool_calls import CallReader, Read
+from localspec.server.tool_calls import CallReader, ReadAnswer
 from localspec.settings.request import Request
 from localspec.settings.values import GIVEN, with_tuples
 from localspec.ui.stats import Stats
@@ -50,7 +50,7 @@ REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
 }
 
 
-def chat(body: object, served: Served) -> Asked:
+def chat(body: object, served: ServedPair) -> ClientRequest:
     """Read the body of /v1/chat/completions; raises Refusal."""
     fields = Fields(body)
     request = replace(served.request, messages=messages_of(fields), continues=True)
@@ -62,7 +62,7 @@ def chat(body: object, served: Served) -> Asked:
     return _asked(fields, request, served, is_chat=True)
 
 
-def completion(body: object, served: Served) -> Asked:
+def completion(body: object, served: ServedPair) -> ClientRequest:
     """Read the body of /v1/completions; raises Refusal."""
     fields = Fields(body)
     prompt = fields.take("prompt", str | list[str])
@@ -73,7 +73,7 @@ def completion(body: object, served: Served) -> Asked:
     return _asked(fields, replace(served.request, prompt=prompts[0], suffix=suffix), served, is_chat=False)
 
 
-def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -> Asked:
+def _asked(fields: Fields, request: Request, served: ServedPair, *, is_chat: bool) -> ClientRequest:
     """Read the fields that both share, and refuse what is left."""
     served.require(fields.take("model", str) or served.name)
     request = fields.drawn(request, "max_tokens", "max_completion_tokens")
@@ -92,7 +92,7 @@ def _asked(fields: Fields, request: Request, served: Served, *, is_chat: bool) -
     reply = OpenAI(
         served.name, is_chat=is_chat, has_usage=has_usage, has_prediction=bool(request.prediction), tools=tools
     )
-    return Asked(request, reply, is_streamed, n)
+    return ClientRequest(request, reply, is_streamed, n)
 
 
 def _legacy_logprobs(fields: Fields, request: Request) -> Request:
@@ -147,12 +147,12 @@ def _template_args(fields: Fields, request: Request) -> tuple[tuple[str, Any], .
     return (*request.template_args, *((name, with_tuples(value)) for name, value in given.items()))
 
 
-def models(listed: Sequence[Listed]) -> Wire:
+def models(listed: Sequence[OfferedPair]) -> Wire:
     """Return the body of /v1/models."""
     return {"object": "list", "data": [model(each) for each in listed]}
 
 
-def model(listed: Listed) -> Wire:
+def model(listed: OfferedPair) -> Wire:
     """Return a pair as a model, with less of one that was not loaded yet."""
     facts, draft = listed.target, listed.draft
     made = {"id": listed.name, "object": "model", "created": listed.created, "owned_by": "localspec"}
@@ -236,7 +236,7 @@ class OpenAI(Reply):
         }
 
     def _choice(self, stats: Stats) -> Wire:
-        read = Read(stats.text) if self._calls is None else self._calls.read(stats.text)
+        read = ReadAnswer(stats.text) if self._calls is None else self._calls.read(stats.text)
         message: Wire = {"role": "assistant", "content": read.text or (None if read.calls else "")}
         if stats.reasoning:
             message["reasoning_content"] = stats.reasoning
@@ -255,7 +255,7 @@ class OpenAI(Reply):
 
     def _ending(self, stats: Stats) -> list[Wire]:
         """Return the chunks that end a choice: what was held back, then the reason with the figures."""
-        read = Read() if self._calls is None else self._calls.finish()
+        read = ReadAnswer() if self._calls is None else self._calls.finish()
         held: Wire = {"content": read.text} if read.text else {}
         if read.calls:
             held["tool_calls"] = [{"index": i, **call.to_openai()} for i, call in enumerate(read.calls)]
@@ -289,11 +289,11 @@ class OpenAI(Reply):
         }
 
 
-def _figures(stats: Stats, read: Read) -> Wire:
+def _figures(stats: Stats, read: ReadAnswer) -> Wire:
     return {"timings": timings(stats), "speculation": speculation(stats, read.warning)}
 
 
-def _reason(stats: Stats, read: Read) -> str:
+def _reason(stats: Stats, read: ReadAnswer) -> str:
     return "tool_calls" if read.calls else "length" if is_cut(stats) else "stop"
 
 

@@ -12,11 +12,11 @@ from typing import Any
 from localspec import __version__
 from localspec.engine.events import Event
 from localspec.errors import UsageError
-from localspec.server.fields import MOST_STOPS, Asked, Fields, Searched, Served
+from localspec.server.fields import MOST_STOPS, ClientRequest, Fields, Searched, ServedPair
 from localspec.server.messages import MOST_MESSAGES, is_shallow
 from localspec.server.openai import DEEPEST
 from localspec.server.refusal import Refusal, Wire
-from localspec.server.reply import Lines
+from localspec.server.reply import JsonLines
 from localspec.settings.jobs import ForkQuestion, Generate
 from localspec.settings.request import FORMS, Request
 from localspec.settings.structure import require_short
@@ -28,7 +28,7 @@ from localspec.worker.codec import JSON, CodecError, event_wire, job_of, kinds
 JOBS = kinds(Generate | ForkQuestion)
 
 
-def events(body: object, served: Served) -> Asked | Searched:
+def events(body: object, served: ServedPair) -> ClientRequest | Searched:
     """Read the body of /v1/events; raises Refusal."""
     fields = Fields(body)
     served.require(fields.take("model", str) or served.name)
@@ -40,14 +40,14 @@ def events(body: object, served: Served) -> Asked | Searched:
         raise Refusal(400, f"job: {str(error)[:200]}", param="job") from None
     request = _checked(job.request, served)
     if isinstance(job, Generate):
-        return Asked(request, Events(), is_streamed=True)
+        return ClientRequest(request, Events(), is_streamed=True)
     n_vocab = served.target.n_vocab if served.target is not None else 0
     if not all(0 <= token < n_vocab for tokens in (job.plain, job.other) for token in tokens):
         raise Refusal(400, "job: a token is none of this model's", param="job")
     return Searched(replace(job, request=request), lambda found: found)
 
 
-def _checked(request: Request, served: Served) -> Request:
+def _checked(request: Request, served: ServedPair) -> Request:
     """Return a request that harms nobody; raises Refusal."""
     given, arguments = request.speculation, dict(request.template_args)
     for is_wrong, told in (
@@ -71,7 +71,7 @@ def _checked(request: Request, served: Served) -> Request:
     return replace(request, messages=messages, keeps=False, learns=False)
 
 
-class Events(Lines):
+class Events(JsonLines):
     """An answer as its events. One that fails ends in a line with the refusal."""
 
     def frame(self, wire: Wire) -> bytes:
@@ -94,7 +94,7 @@ class Events(Lines):
         return {"type": "refused", "status": refusal.status, **refusal.to_openai()}
 
 
-def pair(served: Served) -> Wire:
+def pair(served: ServedPair) -> Wire:
     """Return the body of /v1/pair: what a client knows of a pair before it asks."""
     loaded = None if served.loaded is None else event_wire(served.loaded, 0)
     has_draft = served.settings.draft is not None

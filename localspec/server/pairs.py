@@ -14,7 +14,7 @@ from dataclasses import replace
 from localspec.engine.events import Loaded
 from localspec.errors import LocalspecError
 from localspec.models.available import AvailablePair
-from localspec.server.fields import Listed, Served
+from localspec.server.fields import OfferedPair, ServedPair
 from localspec.server.refusal import refused
 from localspec.settings.request import LoadSettings
 
@@ -24,9 +24,9 @@ class Pairs:
 
     def __init__(
         self,
-        first: Served,
+        first: ServedPair,
         offers: Callable[[], Sequence[AvailablePair]] = tuple,
-        served: Callable[[AvailablePair], Served] | None = None,
+        served: Callable[[AvailablePair], ServedPair] | None = None,
     ) -> None:
         self.current = first  # the pair that was loaded last
         self._first = first
@@ -34,12 +34,12 @@ class Pairs:
         self._served = served
         self._found = {first.name: first}  # by name
 
-    def listed(self) -> list[Listed]:
+    def listed(self) -> list[OfferedPair]:
         """Return all that could be loaded, the first pair before the others."""
         now = int(time.time())
         return [self._found[self._first.name], *(self._listed(each, now) for each in self._others())]
 
-    async def named(self, model: object) -> Served:
+    async def named(self, model: object) -> ServedPair:
         """Return the pair that a request means; the first one where it names none, or none that is known.
 
         Raises Refusal where the files of a pair cannot be found.
@@ -57,7 +57,7 @@ class Pairs:
             if each.settings == settings:
                 self._found[name] = self.current = replace(each, bytes=loaded.target.bytes, loaded=loaded)
 
-    def _looked_up(self, model: str) -> Served:
+    def _looked_up(self, model: str) -> ServedPair:
         others = self._others()
         offer = next((each for each in others if self._listed(each, 0).is_called(model)), None)
         if offer is None or self._served is None:
@@ -71,10 +71,10 @@ class Pairs:
     def _others(self) -> list[AvailablePair]:
         return [each for each in self._offers() if not self._first.is_called(each.ref)]
 
-    def _listed(self, offer: AvailablePair, now: int) -> Listed:
+    def _listed(self, offer: AvailablePair, now: int) -> OfferedPair:
         """Return an offer as it is listed: as it was loaded, if it was."""
         found = self._found.get(offer.ref)
-        return found or Listed(offer.ref, other_names(offer), now, offer.target_bytes, offer.quant, None)
+        return found or OfferedPair(offer.ref, other_names(offer), now, offer.target_bytes, offer.quant, None)
 
 
 def other_names(offer: AvailablePair) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ class Reply(ABC):
         return refusal.to_openai()
 
 
-class Lines(Reply):
+class JsonLines(Reply):
     """A stream of lines of JSON, as Ollama has it."""
 
     media_type = "application/x-ndjson"

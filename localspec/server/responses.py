@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from localspec.engine.events import Committed, Event, Finished
-from localspec.server.fields import Asked, Fields, Served
+from localspec.server.fields import ClientRequest, Fields, ServedPair
 from localspec.server.messages import chat_messages, offered
 from localspec.server.openai import formatted, thinking, usage
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import Reply, encoded, is_cut, released, speculation, timings, told_logprobs
-from localspec.server.tool_calls import Call, CallReader, Read
+from localspec.server.tool_calls import Call, CallReader, ReadAnswer
 from localspec.settings.request import Message, Request
 from localspec.ui.stats import Stats
 
@@ -46,7 +46,7 @@ REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
 }
 
 
-def responses(body: object, served: Served) -> Asked:
+def responses(body: object, served: ServedPair) -> ClientRequest:
     """Read the body of /v1/responses; raises Refusal."""
     fields = Fields(body)
     served.require(fields.take("model", str) or served.name)
@@ -67,7 +67,7 @@ def responses(body: object, served: Served) -> Asked:
     fields.within("stream_options").finish(("include_obfuscation",))
     fields.refuse(REFUSED)
     fields.finish(HARMLESS)
-    return Asked(request, Responses(served.name, body if isinstance(body, dict) else {}, names), is_streamed)
+    return ClientRequest(request, Responses(served.name, body if isinstance(body, dict) else {}, names), is_streamed)
 
 
 def _logprobs(fields: Fields, request: Request) -> Request:
@@ -183,7 +183,7 @@ class Responses(Reply):
     def closing(self, *answers: Stats) -> list[Wire]:
         """Return the events that end the items and the response."""
         (stats,) = answers
-        read = Read() if self._calls is None else self._calls.finish()
+        read = ReadAnswer() if self._calls is None else self._calls.finish()
         wires = self._added("message", read.text) if read.text else []
         if not self._texts and not read.calls:
             wires += self._added("message", "")
@@ -197,7 +197,7 @@ class Responses(Reply):
 
     def whole(self, *answers: Stats) -> Wire:
         (stats,) = answers
-        read = Read(stats.text) if self._calls is None else self._calls.read(stats.text)
+        read = ReadAnswer(stats.text) if self._calls is None else self._calls.read(stats.text)
         if stats.reasoning:
             self._texts["reasoning"] = stats.reasoning
         if read.text or not read.calls:
@@ -210,7 +210,7 @@ class Responses(Reply):
         """Return the event of an error."""
         return {"type": "error", "code": refusal.code, "message": refusal.message, "param": refusal.param}
 
-    def _response(self, stats: Stats, output: list[Wire], read: Read) -> Wire:
+    def _response(self, stats: Stats, output: list[Wire], read: ReadAnswer) -> Wire:
         counts, n_cached = usage(stats), stats.prefilled.cache_n if stats.prefilled else 0
         told = {
             "input_tokens": counts["prompt_tokens"],

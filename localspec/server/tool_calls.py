@@ -47,7 +47,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadAnswer:
     """What the end of an answer turned out to be: `text`, `calls`, and a warning where a call could not be read."""
 
     text: str = ""
@@ -82,13 +82,13 @@ class CallReader:
         shown, self._held = self._held[:at], self._held[at:]
         return shown
 
-    def read(self, text: str) -> Read:
+    def read(self, text: str) -> ReadAnswer:
         """Return what a whole answer is."""
         shown = self.feed(text)
         rest = self.finish()
         return replace(rest, text=shown.rstrip() if rest.calls else shown + rest.text)
 
-    def finish(self) -> Read:
+    def finish(self) -> ReadAnswer:
         """Return what was held back: calls, or text."""
         text = self._held
         self._held, self._is_holding, self._has_begun = "", False, False
@@ -96,10 +96,10 @@ class CallReader:
         try:
             calls = tuple(self._calls(text))
         except (ValueError, TypeError, RecursionError):
-            return Read(text, warning=NOT_READ if is_marked else "")
+            return ReadAnswer(text, warning=NOT_READ if is_marked else "")
         if not calls or not all(call.name in self._names for call in calls):
-            return Read(text, warning=NOT_READ if is_marked else "")
-        return Read(calls=calls)
+            return ReadAnswer(text, warning=NOT_READ if is_marked else "")
+        return ReadAnswer(calls=calls)
 
     def _calls(self, text: str) -> Iterator[Call]:
         """Yield the calls in a text that begins with one; raises ValueError or TypeError for another text."""

@@ -30,15 +30,15 @@ from localspec.remote.messages import (
     ToEdge,
     ToVerifier,
     Verify,
-    Vocabulary,
+    VocabularyPart,
     Wait,
     Welcome,
     encode,
     request_of,
 )
 from localspec.remote.vocabulary import vocabulary_of
-from localspec.server.engine import ClientGoneError, Engine, Job
-from localspec.server.fields import Served
+from localspec.server.engine import ClientGoneError, EngineQueue, QueuedJob
+from localspec.server.fields import ServedPair
 from localspec.server.guard import Receive, Scope, Send, deny
 from localspec.server.refusal import Refusal
 from localspec.settings.jobs import VerifyRound
@@ -64,11 +64,11 @@ class _ClosedError(Exception):
 
 
 @dataclass(slots=True)
-class Verifying:
+class VerifyingApp:
     """The ASGI application of the path. `served` is the target that judges."""
 
-    engine: Engine
-    served: Served
+    engine: EngineQueue
+    served: ServedPair
     edges: int = 0
     _vocabulary: asyncio.Task[tuple[str, bytes]] | None = field(default=None, repr=False)
 
@@ -122,7 +122,7 @@ class Verifying:
 class _Edge:
     """One connection, with one session at a time and one round at a time."""
 
-    def __init__(self, verifying: Verifying, send: Send) -> None:
+    def __init__(self, verifying: VerifyingApp, send: Send) -> None:
         self._verifying = verifying
         self._send = send
         self._session = ""
@@ -132,7 +132,7 @@ class _Edge:
         self._told = 0  # ids in them
         self._round = -1  # the number of the round that is judged
         self._task: asyncio.Task[None] | None = None
-        self._jobs: list[Job] = []
+        self._jobs: list[QueuedJob] = []
 
     async def serve(self, receive: Receive) -> None:
         """Obey messages until the connection ends. Raises _ClosedError where it is to be closed."""
@@ -179,7 +179,7 @@ class _Edge:
                 await self._say(await self._verifying.facts())
             case Fetch(start):
                 _, packed = await self._verifying.vocabulary()
-                await self._say(Vocabulary(start, packed[start : start + LONGEST_PART]))
+                await self._say(VocabularyPart(start, packed[start : start + LONGEST_PART]))
             case Hello():
                 await self._welcome(message)
             case Prefix():

@@ -18,11 +18,11 @@ from dataclasses import replace
 from typing import Any
 
 from localspec.control.auto import Auto
-from localspec.control.candidates import CandidateSource, Chains, Copies, Reader, Rule
+from localspec.control.candidates import CandidateSource, Chains, Copies, ModelReader, RuleCandidates
 from localspec.control.prices import Prices
 from localspec.control.profile import Profile
 from localspec.control.schedule import Baselines, Probing
-from localspec.control.timing import Timed, add_prices, first_prices, misses_widths
+from localspec.control.timing import TimedBackend, add_prices, first_prices, misses_widths
 from localspec.engine import events
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.constraint import Ahead
@@ -88,7 +88,7 @@ class PairController:
         """Whether the draft model should read two tokens in two passes."""
         return self._prices().reads_singly
 
-    def measure(self, target: Timed, draft: Timed | None, cancel: Cancel) -> Iterator[events.Event]:
+    def measure(self, target: TimedBackend, draft: TimedBackend | None, cancel: Cancel) -> Iterator[events.Event]:
         """Measure what passes cost. Both caches are empty. Raises Cancelled between two passes."""
         yield events.Loading("first measurement", 0.0)
         if self._prices().is_known:
@@ -151,7 +151,7 @@ class PairController:
         reader = _reader(drafters[axes.method])
         if not axes.is_automatic:
             inner = axes.controller(axes.shape)
-            sources = [Rule(axes.method, prices, inner, acceptance, reader, can_follow=can_follow)]
+            sources = [RuleCandidates(axes.method, prices, inner, acceptance, reader, can_follow=can_follow)]
         else:
             if self._can_verify and prices.is_known:
                 if self._copier is None or not self._copier.reads(parts):
@@ -185,7 +185,7 @@ class PairController:
         return (self.profile.prices or Prices()).of_target(replays=self._replays)
 
 
-def _reader(drafter: Any) -> Reader | None:
+def _reader(drafter: Any) -> ModelReader | None:
     """Return a drafter that has a text to read up on; those without a model have none."""
     return drafter if hasattr(drafter, "behind") else None
 

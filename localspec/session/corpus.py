@@ -1,7 +1,7 @@
 """The corpus of a request: files that people name, as tokens of the target, indexed beside the answer and kept on disk.
 
-Files are read in groups, and each group is a `Segment` in a file of the cache folder. Its name says which files it
-holds as they were, and by which tokenizer. So a file that changes costs its own group only.
+Files are read in groups, and each group is a `CorpusSegment` in a file of the cache folder. Its name says which files
+it holds as they were, and by which tokenizer. So a file that changes costs its own group only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from localspec.engine.corpus import Corpus, Segment
+from localspec.engine.corpus import Corpus, CorpusSegment
 from localspec.engine.events import Warned
 from localspec.engine.protocols import Cancel
 from localspec.models.gguf.vocab import Vocab
@@ -158,7 +158,7 @@ class _Job:
             file = folder / f"{name}.npy"
             segment = _kept(file)
             if segment is None:
-                segment = Segment.of([tokens for one in group if (tokens := self._tokens(one))])
+                segment = CorpusSegment.of([tokens for one in group if (tokens := self._tokens(one))])
                 if self.is_closed():
                     return
                 _keep(file, segment)
@@ -192,17 +192,17 @@ def _name(tokenizer: str, group: list[TextFile]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _kept(file: Path) -> Segment | None:
+def _kept(file: Path) -> CorpusSegment | None:
     """Return the segment in a file of the cache folder, which is used again; None where there is none."""
     try:
         numbers = np.load(file, mmap_mode="r")
         os.utime(file)
-        return Segment(numbers) if numbers.dtype == np.uint32 and numbers.ndim == 1 else None
+        return CorpusSegment(numbers) if numbers.dtype == np.uint32 and numbers.ndim == 1 else None
     except (OSError, ValueError, EOFError):
         return None
 
 
-def _keep(file: Path, segment: Segment) -> None:
+def _keep(file: Path, segment: CorpusSegment) -> None:
     """Write a segment, and remove those that were not used for longest beyond LARGEST_KEPT bytes."""
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -16,7 +16,7 @@ from localspec.engine.sampling import Sampler
 from localspec.errors import UsageError
 from localspec.prompt.prompt import Tokenised
 from localspec.remote.messages import Hello, Prefix, Verify, encode, request_of
-from localspec.remote.verifier import Served, Verifier
+from localspec.remote.verifier import Served, VerifyingSessions
 from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.jobs import VerifyRound
 from localspec.settings.request import FORMS, Request
@@ -77,7 +77,7 @@ class Verifying:
 
     def __init__(self, pair: LoadedPair) -> None:
         self._pair = pair
-        self._verifier = Verifier(self._served, clock=pair.clock, peak=peak_memory)
+        self._verifier = VerifyingSessions(self._served, clock=pair.clock, peak=peak_memory)
 
     def answer(self, round: VerifyRound) -> dict[str, Any]:
         """Return the reply to a round, as hexadecimal digits. Raises Cancelled, MessageError for what is no message."""

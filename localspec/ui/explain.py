@@ -35,7 +35,7 @@ _ARXIV = re.compile(r"arXiv (\d{4}\.\d{5})")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MethodFacts:
     """Facts from declarations. `argument` follows the colon of a length rule; `draws`: how drafts may be drawn.
 
     `mark` stands before an option as it is typed. `measured` names a gain that docs/benchmarks.md has, "" for none.
@@ -78,7 +78,7 @@ class Bias:
 class Page:
     """Everything that is told of one name. Paragraphs are separated by an empty line; the formula keeps its lines."""
 
-    facts: Facts
+    facts: MethodFacts
     idea: str
     formula: str
     helps: str
@@ -123,7 +123,7 @@ def option_to_wire(option: Option) -> dict[str, Any]:
     }
 
 
-def facts(axis: str) -> tuple[Facts, ...]:
+def facts(axis: str) -> tuple[MethodFacts, ...]:
     """Return the facts of everything on an axis (method, tree, length, verify), sorted by name."""
     read = _AXES[axis]
     found = (read(name, cls) for name, cls in registered(axis).items())
@@ -150,9 +150,9 @@ def explain(name: str) -> Explanation:
     return Explanation(term, tuple(found))
 
 
-def _method(name: str, cls: Any) -> Facts:
+def _method(name: str, cls: Any) -> MethodFacts:
     info: MethodInfo = cls.info
-    return Facts(
+    return MethodFacts(
         axis="method",
         name=name,
         summary=info.summary,
@@ -166,9 +166,9 @@ def _method(name: str, cls: Any) -> Facts:
     )
 
 
-def _tree(name: str, cls: Any) -> Facts:
+def _tree(name: str, cls: Any) -> MethodFacts:
     usage = _refusal(lambda: build_tree(f"{name}:?")).hint
-    return Facts(
+    return MethodFacts(
         axis="tree",
         name=name,
         summary=_summary(cls),
@@ -182,10 +182,10 @@ def _tree(name: str, cls: Any) -> Facts:
     )
 
 
-def _length(name: str, cls: Any) -> Facts:
+def _length(name: str, cls: Any) -> MethodFacts:
     refusal = _refusal(lambda: cls.build("?", "draft-model", Shape(1, 1, 1), Draw.FIXED))
     allowed = refusal.message.partition("out of range: ")[2]
-    return Facts(
+    return MethodFacts(
         axis="length",
         name=name,
         summary=_summary(cls),
@@ -197,8 +197,8 @@ def _length(name: str, cls: Any) -> Facts:
     )
 
 
-def _verifier(name: str, cls: Any) -> Facts:
-    return Facts(
+def _verifier(name: str, cls: Any) -> MethodFacts:
+    return MethodFacts(
         axis="verify",
         name=name,
         summary=_summary(cls),
@@ -212,7 +212,7 @@ def _verifier(name: str, cls: Any) -> Facts:
     )
 
 
-_AXES: dict[str, Callable[[str, Any], Facts]] = {
+_AXES: dict[str, Callable[[str, Any], MethodFacts]] = {
     "method": _method,
     "tree": _tree,
     "length": _length,
@@ -258,7 +258,7 @@ def _formula(cls: Any) -> str:
     return "\n\n".join(inspect.cleandoc("\n" + block) for block in blocks)
 
 
-def _page(entry: Facts) -> Page:
+def _page(entry: MethodFacts) -> Page:
     """Put facts and prose together; a plug-in without a page is explained by its docstring."""
     cls = registered(entry.axis)[entry.name]
     sections = _prose(entry)
@@ -272,7 +272,7 @@ def _page(entry: Facts) -> Page:
     )
 
 
-def _prose(entry: Facts) -> dict[str, str]:
+def _prose(entry: MethodFacts) -> dict[str, str]:
     """Return the sections of a page; {} where there is none."""
     path = PAGES / entry.axis / f"{entry.name}.md"
     return _sections(path.read_text(encoding="utf-8")) if path.is_file() else {}

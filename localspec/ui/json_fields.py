@@ -24,7 +24,7 @@ class ModelFile(TypedDict):
     load_ms: Annotated[float, "loading it, opening its context included"]
 
 
-class Pair(TypedDict):
+class PairFields(TypedDict):
     """The models that answered."""
 
     name: Annotated[str, "the pair as it was named"]
@@ -60,7 +60,7 @@ class PassMs(TypedDict):
     other: Annotated[float, "all else between two passes"]
 
 
-class Plain(TypedDict):
+class PlainFields(TypedDict):
     """What plain decoding costs here: the median of passes that were measured."""
 
     tok_per_s: Annotated[float, "tokens a second"]
@@ -95,7 +95,7 @@ class Spec(TypedDict):
     reached_per_pos: Annotated[list[int], "of them, those that had kept all before it"]
     tokens_by_source: Annotated[dict[str, int], "tokens of the answer by origin, as `source` names it"]
     ms: Annotated[PassMs, "milliseconds of decoding by part, all passes together"]
-    baseline: Annotated[Plain | None, "plain decoding; null with fewer than two plain passes"]
+    baseline: Annotated[PlainFields | None, "plain decoding; null with fewer than two plain passes"]
     verdict: Annotated[str | None, "one sentence for people"]
     speedup: Annotated[float | None, "times as fast as plain decoding; null where that is not decided"]
     speedup_ci95: Annotated[list[float] | None, "its 95 % interval; null where the machine changed its pace"]
@@ -120,14 +120,14 @@ class Edge(TypedDict):
     ahead_kept: Annotated[int, "tokens that could be drafted without a pass for that"]
 
 
-class Memory(TypedDict):
+class MemoryFields(TypedDict):
     """Memory."""
 
     peak_bytes: Annotated[int | None, "largest resident size of the engine's process during the answer"]
     kv_bytes: Annotated[int | None, "caches of both models at full length"]
 
 
-class Notice(TypedDict):
+class WarnLine(TypedDict):
     """Something that does not stop the work."""
 
     code: Annotated[str, "its kind"]
@@ -159,7 +159,7 @@ class Token(Logprobs):
     source: Annotated[str, "accepted, corrected, bonus, plain or forced"]
 
 
-class Result(TypedDict):
+class ResultFields(TypedDict):
     """The object of `--json`, and `result` of the line `end`."""
 
     schema: Annotated[str, "localspec.result/1"]
@@ -169,18 +169,18 @@ class Result(TypedDict):
     session: Annotated[str | None, "the conversation's ID; null where it is not saved"]
     left_out: Annotated[list[int] | None, "turns of the conversation, from 0, for which the context had no room"]
     seed: Annotated[int | None, "the seed that was used, drawn or given"]
-    pair: Annotated[Pair, "the models"]
+    pair: Annotated[PairFields, "the models"]
     params: Annotated[dict[str, Any], "the settings, each `auto` as it was decided: see [params](#params)"]
     timings: Annotated[Timings, "times"]
     spec: Annotated[Spec, "drafting"]
     edge: Annotated[Edge | None, "the way to the verifier; null where the target is on this machine"]
-    memory: Annotated[Memory, "memory"]
-    warnings: Annotated[list[Notice], "warnings"]
+    memory: Annotated[MemoryFields, "memory"]
+    warnings: Annotated[list[WarnLine], "warnings"]
     versions: Annotated[dict[str, str], "of localspec and of what it runs on"]
     tokens: NotRequired[Annotated[list[Token], "the answer's tokens, with --tokens or --logprobs"]]
 
 
-class Error(TypedDict):
+class ErrorFields(TypedDict):
     """The only field of the object is `error` where there is no answer. It holds:"""
 
     code: Annotated[int, "the exit code"]
@@ -190,7 +190,7 @@ class Error(TypedDict):
     detail: Annotated[dict[str, Any], "more of it by kind; `text` is what came of the answer"]
 
 
-class Line(TypedDict):
+class LineFields(TypedDict):
     """Fields of every line."""
 
     v: Annotated[int, "version of the form: 1"]
@@ -199,7 +199,7 @@ class Line(TypedDict):
     type: Annotated[str, "one of the following"]
 
 
-class Asked(TypedDict):
+class AskedFields(TypedDict):
     """The pair as it was named."""
 
     name: Annotated[str, "the pair"]
@@ -211,14 +211,14 @@ class Start(TypedDict):
     """The first line. A run that fails before it knows its settings has null for them."""
 
     run: Annotated[str, "a random name of this run"]
-    pair: Annotated[Asked | None, "the models"]
+    pair: Annotated[AskedFields | None, "the models"]
     params: Annotated[dict[str, Any] | None, "the settings as they were asked: see [params](#params)"]
     seed: Annotated[int | None, "null: it will be drawn"]
     n_ctx: Annotated[int | None, "context in tokens; null: the model's own"]
     baseline: Annotated[None, "always null: `probe` tells of plain decoding"]
 
 
-class Load(TypedDict):
+class LoadLine(TypedDict):
     """A tenth of a model is loaded."""
 
     what: Annotated[str, "target or draft"]
@@ -268,7 +268,7 @@ class Sums(TypedDict):
     tok_per_s: Annotated[float | None, "tokens a second of decoding"]
 
 
-class Way(TypedDict):
+class WayFields(TypedDict):
     """What one pass took on the way to a verifier on another machine."""
 
     up: Annotated[int, "bytes of messages to it"]
@@ -283,7 +283,7 @@ class Way(TypedDict):
     peak: Annotated[int, "largest resident size of the verifier's process in bytes, told with the last pass; else 0"]
 
 
-class Step(TypedDict):
+class StepFields(TypedDict):
     """One pass. Number 0 is the token of the prompt's own pass, which `prefill` has timed."""
 
     i: Annotated[int, "its number, from 0"]
@@ -302,10 +302,10 @@ class Step(TypedDict):
     why: Annotated[str, "why the planner chose so"]
     expected: Annotated[Expected | None, "what the planner promised"]
     probe: Annotated[bool, "whether the pass measured plain decoding"]
-    way: Annotated[Way | None, "the way to the verifier; null where the target is on this machine"]
+    way: Annotated[WayFields | None, "the way to the verifier; null where the target is on this machine"]
 
 
-class StepLine(Step):
+class StepLine(StepFields):
     """A pass with the sums so far."""
 
     cum: Annotated[Sums, "sums so far"]
@@ -323,19 +323,19 @@ class End(TypedDict):
     """The last line of an answer."""
 
     tail: Annotated[str, "text that was held back until now"]
-    result: Annotated[Result, "the object of --json"]
+    result: Annotated[ResultFields, "the object of --json"]
 
 
 class Failure(TypedDict):
     """The last line where there is no whole answer."""
 
-    error: Annotated[Error, "the [error](#error)"]
+    error: Annotated[ErrorFields, "the [error](#error)"]
 
 
 LINES: dict[str, type] = {
     "start": Start,
-    "load": Load,
-    "warn": Notice,
+    "load": LoadLine,
+    "warn": WarnLine,
     "prefill": Prefill,
     "step": StepLine,
     "probe": Probe,

@@ -13,7 +13,7 @@ from typing import Any, cast
 from localspec import __version__
 from localspec.engine.events import Logprob, ModelFacts
 from localspec.settings.request import LoadSettings, Request
-from localspec.ui.json_fields import LikelyToken, Logprobs, ModelFile, Plain, Result, Spec, Timings
+from localspec.ui.json_fields import LikelyToken, Logprobs, ModelFile, PlainFields, ResultFields, Spec, Timings
 from localspec.ui.stats import Baseline, Stats
 from localspec.ui.summary import ttft_ms, verdict
 
@@ -25,7 +25,7 @@ UNTOLD = ("target", "draft", "name", "expected", "cache_disk", "cache_ram")
 def result(stats: Stats, settings: LoadSettings, request: Request, session: str | None = None) -> dict[str, Any]:
     """Return the object of a finished answer; `session` is the id of its conversation, if that is saved."""
     loaded = stats.loaded
-    made: Result = {
+    made: ResultFields = {
         "schema": SCHEMA,
         "text": stats.text,
         "reasoning": stats.reasoning or None,
@@ -153,7 +153,7 @@ def _spec(stats: Stats, request: Request) -> Spec:
     }
 
 
-def _plain(found: Baseline) -> Plain:
+def _plain(found: Baseline) -> PlainFields:
     return {
         "tok_per_s": found.tok_per_s,
         "source": "probe",

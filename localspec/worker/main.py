@@ -50,7 +50,7 @@ class CancelFlag:
         return self.cancelled >= self.current
 
 
-class Server:
+class JobServer:
     """Runs one command after another on one pair at a time."""
 
     def __init__(self, events: int, cancel: CancelFlag) -> None:
@@ -197,7 +197,7 @@ def main(arguments: list[str]) -> None:
     commands, control, events = map(int, arguments[:3])
     _settle("--bound" in arguments[3:], (commands, control, events))
     cancel = CancelFlag()
-    server = Server(events, cancel)
+    server = JobServer(events, cancel)
     threading.Thread(target=_watch, args=(control, cancel, server), daemon=True, name="watch").start()
     with contextlib.suppress(BrokenPipeError):
         server.begin()
@@ -226,7 +226,7 @@ def _settle(is_bound: bool, pipes: tuple[int, ...]) -> None:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _watch(control: int, cancel: CancelFlag, server: Server) -> None:
+def _watch(control: int, cancel: CancelFlag, server: JobServer) -> None:
     """Set the cancel flag for each number on `control`; at its end stop everything, and the process soon after.
 
     What is being written is written to its end, within what the client waits for.

@@ -28,7 +28,7 @@ Wire = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Job:
+class ClientCommand:
     """A command of a client, `visitor` None once that has left. `number` is the child's for it, 0 while it waits.
 
     `before` is how many are answered before it, as its client was told.
@@ -70,8 +70,8 @@ class Turns:
         self._load_number = 0
         self._told: list[Wire] = []  # what the load told, but for its progress
         self._ready: Wire | None = None
-        self._job: Job | None = None
-        self._waiting: deque[Job] = deque()
+        self._job: ClientCommand | None = None
+        self._waiting: deque[ClientCommand] = deque()
         self.child = Child.start(command, log.again())
 
     @property
@@ -113,7 +113,7 @@ class Turns:
         if command["command"] == "load":
             self._ask_load(visitor, command)
             return
-        self._waiting.append(Job(visitor, command["seq"], command))
+        self._waiting.append(ClientCommand(visitor, command["seq"], command))
         self.drop_cancelled(visitor)
         self._next()
         self._tell_places()
@@ -143,7 +143,7 @@ class Turns:
             self.child.process.kill()
             self._died()
 
-    def _of(self, visitor: Visitor) -> list[Job]:
+    def _of(self, visitor: Visitor) -> list[ClientCommand]:
         """Return the requests of a client that wait."""
         return [job for job in self._waiting if job.visitor is visitor]
 

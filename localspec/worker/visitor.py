@@ -26,7 +26,7 @@ class GoneError(Exception):
     """The client has left, or says what no client says."""
 
 
-class Lines:
+class WholeLines:
     """Whole lines out of what is read from a descriptor that never waits."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Visitor:
         self.cancelled = 0  # the number of the last request that it cancelled
         self.unsent = bytearray()
         self._asked = bytearray()
-        self._commands, self._control = Lines(), Lines()
+        self._commands, self._control = WholeLines(), WholeLines()
 
     def wait_for(self, number: int, name: str) -> None:
         """Wait for the load of this number, of a pair that is spelled so."""

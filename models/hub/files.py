@@ -24,7 +24,7 @@ _OTHER = "look for a repository of the same model whose name ends in -GGUF"
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class RepoFile:
     """One file of a repository: its name there, its size in bytes, and its SHA-256 where the hub tells one."""
 
     name: str
@@ -39,14 +39,14 @@ class Listing:
     repo: str
     revision: str
     commit: str
-    files: tuple[Listed, ...]
+    files: tuple[RepoFile, ...]
 
     @property
     def snapshot(self) -> tuple[str, str]:
         """Return repository and commit: two branches may be of one."""
         return self.repo, self.commit
 
-    def file(self, name: str) -> Listed:
+    def file(self, name: str) -> RepoFile:
         """Return the file of that name, which is one of them."""
         return next(file for file in self.files if file.name == name)
 

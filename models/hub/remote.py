@@ -23,7 +23,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from localspec import __version__
 from localspec.errors import IntegrityError, NetworkError, UsageError
-from localspec.models.hub.files import Listed, Listing, require_safe
+from localspec.models.hub.files import Listing, RepoFile, require_safe
 from localspec.models.hub.problems import hub_settings, is_passing, offline, translated, wait_wanted
 from localspec.sanitize import shown
 
@@ -100,7 +100,7 @@ class Hub:
         with translated(repo, self.endpoint), _bounded_answers():
             info = self._tried(lambda: api.model_info(repo, revision=asked, files_metadata=True, timeout=self._timeout))
             files = [
-                Listed(
+                RepoFile(
                     str(one.rfilename),
                     -1 if one.size is None else int(one.size),
                     None if one.lfs is None else str(one.lfs.sha256),
@@ -113,7 +113,7 @@ class Hub:
         require_safe(repo, (file.name for file in files))
         return Listing(repo, asked, commit, tuple(files))
 
-    def check(self, listing: Listing, file: Listed) -> None:
+    def check(self, listing: Listing, file: RepoFile) -> None:
         """Ask for a file's head, so that what is gated or gone is known before anything is downloaded.
 
         Raises NetworkError, and IntegrityError where the hub gives no hash to check by, or two.
@@ -136,7 +136,7 @@ class Hub:
             )
 
     @contextmanager
-    def body(self, listing: Listing, file: Listed, start: int, end: int | None = None) -> Iterator[Body]:
+    def body(self, listing: Listing, file: RepoFile, start: int, end: int | None = None) -> Iterator[Body]:
         """Open a file at byte `start`, for reading up to byte `end`. One try: whoever reads knows how much has come."""
         from huggingface_hub import hf_hub_url
         from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
@@ -241,7 +241,7 @@ def _answers(endpoint: str, seconds: float) -> bool:
     return found.is_set()
 
 
-def _by_hf(listing: Listing, file: Listed) -> str:
+def _by_hf(listing: Listing, file: RepoFile) -> str:
     """Return the command that downloads a file by the hub's own protocol, to where it is looked for."""
     # It is installed with localspec, in an environment of its own that is on nobody's PATH.
     program = shutil.which("hf", path=str(Path(sys.executable).parent)) or "hf"

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from localspec.errors import IntegrityError, NetworkError, ResourceError
 from localspec.models.hub.cache import PARTIAL, Cache, blob_lock
-from localspec.models.hub.files import Listed, Listing
+from localspec.models.hub.files import Listing, RepoFile
 from localspec.models.hub.partial import LostError, Partial, hash_of, partial_file
 from localspec.models.hub.problems import is_passing, translated, wait_wanted
 from localspec.models.hub.receipts import Receipts
@@ -66,7 +66,7 @@ class Transfer:
     cache: Cache
     receipts: Receipts
     listing: Listing
-    file: Listed
+    file: RepoFile
     watch: Watch
 
     def run(self) -> Path:

@@ -36,7 +36,7 @@ DEPTH = 1024  # tokens in the cache of the passes whose reading is told
 
 
 @dataclass(slots=True)
-class Read:
+class PassRead:
     """Bytes a pass reads in one place: whatever its rows, and of all routed experts, of which it reads a share."""
 
     steady: float = 0.0
@@ -90,10 +90,10 @@ class MemoryUse:
             for place in weights
         }
 
-    def reads(self, layout: Layout) -> Mapping[str, Read]:
+    def reads(self, layout: Layout) -> Mapping[str, PassRead]:
         """Return what a pass for the next token reads in each place, with `DEPTH` tokens in the cache."""
         depth = min(DEPTH, self.context.n_ctx) / max(1, self.context.n_ctx)
-        read: dict[str, Read] = defaultdict(Read)
+        read: dict[str, PassRead] = defaultdict(PassRead)
         for span in self._spans(layout):
             read[span.place].steady += span.dense + depth * span.cache
             read[span.place].routed += span.experts
@@ -182,7 +182,7 @@ def whole(device: str, parts: Anatomy) -> Layout:
 
 
 def pass_seconds(
-    machine: Machine, parts: Anatomy, read: Mapping[str, Read], rows: int, *, is_paged: bool = False
+    machine: Machine, parts: Anatomy, read: Mapping[str, PassRead], rows: int, *, is_paged: bool = False
 ) -> float:
     """Return the time of a pass of `rows` rows; `is_paged`: main memory does not hold its share of the weights.
 

@@ -14,7 +14,7 @@ from localspec.errors import ResourceError
 from localspec.models.gguf.layer_sizes import Anatomy
 from localspec.models.plan.machine import CPU, DISK, Machine
 from localspec.models.plan.memory import ContextPlan, Use, missing, n_states, ram_room, usable
-from localspec.models.plan.memory_use import ON_CPU, Layout, MemoryUse, Read, assumed, pass_seconds, whole
+from localspec.models.plan.memory_use import ON_CPU, Layout, MemoryUse, PassRead, assumed, pass_seconds, whole
 from localspec.models.plan.models import Models
 from localspec.tuning import DEFAULT_CTX, SMALLEST_CTX, TINY_WEIGHTS
 
@@ -201,7 +201,7 @@ class Search:
         guess *= how.spelled
         if how.borrowed:
             head = target.place(ledger.n, ledger.n)
-            guess += pass_seconds(self.machine, ledger.parts, {head: Read(how.borrowed)}, 1)
+            guess += pass_seconds(self.machine, ledger.parts, {head: PassRead(how.borrowed)}, 1)
         accepted = how.accepted or assumed(self.request.acceptance * how.share)
         tokens = accumulate(accepted, initial=1.0)
         next(tokens)

@@ -18,7 +18,7 @@ from localspec.bench.compare import compare
 from localspec.bench.measurement import Cell, Measurement, from_wire
 from localspec.bench.plots import draw
 from localspec.bench.provenance import Hashes
-from localspec.bench.result import Result, read_result
+from localspec.bench.result import BenchResult, read_result
 from localspec.bench.summary import rows
 from localspec.bench.table import markdown, text
 from localspec.errors import IncompatibleError, NotFoundError, UsageError
@@ -58,11 +58,11 @@ def one(prompt: int = 0, contender: str = "plain", rate: float = 100.0, **change
     return dataclasses.replace(made, **changes)
 
 
-def result(speedup: Callable[[int], float] = lambda prompt: 2.0, n: int = 6, **changes: Any) -> Result:
+def result(speedup: Callable[[int], float] = lambda prompt: 2.0, n: int = 6, **changes: Any) -> BenchResult:
     """Return a bench in which prompt i is `speedup(i)` times as fast with the draft."""
     plain = [one(i, rate=50.0 * (i + 1)) for i in range(n)]
     draft = [one(i, "draft-model:k=2", rate=50.0 * (i + 1) * speedup(i)) for i in range(n)]
-    return dataclasses.replace(Result(PROVENANCE, (*plain, *draft), is_complete=True), **changes)
+    return dataclasses.replace(BenchResult(PROVENANCE, (*plain, *draft), is_complete=True), **changes)
 
 
 def test_a_row_is_of_ratios_on_the_same_prompt() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest.mock import patch
 
-from localspec.worker.main import CancelFlag, Server
+from localspec.worker.main import CancelFlag, JobServer
 from localspec.worker.process import Child, Log
 
 
@@ -29,7 +29,7 @@ class EngineThread(threading.Thread):
         super().__init__(daemon=True, name="engine")
         self._commands, self._control, self._events = commands, control, events
         self._cancel = CancelFlag()
-        self._server = Server(events, self._cancel)
+        self._server = JobServer(events, self._cancel)
 
     def run(self) -> None:
         watch = threading.Thread(target=self._watch, daemon=True)

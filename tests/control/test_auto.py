@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from localspec.control.auto import Auto
-from localspec.control.candidates import CandidateSource, Chains, Copies, DraftPrefill, Rule
+from localspec.control.candidates import CandidateSource, Chains, Copies, DraftPrefill, RuleCandidates
 from localspec.control.lengths import Fixed
 from localspec.control.prices import Prices
 from localspec.control.schedule import Probing
@@ -528,7 +528,7 @@ def ruled(pass_cost: float, k: int = 4, *, read: float = 0.0, reader: Behind | N
     slope = (pass_cost - PLAIN) / k / 2  # half of it is the draft's
     prices = Prices({1: PLAIN, 1 + k: PLAIN + k * slope}, slope, read)
     inner = Fixed("draft-model", Shape(k, k, 1), Draw.IID)
-    rule = Rule("draft-model", prices, inner, Acceptance(Draw.IID), reader or Behind())
+    rule = RuleCandidates("draft-model", prices, inner, Acceptance(Draw.IID), reader or Behind())
     return Auto(prices, [rule], "draft-model")
 
 

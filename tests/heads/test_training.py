@@ -16,13 +16,13 @@ from localspec.errors import IntegrityError, ResourceError, UsageError
 from localspec.heads.head_file import HeadShape, Kind
 from localspec.heads.network import Network, fresh_weights
 from localspec.heads.text_shards import Text
-from localspec.heads.training import Recipe, Trainer
+from localspec.heads.training import Trainer, TrainingRecipe
 
 pytestmark = pytest.mark.training
 
 KINDS: tuple[Kind, ...] = ("eagle3", "eagle1", "mtp", "medusa")
 VOCAB, WIDTH = 24, 32
-RECIPE = Recipe(updates=12, batch=2, pairs=16, unrolled=2, rate=1e-2, token_weight=1.0)
+RECIPE = TrainingRecipe(updates=12, batch=2, pairs=16, unrolled=2, rate=1e-2, token_weight=1.0)
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ class Toy:
             found.append(Text(np.array(tokens, np.int32), features, states if is_eagle and self.has_states else None))
         return found
 
-    def trainer(self, folder: Path, recipe: Recipe = RECIPE, seeds: Sequence[int] = range(VOCAB)) -> Trainer:
+    def trainer(self, folder: Path, recipe: TrainingRecipe = RECIPE, seeds: Sequence[int] = range(VOCAB)) -> Trainer:
         fresh = fresh_weights(self.shape, self.output, np.ones(WIDTH, np.float32), recipe.seed)
         network = Network(self.shape, fresh | {"token_embd.weight": self.embedding})
         rows = np.arange(VOCAB)

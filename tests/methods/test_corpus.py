@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.engine.corpus import BETWEEN, DEPTH, KEY, PLACES, Corpus, Segment
+from localspec.engine.corpus import BETWEEN, DEPTH, KEY, PLACES, Corpus, CorpusSegment
 from localspec.engine.sampling import Sampler
 from localspec.methods import DrafterContext
 from localspec.methods.copy import Copy
@@ -23,7 +23,7 @@ FILES = st.lists(st.lists(st.integers(0, 3), max_size=40), max_size=6)
 def corpus_of(*segments: Sequence[Sequence[int]]) -> Corpus:
     corpus = Corpus()
     for n, files in enumerate(segments):
-        corpus.add(str(n), Segment.of(files))
+        corpus.add(str(n), CorpusSegment.of(files))
     return corpus
 
 
@@ -90,7 +90,7 @@ def test_segments_come_and_go_while_a_text_is_written() -> None:
     corpus = corpus_of([[1, 2, 3, 4, 5, 6, 7, 8]])
     drafter = copier(corpus)
     assert drafted(drafter, [60, 2, 3, 4], 9) == [5, 6, 7, 8]
-    corpus.add("new", Segment.of([[20, 21, 22, 23]]))
+    corpus.add("new", CorpusSegment.of([[20, 21, 22, 23]]))
     corpus.keep(["new"])
     assert drafted(drafter, [60, 2, 3, 4, 5], 9) == [6, 7, 8], "a copy that was begun goes on"
     assert drafted(drafter, [60, 2, 3, 4, 5, 20, 21, 22], 9) == [23]
@@ -107,7 +107,7 @@ def test_segments_come_and_go_while_a_text_is_written() -> None:
     ],
 )
 def test_a_damaged_segment_is_refused(damage: object) -> None:
-    numbers = Segment.of([[1, 2, 3, 4, 5, 6], [7, 8, 9, 10]]).numbers
-    assert Segment(numbers).tokens.tolist() == [1, 2, 3, 4, 5, 6, BETWEEN, 7, 8, 9, 10, BETWEEN]
+    numbers = CorpusSegment.of([[1, 2, 3, 4, 5, 6], [7, 8, 9, 10]]).numbers
+    assert CorpusSegment(numbers).tokens.tolist() == [1, 2, 3, 4, 5, 6, BETWEEN, 7, 8, 9, 10, BETWEEN]
     with pytest.raises(ValueError, match="segment"):
-        Segment(damage(numbers))
+        CorpusSegment(damage(numbers))

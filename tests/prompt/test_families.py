@@ -11,7 +11,7 @@ import pytest
 from localspec.engine.reasoning import Marks
 from localspec.errors import IncompatibleError
 from localspec.prompt.chat_template import Rendered, render
-from localspec.prompt.content_form import Form
+from localspec.prompt.content_form import ContentForm
 from localspec.prompt.named_templates import CHATML
 from localspec.prompt.renderer import RENDERER
 from localspec.settings.request import Message
@@ -191,7 +191,7 @@ def test_typed_parts_are_given_where_only_they_come_through(concat: bool) -> Non
 
 def test_a_message_has_a_field_of_thoughts_where_it_has_one() -> None:
     """A template may ask whether the field is there, not whether it is empty."""
-    form = Form(fields=("thinking",))
+    form = ContentForm(fields=("thinking",))
     assert form.given(Message("assistant", "A")) == {"role": "assistant", "content": "A"}
     assert form.given(Message("assistant", "A", reasoning="R"))["thinking"] == "R"
 

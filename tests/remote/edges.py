@@ -31,7 +31,7 @@ from localspec.remote.messages import (
     request_of,
 )
 from localspec.remote.modes import MODES, QuantisedSampler
-from localspec.remote.verifier import Served, Verifier
+from localspec.remote.verifier import Served, VerifyingSessions
 from localspec.testing.contract import TableBackend
 from tests.exact import harness
 from tests.exact.harness import PROMPT, Setup, Table
@@ -41,7 +41,7 @@ from tests.exact.harness import PROMPT, Setup, Table
 class Far:
     """The verifier's machine. `die` forgets every session, as a process does that is killed."""
 
-    make: Callable[[], Verifier]
+    make: Callable[[], VerifyingSessions]
     names: int = 0
 
     def __post_init__(self) -> None:
@@ -136,7 +136,9 @@ class Remote:
         sampler = Sampler(setup.sampling, constraint=setup.constraint)
         vocabulary = Vocabulary(lambda token: token in setup.eog, lambda token: b"x")
         return Far(
-            lambda: Verifier(lambda hello: self.served(Served(backend, sampler, vocabulary)), chance, lambda: 0.0)
+            lambda: VerifyingSessions(
+                lambda hello: self.served(Served(backend, sampler, vocabulary)), chance, lambda: 0.0
+            )
         )
 
     def engine(self, channel, draft: Table, rng: RandomSource, capabilities) -> tuple[Engine, Context]:

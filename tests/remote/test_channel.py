@@ -18,7 +18,7 @@ from localspec.remote.messages import (
     ToEdge,
     ToVerifier,
     Verify,
-    Vocabulary,
+    VocabularyPart,
     Wait,
     Welcome,
 )
@@ -88,7 +88,9 @@ def test_what_comes_after_a_break_is_received(monkeypatch: pytest.MonkeyPatch) -
     assert channel.n_broken == 1
 
 
-@pytest.mark.parametrize("part", [RESULT, Vocabulary(1, b"x"), Vocabulary(0, b"")], ids=["another", "gap", "nothing"])
+@pytest.mark.parametrize(
+    "part", [RESULT, VocabularyPart(1, b"x"), VocabularyPart(0, b"")], ids=["another", "gap", "nothing"]
+)
 def test_a_part_that_is_none_of_the_vocabulary(part: ToEdge, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     way = Way(part)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from localspec.engine.distribution import Distribution
-from localspec.remote.hard import Rule, Signals, rule_of
+from localspec.remote.hard import HardRule, Signals, rule_of
 
 
 def law(*probs: float) -> Distribution:
@@ -35,17 +35,17 @@ def test_signals(token: int, probs: tuple[float, ...], expected: tuple[float, ..
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        (" 17", Rule.NUMBER),
-        ("3", Rule.NUMBER),
-        (" 2026-11", Rule.DATE),
-        (" March", Rule.DATE),
-        (" Alice", Rule.NAME),
+        (" 17", HardRule.NUMBER),
+        ("3", HardRule.NUMBER),
+        (" 2026-11", HardRule.DATE),
+        (" March", HardRule.DATE),
+        (" Alice", HardRule.NAME),
         (" the", None),
         ("(", None),
         ("", None),
     ],
 )
-def test_classes(text: str, rule: Rule | None) -> None:
+def test_classes(text: str, rule: HardRule | None) -> None:
     assert rule_of(text) is rule
 
 

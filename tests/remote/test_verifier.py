@@ -31,7 +31,7 @@ from localspec.remote.messages import (
     packed,
 )
 from localspec.remote.modes import MODES, QuantisedSampler, mode_of
-from localspec.remote.verifier import MOST_SESSIONS, Served, Verifier, random_of
+from localspec.remote.verifier import MOST_SESSIONS, Served, VerifyingSessions, random_of
 from localspec.settings.request import Sampling
 from localspec.testing.contract import TableBackend, random_table
 from localspec.verify.coupled import CoupledVerifier
@@ -59,12 +59,12 @@ def backend() -> Replaying:
     return made
 
 
-def verifier(target: TableBackend, eog: int = -1, piece: bytes = b"x") -> Verifier:
+def verifier(target: TableBackend, eog: int = -1, piece: bytes = b"x") -> VerifyingSessions:
     vocabulary = Vocabulary(lambda token: token == eog, lambda token: piece)
-    return Verifier(lambda hello: Served(target, Sampler(hello.sampling), vocabulary), clock=lambda: 0.0)
+    return VerifyingSessions(lambda hello: Served(target, Sampler(hello.sampling), vocabulary), clock=lambda: 0.0)
 
 
-def ask(one: Verifier, verify: Verify, *prefixes: Prefix, hello: Hello = HELLO, name: str = "s") -> ToEdge:
+def ask(one: VerifyingSessions, verify: Verify, *prefixes: Prefix, hello: Hello = HELLO, name: str = "s") -> ToEdge:
     return one.answer(name, hello, prefixes, verify, lambda: False)
 
 

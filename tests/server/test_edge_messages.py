@@ -35,9 +35,9 @@ from localspec.remote.messages import (
 )
 from localspec.remote.vocabulary import vocabulary_of
 from localspec.server import verifying
-from localspec.server.engine import Engine
-from localspec.server.fields import Served
-from localspec.server.verifying import Verifying
+from localspec.server.engine import EngineQueue
+from localspec.server.fields import ServedPair
+from localspec.server.verifying import VerifyingApp
 from localspec.settings.jobs import TextQuestion, VerifyRound
 from localspec.settings.request import LoadSettings, Request
 from localspec.settings.structure import LONGEST
@@ -80,20 +80,20 @@ def worker() -> Judging:
 
 
 @pytest.fixture
-def engine(worker: Judging) -> Iterator[Engine]:
-    made = Engine(worker, worker, LoadSettings("m.gguf"), most_waiting=9)  # type: ignore[arg-type]
+def engine(worker: Judging) -> Iterator[EngineQueue]:
+    made = EngineQueue(worker, worker, LoadSettings("m.gguf"), most_waiting=9)  # type: ignore[arg-type]
     yield made
     worker.go.set()
     made.end(10)
 
 
-def serving(engine: Engine, path: Path = TARGET) -> Verifying:
+def serving(engine: EngineQueue, path: Path = TARGET) -> VerifyingApp:
     target = replace(facts(str(path)), fingerprint="f")
     loaded = Loaded("m", target, None, n_ctx=N_CTX, threads=1, load_ms=1.0, versions={}, max_rows=8)
-    return Verifying(engine, Served("m", (), 0, 1, "Q8_0", loaded, LoadSettings("m.gguf"), Request()))
+    return VerifyingApp(engine, ServedPair("m", (), 0, 1, "Q8_0", loaded, LoadSettings("m.gguf"), Request()))
 
 
-def told(served: Verifying, *said: Said, until: type[ToEdge] | None = None) -> list[Any]:
+def told(served: VerifyingApp, *said: Said, until: type[ToEdge] | None = None) -> list[Any]:
     """Say all at once but where something is waited for; return what was told, up to one of `until`."""
 
     async def talk() -> list[Any]:
@@ -125,7 +125,7 @@ def told(served: Verifying, *said: Said, until: type[ToEdge] | None = None) -> l
     return asyncio.run(talk())
 
 
-def test_a_round_follows_one_that_was_cancelled(engine: Engine, worker: Judging) -> None:
+def test_a_round_follows_one_that_was_cancelled(engine: EngineQueue, worker: Judging) -> None:
     """In one piece with the cancel: the round before has the same number and is not over yet."""
     again = (Cancel(1), Bye(), HELLO, PREFIX, Verify(1, 3, 0))
     heard = told(serving(engine), HELLO, PREFIX, Verify(1, 3, 0), worker.has_begun, *again, until=Result)
@@ -133,7 +133,7 @@ def test_a_round_follows_one_that_was_cancelled(engine: Engine, worker: Judging)
 
 
 def test_an_edge_is_told_how_many_come_before_it(
-    engine: Engine, worker: Judging, monkeypatch: pytest.MonkeyPatch
+    engine: EngineQueue, worker: Judging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither itself nor those behind it."""
     monkeypatch.setattr(verifying, "SILENCE", 0.01)
@@ -152,7 +152,9 @@ def test_an_edge_is_told_how_many_come_before_it(
     assert [each for each in heard if isinstance(each, Wait)][:1] == [Wait(2)]
 
 
-def test_the_current_round_has_none_before_it(engine: Engine, worker: Judging, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_round_has_none_before_it(
+    engine: EngineQueue, worker: Judging, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(verifying, "SILENCE", 0.01)
 
     async def behind() -> None:
@@ -171,25 +173,25 @@ def test_the_current_round_has_none_before_it(engine: Engine, worker: Judging, m
     ],
     ids=["prompt", *LONGEST],
 )
-def test_a_hello_that_would_cost_time_or_memory_is_refused(engine: Engine, hello: Hello) -> None:
+def test_a_hello_that_would_cost_time_or_memory_is_refused(engine: EngineQueue, hello: Hello) -> None:
     (error,) = told(serving(engine), hello)
     assert isinstance(error, Error)
     assert error.code == "usage"
     assert str(N_CTX if hello.prompt_n else LONGEST[hello.form[0] if hello.form else ""]) in error.message
 
 
-def test_a_text_before_a_session_is_refused(engine: Engine) -> None:
+def test_a_text_before_a_session_is_refused(engine: EngineQueue) -> None:
     (error,) = told(serving(engine), PREFIX)
     assert isinstance(error, Error)
     assert "say hello first" in error.message
 
 
-def test_empty_parts_of_a_text_are_counted(engine: Engine) -> None:
+def test_empty_parts_of_a_text_are_counted(engine: EngineQueue) -> None:
     heard = told(serving(engine), HELLO, *[Prefix(0, ())] * (N_CTX + 1))
     assert [type(each) for each in heard] == [Welcome, Error]
 
 
-def test_what_is_behind_a_part_of_a_text_is_not_kept(engine: Engine, worker: Judging) -> None:
+def test_what_is_behind_a_part_of_a_text_is_not_kept(engine: EngineQueue, worker: Judging) -> None:
     padded = msgspec.msgpack.encode([*msgspec.msgpack.decode(encode(PREFIX)), b"x" * 100_000])
     works: list[VerifyRound] = []
 
@@ -200,7 +202,7 @@ def test_what_is_behind_a_part_of_a_text_is_not_kept(engine: Engine, worker: Jud
     assert works[0].prefixes == (encode(PREFIX),)
 
 
-def test_a_file_that_could_not_be_read_is_read_again(engine: Engine, tmp_path: Path) -> None:
+def test_a_file_that_could_not_be_read_is_read_again(engine: EngineQueue, tmp_path: Path) -> None:
     file = tmp_path / "m.gguf"
 
     async def made() -> None:
@@ -212,7 +214,7 @@ def test_a_file_that_could_not_be_read_is_read_again(engine: Engine, tmp_path: P
     assert isinstance(found, Facts)
 
 
-def test_an_error_names_the_answer_that_it_belongs_to(engine: Engine, worker: Judging) -> None:
+def test_an_error_names_the_answer_that_it_belongs_to(engine: EngineQueue, worker: Judging) -> None:
     """By the number of the last Hello, refused ones too: an edge that has stopped knows what is not the next one's."""
     first, second = (msgspec.structs.replace(HELLO, answer=number) for number in (7, 8))
     other = msgspec.structs.replace(HELLO, answer=9, vocabulary="another")
@@ -220,7 +222,7 @@ def test_an_error_names_the_answer_that_it_belongs_to(engine: Engine, worker: Ju
     assert [each.answer for each in heard if isinstance(each, Error)] == [0, 7, 7, 9]
 
 
-def test_an_error_of_the_engine_names_its_answer(engine: Engine, worker: Judging) -> None:
+def test_an_error_of_the_engine_names_its_answer(engine: EngineQueue, worker: Judging) -> None:
     """The next Hello may have been heard by then."""
 
     def gone(work: VerifyRound) -> Iterator[Event]:

@@ -17,8 +17,8 @@ from starlette.requests import Request as Sent
 from localspec.engine.events import Loaded
 from localspec.errors import PromptTooLongError, UsageError, WorkerDiedError
 from localspec.server import llama_server, ollama, openai, responses
-from localspec.server.app import Server
-from localspec.server.fields import MOST_STOPS, Asked, Served
+from localspec.server.app import Routes
+from localspec.server.fields import MOST_STOPS, ClientRequest, ServedPair
 from localspec.server.pairs import Pairs
 from localspec.server.refusal import Refusal, Wire, refused
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
@@ -26,12 +26,12 @@ from localspec.settings.structure import LONGEST
 from tests.cli.fakes import facts
 
 
-def served(name: str, aliases: tuple[str, ...] = (), request: Request | None = None) -> Served:
+def served(name: str, aliases: tuple[str, ...] = (), request: Request | None = None) -> ServedPair:
     """Return a pair that was loaded with 1024 tokens of context."""
     target = facts("m.gguf")
     loaded = Loaded(name, target, None, n_ctx=1024, threads=1, load_ms=1.0, versions={})
     settings = LoadSettings("m.gguf", name=name)
-    return Served(name, aliases, 1_700_000_000, target.bytes, target.quant, loaded, settings, request or Request())
+    return ServedPair(name, aliases, 1_700_000_000, target.bytes, target.quant, loaded, settings, request or Request())
 
 
 SERVED = served("storyteller", ("target-q8_0",), Request(max_tokens=200))
@@ -42,7 +42,7 @@ def nested(levels: int) -> list[Any]:
     return [nested(levels - 1)] if levels else []
 
 
-def read(**fields: Any) -> Asked:
+def read(**fields: Any) -> ClientRequest:
     return openai.chat({"messages": HELLO, **fields}, SERVED)
 
 
@@ -59,10 +59,12 @@ def test_the_form_of_an_answer_comes_by_each_apis_field() -> None:
         ollama.chat({"messages": HELLO, "format": PERSON}, SERVED),
         llama_server.completion({**prompt, "json_schema": PERSON}, SERVED),
     ]
-    assert [json.loads(asked.request.schema or "") for asked in found if isinstance(asked, Asked)] == [PERSON] * 5
+    assert [json.loads(asked.request.schema or "") for asked in found if isinstance(asked, ClientRequest)] == [
+        PERSON
+    ] * 5
     free = ollama.chat({"messages": HELLO, "format": "json"}, SERVED)
     for asked in (read(response_format={"type": "json_object"}), free):
-        assert isinstance(asked, Asked)
+        assert isinstance(asked, ClientRequest)
         assert json.loads(asked.request.schema or "") == {"type": "object"}
     for asked in (read(grammar='root ::= "a"'), llama_server.completion({**prompt, "grammar": 'root ::= "a"'}, SERVED)):
         assert asked.request.grammar == 'root ::= "a"'
@@ -96,7 +98,7 @@ def test_log_probabilities_by_each_apis_field() -> None:
         ollama.chat({"messages": HELLO, "logprobs": True, "top_logprobs": 4}, SERVED),
         llama_server.completion({**prompt, "n_probs": 4}, SERVED),
     ]
-    assert [asked.request.logprobs for asked in found if isinstance(asked, Asked)] == [4] * 4
+    assert [asked.request.logprobs for asked in found if isinstance(asked, ClientRequest)] == [4] * 4
     assert read(logprobs=True).request.logprobs == 0
     none = [
         read(logprobs=False, top_logprobs=0),
@@ -260,7 +262,7 @@ def test_no_body_is_an_error_of_ours(body: object) -> None:
     for reader in readers:
         with suppress(Refusal, UsageError):  # the second is as the engine would tell
             asked = reader(body, SERVED)
-            if isinstance(asked, Asked):
+            if isinstance(asked, ClientRequest):
                 asked.request.check()
 
 
@@ -268,14 +270,14 @@ def test_a_body_that_is_slow_to_be_read_stops_nobody_else() -> None:
     """A grammar may take seconds: meanwhile the others are answered."""
     is_answered = threading.Event()
 
-    def read_slowly(body: object, served: Served) -> Wire:
+    def read_slowly(body: object, served: ServedPair) -> Wire:
         return {"is_answered": is_answered.wait(10)}
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": b"{}"}
 
     async def asked() -> Any:
-        server = Server(None, Pairs(SERVED))  # type: ignore[arg-type]
+        server = Routes(None, Pairs(SERVED))  # type: ignore[arg-type]
         answer = server._answered(read_slowly)(Sent({"type": "http", "headers": []}, receive))
         running = asyncio.ensure_future(answer)
         for _ in range(10):

@@ -10,7 +10,7 @@ import pytest
 from localspec.chat.pair_loader import PairLoader
 from localspec.engine.events import Event, Finished, Warned
 from localspec.errors import ResourceError
-from localspec.server.engine import LEAVING, Engine, Job
+from localspec.server.engine import LEAVING, EngineQueue, QueuedJob
 from localspec.server.refusal import Refusal
 from localspec.settings.jobs import VerifyRound
 from localspec.settings.request import LoadSettings, Request
@@ -24,7 +24,7 @@ def ended(reason: str) -> Finished:
 
 async def read(*news: Event | Exception) -> list[Event | None]:
     """Read a job to its end; each of `news` comes once a pause was told."""
-    job = Job(Request(), LoadSettings("m.gguf"), asyncio.get_running_loop())
+    job = QueuedJob(Request(), LoadSettings("m.gguf"), asyncio.get_running_loop())
     told: list[Event | None] = []
     left = list(news)
     async for event in job.events(patience=0.001):
@@ -52,7 +52,7 @@ def test_a_pair_that_cannot_be_loaded_is_told_to_both() -> None:
 
     async def answer() -> None:
         worker = Full()
-        engine = Engine(
+        engine = EngineQueue(
             worker, PairLoader(worker), LoadSettings("t.gguf"), most_waiting=1, on_end=lambda stats: None,
             on_warning=warned.append,
         )  # fmt: skip
@@ -74,16 +74,16 @@ def test_an_answer_that_was_interrupted_is_refused() -> None:
 def test_the_last_event_comes_after_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that has read its answer may ask for them at once; some saw the answer as running still."""
     order: list[object] = []
-    tell = Job.tell
+    tell = QueuedJob.tell
 
-    def told(job: Job, news: Event | Exception) -> None:
+    def told(job: QueuedJob, news: Event | Exception) -> None:
         order.append(type(news))
         tell(job, news)
 
     async def answer() -> None:
         worker = FakeWorker()
         loader = PairLoader(worker)
-        engine = Engine(
+        engine = EngineQueue(
             worker, loader, LoadSettings("t.gguf"), most_waiting=1, on_end=lambda stats: order.append("figures")
         )
         (job,) = engine.submit(Request())
@@ -92,7 +92,7 @@ def test_the_last_event_comes_after_the_figures(monkeypatch: pytest.MonkeyPatch)
         assert engine.totals.answers == 1
         await asyncio.to_thread(engine.end, TIMEOUT)
 
-    monkeypatch.setattr(Job, "tell", told)
+    monkeypatch.setattr(QueuedJob, "tell", told)
     asyncio.run(answer())
     assert order[-2:] == ["figures", Finished]
 
@@ -102,7 +102,7 @@ def test_a_round_of_an_edge_goes_before_the_answers_that_wait() -> None:
 
     async def ask() -> list[int]:
         worker = FakeWorker(pause=TIMEOUT)
-        engine = Engine(worker, PairLoader(worker), LoadSettings("t.gguf"), most_waiting=9)
+        engine = EngineQueue(worker, PairLoader(worker), LoadSettings("t.gguf"), most_waiting=9)
         (running,) = engine.submit(Request())
         await asyncio.to_thread(wait_for, lambda: engine.is_busy and not engine.n_waiting)
         waiting = engine.submit(Request(), Request())

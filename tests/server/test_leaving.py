@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from localspec.engine.events import Event, Finished
-from localspec.server.answering import Answer
-from localspec.server.engine import Engine
-from localspec.server.fields import Asked
+from localspec.server.answering import AnswerResponse
+from localspec.server.engine import EngineQueue
+from localspec.server.fields import ClientRequest
 from localspec.server.openai import OpenAI
 from localspec.settings.request import LoadSettings, Request
 from tests.server.test_openai_replies import STARTED
@@ -51,11 +51,11 @@ class Loader:
 class Client:
     """Somebody who asked, and may leave."""
 
-    def __init__(self, engine: Engine, *, is_streamed: bool = False) -> None:
-        asked = Asked(Request(prompt="x"), OpenAI("m", is_chat=True, has_usage=False), is_streamed)
+    def __init__(self, engine: EngineQueue, *, is_streamed: bool = False) -> None:
+        asked = ClientRequest(Request(prompt="x"), OpenAI("m", is_chat=True, has_usage=False), is_streamed)
         self._leaving, self.is_cut_off = asyncio.Event(), asyncio.Event()
         scope = {"type": "http", "state": {"abort": self.is_cut_off.set}}
-        self._task = asyncio.ensure_future(Answer(engine, SETTINGS, asked)(scope, self._receive, self._send))
+        self._task = asyncio.ensure_future(AnswerResponse(engine, SETTINGS, asked)(scope, self._receive, self._send))
 
     async def _receive(self) -> MutableMapping[str, Any]:
         await self._leaving.wait()
@@ -76,12 +76,12 @@ class DeafClient(Client):
         await self._leaving.wait()
 
 
-def talk(going: Callable[[Engine, EndlessWorker], Any], most_waiting: int = 4) -> None:
+def talk(going: Callable[[EngineQueue, EndlessWorker], Any], most_waiting: int = 4) -> None:
     """Run a conversation with an engine, which ends with it whatever happened."""
 
     async def run() -> None:
         worker = EndlessWorker()
-        engine = Engine(worker, Loader(), SETTINGS, most_waiting=most_waiting)
+        engine = EngineQueue(worker, Loader(), SETTINGS, most_waiting=most_waiting)
         try:
             await going(engine, worker)
         finally:
@@ -93,7 +93,7 @@ def talk(going: Callable[[Engine, EndlessWorker], Any], most_waiting: int = 4) -
 
 @pytest.mark.parametrize("is_streamed", [True, False])
 def test_it_stops_its_answer(is_streamed: bool) -> None:
-    async def going(engine: Engine, worker: EndlessWorker) -> None:
+    async def going(engine: EngineQueue, worker: EndlessWorker) -> None:
         client = Client(engine, is_streamed=is_streamed)
         assert await asyncio.to_thread(worker.is_running.wait, SOON)
         await client.leave()
@@ -104,7 +104,7 @@ def test_it_stops_its_answer(is_streamed: bool) -> None:
 
 
 def test_it_gives_up_its_place() -> None:
-    async def going(engine: Engine, worker: EndlessWorker) -> None:
+    async def going(engine: EngineQueue, worker: EndlessWorker) -> None:
         Client(engine)
         assert await asyncio.to_thread(worker.is_running.wait, SOON)
         waiting = [Client(engine, is_streamed=i % 2 == 0) for i in range(4)]
@@ -123,7 +123,7 @@ def test_who_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localspec.server.answering.SILENCE", 0.01)
     monkeypatch.setattr("localspec.server.answering.SLOWEST", 0.01)
 
-    async def going(engine: Engine, worker: EndlessWorker) -> None:
+    async def going(engine: EngineQueue, worker: EndlessWorker) -> None:
         client = DeafClient(engine, is_streamed=True)
         await asyncio.wait_for(client.is_cut_off.wait(), SOON)
         stopped = await asyncio.to_thread(worker.is_cancelled.wait, SOON)

@@ -9,7 +9,7 @@ import ollama
 import pytest
 
 from localspec.server import ollama as api
-from localspec.server.fields import Asked
+from localspec.server.fields import ClientRequest
 from localspec.server.refusal import Refusal
 from localspec.settings.request import Message, Sampling
 from tests.cli.harness import needs_pair
@@ -18,15 +18,15 @@ from tests.server.test_fields import HELLO, SERVED
 from tests.server.test_openai_replies import EVENTS, told
 
 
-def chat(**fields: Any) -> Asked:
+def chat(**fields: Any) -> ClientRequest:
     asked = api.chat({"model": "storyteller", "messages": HELLO, **fields}, SERVED)
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, ClientRequest)
     return asked
 
 
-def generate(**fields: Any) -> Asked:
+def generate(**fields: Any) -> ClientRequest:
     asked = api.generate({"model": "storyteller", **fields}, SERVED)
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, ClientRequest)
     return asked
 
 

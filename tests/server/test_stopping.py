@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from localspec.chat.pair_loader import PairLoader
-from localspec.server.app import Server
-from localspec.server.engine import LEAVING, Engine
+from localspec.server.app import Routes
+from localspec.server.engine import LEAVING, EngineQueue
 from localspec.server.listening import HttpServer, listener
 from localspec.server.pairs import Pairs
 from localspec.settings.request import LoadSettings
@@ -25,8 +25,8 @@ from tests.server.test_fields import served
 def serving() -> Iterator[tuple[HttpServer, FakeWorker, http.client.HTTPConnection]]:
     """Serve a pair whose answers do not end by themselves, and that has no patience once it is told to go."""
     worker = FakeWorker(pause=TIMEOUT)
-    engine = Engine(worker, PairLoader(worker), LoadSettings("/t.gguf", name="pair"), most_waiting=1)
-    app = Server(engine, Pairs(served("pair"))).app()
+    engine = EngineQueue(worker, PairLoader(worker), LoadSettings("/t.gguf", name="pair"), most_waiting=1)
+    app = Routes(engine, Pairs(served("pair"))).app()
     server, door = HttpServer(app, engine, patience=0.0), listener("127.0.0.1", 0)
     thread = threading.Thread(target=server.run, args=([door],))
     thread.start()

@@ -13,7 +13,7 @@ import pytest
 from localspec.engine.events import Event, Finished, Prefilled
 from localspec.server import ollama as ollama_api
 from localspec.server import openai as openai_api
-from localspec.server.fields import Asked
+from localspec.server.fields import ClientRequest
 from localspec.server.ollama import Ollama
 from localspec.server.openai import OpenAI
 from localspec.server.refusal import Refusal
@@ -114,7 +114,7 @@ def test_text_comes_at_once_where_no_call_can_begin() -> None:
     assert reader.feed("day>") == "<today>"
 
 
-def read(**fields: Any) -> Asked:
+def read(**fields: Any) -> ClientRequest:
     return openai_api.chat({"messages": HELLO, **fields}, SERVED)
 
 
@@ -131,7 +131,7 @@ def test_what_a_request_offers() -> None:
     assert schema["properties"]["arguments"]["properties"] == CITY["properties"]
     assert len(json.loads(read(tools=TOOLS, tool_choice="required").request.schema or "")["anyOf"]) == 2
     other = ollama_api.chat({"messages": HELLO, "tools": TOOLS}, SERVED)
-    assert isinstance(other, Asked)
+    assert isinstance(other, ClientRequest)
     assert other.request.tools == asked.request.tools
 
 
@@ -168,7 +168,7 @@ def test_calls_and_results_come_back_as_messages() -> None:
     said = [*HELLO, {"role": "assistant", "content": "", "tool_calls": [bare]}]
     said.append({"role": "tool", "tool_name": "weather", "content": "rain"})
     asked = ollama_api.chat({"messages": said}, SERVED)
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, ClientRequest)
     assert json.loads(asked.request.messages[1].calls)[0]["function"] == json.loads(answer.calls)[0]["function"]
     assert asked.request.messages[2].name == "weather"
 

@@ -12,14 +12,14 @@ from localspec.cli.settings_table import described
 from localspec.conversations.store import Store
 from localspec.errors import WorkerDiedError
 from localspec.models.hub.cache import Cache
-from localspec.models.hub.files import Listed, Listing
+from localspec.models.hub.files import Listing, RepoFile
 from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remote import Hub
 from localspec.models.names import HubName
 from localspec.models.pull import Item, Pull, PullPlan
 from localspec.tui.downloads import Download
 from localspec.tui.form import Form
-from localspec.tui.pair_rows import Memory
+from localspec.tui.pair_rows import FreeMemory
 from localspec.tui.screens.pairs import PairsScreen
 from localspec.tui.screens.race import RaceScreen
 from localspec.tui.screens.settings import Field
@@ -144,7 +144,7 @@ async def tuned(pilot: Pilot[int]) -> None:
 
 async def chosen(pilot: Pilot[int]) -> None:
     app = app_of(pilot)
-    screen = PairsScreen(app, lambda: Memory(16_000_000_000, (8_000_000_000,)))
+    screen = PairsScreen(app, lambda: FreeMemory(16_000_000_000, (8_000_000_000,)))
     await app.push_screen(screen)
     await until(pilot, lambda: screen.chosen is not None)
     await pilot.press(*"qwen3 8b")
@@ -185,7 +185,10 @@ SCENES: dict[str, Scene] = {
 def going() -> Download:
     """Return a download as it is half way through, with a name that is not to be believed."""
     name = HubName("tales/storyteller-GGUF", quant="Q8_0")
-    files = [Listed("big[red]-Q8_0.gguf", 8_000_000_000, "0" * 64), Listed("small-Q8_0.gguf", 500_000_000, "1" * 64)]
+    files = [
+        RepoFile("big[red]-Q8_0.gguf", 8_000_000_000, "0" * 64),
+        RepoFile("small-Q8_0.gguf", 500_000_000, "1" * 64),
+    ]
     listing = Listing("tales/storyteller-GGUF", "main", "0" * 40, tuple(files))
     items = (Item(listing, files[0], 0, False, False), Item(listing, files[1], 500_000_000, True, False))
     plan = PullPlan((name,), items, Path("/models"), 60_000_000_000)

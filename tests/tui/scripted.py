@@ -22,7 +22,7 @@ from localspec.errors import LocalspecError
 from localspec.settings.request import LoadSettings, Request
 from localspec.tui.app import LocalspecApp
 from localspec.tui.chat_engine import ChatEngine
-from localspec.tui.widgets.message import Answered, Asked, Spoken
+from localspec.tui.widgets.message import Answered, Spoken, UserMessage
 from localspec.tui.worker_thread import WorkerThread
 from tests.cli.fakes import FakeWorker
 
@@ -159,7 +159,7 @@ def shown(app: LocalspecApp) -> list[str]:
     return [each.entry.text for each in app.chat.transcript.query(Spoken)]
 
 
-def plain(widget: Asked | Answered, part: str) -> str:
+def plain(widget: UserMessage | Answered, part: str) -> str:
     """Return what a part of a message shows."""
     return str(widget.query_one(f".{part}").render())
 

@@ -12,7 +12,7 @@ from textual.widgets import TextArea
 from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.widgets.composer import Composer
-from localspec.tui.widgets.message import Asked
+from localspec.tui.widgets.message import UserMessage
 from tests.tui.scripted import ScriptedWorker, ask, opened, plain, shown, until
 
 
@@ -86,7 +86,7 @@ async def test_long_pastes_become_chips_that_are_sent_whole() -> None:
         await pilot.press("enter")
         await until(pilot, lambda: bool(worker.requests) and app.chat_state.answering is None)
         assert worker.requests[0].messages[0].content == text + text[:-1] + "!"
-        assert "more lines" in plain(app.chat.query(Asked).first(), "note")
+        assert "more lines" in plain(app.chat.query(UserMessage).first(), "note")
 
 
 @pytest.mark.parametrize("paste_of", ["\n".join(f"line {n}" for n in range(300)), "x" * 9000])
@@ -99,7 +99,7 @@ async def test_the_question_beside_a_long_paste_stays_in_sight(typed: tuple[str,
         composer.insert(typed[1])
         await pilot.press("enter")
         await until(pilot, lambda: len(shown(app)) == 2 and app.chat_state.answering is None)
-        seen = "\n".join(str(part.render()) for part in app.chat.query(Asked).first().query(".text"))
+        seen = "\n".join(str(part.render()) for part in app.chat.query(UserMessage).first().query(".text"))
         assert (typed[0] + typed[1]).strip() in seen
         assert len(seen) < 2500
 

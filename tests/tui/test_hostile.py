@@ -14,7 +14,7 @@ from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.screens.race import RaceScreen
-from localspec.tui.widgets.composer import Composer, Line
+from localspec.tui.widgets.composer import Composer, LineInput
 from tests.tui.scripted import ScriptedWorker, ask, opened, settled, shown, until
 
 MARKUP = ["[/INST]", "[/]", "[@click=app.quit]x[/]", "[link=http://x]y[/link]", "[bold", "[", "]]", "$primary", "{x}"]
@@ -164,7 +164,7 @@ async def test_a_paste_is_text_wherever_one_writes(key: str) -> None:
 async def test_a_line_is_text_whoever_gives_it() -> None:
     evil = "\x1b]52;c;QUFB\x07\u202e"
     async with opened() as (pilot, app):
-        line = Line(evil)
+        line = LineInput(evil)
         await app.chat.mount(line)
         await settled(pilot)
         assert line.value == "␛]52;c;QUFB␇\\u{202e}"

@@ -9,7 +9,7 @@ from localspec.conversations.markdown import MAX_CHARACTERS
 from localspec.models.store import usual_speculation
 from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
-from localspec.tui.widgets.card import Welcome
+from localspec.tui.widgets.card import WelcomeCard
 from localspec.tui.widgets.message import Spoken
 from localspec.tui.widgets.reply import Flow, wrap
 from tests.tui.scripted import (
@@ -30,7 +30,7 @@ LINES = [f"Line {n}.\n\n" for n in range(60)]
 
 def page(app: LocalspecApp) -> str:
     """Return the empty page as text."""
-    return str(app.chat.query_one(Welcome).render())
+    return str(app.chat.query_one(WelcomeCard).render())
 
 
 async def test_the_empty_page_says_what_the_bundled_pair_is() -> None:

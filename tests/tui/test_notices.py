@@ -10,7 +10,7 @@ from localspec.engine.events import Event, Warned
 from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets import bars
-from localspec.tui.widgets.bars import Keys, Notice
+from localspec.tui.widgets.bars import Keys, NoticeBar
 from tests.tui.chats import shown
 from tests.tui.scripted import ScriptedWorker, opened, say_until_held, settled, until
 
@@ -30,7 +30,7 @@ async def test_the_newest_notice_stands_above_the_composer_and_hides_nothing(siz
         await pilot.press(*"what I write")
         await settled(pilot)
         composer = app.chat.composer.region
-        line = app.chat.query_one(Notice).region
+        line = app.chat.query_one(NoticeBar).region
         assert (line.height, line.bottom) == (1, composer.y)
         assert rows(app)[line.y].strip() == "second"
         assert rows(app)[composer.y].strip() == "› what I write"

@@ -24,7 +24,7 @@ from localspec.models.store import PairRef, parse_pair
 from localspec.models.user_catalog import add
 from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
-from localspec.tui.pair_rows import Fit, Memory, cells, columns_of, compared, fit
+from localspec.tui.pair_rows import Fit, FreeMemory, cells, columns_of, compared, fit
 from localspec.tui.screens.pairs import PairsScreen
 from localspec.tui.widgets.card import ErrorCard
 from localspec.worker.client import Worker
@@ -35,7 +35,7 @@ from tests.hub.server import Server, serving
 from tests.tui.chats import ScriptedEngine, app_of, opened, shown, until
 
 TALES = "hf:tales/storyteller-GGUF:Q8_0+hf:tales/draft-GGUF:Q8_0"
-MEMORY = Memory(16_000_000_000, (8_000_000_000,))
+MEMORY = FreeMemory(16_000_000_000, (8_000_000_000,))
 
 
 @pytest.fixture(autouse=True)
@@ -330,7 +330,7 @@ def test_what_fits() -> None:
         Fit("!", "fits on GPU and main memory together"),
         Fit("✗", "does not fit in the memory that is free"),
     ]
-    assert fit(10**9, Memory()) == Fit("", "")
+    assert fit(10**9, FreeMemory()) == Fit("", "")
 
 
 @needs_pair
@@ -517,6 +517,6 @@ def test_the_names_of_pairs_take_the_room_that_is_left() -> None:
 
 def test_a_name_without_room_keeps_both_its_ends() -> None:
     offer = AvailablePair("qwen2.5-coder-1.5b-instruct-q4_k_m.gguf", "x", "file", "here", 1, 1, False, draft="d" * 40)
-    row = cells(offer, Memory(), {"pair": 26, "draft": 20})
+    row = cells(offer, FreeMemory(), {"pair": 26, "draft": 20})
     assert row["pair"].plain == "qwen2.5-coder…-q4_k_m.gguf"
     assert row["draft"].plain == f"{'d' * 10}…{'d' * 9}"

@@ -60,7 +60,7 @@ async def test_the_mark_tells_who_drafted(drafter: str, mark: str) -> None:
         await pilot.press("f3")
         await until(pilot, lambda: answer.query_one(".origins", Static).display)
         assert mark in str(answer.query_one(".origins").render())
-        assert not answer.query_one("Reply").display
+        assert not answer.query_one("ReplyText").display
 
 
 async def test_f3_goes_round_and_d_reveals() -> None:

@@ -170,7 +170,7 @@ async def test_an_edit_is_a_branch_and_the_old_one_stays() -> None:
     async with opened(worker) as (pilot, app):
         await ask(pilot, "first")
         await ask(pilot, "second")
-        app.chat.transcript.query("Asked").first().focus()
+        app.chat.transcript.query("UserMessage").first().focus()
         await pilot.press("e")
         await until(pilot, lambda: "new branch" in app.notice)
         assert app.chat.composer.text == "first"
@@ -178,7 +178,7 @@ async def test_an_edit_is_a_branch_and_the_old_one_stays() -> None:
         assert app.notice == ""
         assert shown(app) == ["first, edited", "Three."]
         assert [message.content for message in worker.requests[-1].messages] == ["first, edited"]
-        app.chat.transcript.query("Asked").first().focus()
+        app.chat.transcript.query("UserMessage").first().focus()
         await pilot.press("left_square_bracket")
         await until(pilot, lambda: shown(app) == ["first", "One.", "second", "Two."])
         assert len(app.chat_state.messages.entries) == 6
@@ -187,7 +187,7 @@ async def test_an_edit_is_a_branch_and_the_old_one_stays() -> None:
 async def test_escape_gives_an_edit_up() -> None:
     async with opened() as (pilot, app):
         await ask(pilot, "first")
-        app.chat.transcript.query("Asked").first().focus()
+        app.chat.transcript.query("UserMessage").first().focus()
         await pilot.press("e")
         await until(pilot, lambda: "new branch" in app.notice)
         await pilot.press("escape")
@@ -198,7 +198,7 @@ async def test_escape_gives_an_edit_up() -> None:
 
 async def edit_first(pilot: Pilot[int], app: LocalspecApp) -> None:
     """Begin to write the first message anew."""
-    app.chat.transcript.query("Asked").first().focus()
+    app.chat.transcript.query("UserMessage").first().focus()
     await pilot.press("e")
     await pilot.pause()
     assert app.chat.composer.text == shown(app)[0]
@@ -209,7 +209,7 @@ async def test_an_edit_gives_back_what_was_being_written() -> None:
         await ask(pilot, "first")
         for key in ("escape", "ctrl+c", "enter"):
             app.chat.composer.fill("half a message")
-            app.chat.transcript.query("Asked").first().focus()
+            app.chat.transcript.query("UserMessage").first().focus()
             await pilot.press("e")
             await until(pilot, lambda: app.chat.composer.text == "first")
             await pilot.press("!", key)
@@ -225,7 +225,7 @@ async def test_a_second_edit_keeps_what_was_being_written_before_the_first(end: 
         await ask(pilot, "first")
         await ask(pilot, "second")
         app.chat.composer.fill("half a message")
-        for widget in app.chat.transcript.query("Asked"):
+        for widget in app.chat.transcript.query("UserMessage"):
             widget.focus()
             await pilot.press("e")
             await settled(pilot)

@@ -85,9 +85,9 @@ async def test_what_was_being_written_before_an_edit_is_kept_too(tmp_path: Path)
     async with opened(store=Store.open(tmp_path / "kept.db")) as (pilot, app):
         own = state_folder("unsent") / str(os.getpid())
         await say(pilot, "one")
-        await until(pilot, lambda: app.chat_state.answering is None and bool(app.chat.transcript.query("Asked")))
+        await until(pilot, lambda: app.chat_state.answering is None and bool(app.chat.transcript.query("UserMessage")))
         app.chat.composer.fill("half")
-        app.chat.transcript.query("Asked").first().focus()
+        app.chat.transcript.query("UserMessage").first().focus()
         await pilot.press("e", "!")
         await until(pilot, lambda: own.exists() and own.read_text() == "half\none!\n")
 

@@ -14,7 +14,7 @@ import json_page
 import pytest
 
 from localspec.engine.events import ModelFacts
-from localspec.ui.json_fields import LINES, Error, Line, ModelFile, Result
+from localspec.ui.json_fields import LINES, ErrorFields, LineFields, ModelFile, ResultFields
 from tests.cli.harness import needs_pair, run_engine
 
 PAGE = Path(__file__).parents[2] / "docs" / "json.md"
@@ -82,7 +82,7 @@ def test_the_page_is_what_the_types_give() -> None:
 def test_every_type_is_on_the_page() -> None:
     """With each of its fields in a row."""
     rows = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.M))
-    todo, seen = [Result, Error, Line, *LINES.values()], set()
+    todo, seen = [ResultFields, ErrorFields, LineFields, *LINES.values()], set()
     while todo:
         kind: Any = todo.pop()
         seen.add(kind)
@@ -104,9 +104,9 @@ def test_a_model_is_told_whole() -> None:
 def test_a_real_run_writes_what_the_page_has(more: list[str]) -> None:
     """Neither more nor less, of the types that the page tells, and null only where it says so."""
     done = run_engine("run", "storyteller", "-n", "24", "--json", "--tokens", *more, "Once")
-    assert list(missing(Result, json.loads(done.stdout), "result")) == []
+    assert list(missing(ResultFields, json.loads(done.stdout), "result")) == []
     said = run_engine("run", "storyteller", "-n", "24", "--events", "--logit-bias", "7=-inf", *more, "Once").stdout
-    common = {name for name, _, _ in json_page.fields(Line)}
+    common = {name for name, _, _ in json_page.fields(LineFields)}
     kinds = set()
     for line in map(json.loads, said.splitlines()):
         kinds.add(line["type"])
@@ -120,4 +120,4 @@ def test_a_real_run_writes_what_the_page_has(more: list[str]) -> None:
 def test_an_error_is_what_the_page_has(form: str) -> None:
     done = run_engine("run", form, "--temp", "nan", "hi")
     last = json.loads(done.stdout.splitlines()[-1])
-    assert list(missing(Error, last["error"], "error")) == []
+    assert list(missing(ErrorFields, last["error"], "error")) == []

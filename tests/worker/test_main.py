@@ -23,7 +23,7 @@ from localspec.settings.jobs import ForkQuestion, Generate, Load, PairJob, Quest
 from localspec.settings.request import LoadSettings, Request
 from localspec.worker import main as worker_main
 from localspec.worker.codec import job_line
-from localspec.worker.main import CancelFlag, Server
+from localspec.worker.main import CancelFlag, JobServer
 from tests.cli.harness import is_running, wait_for
 
 FACTS = ModelFacts("/t.gguf", 1, "llama", "Q8_0", 1, 2, 1, 1, ("CPU",))
@@ -69,7 +69,7 @@ def serve(script: Callable[[Cancel], Iterator[Event]], *commands: dict[str, Any]
     FakePair.script = staticmethod(script)
     flag = CancelFlag()
     flag.cancelled = cancelled
-    server = Server(write, flag)
+    server = JobServer(write, flag)
     for command in commands:
         server.serve(json.loads(json.dumps(command)))
     os.close(write)
@@ -188,7 +188,7 @@ def test_the_last_cancel_counts_in_whatever_order_they_come(lines: str) -> None:
     read, write = os.pipe()
     flag = CancelFlag()
     flag.current = 2
-    watched = (read, flag, Server(write, flag))
+    watched = (read, flag, JobServer(write, flag))
     threading.Thread(target=worker_main._watch, args=watched, daemon=True).start()  # the pipe is never closed
     os.write(write, lines.encode())
     wait_for(lambda: flag.cancelled == 3)

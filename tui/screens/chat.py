@@ -27,11 +27,11 @@ from localspec.tui.keyboard import in_turn
 from localspec.tui.news import News
 from localspec.tui.stats_panel import Figures
 from localspec.tui.trace import View
-from localspec.tui.turns import Turns
-from localspec.tui.widgets.bars import Keys, Notice, TopBar
-from localspec.tui.widgets.card import ErrorCard, Note, Welcome
+from localspec.tui.turns import ChatTurns
+from localspec.tui.widgets.bars import Keys, NoticeBar, TopBar
+from localspec.tui.widgets.card import ErrorCard, Note, WelcomeCard
 from localspec.tui.widgets.composer import Composer
-from localspec.tui.widgets.message import Answered, Asked, Spoken, Transcript
+from localspec.tui.widgets.message import Answered, Spoken, Transcript, UserMessage
 from localspec.ui.summary import count
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class ChatScreen(Screen[None]):
     ) -> None:
         super().__init__()
         self._ahead, self._n_ahead = ReadingAhead(engine), 0
-        self.turns = Turns(host, engine, self)
+        self.turns = ChatTurns(host, engine, self)
         self._unsent = Unsent(engine.state.writer, lambda: self.turns.unsent)
         self._host = host
         self._engine = engine
@@ -83,7 +83,7 @@ class ChatScreen(Screen[None]):
             yield Static(id="figures", markup=False)
         yield Static(id="strip", markup=False)
         yield Static(id="attached", markup=False)
-        yield Notice()
+        yield NoticeBar()
         with Horizontal(id="ask"):
             yield Static("›", id="prompt", markup=False)
             yield Composer(id="composer")
@@ -128,7 +128,7 @@ class ChatScreen(Screen[None]):
         path = self._engine.state.messages.path()
         with self.app.batch_update():
             await self.transcript.remove_children()
-            await self.transcript.mount_all([self._widget(entry) for entry in path] or [Welcome()])
+            await self.transcript.mount_all([self._widget(entry) for entry in path] or [WelcomeCard()])
         self.transcript.follow()
         self.show_attached()
         self.show_figures()
@@ -141,7 +141,7 @@ class ChatScreen(Screen[None]):
 
     async def show(self, *entries: Node) -> None:
         """Add messages at the end."""
-        await self.transcript.query(Welcome).remove()
+        await self.transcript.query(WelcomeCard).remove()
         await self.transcript.mount_all([self._widget(entry) for entry in entries])
         self.transcript.follow()
         self.show_attached()
@@ -183,7 +183,7 @@ class ChatScreen(Screen[None]):
         siblings = state.messages.siblings(entry)
         branch = siblings.index(entry) + 1, len(siblings)
         if entry.role == USER:
-            return Asked(entry, branch)
+            return UserMessage(entry, branch)
         if entry is state.answering:
             self._engine.unseen = ""  # the widget begins with all that has come
         return Answered(entry, branch, self._engine.traces.get(entry.id), self._view)
@@ -214,7 +214,7 @@ class ChatScreen(Screen[None]):
         self._figures.draw(is_due=is_due)
         state = self._engine.state
         if not state.messages.path():
-            for page in self.transcript.query(Welcome):
+            for page in self.transcript.query(WelcomeCard):
                 page.show(introduction(state.settings, state.request.speculation))
 
     @on(Composer.Sent)

@@ -34,8 +34,8 @@ from localspec.sanitize import sanitize
 from localspec.tui.host import Host
 from localspec.tui.keyboard import in_turn
 from localspec.tui.screens.over import OverChat
-from localspec.tui.widgets.bars import Keys, Notice
-from localspec.tui.widgets.composer import Line
+from localspec.tui.widgets.bars import Keys, NoticeBar
+from localspec.tui.widgets.composer import LineInput
 
 Result = TypeVar("Result")
 MAX_LISTED = 500  # conversations that are listed
@@ -52,7 +52,7 @@ class Row:
     excerpt: str = ""
 
 
-class Search(Line):
+class SearchInput(LineInput):
     """The words to search for. Enter opens what the cursor is on, and Ctrl+X is the screen's: it cuts no text."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -86,14 +86,14 @@ class Conversations(OverChat, Screen[str | None]):
     def compose(self) -> ComposeResult:
         """A line to search in, the list, and beside it the one under the cursor."""
         yield Static(Content.styled(" Conversations", "bold"), classes="title", markup=False)
-        yield Search(placeholder="type to search messages", compact=True, id="search")
+        yield SearchInput(placeholder="type to search messages", compact=True, id="search")
         with Horizontal():
             table = DataTable[Text](cursor_type="row", show_header=False)
             table.can_focus = False  # what is typed is searched for
             yield table
             with VerticalScroll(id="preview", can_focus=False):
                 yield Static(markup=False)
-        yield Notice()
+        yield NoticeBar()
         yield Keys()
 
     async def on_mount(self) -> None:

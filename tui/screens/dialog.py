@@ -14,7 +14,7 @@ from textual.widgets import Input, Static, TextArea
 
 from localspec.sanitize import sanitize
 from localspec.tui.screens.over import OverChat
-from localspec.tui.widgets.composer import Area, Line
+from localspec.tui.widgets.composer import Area, LineInput
 
 
 class Ask(OverChat, ModalScreen[str | None]):
@@ -29,7 +29,7 @@ class Ask(OverChat, ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="box"):
             yield Static(Content.styled(self._title, "bold $primary"), markup=False)
-            yield Line(self._text, compact=True)
+            yield LineInput(self._text, compact=True)
             yield Static(Content.styled(self._hint or "Enter accepts · Esc cancels", "$muted"), markup=False)
 
     @on(Input.Submitted)

@@ -19,7 +19,7 @@ from localspec.sanitize import sanitize
 from localspec.tui.screens.over import OverChat
 from localspec.tui.stats_panel import wrapped
 from localspec.tui.trace import LEGEND
-from localspec.tui.widgets.bars import Keys, Notice
+from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.ui.glossary import FIGURES, TERMS
 
 FIGURES_TITLE = "The figures (localspec explain TERM says more)"
@@ -55,7 +55,7 @@ class Help(OverChat, Screen[None]):
             yield _marks()
             yield from tables[1:]
             yield HelpTable("Commands, typed as a message", help_rows())
-        yield Notice()
+        yield NoticeBar()
         yield Keys()
 
     def on_mount(self) -> None:
@@ -77,7 +77,7 @@ class LogScreen(OverChat, Screen[None]):
         yield Static(Content.styled(" The engine's log", "bold"), classes="title", markup=False)
         with VerticalScroll():
             yield Static(Content(sanitize(self._log) or "the log is empty"), markup=False, classes="help")
-        yield Notice()
+        yield NoticeBar()
         yield Keys()
 
     def on_mount(self) -> None:

@@ -16,7 +16,7 @@ from localspec.sanitize import sanitize
 from localspec.settings.sizes import counted
 from localspec.tui.screens.over import OverChat
 from localspec.tui.trace import Trace
-from localspec.tui.widgets.bars import Keys, Notice
+from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.ui.summary import done
 
 MAX_PASSES = 5000  # passes that are listed
@@ -40,7 +40,7 @@ class Inspector(OverChat, Screen[None]):
         head += f"  ·  asked for: {self._trace.request.speculation.method}, {done(stats)}"
         yield Static(Content.styled(f" {head}", "bold"), classes="title", markup=False)
         yield DataTable(cursor_type="row", zebra_stripes=True)
-        yield Notice()
+        yield NoticeBar()
         yield Keys()
 
     def on_mount(self) -> None:

@@ -26,17 +26,17 @@ from localspec.settings.folders import typed_path
 from localspec.settings.request import LoadSettings
 from localspec.tui.downloads import Download, drawn
 from localspec.tui.host import Host
-from localspec.tui.pair_rows import Memory, cells, columns_of, compared, described, longest, this_machine
+from localspec.tui.pair_rows import FreeMemory, cells, columns_of, compared, described, longest, this_machine
 from localspec.tui.screens.over import OverChat
-from localspec.tui.widgets.bars import Keys, Notice
-from localspec.tui.widgets.composer import Line, beginning
+from localspec.tui.widgets.bars import Keys, NoticeBar
+from localspec.tui.widgets.composer import LineInput, beginning
 from localspec.ui.files import is_path, path_completions
 
 RATE = 5  # times a second that a download is drawn
 REST = 0.2  # seconds a row is looked at before its files are
 
 
-class Filter(Line):
+class Filter(LineInput):
     """The words to filter by, or a pair. Enter uses the row under the cursor; Ctrl+X is the screen's."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -59,12 +59,12 @@ class PairsScreen(OverChat, Screen[None]):
         Binding("pagedown", "move(10)", "page down", show=False),
     ]
 
-    def __init__(self, host: Host, survey: Callable[[], Memory] = this_machine, folder: Path | None = None) -> None:
+    def __init__(self, host: Host, survey: Callable[[], FreeMemory] = this_machine, folder: Path | None = None) -> None:
         super().__init__()
         self._host = host
         self._survey = survey
         self._folder = folder
-        self._memory = Memory()
+        self._memory = FreeMemory()
         self._offers: list[AvailablePair] = []
         self._seen: list[AvailablePair] = []
         self._broken: dict[str, str] = {}  # what is wrong with an offer's files, by its reference
@@ -79,7 +79,7 @@ class PairsScreen(OverChat, Screen[None]):
         yield DataTable[Content](id="offers", cursor_type="row", zebra_stripes=False, cell_padding=1)
         yield Static(id="about", markup=False)
         yield Static(id="drawer", markup=False)
-        yield Notice()
+        yield NoticeBar()
         yield Keys()
 
     def on_mount(self) -> None:
@@ -249,7 +249,7 @@ class PairsScreen(OverChat, Screen[None]):
         self._error = error
         self._about()
 
-    def _took_memory(self, memory: Memory) -> None:
+    def _took_memory(self, memory: FreeMemory) -> None:
         self._memory = memory
         self._fill()
 

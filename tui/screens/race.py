@@ -33,9 +33,9 @@ from localspec.sanitize import one_line, sanitize
 from localspec.settings.request import Request
 from localspec.tui.host import Host
 from localspec.tui.screens.over import OverChat
-from localspec.tui.widgets.bars import Keys, Notice
+from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.card import card
-from localspec.tui.widgets.composer import Line
+from localspec.tui.widgets.composer import LineInput
 from localspec.tui.worker_thread import Ended
 from localspec.ui.stats import Stats
 from localspec.ui.summary import percent
@@ -91,17 +91,17 @@ class RaceScreen(OverChat, Screen[None]):
         yield Static(id="said", markup=False)
         with Horizontal(id="prompt-line"):
             yield Static("question", markup=False)
-            yield Line(shown, placeholder="the question for both", compact=True, select_on_focus=False)
+            yield LineInput(shown, placeholder="the question for both", compact=True, select_on_focus=False)
         with Horizontal(id="lanes"):
             yield Lane(id="plain")
             yield Lane(id="other")
         yield Static(id="verdict", markup=False)
-        yield Notice()
+        yield NoticeBar()
         yield Keys()
 
     def on_mount(self) -> None:
         """Begin at once where the chat has a question."""
-        self.query_one(Line).focus()
+        self.query_one(LineInput).focus()
         self.set_interval(1 / RATE, self._tick)
         if self._question:
             self.action_again(self._rounds)
@@ -114,7 +114,7 @@ class RaceScreen(OverChat, Screen[None]):
 
     def action_again(self, rounds: int) -> None:
         """Begin a race, unless one is on or the engine has something else to do."""
-        written = self.query_one(Line).value
+        written = self.query_one(LineInput).value
         if not written.strip() or (self.running is not None and not self.running.is_over):
             return
         worker_thread = self._engine.worker_thread

@@ -22,8 +22,8 @@ from localspec.tui.host import Host
 from localspec.tui.keyboard import in_turn
 from localspec.tui.screens.over import OverChat
 from localspec.tui.themes import DARK, LIGHT
-from localspec.tui.widgets.bars import Keys, Notice
-from localspec.tui.widgets.composer import Line
+from localspec.tui.widgets.bars import Keys, NoticeBar
+from localspec.tui.widgets.composer import LineInput
 
 THEMES = {"dark": DARK, "light": LIGHT}
 
@@ -42,7 +42,7 @@ class Field(Horizontal):
         """Show the three beside each other."""
         yield Static(self.key, classes="name", markup=False)
         suggester = SuggestFromList(self._choices, case_sensitive=False) if self._choices else None
-        yield Line(self._text, compact=True, suggester=suggester, select_on_focus=False)
+        yield LineInput(self._text, compact=True, suggester=suggester, select_on_focus=False)
         yield Static(classes="origin", markup=False)
 
     @property
@@ -84,7 +84,7 @@ class SettingsScreen(OverChat, Screen[None]):
                 for name in names:
                     yield Field(name, self.form.text(name), self.form.settings[name].choices)
         yield Static(id="about", markup=False)
-        yield Notice()
+        yield NoticeBar()
         yield Keys()
 
     def on_mount(self) -> None:

@@ -176,7 +176,7 @@ class Keys(Widget):
         self.refresh()
 
 
-class Notice(Static):
+class NoticeBar(Static):
     """Shows one notice; without one it is the rule that stands there, or takes no room."""
 
     def __init__(self) -> None:
@@ -207,5 +207,5 @@ class Notices:
     def _show(self, text: str, *, is_wrong: bool = False) -> None:
         self.text = text
         for screen in self._app.screen_stack:
-            for line in screen.query(Notice):
+            for line in screen.query(NoticeBar):
                 line.show(text, is_wrong=is_wrong)

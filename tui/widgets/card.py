@@ -23,7 +23,7 @@ class Note(Static):
         super().__init__(Content(sanitize(text)), markup=False, classes="note-card")
 
 
-class Welcome(Static):
+class WelcomeCard(Static):
     """The page before the first message: which keys there are, and what a bundled pair is."""
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ HISTORY = 500
 NEWLINES = ("shift+enter", "ctrl+j", "alt+enter")
 
 
-class Line(KeysInTurn, Input):
+class LineInput(KeysInTurn, Input):
     """An input of one line; its text is safe to show. Its cursor stands still, since an idle screen sleeps."""
 
     cursor_blink = reactive(False, init=False)

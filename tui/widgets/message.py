@@ -29,7 +29,7 @@ from localspec.conversations.records import USER, ending
 from localspec.sanitize import sanitize
 from localspec.settings.sizes import counted
 from localspec.tui.trace import Trace, View, legend, marked
-from localspec.tui.widgets.reply import Reply
+from localspec.tui.widgets.reply import ReplyText
 from localspec.ui.summary import is_slower, kept_line, stats_line
 
 NEAR = 2  # rows from the end that count as the end
@@ -105,7 +105,7 @@ class Spoken(Vertical, can_focus=True):
         self.post_message(self.Wanted(self.entry, what))
 
 
-class Asked(Spoken):
+class UserMessage(Spoken):
     """A message of the user. A long text is folded in its middle: what was typed before or after a paste stays."""
 
     def compose(self) -> ComposeResult:
@@ -142,7 +142,7 @@ class Answered(Spoken):
         self._block = -1  # of code, the last that was copied
         self._shown = sanitize(entry.text) or ("" if trace is None else trace.text)
         self._thought = self._now()
-        self._reply = Reply(self._shown)
+        self._reply = ReplyText(self._shown)
 
     def compose(self) -> ComposeResult:
         """Show the parts that there are."""

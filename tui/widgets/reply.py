@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 WRAPPED = 4096  # characters of a line that are wrapped together
 
 
-class Reply(Vertical):
+class ReplyText(Vertical):
     """Text that is safe to show already. `append` while it comes, `finish` when it is whole."""
 
     DEFAULT_CSS = """
-    Reply { height: auto; }
-    Reply Markdown { padding: 0 2; margin: 0; background: transparent; }
+    ReplyText { height: auto; }
+    ReplyText Markdown { padding: 0 2; margin: 0; background: transparent; }
     """
 
     def __init__(self, text: str = "") -> None:
