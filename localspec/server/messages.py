@@ -151,8 +151,12 @@ def _chosen(fields: Fields, choice: str | dict[str, Any], names: list[str]) -> l
 
 
 def _call_schema(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a call. Arguments that are not declared are left out: small models would invent them."""
-    arguments = {"additionalProperties": False, **parameters} if "properties" in parameters else parameters
+    """Return the schema of a call. Arguments that are not declared are left out: small models would invent them.
+
+    The name of its own lets a `$ref` of the parameters mean a place in them, and not in the call.
+    """
+    closed = {"additionalProperties": False} if "properties" in parameters else {}
+    arguments = {"$id": f"tool:{name.encode().hex()}", **closed, **parameters}
     properties = {"name": {"const": name}, "arguments": arguments}
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 

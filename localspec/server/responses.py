@@ -97,6 +97,8 @@ def _messages(fields: Fields) -> list[dict[str, Any]]:
             said[-1].setdefault("tool_calls", []).extend(message["tool_calls"])
         else:
             said.append(message)
+    if not said:
+        raise fields.refusal("input", "a message is needed")
     return said
 
 

@@ -22,7 +22,8 @@ HERMES, PYTHON, MISTRAL = "<tool_call>", "<|python_tag|>", "[TOOL_CALLS]"
 MARKS = (HERMES, PYTHON, MISTRAL)
 BARE = ("{", "```json")  # where an answer begins so, it may be a call without a mark
 NOT_READ = "a call of a tool could not be read, and is text of the answer"
-_HERMES = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.S)
+# A text in the arguments may have the mark of the end.
+_HERMES = re.compile(r"<tool_call>(.*?)(?:</tool_call>\s*(?=<tool_call>|\Z)|\Z)", re.S)
 _NAMED = re.compile(r"\s*([\w.-]+)(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?\s*(?={)")
 _FENCED = re.compile(r"```json\s(.*)```", re.S)
 _READER = json.JSONDecoder()
@@ -151,4 +152,5 @@ def _call(given: Any) -> Call:
         arguments = json.loads(arguments)
     if not isinstance(arguments, dict):
         raise TypeError
+    json.dumps(arguments, allow_nan=False, ensure_ascii=False).encode()  # ValueError for what JSON or UTF-8 cannot have
     return Call(given["name"], arguments)

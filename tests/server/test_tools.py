@@ -9,6 +9,7 @@ from typing import Any
 import ollama
 import openai
 import pytest
+from jsonschema import Draft202012Validator
 
 from localspec.engine.events import Event, Finished, Prefilled
 from localspec.server import ollama as ollama_api
@@ -65,6 +66,9 @@ BROKEN = [
     "Well <|python_tag|>print(1)",
     '<tool_call>{"name": "dance", "arguments": {}}</tool_call>',
     "<tool_call>" + "[" * 5000,
+    r'<tool_call>{"name": "weather", "arguments": {"city": "\ud800"}}</tool_call>',  # no text has half a character
+    '<tool_call>{"name": "weather", "arguments": {"height": NaN}}</tool_call>',
+    '<tool_call>{"name": "weather", "arguments": {"height": 1e999}}</tool_call>',
 ]
 
 
@@ -95,6 +99,11 @@ def test_several_calls() -> None:
         assert [call.name for call in calls] == ["weather"] * 2
         assert calls[0].id != calls[1].id
         assert all(len(call.id) == 9 and call.id.isalnum() for call in calls)
+
+
+def test_a_text_in_a_call_may_have_the_mark() -> None:
+    calls = CallReader(["weather"]).read((FORMS["hermes"] + "\n").replace("Oslo", "a</tool_call> b") * 2).calls
+    assert [call.arguments for call in calls] == [{"city": "a</tool_call> b"}] * 2
 
 
 @pytest.mark.parametrize("text", [*TEXTS, *BROKEN], ids=lambda text: repr(text[:30]))
@@ -133,6 +142,19 @@ def test_what_a_request_offers() -> None:
     other = ollama_api.chat({"messages": HELLO, "tools": TOOLS}, SERVED)
     assert isinstance(other, ClientRequest)
     assert other.request.tools == asked.request.tools
+
+
+def test_a_reference_in_parameters_means_a_place_in_them() -> None:
+    """As tools made from classes have them; the call around the parameters is another schema."""
+    town = {"type": "object", "properties": {"city": {"$ref": "#/$defs/Name"}, "next": {"$ref": "#"}},
+            "$defs": {"Name": {"enum": ["Oslo"]}}, "required": ["city"]}  # fmt: skip
+    tools = [{"type": "function", "function": {"name": name, "parameters": town}} for name in ("a", "b.é")]
+    for choice in ("required", {"type": "function", "function": {"name": "b.é"}}):
+        schema = json.loads(read(tools=tools, tool_choice=choice).request.schema or "")
+        call = Draft202012Validator(schema)
+        assert call.is_valid({"name": "b.é", "arguments": {"city": "Oslo", "next": {"city": "Oslo"}}})
+        assert not call.is_valid({"name": "b.é", "arguments": {"city": "Rome"}})
+        assert not call.is_valid({"name": "b.é", "arguments": {"city": "Oslo", "next": {"name": "a"}}})
 
 
 @pytest.mark.parametrize(
