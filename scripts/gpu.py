@@ -15,17 +15,20 @@ import argparse
 import contextlib
 import ctypes
 import json
+import math
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from make_random_gguf import Shape as RandomShape
+from make_random_gguf import write_random_gguf
 from make_scaled_pair import SHAPES, write_scaled
 
 from localspec.bench.answers import survey
@@ -62,21 +65,25 @@ class Part:
     tokens: int = 192
     prompts: int = 4
     temps: tuple[float, ...] = (0.0, 0.8)
-    gpu: str = "auto"
+    gpu: str = "auto"  # of the target; the draft goes where it fits
     free: float | None = None  # GB of the GPU
     is_reproducible: bool = False
 
 
+COPY = "-q2"  # of a name: that model in two bits, by llama.cpp's quantiser
+MIXTURE = RandomShape("llama", 8192, 2048, 16, 32, 8, 1024, quant="Q8_0", experts=32, used=4)  # 3.5 GB
 CHAINS = "plain,auto,draft-model:k=2,draft-model:k=4,draft-model:k=8"
 PARTS = (
-    Part("8B", "8b", "150m", f"{CHAINS},suffix:k=64", 75),
-    Part("8B without a draft", "8b", None, "plain,auto", 30),
-    Part("8B with an EAGLE-3 head", "8b", "eagle3-8b", "plain,auto,eagle3:k=2,eagle3:k=4", 40),
-    Part("8B, reproducible", "8b", "150m", "plain,auto", 25, prompts=2),
-    Part("70B on the GPU", "70b", "1b", f"{CHAINS},suffix:k=64", 90, tokens=96, prompts=3),
-    Part("70B, 24 GB of the GPU", "70b", "1b", CHAINS, 90, 32, 2, (0.8,), free=24),
-    Part("70B, 12 GB of the GPU", "70b", "1b", "plain,auto,draft-model:k=8", 70, 24, 2, (0.8,), free=12),
-    Part("70B on the processor", "70b", "1b", "plain,auto", 60, 16, 2, (0.8,), gpu="off"),
+    Part("8B", "8b", "150m", f"{CHAINS},suffix:k=64", 60),
+    Part("8B without a draft", "8b", None, "plain,auto", 25),
+    Part("8B with an EAGLE-3 head", "8b", "eagle3-8b", "plain,auto,eagle3:k=2,eagle3:k=4", 35),
+    Part("8B, reproducible", "8b", "150m", "plain,auto", 20, prompts=2),
+    Part("70B on the GPU", "70b", "1b", f"{CHAINS},suffix:k=64", 75, tokens=96, prompts=3),
+    Part("70B, 24 GB of the GPU", "70b", "1b", CHAINS, 80, 32, 2, (0.8,), free=24),
+    Part("8B on the processor, its copy in two bits on the GPU", "8b", f"8b{COPY}", CHAINS, 60, 48, 2, gpu="off"),
+    Part("Mixture of 32 experts, random weights", "experts", None, "plain,auto", 25, prompts=2),
+    Part("70B, 12 GB of the GPU", "70b", "1b", "plain,auto,draft-model:k=8", 55, 24, 2, (0.8,), free=12),
+    Part("70B on the processor", "70b", "1b", "plain,auto", 45, 16, 2, (0.8,), gpu="off"),
 )  # fmt: skip
 
 
@@ -93,9 +100,26 @@ def make_models(folder: Path, *, is_small: bool) -> None:
         part.replace(folder / f"{name}.gguf")
         print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
 
-    with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(make, *one) for one in sources.items()]:
+    mixture = replace(MIXTURE, width=256, layers=4, heads=4, kv_heads=2, ff=256) if is_small else MIXTURE
+    with ThreadPoolExecutor(5) as pool:
+        made = [pool.submit(make, *one) for one in sources.items()]
+        made.append(pool.submit(write_random_gguf, folder / "experts.gguf", mixture))
+        for done in made:
             done.result()
+
+
+def make_copy(folder: Path, name: str) -> Path:
+    """Return the model's copy in two bits, written where it is not there yet; raises OSError where it cannot be."""
+    copy, source = folder / f"{name}.gguf", folder / f"{name.removesuffix(COPY)}.gguf"
+    began = time.monotonic()
+    if not copy.exists():
+        from localspec.backends.quantise import Recipe, quantise  # late: models are made before llama.cpp is built
+
+        recipe = Recipe("Q2_K", threads=os.cpu_count() or 1)
+        if quantise(source, copy, recipe, {}, lambda _: None) is None:
+            raise OSError(f"llama.cpp cannot write {source.name} in two bits")
+        print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+    return copy
 
 
 @contextlib.contextmanager
@@ -137,6 +161,8 @@ def _opens(name: str) -> bool:
 def measure_part(part: Part, folder: Path, until: float) -> dict[str, Any]:
     """Return the figures of a part; its answers end at `until`, by the monotonic clock."""
     draft = None if part.draft is None else str(folder / f"{part.draft}.gguf")
+    if draft is not None and draft.endswith(f"{COPY}.gguf"):
+        make_copy(folder, str(part.draft))
     settings = LoadSettings(
         str(folder / f"{part.target}.gguf"), draft, ctx=1024, gpu=part.gpu, reproducible=part.is_reproducible
     )
@@ -159,7 +185,7 @@ def measure_part(part: Part, folder: Path, until: float) -> dict[str, Any]:
                     for one in contenders if number % 2 == 0 else contenders[::-1]:
                         if time.monotonic() > until:
                             raise TimeoutError
-                        stats = _answer(worker, one, prompt, temperature, part.tokens)
+                        stats = _answer(worker, one, prompt, temperature, part.tokens, until)
                         answers.append(measured(Cell(number, temperature, one.name, 0), stats))
         except TimeoutError:
             found["warnings"].append("cut by its limit of time")
@@ -169,7 +195,10 @@ def measure_part(part: Part, folder: Path, until: float) -> dict[str, Any]:
     return found
 
 
-def _answer(worker: Worker, contender: Contender, prompt: str, temperature: float, tokens: int) -> Stats:
+def _answer(
+    worker: Worker, contender: Contender, prompt: str, temperature: float, tokens: int, until: float = math.inf
+) -> Stats:
+    """Return the figures of an answer; it is cut at `until`, as a token of a 70B may take a second."""
     stats = Stats()
     sampling = Sampling(temperature=temperature, seed=1)
     request = Request(
@@ -181,6 +210,8 @@ def _answer(worker: Worker, contender: Contender, prompt: str, temperature: floa
     )
     for event in worker.generate(request):
         stats.observe(event)
+        if time.monotonic() > until:
+            worker.cancel()
     return stats
 
 
