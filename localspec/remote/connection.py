@@ -115,7 +115,6 @@ class Connection:
                 close_timeout=1,
             )
             self._socket = self._opened.enter_context(opening)
-            self._socket.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, message: ToVerifier) -> None:
         """Send a message. Raises NetworkError."""
