@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
@@ -93,7 +94,7 @@ class Routes:
         """Return the application."""
         handlers: dict[Any, Callable[..., Awaitable[Response]]]
         handlers = {Refusal: _refusal, HTTPException: _unknown, ClientDisconnect: _gone}
-        return Starlette(routes=self.routes(), exception_handlers=handlers)
+        return _App(routes=self.routes(), exception_handlers=handlers)
 
     def _health(self) -> Wire:
         return {"status": "ok", "is_busy": self.engine.is_busy, "waiting": self.engine.n_waiting}
@@ -147,6 +148,14 @@ class Routes:
         engine = self.engine
         told = engine.totals.text(waiting=engine.n_waiting, is_busy=engine.is_busy)
         return Response(told, media_type="text/plain; version=0.0.4")
+
+
+class _App(Starlette):
+    """Starlette without its own answer to what goes wrong inside, which is no JSON: the guard gives one."""
+
+    def build_middleware_stack(self) -> App:
+        """Return what reads the routes, and answers what is refused."""
+        return ExceptionMiddleware(self.router, self.exception_handlers)
 
 
 @dataclass(slots=True)

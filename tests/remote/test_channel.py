@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -213,7 +214,7 @@ def test_a_connection_is_opened_anew_for_two_minutes_each_time_later(monkeypatch
     channel.send(VERIFY)
     with pytest.raises(NetworkError, match="attempt"):
         channel.receive()
-    waits = [after - before for before, after in zip(attempts, attempts[1:], strict=False)]
+    waits = [after - before for before, after in pairwise(attempts)]
     assert attempts[0] == 0.0
     assert waits[:7] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0], abs=0.11)
     assert PATIENCE - 3.2 <= attempts[-1] <= PATIENCE + 3.2

@@ -1,0 +1,319 @@
+"""Every path in this process, over a scripted engine: what is a status, which body is read, who is told what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as Sent
+
+from localspec import __version__
+from localspec.chat.pair_loader import PairLoader
+from localspec.engine.events import Event, Finished, Inspected, Warned
+from localspec.errors import InternalError, LocalspecError, PromptTooLongError, WorkerDiedError
+from localspec.server import app as app_module
+from localspec.server.app import ABSENT, LONGEST_BODY, Routes, body_of
+from localspec.server.engine import LEAVING, EngineQueue
+from localspec.server.guard import Guard, Rules
+from localspec.server.pairs import Pairs
+from localspec.server.refusal import Refusal
+from localspec.settings.jobs import Generate
+from localspec.settings.request import LoadSettings, Request
+from tests.cli.fakes import FakeWorker
+from tests.cli.harness import TIMEOUT, wait_for
+from tests.server.serving import chat
+from tests.server.test_fields import SERVED
+
+CHAT = "/v1/chat/completions"
+PAGE = "https://page.example"
+
+
+class Asked(FakeWorker):
+    """Answers questions about texts too."""
+
+    def start(self, job: Any) -> Iterator[Event]:
+        if isinstance(job, Generate):
+            yield from self.generate(job.request)
+        else:
+            yield Warned("question", "of a text")
+            yield Inspected({"tokens": [1, 2], "pieces": [[79], [255]], "text": "On"})
+
+
+class Served:
+    """A server in this process; `warned` and `bugs` are what its log would hold."""
+
+    def __init__(self, worker: FakeWorker, *, most_waiting: int = 1, **rules: Any) -> None:
+        self.warned: list[str] = []
+        self.bugs: list[Exception] = []
+        self.ended = 0
+        pairs = Pairs(SERVED)
+
+        def end(stats: object) -> None:
+            self.ended += 1
+
+        self.engine = EngineQueue(
+            worker, PairLoader(worker), SERVED.settings, most_waiting=most_waiting, on_end=end,  # type: ignore[arg-type]
+            on_warning=lambda warned: self.warned.append(warned.message), on_loaded=pairs.loaded,
+        )  # fmt: skip
+        self.app: Any = Guard(Routes(self.engine, pairs).app(), Rules(**rules), self.bugs.append)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self.app({**scope, "state": {"abort": lambda: None}}, receive, send)
+
+    def ask(self, method: str, path: str, **sent: Any) -> httpx.Response:
+        """Send one request."""
+
+        async def going() -> httpx.Response:
+            way = httpx.ASGITransport(app=self)
+            async with httpx.AsyncClient(transport=way, base_url="http://localhost:80") as client:
+                return await client.request(method, path, **sent)
+
+        return asyncio.run(going())
+
+
+@pytest.fixture
+def worker() -> Asked:
+    return Asked()
+
+
+@pytest.fixture
+def served(worker: Asked) -> Iterator[Served]:
+    made = Served(worker, origins=frozenset([PAGE]))
+    yield made
+    made.engine.end(TIMEOUT)
+
+
+def test_what_is_told_without_an_answer(served: Served) -> None:
+    for path in ("/health", "/v1/health", "/"):
+        assert served.ask("GET", path).json() == {"status": "ok", "is_busy": False, "waiting": 0}
+    front = served.ask("GET", "/", headers={"Accept": "text/html,*/*"})
+    assert front.headers["content-type"].startswith("text/html")
+    assert "default-src" in front.headers["content-security-policy"]
+    assert [each["id"] for each in served.ask("GET", "/v1/models").json()["data"]] == ["storyteller"]
+    assert served.ask("GET", "/v1/models/target-q8_0").json()["id"] == "storyteller"
+    assert served.ask("GET", "/v1/models/a/b").json()["error"]["code"] == "model_not_found"
+    assert served.ask("GET", "/api/version").json() == {"version": __version__}
+    assert served.ask("GET", "/props").json()["model_alias"] == "storyteller"
+    assert served.ask("GET", "/api/tags").json()["models"][0]["name"] == "storyteller"
+    assert served.ask("GET", "/api/ps").json()["models"][0]["context_length"] == 1024
+    pair = served.ask("GET", "/v1/pair").json()
+    assert (pair["model"], pair["has_draft"], pair["loaded"]["type"]) == ("storyteller", False, "loaded")
+    assert served.ask("GET", "/v1/pair?model=storyteller").json() == pair
+    assert served.ask("GET", "/v1/pair?model=other").status_code == 404
+
+
+def test_figures_follow_the_answers(served: Served, worker: Asked) -> None:
+    assert served.ask("POST", CHAT, json=chat()).json()["choices"]
+    worker.fails[1] = WorkerDiedError("the engine was killed")
+    refused = served.ask("POST", CHAT, json=chat())
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert refused.json()["error"]["code"] == "engine_died"
+    assert served.warned == ["the engine was killed"]
+    told = served.ask("GET", "/metrics")
+    assert told.headers["content-type"].startswith("text/plain; version=0.0.4")
+    values = dict(line.split(" ", 1) for line in told.text.splitlines() if not line.startswith("#"))
+    figures = {name.removeprefix("localspec_").removesuffix("_total"): float(n) for name, n in values.items()}
+    assert figures == {
+        "answers": 1, "failures": 1, "prompt_tokens": 32, "cached_tokens": 0, "prompt_seconds": 0.02,
+        "predicted_tokens": 10, "drafted_tokens": 8, "accepted_tokens": 6, "passes": 4, "predicted_seconds": 0.022,
+        "requests_waiting": 0, "requests_answered_now": 0,
+    }  # fmt: skip
+    assert served.ended == 2
+
+
+def test_the_status_is_for_the_page(served: Served) -> None:
+    assert served.ask("GET", "/status").status_code == 401
+    served.ask("POST", CHAT, json=chat())
+    key = served.app._rules.page_key
+    told = served.ask("GET", "/status", headers={"Authorization": f"Bearer {key}"}).json()
+    facts = {name: told[name] for name in ("model", "draft", "n_ctx", "waiting", "answers", "running")}
+    assert facts == {
+        "model": "storyteller", "draft": None, "n_ctx": 1024, "waiting": 0, "answers": 1, "running": None
+    }  # fmt: skip
+    assert len(told["last"]) == 1
+
+
+def test_what_is_not_here_says_so_in_the_form_of_its_api(served: Served) -> None:
+    for path, why in ABSENT.items():
+        assert served.ask("POST", path, json={}).status_code == 501
+        told = served.ask("POST", path, json={}).json()["error"]
+        assert why == (told if path.startswith("/api/") else told["message"])
+    nowhere = served.ask("GET", "/nowhere" + "x" * 100)
+    assert nowhere.status_code == 404
+    assert nowhere.json()["error"]["message"] == f"there is no /nowhere{'x' * 72}"
+    assert served.ask("GET", "/api/nowhere").json() == {"error": "there is no /api/nowhere"}
+    wrong = served.ask("PUT", CHAT)
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
+    assert wrong.json()["error"]["message"] == f"{CHAT} takes no PUT"
+
+
+def test_questions_about_texts_are_answered(served: Served) -> None:
+    told = served.ask("POST", "/tokenize", json={"content": "On", "with_pieces": True}).json()
+    assert told == {"tokens": [{"id": 1, "piece": "O"}, {"id": 2, "piece": [255]}]}
+    assert served.ask("POST", "/tokenize", json={"content": "On"}).json() == {"tokens": [1, 2]}
+    assert served.ask("POST", "/detokenize", json={"tokens": [1, 2]}).json() == {"content": "On"}
+    assert served.ask("POST", "/apply-template", json=chat()).json() == {"prompt": "On"}
+    assert "answers_total 0" in served.ask("GET", "/metrics").text, "no question is an answer"
+    assert not served.ended
+
+
+@pytest.mark.parametrize(("content", "told"), [(b"{", "is no JSON"), (b"[" * 99_999, "is no JSON"), (b"5", "no")])
+def test_a_body_that_is_no_object_is_refused(served: Served, content: bytes, told: str) -> None:
+    refused = served.ask("POST", CHAT, content=content)
+    assert refused.status_code == 400
+    assert told in refused.json()["error"]["message"]
+
+
+def body(*chunks: bytes, told: str | None = None, pause: float = 0.0, is_gone: bool = False) -> Any:
+    """Return what is read of a body that comes in chunks."""
+    left = list(chunks)
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(pause)
+        if is_gone:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+
+    headers = [] if told is None else [(b"content-length", told.encode())]
+    return asyncio.run(body_of(Sent({"type": "http", "headers": headers}, receive)))
+
+
+def test_the_longest_body_is_read_and_a_longer_one_is_not() -> None:
+    text = b'"' + b"x" * (LONGEST_BODY - 2) + b'"'
+    assert len(body(text[:5], text[5:], told=str(LONGEST_BODY))) == LONGEST_BODY - 2
+    for told in (None, "not a number", "5"):
+        with pytest.raises(Refusal) as caught:
+            body(text, b" ", told=told)
+        assert (caught.value.status, caught.value.code) == (413, "body_too_long")
+    for told in (str(LONGEST_BODY + 1), "9" * 5000):
+        with pytest.raises(Refusal) as caught:
+            body(b"5", told=told)
+        assert caught.value.status == 413
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_module, "SLOWEST_BODY", 0.01)
+    with pytest.raises(Refusal, match=r"did not come within 0.01 s") as caught:
+        body(b"5", pause=TIMEOUT)
+    assert caught.value.status == 408
+    with pytest.raises(ClientDisconnect):
+        body(is_gone=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "is_logged"),
+    [
+        (PromptTooLongError("the prompt is too long", hint="--ctx 2048"), 400, False),
+        (InternalError("this cannot be"), 500, True),
+        (ValueError("one\ntwo"), 500, True),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_an_error_in_an_answer_is_told_and_the_next_one_is_answered(
+    served: Served, worker: Asked, error: Exception, status: int, is_logged: bool, is_streamed: bool
+) -> None:
+    worker.fails[1 if is_streamed else 0] = error  # type: ignore[assignment]
+    told = served.ask("POST", CHAT, json=chat(stream=is_streamed))
+    assert told.status_code == (200 if is_streamed else status)
+    message = error.message if isinstance(error, LocalspecError) else "unexpected ValueError: one\ntwo"
+    assert message.replace("\n", "\\n") in told.text
+    assert "data: [DONE]" not in told.text
+    assert served.warned == ([message] if is_logged else [])
+    assert served.ask("POST", CHAT, json=chat()).status_code == 200
+    assert not served.bugs
+
+
+def test_a_mistake_of_the_server_is_a_line_in_its_log(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(self: Pairs) -> None:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr(Pairs, "listed", wrong)
+    for path, told in (
+        ("/v1/models", {"message": "the server failed; its log says why", "type": "server_error", "param": None,
+                        "code": None}),
+        ("/api/tags", "the server failed; its log says why"),
+    ):  # fmt: skip
+        found = served.ask("GET", path, headers={"Origin": PAGE})
+        assert (found.status_code, found.json()) == (500, {"error": told})
+        assert found.headers["access-control-allow-origin"] == PAGE
+    assert [str(bug) for bug in served.bugs] == ["a secret"] * 2
+
+
+def test_pages_that_were_let_in_read_the_answer_and_others_read_nothing(served: Served) -> None:
+    asked = served.ask("OPTIONS", CHAT, headers={"Origin": PAGE})
+    assert (asked.status_code, asked.content, asked.headers["vary"]) == (204, b"", "Origin")
+    assert "POST" in asked.headers["access-control-allow-methods"]
+    assert "authorization" in asked.headers["access-control-allow-headers"]
+    other = served.ask("OPTIONS", CHAT, headers={"Origin": "https://other.example"})
+    assert (other.status_code, "access-control-allow-origin" in other.headers) == (403, False)
+    assert served.ask("OPTIONS", CHAT).status_code == 405, "no page asks"
+    refused = served.ask("POST", CHAT, json=chat(model="no"), headers={"Origin": PAGE})
+    assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (404, PAGE)
+
+
+def test_a_full_queue_is_told_with_the_seconds_that_an_answer_takes(worker: Asked) -> None:
+    """At least one, and at most a minute."""
+    worker.pause = TIMEOUT
+
+    async def going() -> list[Refusal]:
+        engine = EngineQueue(worker, PairLoader(worker), LoadSettings("t.gguf"), most_waiting=2)  # type: ignore[arg-type]
+        engine.submit(Request())
+        await asyncio.to_thread(wait_for, lambda: engine.is_busy and not engine.n_waiting)
+        jobs = engine.submit(Request(), Request(), Request())
+        refused = []
+        for seconds in (0.2, 2.6, 1000.0):
+            engine._seconds = seconds
+            with pytest.raises(Refusal) as caught:
+                engine.submit(Request())
+            refused.append(caught.value)
+        for job in jobs[:2]:
+            engine.stop(job)
+            engine.stop(job)
+        assert [engine.n_before(job) for job in jobs] == [0, 0, 1]
+        assert engine.n_waiting == 1
+        engine.submit(Request())
+        assert engine.n_waiting == 2
+        engine.close()
+        with pytest.raises(Refusal, match=LEAVING):
+            [event async for event in jobs[2].events(TIMEOUT)]
+        with pytest.raises(Refusal, match=LEAVING):
+            engine.submit(Request())
+        assert engine.is_busy, "the answer that is being made goes on"
+        await asyncio.to_thread(engine.end, TIMEOUT)
+        assert not engine._thread.is_alive()
+        return refused
+
+    refused = asyncio.run(going())
+    assert [each.headers["Retry-After"] for each in refused] == ["1", "3", "60"]
+    assert {(each.status, each.code) for each in refused} == {(429, "queue_full")}
+    assert "(3 requests)" in refused[0].message
+
+
+def test_the_seconds_of_an_answer_are_those_of_late(worker: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of those of the last one and the rest by those before: 1 s, then one of 11 s."""
+    now = 100.0
+    ended: list[float] = []
+
+    class Slow(Asked):
+        def start(self, job: Any) -> Iterator[Event]:
+            nonlocal now
+            now += 11.0
+            yield Finished("stop", "", 0.0, 0.0, 0)
+
+    monkeypatch.setattr("localspec.server.engine.time.monotonic", lambda: now)
+
+    async def going() -> None:
+        slow = Slow()
+        engine = EngineQueue(slow, PairLoader(slow), LoadSettings("t.gguf"), most_waiting=2)  # type: ignore[arg-type]
+        (job,) = engine.submit(Request())
+        assert [event async for event in job.events(TIMEOUT)]
+        ended.append(engine._seconds)
+        await asyncio.to_thread(engine.end, TIMEOUT)
+
+    asyncio.run(going())
+    assert ended == [pytest.approx(4.0)]
