@@ -17,7 +17,18 @@ from websockets.sync.server import ServerConnection, serve
 from localspec.errors import IncompatibleError, NetworkError, ResourceError, UsageError
 from localspec.remote import connection, vocabulary
 from localspec.remote.connection import KEY, Address, Connection
-from localspec.remote.messages import VERSION, Cancel, Error, Facts, Fetch, Look, VocabularyPart, Wait, encode, request_of
+from localspec.remote.messages import (
+    VERSION,
+    Cancel,
+    Error,
+    Facts,
+    Fetch,
+    Look,
+    VocabularyPart,
+    Wait,
+    encode,
+    request_of,
+)
 from localspec.remote.vocabulary import fetched, look, vocabulary_of
 from localspec.settings.folders import cache_folder
 
