@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import json
 import os
-import re
 import subprocess
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from localspec.bench.suites import read_text
 from localspec.cli.params import Length
-from localspec.conversations.records import Attachment, fenced
+from localspec.conversations.records import Attachment
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.sanitize import decoded
 from localspec.settings.declaration import declaration
@@ -46,14 +45,6 @@ def test_files_keep_their_names() -> None:
 
 def test_raw_joins_without_fences() -> None:
     assert compose(" upon", [Attachment("", "Once")], is_raw=True) == "Once upon"
-
-
-@pytest.mark.parametrize("text", ["```", "a\n````\nb", "  ```` python\n```", "`````"])
-def test_data_cannot_close_its_fence(text: str) -> None:
-    made = fenced(Attachment("", text))
-    fence = made.split("\n", 1)[0]
-    closing = re.compile(rf"^ {{0,3}}`{{{len(fence)},}}\s*$", re.MULTILINE)
-    assert len(closing.findall(made)) == 2  # the first line and the last
 
 
 def test_bytes_that_are_no_text_are_counted(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
-"""Exports: a conversation without a title, and texts that are too much for Markdown."""
+"""Exports: titles and endings, hostile answers, texts that are too much for Markdown."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
-from localspec.conversations.export import markdown, page
-from localspec.conversations.markdown import MAX_LINE
+from localspec.conversations.export import markdown, page, to_wire
+from localspec.conversations.markdown import DEEPEST, MAX_CHARACTERS, MAX_LINE, is_plain
+from localspec.conversations.records import Attachment
 from localspec.conversations.store import Store
 
 
@@ -39,6 +42,59 @@ def test_the_system_message_stands_first(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_too_long_for_markdown_stands_as_it_is(tmp_path: Path) -> None:
-    for n, is_plain in ((MAX_LINE - 5, False), (MAX_LINE - 4, True)):
+    for n, is_text in ((MAX_LINE - 5, False), (MAX_LINE - 4, True)):
         _, html = exported(tmp_path, "**b**" + "x" * n, "t")
-        assert ("**b**" in html) is is_plain
+        assert ("**b**" in html) is is_text
+
+
+def test_what_is_too_much_for_markdown() -> None:
+    lines = "x\n" * (MAX_CHARACTERS // 2)
+    assert [is_plain(text) for text in (lines, lines + "x")] == [False, True]
+    assert [is_plain("a\n" + ">" * n) for n in (DEEPEST, DEEPEST + 1)] == [False, True]
+    assert not is_plain(" " * 200 + ">" * 100), "arrows in the midst of a line are no quotes"
+
+
+def test_an_answer_is_markdown_that_cannot_do_harm(tmp_path: Path) -> None:
+    answer = "**b** <b>h</b> ![p](https://x.example/p.png) [w](https://x.example) [j](javascript:x) a&#8238;b"
+    text, html = exported(tmp_path, answer, "t")
+    assert f"\n\n{answer}" in text
+    assert '<div class="markdown">\n<p><strong>b</strong> &lt;b&gt;h&lt;/b&gt;' in html
+    assert "<img" not in html
+    assert 'href="https://x.example"' in html
+    assert 'href="javascript' not in html
+    assert "\u202e" not in html
+
+
+def test_questions_stand_as_they_are_and_broken_answers_say_so(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "conversations.db") as store:
+        home = store.create("/models/a.gguf+none")
+        asked = store.add_message(home.id, None, "user", "*Q* \x1b[31m", attachments=[Attachment("a.txt", "text\n")])
+        said = store.add_message(home.id, asked.id, "assistant")
+        store.append_text(said.id, " so far")
+        store.finish(said.id, "length", {"ids": [1]})
+        home, path = store.get(home.id), store.messages(home.id)
+    text, html = markdown(home, path), page(home, path)
+    about = f" · {home.id}"
+    assert text.startswith("# *Q*")
+    assert f"{about}*\n\n## You\n\n```a.txt\ntext\n```\n\n*Q* " in text
+    assert text.endswith("## Assistant\n\nso far\n\n*(cut off by -n)*\n")
+    assert "*a · " in text
+    assert '<section class="user">\n<h2>You</h2>\n<div class="text">```a.txt\ntext\n```\n\n*Q* ' in html
+    assert '<p>so far</p>\n</div>\n<p class="about">(cut off by -n)</p>\n</section>' in html
+    assert f"<title>{home.title.replace(chr(27), '').strip()[:3]}" in html
+    assert "\x1b" not in text + html
+    whole = replace(path[1], finish="stop")
+    assert "cut off" not in markdown(home, [whole]) + page(home, [whole])
+
+
+def test_json_holds_every_field(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "conversations.db") as store:
+        home = store.create("p", system="S")
+        store.add_message(home.id, None, "user", "Q", attachments=[Attachment("a.txt", "text")])
+        home, path = store.get(home.id), store.messages(home.id)
+    told = json.loads(json.dumps(to_wire(home, path)))
+    assert told["schema"] == "localspec.conversation/1"
+    assert (told["id"], told["system"], told["n_messages"]) == (home.id, "S", 1)
+    (message,) = told["messages"]
+    assert (message["text"], message["parent"], message["finish"]) == ("Q", None, "sent")
+    assert message["attachments"] == [{"name": "a.txt", "text": "text"}]

@@ -6,20 +6,15 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from localspec.conversations import search
 from localspec.conversations.records import LENGTH, Attachment, StoredMessage, as_typed, new_id
-from localspec.conversations.sending import to_send
 from localspec.conversations.store import KEPT_DELETED, Store
 from localspec.errors import NotFoundError, UsageError
 from localspec.settings.folders import states_folder
-from localspec.settings.jobs import Generate
-from localspec.settings.request import Request
-from tests.worker.wire import crossed
 
 
 class Clock:
@@ -384,24 +379,26 @@ def test_ids_may_be_abbreviated(store: Store) -> None:
         assert caught.value.hint == "localspec logs"
 
 
-def test_a_thought_goes_along_with_its_answer() -> None:
-    """The template decides whether it is sent to the model."""
-    asked = StoredMessage(1, "c", None, "user", "one", 0.0, "sent")
-    said = StoredMessage(2, "c", 1, "assistant", "1", 0.0, "stop", stats={"reasoning": "hm"})
-    silent = StoredMessage(4, "c", 3, "assistant", "2", 0.0, "stop", stats={"reasoning": None})
-    sent = to_send([asked, said, replace(asked, id=3), silent], None, "three")
-    assert [message.reasoning for message in sent] == ["", "hm", "", "", ""]
-    assert crossed(Generate(Request(messages=sent))).request.messages == sent
+def test_a_name_that_is_taken_is_not_given_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = iter(["0000000a", "0000000a", "0000000b"])
+    monkeypatch.setattr("localspec.conversations.store.new_id", lambda _now: next(drawn))
+    assert [store.create("p").id for _ in range(2)] == ["0000000a", "0000000b"]
 
 
-def test_what_is_sent(store: Store) -> None:
-    home = store.create("p", system="S").id
-    path = say(store, home, None, "one", "1", "two", "2", "three")
-    dead = store.finish(store.add_message(home, path[-1].id, "assistant").id, "error")
-    path = [*path, dead, *say(store, home, dead.id, "four")]
-    sent = [(message.role, message.content) for message in to_send(path[:-1], "S", path[-1].content)]
-    answered = [("user", "one"), ("assistant", "1"), ("user", "two"), ("assistant", "2")]
-    assert sent == [("system", "S"), *answered, ("user", "four")]
+def test_a_copy_is_read_and_the_file_stays(store: Store, path: Path) -> None:
+    home = store.create("p").id
+    say(store, home, None, "one", "1")
+    with Store.copied(path) as copy:
+        assert not copy.is_saved
+        say(copy, home, copy.get(home).leaf, "two")
+        assert texts(copy.messages(home)) == ["one", "1", "two"]
+    assert texts(store.messages(home)) == ["one", "1"]
+    path.with_name("damaged.db").write_bytes(b"no database" * 100)
+    for name in ("damaged.db", "missing.db"):
+        with Store.copied(path.with_name(name)) as copy:
+            assert copy.conversations() == []
+            assert copy.trouble() is None
+    assert not path.with_name("missing.db").exists()
 
 
 def test_memory_keeps_everything_but_no_file(tmp_path: Path) -> None:

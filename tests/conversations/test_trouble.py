@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import subprocess
@@ -29,6 +30,10 @@ def python(code: str, *args: object) -> subprocess.Popen[bytes]:
     start = "import sys, time\nfrom pathlib import Path\nfrom localspec.conversations.store import Store\n"
     words = [sys.executable, "-c", start + code, *map(str, args)]
     return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE)
+
+
+def refuse(*_: object) -> None:
+    raise PermissionError(13, "Permission denied")
 
 
 def with_one_message(path: Path) -> str:
@@ -129,9 +134,6 @@ def test_a_file_that_cannot_be_written_can_be_read(path: Path, monkeypatch: pyte
     """Where the folder is another's too; root may write everything, so the system's answer is put in its mouth."""
     home = with_one_message(path)
 
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
     monkeypatch.setattr(database, "_prepare", refuse)
     with Store.open(path) as store:
         assert not store.is_saved
@@ -144,9 +146,6 @@ def test_a_file_that_cannot_be_written_can_be_read(path: Path, monkeypatch: pyte
 
 
 def test_a_file_that_can_be_neither_written_nor_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
     path.touch()
     monkeypatch.setattr(database, "_prepare", refuse)
     with Store.open(path) as store:
@@ -354,12 +353,19 @@ def test_a_migration_is_done_once_and_keeps_everything(path: Path, monkeypatch: 
             assert store._file._db.execute("SELECT colour FROM conversation").fetchone()[0] is None
 
 
-def test_who_writes_an_answer_is_known_by_number_and_age() -> None:
+def test_who_writes_an_answer_is_known_by_number_and_age(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that began after the answer is another one of the same number."""
+    assert rows._is_writing(os.getpid(), 0.0), "this one knows that itself"
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         now = time.time()
         assert rows._is_writing(child.pid, now + 60)
         assert not rows._is_writing(child.pid, now - 3600)
+        with monkeypatch.context() as patch:
+            patch.setattr(rows.os, "kill", refuse)  # as for another user's
+            assert rows._is_writing(child.pid, now + 60)
+            assert not rows._is_writing(child.pid, now - 3600)
+            patch.setattr(rows, "_began", lambda _process: None)  # as without /proc
+            assert rows._is_writing(child.pid, now - 3600)
         assert child.stdin is not None
         child.stdin.close()
     assert not rows._is_writing(child.pid, now + 60)
@@ -374,3 +380,21 @@ def test_closing_twice_and_after_trouble_is_harmless(path: Path) -> None:
     store.close()
     with Store.open(path) as again:
         assert again.message(answer.id).text == "so far"
+
+
+def test_memory_that_is_full_is_an_error(path: Path) -> None:
+    with Store.open(None) as store:
+        home = store.create("p").id
+        n_pages = store._file._db.execute("PRAGMA page_count").fetchone()[0]
+        store._file._db.execute(f"PRAGMA max_page_count = {n_pages + 1}")
+        with pytest.raises(ResourceError, match="not saved"):
+            store.add_message(home, None, "user", "x" * 100_000)
+        assert store.messages(home) == []
+
+
+def test_a_file_of_this_version_without_its_tables_is_not_read(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute(f"PRAGMA user_version = {database.VERSION}")
+    db.close()
+    with pytest.raises(database.Unsaved, match="cannot read"):
+        database.read_only(path)

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from localspec.engine import constraint as shipped
-from localspec.engine.constraint import Constraint, Matched, cut
+from localspec.engine.constraint import Constraint, Matched
 from localspec.engine.distribution import Distribution, Ids
-from localspec.engine.draft import Draft, Draw
+from localspec.engine.draft import Draw
 from localspec.engine.protocols import Drafter, Logits, TreePolicy, Verifier
 from localspec.engine.sampling import Sampler
 from localspec.engine.translation import Intersection
@@ -384,36 +384,6 @@ def test_a_language_that_may_not_end_is_caught() -> None:
             return found[found != END]
 
     assert bias(replace(WRONG, constraint=Endless())) > 0.01
-
-
-# The cut, and what it leaves.
-
-
-def test_chosen_drafts_are_cut_at_the_first_token_that_is_not_allowed() -> None:
-    chain = Draft.of([1, 0, 2, 3, 0, 1], range(-1, 5), shares=[1.0] * 6)
-    assert cut(chain, Slow(), PROMPT).tokens.tolist() == [1, 0, 2, 3]
-    tree = Draft.of([1, 1, 0, 2, 3, 1], [-1, 0, 0, 2, 1, 2], shares=[1.0, 0.1, 0.2, 0.3, 0.4, 0.5])
-    left = cut(tree, Slow(), PROMPT)
-    assert (left.tokens.tolist(), left.parents.tolist()) == ([1, 0, 2, 1], [-1, 0, 1, 1])
-    assert left.shares == (1.0, 0.2, 0.3, 0.5)
-
-
-def test_every_draft_is_cut_at_its_end() -> None:
-    law = Distribution.of(np.arange(V, dtype=np.int32), np.ones(V))
-    for draw, dists in ((IID, [None, law, law, law, law]), (FIXED, ())):
-        chain = Draft.of([1, 0, 1, END, 0], range(-1, 4), dists, draw)
-        assert cut(chain, Slow(), PROMPT).tokens.tolist() == [1, 0, 1, END]
-
-
-def test_a_drawn_token_stays_and_what_follows_it_goes() -> None:
-    law = Distribution.of(np.arange(V, dtype=np.int32), np.ones(V))
-    chain = Draft.of([1, 0, 0, 1], range(-1, 3), [None, law, law, law], IID)
-    assert cut(chain, Slow(), PROMPT).tokens.tolist() == [1, 0, 0]
-
-
-def test_an_allowed_draft_is_itself() -> None:
-    chain = Draft.of([1, 0, 2, 3], range(-1, 3))
-    assert cut(chain, Slow(), PROMPT) is chain
 
 
 def test_forced_tokens_are_drafted_with_certainty() -> None:

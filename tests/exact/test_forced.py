@@ -13,7 +13,7 @@ from localspec.control.candidates import CandidateSource, Chains, Copies
 from localspec.control.prices import Prices
 from localspec.engine import loop
 from localspec.engine.acceptance import Acceptance
-from localspec.engine.constraint import Ahead, Constraint, cut, forced_run
+from localspec.engine.constraint import Ahead, Constraint
 from localspec.engine.draft import Draft, Draw, Step, Times
 from localspec.engine.protocols import Controller, DraftBudget, Drafter, History, Plan, Shape
 from localspec.engine.randomness import SeededRandom
@@ -188,17 +188,6 @@ def test_a_draft_follows_the_run() -> None:
 
 
 def test_a_run_ends_where_the_answer_does() -> None:
-    """No end token is fed to the matcher, and neither budget nor LONGEST_RUN is passed."""
-    assert forced_run(matched(RunSteps()), (*PROMPT, 2), 9) == (3, 1)
-    assert forced_run(matched(RunSteps()), (*PROMPT, 2), 1) == (3,)
-    assert forced_run(matched(RunSteps()), (*PROMPT, 0, 1), 9) == (END,)
-    assert forced_run(matched(RunSteps()), (*PROMPT, 0, 1, END), 9) == ()
-
-    class Endless:
-        def allowed(self, text: Sequence[int]) -> np.ndarray:
-            return np.array([1], np.int32)
-
-    assert len(forced_run(Endless(), PROMPT, 1000)) == 32
     for n in range(2, 7):
         for seed in range(10):
             assert sum(len(step.tokens) for step in steps(forced(WRONG, max_tokens=n), seed)) <= n
@@ -208,19 +197,6 @@ def test_reproducible_widths_hold_for_run_and_draft_together() -> None:
     for widest, expected in ((2, (1, 0)), (3, (2, 0)), (4, (2, 1)), (9, (2, 2))):
         plan = Narrow(AfterRun(TwoTokens()), widest).plan(Ahead([0]), DraftBudget(9, 9, (3, 1)))
         assert (len(plan.forced), plan.max_nodes) == expected
-
-
-def test_scratch_nodes_keep_their_numbers_when_a_draft_is_cut() -> None:
-    """Lookahead and mask tokens know their nodes by number: what may not follow becomes scratch in its place."""
-    draft = Draft.of([1, 0, 3, 1, 2, 3], [-1, 0, 1, 2, 1, 4], draw=FIXED)
-    draft = draft.with_scratch(np.array([7, 8], np.int32), np.array([0, 6], np.int32), outputs=True)
-    left = cut(draft, Slow(), PROMPT)
-    assert left.tokens.tolist() == draft.tokens.tolist()
-    assert left.scratch.tolist() == [False, False, False, False, False, False, True, True]
-    draft = replace(draft, tokens=np.array([1, 0, 0, 0, 2, 1, 7, 8], np.int32))
-    left = cut(draft, Slow(), PROMPT)
-    assert left.scratch.tolist() == [False, False, True, True, False, True, True, True]
-    assert left.children == ((1,), (4,), (), (), (), (), (), ())
 
 
 def test_a_head_drafts_nothing_behind_a_run() -> None:

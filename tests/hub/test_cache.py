@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -219,3 +220,93 @@ def test_a_file_that_two_names_mean_is_told_once(machine: Machine) -> None:
     removal = plan_removal([hub_name(TARGET), HubName(file.repo)], machine.cache, machine.receipts)
     assert removal.files == removal.foreign == (file,)
     assert removal.bytes == len(TARGET_BYTES)
+
+
+def test_a_commit_is_known_by_seven_characters_of_its_own(machine: Machine) -> None:
+    snapshots = machine.cache.folder(TALES) / "snapshots"
+    one, other = "a" * 7 + "b" * 33, "a" * 8 + "c" * 32
+    for commit in (one, other, "a" * 7 + "no commit"):
+        (snapshots / commit).mkdir(parents=True)
+    assert machine.cache.commit_of(TALES, one[:8]) == one
+    assert machine.cache.commit_of(TALES, "a" * 7) is None, "two are meant"
+    assert machine.cache.commit_of(TALES, one[:7]) is None
+    (snapshots / other).rmdir()
+    assert machine.cache.commit_of(TALES, one[:7]) == one
+    assert machine.cache.commit_of(TALES, one[:6]) is None
+    machine.cache.set_ref(TALES, one, one)
+    assert not (machine.cache.folder(TALES) / "refs").exists(), "a commit is no branch"
+    machine.cache.set_ref(TALES, "refs/pr/1", one)
+    assert machine.cache.commit_of(TALES, "refs/pr/1") == one
+    (machine.cache.folder(TALES) / "refs" / "main").write_text("no commit")
+    assert machine.cache.commit_of(TALES, None) is None
+
+
+def test_what_stands_in_the_place_of_a_file_is_none(machine: Machine) -> None:
+    machine.pull(DRAFT)
+    (file,) = machine.cache.all()
+    file.link.with_name("folder-Q8_0.gguf").mkdir()
+    os.mkfifo(file.link.with_name("pipe-Q8_0.gguf"))
+    round_about = file.link.with_name("round-Q8_0.gguf")
+    round_about.symlink_to(round_about.name)
+    (machine.cache.folder(TALES) / "snapshots" / "no commit").mkdir()
+    assert list(machine.cache.all()) == [file]
+    assert machine.cache.users() == {file.blob: {file.link}, round_about: {round_about}}
+
+
+def test_a_link_that_the_disk_refuses_is_an_error(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where there are no links at all the bytes are moved instead."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "symlink", full)
+    with pytest.raises(ResourceError, match="full"):
+        machine.pull(DRAFT)
+    assert machine.cache.blob(TALES, sha256(DRAFT_BYTES)).read_bytes() == DRAFT_BYTES
+    assert machine.links() == []
+
+
+def test_a_model_that_some_commits_lack_is_removed_from_the_others(machine: Machine) -> None:
+    machine.pull(DRAFT)
+    machine.server.repos[TALES] = Repo({"new-Q4_0.gguf": TARGET_BYTES})
+    machine.pull(NEW)
+    removal = plan_removal([hub_name(DRAFT)], machine.cache, machine.receipts)
+    assert [file.name for file in removal.files] == ["sub/draft.Q8_0.gguf"]
+    carry_out(removal, machine.cache, machine.receipts)
+    assert machine.links() == ["new-Q4_0.gguf"]
+    assert plan_removal([hub_name(f"hf:{TALES}@nobranch:Q4_0")], machine.cache, machine.receipts).files == ()
+
+
+def test_what_cannot_be_removed_is_an_error(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library only logs it. A partial file that has gone meanwhile is none."""
+    machine.pull(DRAFT)
+    (file,) = machine.cache.all()
+    partial = file.blob.with_name(f"{'0' * 64}{PARTIAL}")
+    partial.write_bytes(b"12345")
+    removal = plan_removal([HubName(TALES)], machine.cache, machine.receipts)
+    assert removal.bytes == len(DRAFT_BYTES) + 5
+    partial.unlink()
+    assert removal.bytes == len(DRAFT_BYTES)
+    remove = os.remove
+
+    def refuse(path: Path) -> None:
+        if path == file.blob:
+            raise PermissionError(errno.EPERM, "not permitted")
+        remove(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "remove", refuse)
+        patch.setattr(os, "unlink", refuse)
+        with pytest.raises(ResourceError, match=r"cannot remove from .*: not permitted"):
+            carry_out(removal, machine.cache, machine.receipts)
+    assert machine.receipts.of(file.blob) is not None
+    carry_out(removal, machine.cache, machine.receipts)
+    assert not list(machine.cache.root.glob("models--*"))
+
+
+def test_a_search_names_repositories(machine: Machine) -> None:
+    assert sorted(machine.hub().search("tales gguf")) == sorted(machine.server.repos)
+    assert machine.hub().search("tales gguf", limit=1) == machine.hub().search("tales gguf")[:1]
+    assert machine.hub().search("nothing") == []
+    asked = parse_qs(urlsplit(machine.server.requests[-1].path).query)
+    assert (asked["filter"], asked["sort"]) == (["gguf"], ["downloads"])

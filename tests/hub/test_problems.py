@@ -1,4 +1,4 @@
-"""Which errors of a request pass by themselves."""
+"""Which errors of a request pass by themselves, and what is said of a connection that fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import importlib
 import pytest
 from huggingface_hub import get_session
 
-from localspec.models.hub.problems import is_passing
+from localspec.errors import NetworkError
+from localspec.models.hub.problems import is_passing, translated
 
 http = importlib.import_module(type(get_session()).__module__.partition(".")[0])
 
@@ -27,3 +28,31 @@ http = importlib.import_module(type(get_session()).__module__.partition(".")[0])
 )
 def test_a_lost_connection_passes_and_a_full_disk_does_not(error: Exception, expected: bool) -> None:
     assert is_passing(error) is expected
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "hint"),
+    [
+        (http.ProxyError("407 Proxy Authentication Required"), "the proxy needs a login", "HTTPS_PROXY"),
+        (http.ProxyError("403 Forbidden"), "the proxy does not let us through: 403 Forbidden", "NO_PROXY"),
+        (http.ConnectError("[SSL] record layer failure"), "is not trusted: [SSL] record layer", "SSL_CERT_FILE"),
+        (http.ConnectTimeout("timed out"), "https://…@hub.example does not answer", "HF_HUB_DOWNLOAD_TIMEOUT"),
+        (http.ConnectError("[Errno -2] Name or service not known"), "offline: the hub cannot", "--offline"),
+        (http.ReadError("[Errno 104] reset by http://me:word@p"), "reset by http://…@p", "--offline"),
+        (http.ReadError("of hf_abcDEF1"), "of hf_…", "--offline"),
+        (ConnectionResetError(), "cannot be reached: ConnectionResetError", "--offline"),
+    ],
+    ids=repr,
+)
+def test_a_connection_that_fails_says_why_without_secrets(error: Exception, words: str, hint: str) -> None:
+    with pytest.raises(NetworkError) as caught, translated("a/b", "https://me:word@hub.example"):
+        raise error
+    assert words in caught.value.message
+    assert hint in (caught.value.hint or "")
+    assert "word" not in caught.value.message
+    assert "abcDEF1" not in caught.value.message
+
+
+def test_an_error_of_the_disk_is_no_networks() -> None:
+    with pytest.raises(IsADirectoryError), translated("a/b", "https://hub.example"):
+        raise IsADirectoryError

@@ -1,14 +1,17 @@
-"""The theme follows the terminal's background."""
+"""The theme follows the terminal's background, and an app that does not leave is ended."""
 
 from __future__ import annotations
 
 import os
 import pty
+import signal
+import sys
 import threading
 
 import pytest
 
 from localspec.tui.launch import GRACE, QUESTION, STUCK, _ask, darkness
+from tests.cli.harness import Terminal
 
 
 @pytest.mark.parametrize(
@@ -54,3 +57,29 @@ def test_a_terminal_is_asked_and_left_as_it_was(answer: bytes) -> None:
 
 def test_the_app_has_longer_to_leave_than_a_terminal_that_takes_nothing() -> None:
     assert GRACE >= 1.0 > STUCK
+
+
+DEAF = """
+import sys, threading, tty
+from localspec.tui import launch
+launch.GRACE = float(sys.argv[1])
+with launch.leaving(lambda code: print(f"asked to leave with {code}", flush=True)):
+    tty.setraw(0)
+    print("\\x1b[?1049hready", flush=True)
+    while True:
+        threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize(("grace", "signals"), [("0.01", [signal.SIGTERM]), ("3600", [signal.SIGTERM, signal.SIGINT])])
+def test_an_app_that_does_not_leave_is_ended(grace: str, signals: list[signal.Signals]) -> None:
+    """By its time, or by a second signal; the code is that of the first one, and the terminal is as it was."""
+    terminal = Terminal([], program=[sys.executable, "-c", DEAF, grace])
+    terminal.wait_for(lambda: "ready" in terminal.text)
+    for number in signals[:-1]:
+        terminal.signal(number)
+        terminal.wait_for(lambda: "leave with 143" in terminal.text)
+    terminal.signal(signals[-1])
+    assert terminal.wait() == 143
+    assert b"\x1b[?1049l" in terminal.output
+    assert terminal.after == terminal.before

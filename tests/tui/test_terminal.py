@@ -116,15 +116,6 @@ def test_the_terminal_is_left_as_it_was(end: str, code: int, state: str, tmp_pat
     assert b"Traceback" not in rest
 
 
-def test_a_second_signal_ends_an_app_that_does_not(tmp_path: Path) -> None:
-    terminal = chat(tmp_path)
-    os.kill(terminal.process.pid, signal.SIGTERM)
-    os.kill(terminal.process.pid, signal.SIGTERM)
-    assert terminal.wait() == 143
-    assert b"\x1b[?1049l" in terminal.output[terminal.output.rindex(BEGUN) :]
-    assert terminal.after == terminal.before
-
-
 def test_a_terminal_that_takes_nothing_does_not_keep_the_process(tmp_path: Path) -> None:
     terminal = chat(tmp_path, FAKE_PAUSE="0.001", FAKE_PASSES=json.dumps(["word "] * 5000))
     terminal.type("go\r")

@@ -1,0 +1,61 @@
+"""Records: what stands around an attached text, why an answer is not whole, the names of a pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localspec.conversations.records import (
+    Attachment,
+    StoredMessage,
+    ending,
+    fenced,
+    model_names,
+    spoken,
+    with_attachments,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("", ""), ("src/a.py", "src/a.py"), ("/home/me/a.py", "a.py"), ("../other/a.py", "a.py"), ("a..py", "a..py")],
+)
+def test_a_fence_names_the_file_and_no_folder_of_others(name: str, shown: str) -> None:
+    assert fenced(Attachment(name, "x = 1\n")) == f"```{shown}\nx = 1\n```"
+    assert fenced(Attachment(name, "x = 1")) == f"```{shown}\nx = 1\n```"
+
+
+@pytest.mark.parametrize(
+    ("text", "fence"),
+    [("``", "```"), ("```", "````"), ("a\n   `````\n```", "``````"), ("    ````", "```"), ("a ````", "```")],
+)
+def test_no_text_closes_its_fence(text: str, fence: str) -> None:
+    """Four blanks before it, or words, make it none."""
+    assert fenced(Attachment("", text)) == f"{fence}\n{text}\n{fence}"
+
+
+def test_words_come_after_what_is_attached() -> None:
+    files = (Attachment("a", "1\n"), Attachment("b", "2\n"))
+    blocks = "```a\n1\n```\n\n```b\n2\n```"
+    assert with_attachments("Why?", files) == f"{blocks}\n\nWhy?"
+    assert with_attachments("", files) == blocks
+    assert with_attachments("", ()) == ""
+    assert StoredMessage(1, "c", None, "user", "Why?", 0.0, "sent", attachments=files).content == f"{blocks}\n\nWhy?"
+
+
+def test_why_an_answer_is_not_whole() -> None:
+    assert [ending(finish) for finish in ("sent", "stop")] == ["", ""]
+    assert ending(None) == "still being written"
+    assert ending("of a later version") == "of a later version"
+
+
+def test_an_answer_is_shown_without_one_blank_before_it() -> None:
+    assert spoken("assistant", "  Once ") == " Once "
+    assert spoken("user", " Once") == " Once"
+
+
+def test_a_pair_is_named_by_its_models() -> None:
+    assert model_names("/models/big.GGUF+hf:a/b/c.gguf") == "big+hf:a/b/c"
+    assert model_names("big+none") == "big"
+    assert model_names(f"{Path('/a/b.gguf.bak')}+x") == "b.gguf.bak+x"
