@@ -156,11 +156,12 @@ def model(listed: OfferedPair) -> Wire:
     """Return a pair as a model, with less of one that was not loaded yet."""
     facts, draft = listed.target, listed.draft
     made = {"id": listed.name, "object": "model", "created": listed.created, "owned_by": "localspec"}
+    made["aliases"] = list(listed.aliases)
     if facts is None:
-        return {**made, "aliases": list(listed.aliases), "meta": {"quant": listed.quant, "bytes": listed.bytes}}
+        return {**made, "meta": {"quant": listed.quant, "bytes": listed.bytes}}
     meta = {name: getattr(facts, name) for name in ("arch", "quant", "n_vocab", "n_params", "bytes")}
     drafts = draft and {"arch": draft.arch, "n_params": draft.n_params}
-    return {**made, "aliases": list(listed.aliases), "meta": {"n_ctx": listed.n_ctx, **meta, "draft": drafts}}
+    return {**made, "meta": {"n_ctx": listed.n_ctx, **meta, "draft": drafts}}
 
 
 class OpenAI(Reply):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import click
 import pytest
 
 from localspec.cli.app import cli
+from localspec.cli.signals import Terminated, stopping
 from tests.cli.harness import environment, run
 
 TALKING = {"chat"}  # where Ctrl-C is a key
@@ -106,3 +108,42 @@ def test_ctrl_c_while_a_class_is_made_has_the_code_too(tmp_path: Path) -> None:
     env = environment()
     env["PYTHONPATH"] += f":{tmp_path}"
     assert subprocess.run([sys.executable, "-m", "interrupted_inside"], env=env, check=False).returncode == 130
+
+
+def test_the_first_ctrl_c_cancels_and_every_other_is_told() -> None:
+    told: list[str] = []
+    before = signal.getsignal(signal.SIGINT)
+    with stopping(lambda: told.append("cancel"), lambda: told.append("again")) as stop:
+        assert not stop.is_asked
+        for _ in range(3):
+            signal.raise_signal(signal.SIGINT)
+    assert told == ["cancel", "again", "again"]
+    assert (stop.interrupts, stop.exit_code) == (3, 130)
+    with pytest.raises(KeyboardInterrupt):
+        stop.leave_if_told(is_script=True)
+    stop.leave_if_told(is_script=False)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_to_end_cancels_and_the_second_ends(number: signal.Signals, code: int) -> None:
+    told: list[str] = []
+    with stopping(lambda: told.append("cancel"), lambda: None) as stop:
+        signal.raise_signal(number)
+        assert (stop.is_asked, stop.exit_code) == (True, code)
+        with pytest.raises(Terminated):
+            stop.leave_if_told(is_script=False)
+        with pytest.raises(Terminated) as ended:
+            signal.raise_signal(number)
+    assert told == ["cancel"]
+    assert ended.value.exit_code == code
+
+
+def test_a_time_that_is_over_cancels() -> None:
+    cancelled = threading.Event()
+    with stopping(cancelled.set, lambda: None, timeout=0.01) as stop:
+        assert cancelled.wait(60)
+    assert (stop.is_timeout, stop.exit_code, stop.interrupts) == (True, 124, 0)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    with stopping(cancelled.set, lambda: None):
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

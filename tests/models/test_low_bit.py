@@ -103,3 +103,13 @@ def test_sizes_are_about_right() -> None:
     sizes = {kind: anatomy_of_copy(BIG.anatomy, bits, kind).weights / 1e9 for bits, kind in
              (("2", "Q2_K"), ("2", "IQ2_XXS"), ("3", "Q3_K_S"))}  # fmt: skip
     assert sizes == pytest.approx({"Q2_K": 26.4, "IQ2_XXS": 19.1, "Q3_K_S": 30.9}, rel=0.05)
+
+
+def test_a_type_that_nobody_knows_has_the_usual_bits() -> None:
+    """Of a mix the type in its name counts."""
+    n = BIG.anatomy.types[0][1]
+    usual, known, mix = (
+        anatomy_of_copy(replace(BIG.anatomy, types=((name, n),)), "2", "Q2_K") for name in ("NEW_9", "Q8_0", "Q4_K_M")
+    )
+    assert usual.output / known.output == pytest.approx(8.5 / 4.8, rel=1e-3)
+    assert mix.output / known.output == pytest.approx(8.5 / 4.5, rel=1e-3)

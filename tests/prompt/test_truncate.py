@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.prompt.prompt import Tokenised
-from localspec.prompt.truncate import reserve, shortened
+from localspec.prompt.truncate import fitting, reserve, shortened, too_long
 from localspec.settings.request import Message, Request
 
 N_CTX, TRAINED = 200, 1000
@@ -131,3 +131,18 @@ def test_what_is_left_out_is_named_with_the_cure() -> None:
 def test_who_does_not_ask_for_it_is_sent_everything(files: tuple[int, ...]) -> None:
     request = Request(messages=said([60] * 11, files=files).messages)
     assert len(sent(request).tokens) == 660
+
+
+def test_a_prompt_that_is_too_long_names_a_context_that_holds_it() -> None:
+    """The next power of two with room for an answer, up to what the model was made for."""
+    for n, hint in ((300, "--ctx 512"), (411, "--ctx 512"), (412, "--ctx 1024"), (923, "--ctx 1024")):
+        assert too_long(n, 256, 1024).hint == hint
+    assert too_long(924, 256, 1024).hint == "a shorter prompt: this model was made for 1024 tokens"
+    assert too_long(924, 256, 1024).message == "the prompt has 924 tokens and the context holds 256"
+
+
+def test_a_context_grows_until_prompt_and_answer_fit() -> None:
+    request = Request(max_tokens=10)
+    found = [fitting(request, n, 100, 300) for n in (90, 91, 190, 191, 290, 291, 1000)]
+    assert found == [100, 200, 200, 300, 300, 300, 300]
+    assert fitting(request, 500, 400, 300) == 400

@@ -7,6 +7,7 @@ import json
 import math
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from localspec.engine.events import Loaded
 from localspec.errors import PromptTooLongError, UsageError, WorkerDiedError
 from localspec.server import llama_server, ollama, openai, responses
 from localspec.server.app import Routes
-from localspec.server.fields import MOST_STOPS, ClientRequest, ServedPair
+from localspec.server.fields import MOST_STOPS, ClientRequest, OfferedPair, ServedPair
 from localspec.server.pairs import Pairs
 from localspec.server.refusal import Refusal, Wire, refused
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
@@ -286,3 +287,20 @@ def test_a_body_that_is_slow_to_be_read_stops_nobody_else() -> None:
         return await running
 
     assert json.loads(asyncio.run(asked()).body) == {"is_answered": True}
+
+
+def test_a_pair_that_was_not_loaded_yet_is_listed_with_less() -> None:
+    waiting = OfferedPair("other", ("also", "latest"), 1_700_000_001, 5, "Q4_0", None)
+    first, second = openai.models([SERVED, waiting])["data"]
+    assert first["meta"] == {
+        "n_ctx": 1024, "arch": "llama", "quant": "Q8_0", "n_vocab": 4096, "n_params": 4_700_000,
+        "bytes": SERVED.bytes, "draft": None,
+    }  # fmt: skip
+    assert (first["id"], first["aliases"]) == ("storyteller", ["target-q8_0"])
+    assert second == {
+        "id": "other", "object": "model", "created": 1_700_000_001, "owned_by": "localspec",
+        "aliases": ["also", "latest"], "meta": {"quant": "Q4_0", "bytes": 5},
+    }  # fmt: skip
+    assert openai.model(replace(SERVED, loaded=replace(SERVED.loaded, draft=facts("d"))))["meta"]["draft"] == {
+        "arch": "llama", "n_params": 4_700_000
+    }  # fmt: skip
