@@ -151,10 +151,10 @@ def _where(pair: PairName) -> Where:
         return "hub"  # pulling it again mends it
 
 
-def find(wanted: AvailablePair | str) -> PairRef:
-    """Find the files of an offer or of any pair that is written down; where it names no draft, one that fits is taken.
+def find(wanted: AvailablePair | str, *, must_draft: bool = False) -> PairRef:
+    """Find the files of an offer or of any pair that is written down; where it names no draft, one that pays is taken.
 
-    Raises as `parse_pair`.
+    `must_draft`: one that loses, too. Raises as `parse_pair`.
     """
     if isinstance(wanted, str):
         pair = expand(wanted)
@@ -164,8 +164,8 @@ def find(wanted: AvailablePair | str) -> PairRef:
         pair = expand(wanted.ref)
     if pair.draft is DraftChoice.UNSET:
         with suppress(LocalspecError):  # loading says what is wrong with the target
-            return locate(PairName(pair.target, DraftChoice.AUTO))
-    return locate(pair)
+            return locate(PairName(pair.target, DraftChoice.AUTO), must_draft=must_draft)
+    return locate(pair, must_draft=must_draft)
 
 
 def edge_draft(name: str | None) -> Path | None:

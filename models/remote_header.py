@@ -10,12 +10,13 @@ from pathlib import Path
 
 from localspec.errors import IntegrityError, ResourceError
 from localspec.models.gguf.header import Header, read_header
-from localspec.models.gguf.info import ModelInfo, model_info
+from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import joined
 from localspec.models.hub.files import Listing, RepoFile, quant_of, select
 from localspec.models.hub.problems import translated
 from localspec.models.hub.remote import SHA256, Hub
 from localspec.models.names import HubName
+from localspec.models.plan.models import ModelPart
 from localspec.sanitize import shown
 from localspec.settings.folders import cache_folder
 
@@ -25,17 +26,17 @@ LAST_LOOK = 64 << 20
 HEADERS = "headers"  # the folder of the cache
 
 
-def remote_info(name: HubName, hub: Hub, *, may_be_head: bool = False) -> tuple[ModelInfo, int, HubName]:
-    """Return what the header of a model on the hub says, its size in bytes, and its name with the quantisation.
+def remote_part(name: HubName, hub: Hub, *, may_be_head: bool = False) -> tuple[ModelPart, int, HubName]:
+    """Return a model on the hub by its header, its size in bytes, and its name with the quantisation.
 
     A draft may be a head.
     """
     header, files = _header(name, hub)
     size = sum(file.size for file in files)
-    info = replace(model_info(header, may_be_head=may_be_head), bytes=size)
+    part = ModelPart.of(header, replace(model_info(header, may_be_head=may_be_head), bytes=size))
     quant = quant_of(files[0].name)
     full = HubName(name.repo, name.revision, None if name.file or quant == "?" else quant, name.file)
-    return info, size, full
+    return part, size, full
 
 
 def remote_header(name: HubName, hub: Hub) -> Header:

@@ -68,12 +68,13 @@ INTRODUCTION = (
 class PairRef:
     """The files of a pair; `draft` is None without a draft model, `name` is what to call the pair on screen.
 
-    Of a split model the first part stands for all.
+    Of a split model the first part stands for all. `remark` says why `auto` stands for no draft.
     """
 
     target: Path
     draft: Path | None
     name: str
+    remark: str = ""
 
 
 class NotCachedError(NotFoundError):
@@ -91,14 +92,14 @@ class NotCachedError(NotFoundError):
         self.pair = pair
 
 
-def parse_pair(ref: str | None = None, draft: str | None = None) -> PairRef:
+def parse_pair(ref: str | None = None, draft: str | None = None, *, must_draft: bool = False) -> PairRef:
     """Find the files that `ref` (the value of -m) and `draft` (of --draft) name; None means not given.
 
     Raises UsageError for a malformed reference, NotFoundError for an unknown name or a missing file, and NotCachedError
     for a model of the hub that was not pulled. Headers are read only for a draft that is to be chosen. Where none was
-    named, a block for further tokens in the target's own file is the draft.
+    named, a block for further tokens in the target's own file is the draft. `must_draft`: as `locate` has it.
     """
-    return locate(expand(ref, draft))
+    return locate(expand(ref, draft), must_draft=must_draft)
 
 
 def find_model(ref: str) -> Path:
@@ -137,8 +138,8 @@ def expand(ref: str | None = None, draft: str | None = None) -> PairName:
     return PairName(target, placed(chosen) if isinstance(chosen, PathName) else chosen)
 
 
-def locate(pair: PairName) -> PairRef:
-    """Find the files of a pair whose names were expanded."""
+def locate(pair: PairName, *, must_draft: bool = False) -> PairRef:
+    """Find the files of a pair whose names were expanded. `must_draft`: auto takes a draft that loses, too."""
     missing = tuple(
         name for name in (pair.target, pair.draft) if isinstance(name, HubName) and find_cached(name) is None
     )
@@ -151,8 +152,8 @@ def locate(pair: PairName) -> PairRef:
     if draft is DraftChoice.AUTO:
         from localspec.models.candidates import best_local_draft  # reads headers
 
-        found = best_local_draft(target)
-        return PairRef(target, found, f"{target_label}+{spoken(found, briefly=True)}")
+        found, why = best_local_draft(target, must=must_draft)
+        return PairRef(target, found, f"{target_label}+{'none' if found is None else spoken(found, briefly=True)}", why)
     if isinstance(draft, DraftChoice):
         end = "+none" if draft is DraftChoice.NONE else ""
         return PairRef(target, None, target_label + end)
@@ -194,14 +195,17 @@ def _target(name: ModelName) -> tuple[ModelName, ModelName | DraftChoice]:
 
 
 def _of_family(target: ModelName) -> ModelName | DraftChoice:
-    """Return the catalogue's draft for a model of the hub, AUTO where it has none."""
+    """Return the catalogue's draft for a model of the hub; AUTO where it has none, and where it is here: its worth is
+    compared with that of others.
+    """
     if isinstance(target, HubName):
         from localspec.models.catalog import load_catalog
 
         catalog = load_catalog()
         model = catalog.of_repo(target.repo)
-        if model is not None and model.drafts:
-            return catalog.drafts_of(model)[0].source
+        draft = catalog.drafts_of(model)[0].source if model is not None and model.drafts else None
+        if draft is not None and (find_cached(draft) is None or find_cached(target) is None):
+            return draft
     return DraftChoice.AUTO
 
 

@@ -50,7 +50,7 @@ ONLY = {
     "methods": "engine errors settings",
     "control": "engine errors settings.sizes tuning",
     "backends": "engine errors settings.folders settings.request settings.sizes tuning",
-    "models": "control.profile errors sanitize settings.folders settings.request settings.sizes tuning",
+    "models": "control.chain control.profile errors sanitize settings.folders settings.request settings.sizes tuning",
     "speculation": "control engine errors methods settings trees verify",
     "ranking": "engine errors settings",
     "remote": "engine errors sanitize settings verify",

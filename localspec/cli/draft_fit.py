@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -15,15 +15,24 @@ from localspec.cli.fetch import is_offline, online
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, json_option, option
+from localspec.control.chain import NEXT
 from localspec.errors import IncompatibleError, LocalspecError, NetworkError, UsageError
-from localspec.models.candidates import DraftCandidate, learned, local_candidates, look, remote_candidate, worth_of
+from localspec.models.candidates import (
+    DraftCandidate,
+    candidate,
+    local_candidates,
+    look_at,
+    remote_candidate,
+    seen_info,
+)
 from localspec.models.catalog import Catalog, CatalogModel, load_catalog
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.hub.files import quant_of
 from localspec.models.hub.remote import Hub
 from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse, parse_draft, parse_model
-from localspec.models.pairs import PairReport, check_pair
-from localspec.models.remote_header import remote_info
+from localspec.models.pairs import PairReport
+from localspec.models.plan.models import ModelPart
+from localspec.models.remote_header import remote_part
 from localspec.models.store import NotCachedError, expand, is_kind, locate
 from localspec.sanitize import one_line, shown
 from localspec.settings.sizes import counted, size
@@ -34,12 +43,17 @@ _WORDS = re.compile(r"[a-z]+|[0-9]+(?:\.[0-9]+)?b?")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A model that was looked at: its canonical name, its header, and its size in bytes, all parts together."""
+    """A model that was looked at: its canonical name, its parts, and its size in bytes, all files together."""
 
     name: str
     source: ModelName
-    info: ModelInfo
+    part: ModelPart
     bytes: int
+
+    @property
+    def info(self) -> ModelInfo:
+        """Return what its header says."""
+        return seen_info(self.part)
 
 
 @click.command(cls=Command)
@@ -54,8 +68,8 @@ def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline
 
     They are looked for on this machine, in the catalogue and on the hub. Each is compared by its header, token by
     token. Of a model on the hub only the header is downloaded, some megabytes. The order is that of tokens a pass over
-    price. What loads of the pair measured here counts. The rest is assumed: acceptance by the share of a text that the
-    draft can write, a guess by the bytes that it reads.
+    price, as in localspec plan. What loads of the pair measured here counts. The rest is assumed: acceptance by the
+    share of a text that the draft can write, prices by bandwidths.
     """
     live, is_off = Live(console), is_offline(offline)
     try:
@@ -69,6 +83,7 @@ def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline
         write_json({"target": seen.name, "candidates": [_wire(one, seen) for one in found]})
     else:
         lines = [_line(one, seen) for one in found] or ["no candidate was found"]
+        lines += [f"of a draft that does not pay: {NEXT}"] * any(one.worth and one.worth.loses for one in found)
         write_out("".join(f"{line}\n" for line in lines))
     return 0
 
@@ -94,7 +109,9 @@ def explain(console: Console, /, target: str, draft: str | None, as_json: bool, 
     small = _seen(draft, is_off, of=big.source)
     from localspec.prompt.chat_template import template_warnings  # late: it brings jinja2
 
-    report = check_pair(big.info, small.info)
+    one = candidate(big.part, small.part, small.name, "", small.bytes)
+    report = one.report
+    assert report is not None, "it was looked at"
     if report.overlap is None:
         differing = template_warnings(big.info.chat_template, small.info.chat_template)
         report = replace(report, warnings=(*report.warnings, *differing))
@@ -103,12 +120,14 @@ def explain(console: Console, /, target: str, draft: str | None, as_json: bool, 
         "draft": _model_wire(small),
         "size_ratio": small.bytes / big.bytes,
         **_report_wire(report),
+        "worth": None if one.worth is None else one.worth.to_wire(),
     }
     if as_json:
         write_json(made)
     else:
-        told = worth_of(big.info, small.info) if report.fits and learned(big.info.path, small.info.path) else ""
-        write_out(_verdict(big, small, report) + (f"{told}\n" if told else ""))
+        told = one.told(big.bytes)
+        lines = [*([f"{told}"] if told else []), *([NEXT] if one.worth is not None and one.worth.loses else [])]
+        write_out(_verdict(big, small, report) + "".join(f"{line}\n" for line in lines))
     return 0 if report.fits else IncompatibleError.exit_code
 
 
@@ -124,11 +143,11 @@ def _seen(ref: str, offline: bool, *, of: ModelName | None = None) -> Seen:
         if offline or not isinstance(name, HubName):
             missing.hint = online(missing.hint)
             raise
-        info, size, full = remote_info(name, Hub(), may_be_head=of is not None)
-        return Seen(str(full), name, info, size)
+        part, size, full = remote_part(name, Hub(), may_be_head=of is not None)
+        return Seen(str(full), name, part, size)
     assert path is not None
-    info = look(path, may_be_head=of is not None)
-    return Seen(str(name), name, info, info.bytes)
+    part = look_at(path, may_be_head=of is not None)
+    return Seen(str(name), name, part, seen_info(part).bytes)
 
 
 def _draft(ref: str) -> ModelName:
@@ -148,11 +167,12 @@ def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Cons
     """
     tried = {seen.source.repo} if isinstance(seen.source, HubName) else set()
     here = set()
-    for one in local_candidates(seen.info):
+    for one in local_candidates(seen.part):
         yield one
-        if one.name.startswith("hf:") and (name := _repo(one.name.removeprefix("hf:"))) is not None:
-            here.add(str(HubName(name.repo, quant=quant_of(name.file or ""))))
-            tried |= set() if _may_have_better(one, seen) else {name.repo}
+        for each in (one.name, *one.copies):
+            if each.startswith("hf:") and (name := _repo(each.removeprefix("hf:"))) is not None:
+                here.add(str(HubName(name.repo, quant=quant_of(name.file or ""))))
+                tried |= set() if _may_have_better(one, seen) else {name.repo}
     listed = [
         model
         for model in _of_catalogue(seen, load_catalog())
@@ -175,7 +195,7 @@ def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Cons
             console.warn(error.message)
     for name, where in wanted[:limit]:
         live.status(f"looking at {one_line(str(name))}")
-        there = remote_candidate(seen.info, name, where, hub)
+        there = remote_candidate(seen.part, name, where, hub)
         if there.name not in here:
             yield there
 
@@ -246,8 +266,9 @@ def _query(seen: Seen) -> str:
 
 def _line(one: DraftCandidate, seen: Seen) -> str:
     much = size(one.size) if one.bytes is not None else f"about {size(one.size)}" if one.size else "?"
-    told = "; ".join(filter(None, (one.verdict(seen.bytes), one.worth(seen.bytes))))
-    return one_line(f"{one.name} · {much} · {one.where}: {told}")
+    told = "; ".join(filter(None, (one.verdict(seen.bytes), one.told(seen.bytes))))
+    also = f" (also {', '.join(one.copies)})" if one.copies else ""
+    return one_line(f"{one.name}{also} · {much} · {one.where}: {told}")
 
 
 def _wire(one: DraftCandidate, seen: Seen) -> dict[str, Any]:
@@ -261,9 +282,8 @@ def _wire(one: DraftCandidate, seen: Seen) -> dict[str, Any]:
         "is_good": one.is_good(seen.bytes),
         "can_draft": one.can_draft(seen.bytes),
         "verdict": one.verdict(seen.bytes),
-        "gain": one.gain(seen.bytes),
-        "acceptance": None if one.report is None else asdict(one.acceptance),
-        "guess": None if one.report is None else asdict(one.guess(seen.bytes)),
+        "worth": None if one.worth is None else one.worth.to_wire(),
+        "copies": one.copies,
         **report,
     }
 

@@ -77,7 +77,7 @@ def fetched(missing: NotCachedError, options: PairOptions, console: Console) -> 
     if not options.yes:
         ask(plan, f"{missing.hint}, or -y")
     carry_out(plan, console)  # also where all bytes are here: they may have no name yet, or the branch no commit
-    return locate(missing.pair)
+    return locate(missing.pair, must_draft=options.must_draft)
 
 
 def present_settings(promised: Promised, console: Console) -> LoadSettings:
@@ -86,11 +86,13 @@ def present_settings(promised: Promised, console: Console) -> LoadSettings:
     To be called when everything else that was asked for is found right: now it is worth a download.
     """
     if promised.missing is None:
-        told = untaken(promised.settings.name.partition("+")[0])
-        if told:
+        for told in filter(None, (untaken(promised.settings.name.partition("+")[0]), promised.remark)):
             console.warn(told)
         return promised.settings
-    return promised.options.settings(fetched(promised.missing, promised.options, console))
+    found = fetched(promised.missing, promised.options, console)
+    if found.remark:
+        console.warn(found.remark)
+    return promised.options.settings(found)
 
 
 def hub_names(ref: str) -> tuple[HubName, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,22 +15,21 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, json_option, option
 from localspec.cli.plan_table import Loads, plan_table, to_wire
 from localspec.cli.settings import model_and_draft, named_pair, rpc_servers
+from localspec.control.chain import Worth
 from localspec.errors import UsageError
-from localspec.models.candidates import LOSES, learned, local_drafts, worth_of
+from localspec.models.candidates import local_drafts, look_at
 from localspec.models.catalog import load_catalog
-from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import model_info
-from localspec.models.gguf.shards import read_model
-from localspec.models.low_bit import best_copy, chance_of_copy, low_bit_copy
+from localspec.models.low_bit import best_copy
 from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse
-from localspec.models.pairs import require_fit
 from localspec.models.plan import calibration
 from localspec.models.plan.compare import PlannedDraft, compare
 from localspec.models.plan.estimate import estimate
 from localspec.models.plan.machine import CPU, Machine, MachineDevice, Rates, flat
-from localspec.models.plan.models import TRIED, ModelPart, Models, placed
+from localspec.models.plan.models import ModelPart, Models
 from localspec.models.plan.search import ACCEPTANCE, PlacementRequest
 from localspec.models.store import DEFAULT, NotCachedError, PairRef, is_kind, locate, parse_pair
+from localspec.models.worth import pair_models, worth
 from localspec.sanitize import one_line
 from localspec.settings.declaration import Group, declaration
 from localspec.settings.folders import cache_folder
@@ -62,6 +60,12 @@ class Options:
     threads: int | None
     bandwidth: str | None
     rpc: str | None
+
+    @property
+    def is_another_machine(self) -> bool:
+        """Whether they describe one: what was measured here then says nothing."""
+        described = (self.vram, self.ram, self.threads, self.bandwidth, self.rpc)
+        return self.unified or any(one is not None for one in described)
 
 
 @click.command(cls=Command)
@@ -121,22 +125,24 @@ def plan(console: Console, /, pair: str, as_json: bool, offline: bool, **values:
     try:
         named = model_and_draft(named_pair(None, pair), options.draft)
         found = parse_pair(*named)
-        name, (drafts, loaded, losing) = found.name, _drafts_here(found, _typed(*named))
+        name, (drafts, loaded, worths) = found.name, _drafts_here(found, _typed(*named))
     except NotCachedError as missing:
         name, parts = pair, _not_here(missing, is_offline(offline), console)
         head = FROM_HEADERS if all(part.info for part in parts) else ABOUT
-        drafts = {str(missing.pair.draft) if part else "": _models(parts[0], part) for part in (None, *parts[1:])}
-        loaded, losing = [*drafts][-1], {}
+        named_draft = str(missing.pair.draft)
+        drafts = {named_draft if part else "": pair_models(parts[0], part)[0] for part in (None, *parts[1:])}
+        loaded, worths = [*drafts][-1], {}
     machine = _machine(options)
     request = PlacementRequest(options.ctx, options.kv_type, acceptance=options.acceptance, threads=options.threads)
-    rows = compare(machine, drafts, request)
+    worths = {} if options.is_another_machine else worths
+    rows = compare(machine, drafts, request, worths)
     copy = None if options.draft is not None else best_copy(machine, drafts, request, rows[0])
     if as_json:
         told = None if copy is None else {"draft_name": copy.name, **to_wire(copy.plan, copy.models)}
         facts = {"loaded_draft": loaded or None, "copy_to_make": told, "is_about": head == ABOUT}
         write_json({**_wire(name, machine, request, rows), **facts})
     else:
-        loads = Loads(loaded, losing.get(rows[0].name, ""))
+        loads = Loads(loaded, worths)
         write_out(head + plan_table(one_line(name), machine, request, rows, loads, copy, pair.partition("+")[0]))
     return 0
 
@@ -149,37 +155,20 @@ def _typed(model: str | None, draft: str | None) -> str:
     return "" if draft in (None, DraftChoice.AUTO.value) else str(draft)
 
 
-def _drafts_here(pair: PairRef, typed: str) -> tuple[dict[str, Models], str, dict[str, str]]:
-    """Return the target with each draft by its name, "" for none; the one that is loaded; what drafts lost here.
+def _drafts_here(pair: PairRef, typed: str) -> tuple[dict[str, Models], str, dict[str, Worth]]:
+    """Return the target with each draft by its name, "" for none; the one that is loaded; what was measured of each.
 
     They are the draft that was `typed`, or else the pair's own and all that fit on this machine.
     """
-    target = _here(pair.target)
-    paths = {} if typed or target.info is None else local_drafts(target.info)
+    target = look_at(pair.target)
+    paths = {} if typed else local_drafts(target)
     if pair.draft is not None and pair.draft not in paths.values():
         paths[typed or pair.draft.name] = pair.draft
-    parts = {name: _here(path, as_draft=True) for name, path in paths.items()}
     loaded = next((name for name, path in paths.items() if path == pair.draft), "")
-    losing = {}
-    for name, part in parts.items():
-        if target.info and part.info and learned(target.info.path, part.info.path):
-            losing[name] = worth_of(target.info, part.info)
-    losing = {name: told for name, told in losing.items() if told.startswith(LOSES)}
-    return {"": _models(target), **{name: _models(target, part) for name, part in parts.items()}}, loaded, losing
-
-
-def _models(target: ModelPart, draft: ModelPart | None = None) -> Models:
-    """Return the parts of both models; raises IncompatibleError if they do not fit."""
-    if draft is not None and target.info is not None and draft.info is not None:
-        shared = require_fit(target.info, draft.info).overlap
-        known = learned(target.info.path, draft.info.path) if draft.info.head is None else None
-        accepted, how = None if known is None else known.accepted, TRIED
-        if accepted is None and draft.info.path.is_file():
-            copy = low_bit_copy(read_model(draft.info.path))
-            if copy is not None and copy.is_of(target.info.path):
-                accepted, how = chance_of_copy(copy.kind, 1.0 - copy.layers / copy.n_layers)
-        return placed(target, draft, shared=shared, accepted=accepted, how=how)
-    return placed(target, draft)
+    parts = {name: pair_models(target, look_at(path, may_be_head=True)) for name, path in paths.items()}
+    worths = {name: worth(*part) for name, part in parts.items()}
+    drafts = {"": pair_models(target)[0], **{name: models for name, (models, _) in parts.items()}}
+    return drafts, loaded, {name: one for name, one in worths.items() if one.is_measured}
 
 
 def _not_here(missing: NotCachedError, offline: bool, console: Console) -> list[ModelPart]:
@@ -193,9 +182,9 @@ def _not_here(missing: NotCachedError, offline: bool, console: Console) -> list[
     def part(name: ModelName, *, as_draft: bool = False) -> ModelPart:
         if name not in missing.wanted:
             here = locate(PairName(Alias(DEFAULT), name) if as_draft else PairName(name))
-            return _here(here.draft if as_draft and here.draft else here.target, as_draft=as_draft)
+            return look_at(here.draft if as_draft and here.draft else here.target, may_be_head=as_draft)
         if isinstance(name, HubName) and name in headers:
-            return _read(headers[name], as_draft=as_draft)
+            return ModelPart.of(headers[name], model_info(headers[name], may_be_head=as_draft))
         about = estimate(name, catalog) if isinstance(name, HubName) else None
         if about is None:
             missing.message += "" if offline else f", and its header cannot be read: {why}"
@@ -208,14 +197,6 @@ def _not_here(missing: NotCachedError, offline: bool, console: Console) -> list[
     if not offline and not headers:
         console.warn(f"{why}; the catalogue's sizes are taken")
     return parts
-
-
-def _here(path: Path, *, as_draft: bool = False) -> ModelPart:
-    return _read(read_model(path), as_draft=as_draft)
-
-
-def _read(header: Header, *, as_draft: bool) -> ModelPart:
-    return ModelPart.of(header, model_info(header, may_be_head=as_draft))
 
 
 def this_machine() -> Machine:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from localspec.cli.console import columns_of_stdout, is_terminal
+from localspec.control.chain import NEXT, Worth
 from localspec.models.plan.compare import PlannedDraft
 from localspec.models.plan.machine import CPU, DISK, Machine
 from localspec.models.plan.memory_use import Layout
@@ -24,10 +27,10 @@ LONGEST = 1000  # characters of a line that no terminal cuts
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """The `draft` that a load takes unasked, "" for none, and what the fastest one lost here, in words."""
+    """The `draft` that a load takes unasked, "" for none, and what drafts were measured to be worth here."""
 
     draft: str
-    loss: str = ""
+    worths: Mapping[str, Worth] = field(default_factory=dict)
 
 
 def plan_table(
@@ -52,7 +55,8 @@ def plan_table(
     table = [["draft", "accepted", "on", "target on", *names, "tok/s"]]
     for row in rows if copy is None else [*rows, copy]:
         one, parts = row.plan, row.models.draft
-        short = one_line(row.name.rpartition("/")[2]) + (FOREIGN if row.models.guessing.is_foreign else "")
+        named = os.path.basename(row.name) if os.path.isabs(row.name) else row.name
+        short = one_line(named) + (FOREIGN if row.models.guessing.is_foreign else "")
         draft = [COPIES, "-", "-"]
         if one.draft is not None and parts is not None:
             draft = [short, _accepted(row, request), one.draft.tell(parts)]
@@ -60,7 +64,7 @@ def plan_table(
         told = "not measured" if one.tokens_per_s is None else f"{one.tokens_per_s:.3g}"
         table.append([*draft, one.target.tell(row.models.target), *memory, told])
     widths = [max(len(cells[column]) for cells in table) for column in range(len(table[0]))]
-    mark = "<- chosen" if rows[0].name == loads.draft and not loads.loss else "<- predicted fastest"
+    mark = "<- chosen" if rows[0].name == loads.draft else f"<- {'fastest' if loads.worths else 'predicted fastest'}"
     over = max(0, sum(widths) + 2 * len(widths) + len(mark) - room)
     widths[0] = max(SHORTEST, widths[0] - over)
     for index, cells in enumerate(table):
@@ -71,11 +75,12 @@ def plan_table(
 
 
 def _taken(fastest: str, loads: Loads) -> list[str]:
-    """Say which draft is loaded where it is not the fastest, and what measuring found against that."""
-    lost = [f"{shown(fastest)} {loads.loss}"] if loads.loss else []
+    """Say what was measured of drafts, what to type where one loses, and which is loaded if it is not the fastest."""
+    told = [f"{shown(name)} {one.told}" for name, one in loads.worths.items()]
+    told += [f"of a draft that does not pay: {NEXT}"] * any(one.loses for one in loads.worths.values())
     if fastest == loads.draft:
-        return lost
-    return [*lost, f"localspec run loads {shown(loads.draft) or 'no draft'} here, unless --draft names another"]
+        return told
+    return [*told, f"localspec run loads {shown(loads.draft) or 'no draft'} here, unless --draft names another"]
 
 
 def _accepted(row: PlannedDraft, request: PlacementRequest) -> str:
@@ -126,7 +131,7 @@ def _notes(rows: list[PlannedDraft], request: PlacementRequest) -> list[str]:
         notes.append(f"the weights exceed the free memory: each pass reads them from the {DISK}")
     if chosen.tokens_per_s is None:
         notes.append("speeds: not measured (localspec calibrate --machine, or --bandwidth gpu=...,cpu=...)")
-        return [*notes, "the order rests on typical bandwidths"]
+        return [*notes, "the order rests on typical bandwidths, and on what was measured of pairs here"]
     if chosen.draft is not None and accepted:
         kept = sum(accepted[: chosen.k])
         notes.append(f"{chosen.k} draft tokens a pass, {kept:.2f} accepted: {rows[0].models.guessing.how}")

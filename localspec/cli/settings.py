@@ -36,8 +36,8 @@ _NO_DRAFTS = (DraftChoice.NONE, DraftChoice.UNSET)
 class PairOptions:
     """Which pair is meant, and how it is loaded. `load` names no files yet.
 
-    `takes_draft`: where no draft is named, one that fits and is on this machine is taken, as by the picker. `is_held`:
-    the pair is a conversation's, and nobody typed it.
+    `takes_draft`: where no draft is named, one that pays and is on this machine is taken, as by the picker.
+    `must_draft`: one that loses, too. `is_held`: the pair is a conversation's, and nobody typed it.
     """
 
     model: str | None
@@ -46,6 +46,7 @@ class PairOptions:
     offline: bool
     load: LoadSettings
     takes_draft: bool = False
+    must_draft: bool = False
     is_held: bool = False
 
     @staticmethod
@@ -54,8 +55,8 @@ class PairOptions:
         load = collected(LoadSettings, values, target="")
         load.check()
         model = named_pair(values.get("model"), pair)
-        takes_draft = values.get("method") == "draft-model"
-        return PairOptions(model, values["draft"], values["yes"], values["offline"], load, takes_draft)
+        must = values.get("method") == "draft-model"
+        return PairOptions(model, values["draft"], values["yes"], values["offline"], load, must, must)
 
     def of_conversation(self, found: PairOfConversation) -> PairOptions:
         """Return the options with the pair of a conversation, unless another was typed.
@@ -83,7 +84,7 @@ class PairOptions:
 
 @dataclass(frozen=True, slots=True)
 class Promised:
-    """Settings to load a pair with. `missing` are the files to pull first.
+    """Settings to load a pair with. `missing` are the files to pull first, `remark` is the pair's.
 
     Until then the settings are enough to check everything else before a long download, and no more.
     """
@@ -91,6 +92,7 @@ class Promised:
     options: PairOptions
     settings: LoadSettings
     missing: NotCachedError | None = None
+    remark: str = ""
 
 
 def promised_settings(options: PairOptions) -> Promised:
@@ -114,8 +116,10 @@ def promised_settings(options: PairOptions) -> Promised:
         if options.takes_draft and model is not None and draft is None:
             from localspec.models.available import find  # late: it brings the catalogue
 
-            return Promised(options, options.settings(find(model)))
-        return Promised(options, options.settings(parse_pair(model, draft)))
+            found = find(model, must_draft=options.must_draft)
+        else:
+            found = parse_pair(model, draft, must_draft=options.must_draft)
+        return Promised(options, options.settings(found), remark=found.remark)
     except NotCachedError as missing:
         wanted = missing.pair.draft
         name = None if wanted in _NO_DRAFTS else str(wanted)

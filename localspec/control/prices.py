@@ -20,6 +20,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from localspec.control.chain import best_length
 from localspec.tuning import CLAMP, DOUBT, FASTER, NEW, PADDED, PADDING, SHORT, WORTH
 
 MAX_ROWS = 128  # rows of a pass
@@ -176,6 +177,10 @@ class Prices:
             return rows
         return min((n for n in self._known if rows < n <= rows + PADDING), key=lambda n: float(full[n]))
 
+    def chain(self) -> tuple[float, ...]:
+        """Return the prices, in plain passes, of passes that check 0, 1, ... LONGEST_CHAIN guesses, padded."""
+        return tuple(self.ratio(self.padded(1 + k)) for k in range(LONGEST_CHAIN + 1))
+
     def _changed_to(self, beyond: NDArray[np.float64], doubt: float = 1.0) -> NDArray[np.float64]:
         """Add the change of width to seconds of passes that verify 1, 2, ... tokens; as wide as the last is free."""
         if not self.change:
@@ -306,14 +311,9 @@ def best_chain(target: Prices, draft: float, alpha: float) -> tuple[int, float]:
     `draft` is the cost of a draft token in the unit of `target`. Passes are padded, as in decoding. Length 0, speed 1:
     no chain is faster than none.
     """
-    best, speed, tokens, reach = 0, 1.0, 1.0, 1.0
-    for k in range(1, LONGEST_CHAIN + 1):
-        reach *= alpha
-        tokens += reach
-        this = tokens * target.of(1) / (target.of(target.padded(1 + k)) + k * draft)
-        if this > speed:
-            best, speed = k, this
-    return best, speed
+    chances = [alpha**k for k in range(1, LONGEST_CHAIN + 1)]
+    k, tokens, price = best_length(chances, target.chain()[1:], draft / target.plain)
+    return (k, tokens / price) if tokens > price else (0, 1.0)
 
 
 def break_even(target: Prices, draft: float) -> float | None:

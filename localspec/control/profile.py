@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from localspec.engine.acceptance import Acceptance, CopyAcceptance
 from localspec.engine.draft import Draw
 
 VERSION = 9
-MAX_CHAIN = 8  # tokens of the chains whose prices are reported
 
 
 @dataclass(slots=True)
@@ -171,7 +171,7 @@ class Learned:
     """What profiles of a pair measured, each None where none did.
 
     `accepted` is the chance that a token of the draft is accepted at the usual temperature, `guess` what it costs, in
-    plain passes. `rows[k]` are the plain passes that one of the target with 1 + k rows takes, up to MAX_CHAIN.
+    plain passes. `rows[k]` are the plain passes that one of the target with 1 + k rows takes, padded as in decoding.
     """
 
     accepted: float | None = None
@@ -180,28 +180,41 @@ class Learned:
 
 
 def learned_of(folder: Path, models: Sequence[str]) -> Learned | None:
-    """Return what the latest profiles of these files know, None where there is none."""
-    profiles = profiles_of(folder, models)
-    totals = (one.trial.total for one in profiles if one.trial is not None)
+    """Return what the latest profiles of these files know, target first; None where there is none.
+
+    What the target's passes take is known from its loads with other drafts too. Raises OSError without the folder.
+    """
+    profiles = [one for one in _kept(folder, folder.stat().st_mtime_ns) if one.models[:1] == tuple(models[:1])]
+    own = [one for one in profiles if one.models == tuple(models)]
+    totals = (one.trial.total for one in own if one.trial is not None)
     accepted = next((total.drawn / total.n_drawn for total in totals if total.n_drawn), None)
-    known = (one.prices for one in profiles if one.prices is not None)
-    prices = next((one for one in known if one.is_known and one.draft.value), None)
-    if prices is None:
-        return Learned(accepted) if profiles else None
-    rows = tuple(prices.ratio(1 + k) for k in range(MAX_CHAIN + 1))
-    return Learned(accepted, prices.draft.value / prices.plain, rows)
+    drafting = next((known for one in own if (known := one.prices) and known.is_known and known.draft.value), None)
+    alone = [one for one in profiles if len(one.models) <= 2]  # without adapters
+    prices = drafting or next((known for one in alone if (known := one.prices) and len(known.measured()) > 1), None)
+    rows = None if prices is None else prices.chain()
+    guess = None if drafting is None else drafting.draft.value / drafting.plain
+    return None if accepted is None and rows is None else Learned(accepted, guess, rows)
 
 
 def profiles_of(folder: Path, models: Sequence[str]) -> list[Profile]:
     """Return the profiles in `folder` of files with these fingerprints, target first, the latest first."""
-    found: list[Profile] = []
+    return [one for one in _all_profiles(folder) if one.models == tuple(models)]
+
+
+def _all_profiles(folder: Path) -> list[Profile]:
+    """Return the profiles in `folder`, the latest first."""
+    found = []
     with contextlib.suppress(OSError):
-        for file in folder.glob("*.json"):
-            one = Profile(file)
-            one._read()
-            if one.models == tuple(models):
-                found.append(one)
+        found = [Profile(file) for file in folder.glob("*.json")]
+    for one in found:
+        one._read()
     return sorted(found, key=lambda one: one._seen or 0, reverse=True)
+
+
+@lru_cache(maxsize=1)
+def _kept(folder: Path, _changed: int) -> list[Profile]:
+    """Return all profiles, to be read alone: each that is written changes the folder's own time."""
+    return _all_profiles(folder)
 
 
 def _exact_widths(wire: Any) -> tuple[int, ...] | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, permutations
+from itertools import permutations
 
+from localspec.control.chain import best_length
 from localspec.errors import ResourceError
 from localspec.models.gguf.layer_sizes import Anatomy
 from localspec.models.plan.machine import CPU, DISK, Machine
@@ -203,12 +204,9 @@ class Search:
             head = target.place(ledger.n, ledger.n)
             guess += pass_seconds(self.machine, ledger.parts, {head: PassRead(how.borrowed)}, 1)
         accepted = how.accepted or assumed(self.request.acceptance * how.share)
-        tokens = accumulate(accepted, initial=1.0)
-        next(tokens)
-        seconds, k = min(
-            (((1 if how.at_once else k) * guess + check(k + 1)) / n, k) for k, n in enumerate(tokens, start=1)
-        )
-        return seconds, k, guess, check(k + 1)
+        checks = [check(k + 1) for k in range(1, len(accepted) + 1)]
+        k, tokens, seconds = best_length(accepted, checks, guess, at_once=how.at_once)
+        return seconds / tokens, k, guess, checks[k - 1]
 
     def _is_apart(self, target: Layout, draft: Layout | None) -> bool:
         """Whether a draft that is a block of the target would be elsewhere than the target's head."""

@@ -8,11 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.control.prices import Prices
-from localspec.control.profile import Profile
-from localspec.control.trial import Kind, Trial
 from localspec.errors import UsageError
-from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.settings.sizes import read_size
 from tests.cli.harness import PAIR, REAL, Terminal, assert_one_line, localspec, needs_pair, run
 from tests.integration.pair import TARGET
@@ -92,25 +88,6 @@ def test_every_draft_on_this_machine_is_compared_where_none_is_named() -> None:
     found = json.loads(run("plan", target, "--draft", name, *args, "--json").stdout)
     assert found["chosen"] == wire["chosen"]
     assert {row["draft_name"] for row in found["alternatives"]} == {name, None}
-
-
-@needs_pair
-def test_a_draft_that_lost_here_is_not_chosen(tmp_path: Path) -> None:
-    """`plan`, `pairs suggest` and `pairs explain` say the same of the pair."""
-    target, draft = (PAIR / f"{name}-q8_0.gguf" for name in ("target", "draft"))
-    home = tmp_path / "home"
-    profile = Profile.of(home / "cache" / "profiles", [file_fingerprint(one) for one in (target, draft)], ["made"])
-    profile.trial = Trial({"code": Kind(10.0, 8.0, 6.0, 10.0)})
-    profile.prices = Prices({1: 0.1, 2: 0.18, 8: 0.9}, 0.09)
-    assert profile.save()
-    env = {"LOCALSPEC_HOME": str(home)}
-    args = ("--vram", "40M", "--ram", "200M", "--bandwidth", "gpu=900,cpu=50")
-    told = "does not pay: 0.59 tokens for the price of a pass"
-    text = run("plan", str(target), "--draft", str(draft), *args, env=env).stdout.decode()
-    assert "<- chosen" not in text
-    assert told in text
-    assert told in run("pairs", "explain", str(target), str(draft), env=env).stdout.decode()
-    assert told in run("pairs", "suggest", str(target), "--offline", env=env).stdout.decode()
 
 
 @pytest.mark.parametrize("columns", [80, 120])

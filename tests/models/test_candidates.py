@@ -10,50 +10,61 @@ from pathlib import Path
 
 import pytest
 
+from localspec.control.chain import ASSUMED, MEASURED, Worth
 from localspec.control.prices import Prices
 from localspec.control.profile import Learned, Profile
 from localspec.control.trial import Kind, Trial
 from localspec.models import candidates
-from localspec.models.candidates import (
-    ASSUMED,
-    MEASURED,
-    DraftCandidate,
-    Known,
-    best_local_draft,
-    learned,
-    local_candidates,
-    look,
-)
+from localspec.models.candidates import DraftCandidate, best_local_draft, local_candidates, look_at
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.info import model_info
+from localspec.models.gguf.layer_sizes import Anatomy, Layer
 from localspec.models.gguf.shards import read_model
 from localspec.models.low_bit import LowBitCopy
 from localspec.models.pairs import Overlap, PairReport
+from localspec.models.plan.compare import compare
 from localspec.models.plan.machine import Machine, flat
-from localspec.models.plan.models import ModelPart, placed
+from localspec.models.plan.models import TRIED, Guessing, ModelPart, Models, placed
 from localspec.models.plan.search import PlacementRequest, best
+from localspec.models.worth import learned, worth
 from localspec.settings.folders import cache_folder
 from tests.cli.harness import PAIR
 from tests.models.gguf_files import model
 
+MB = 10**6
 
-def candidate(
-    size: int,
-    use: float | None = None,
-    *,
-    kind: str = "",
-    fits: bool = True,
-    accepted: float | None = None,
-    spelled: float = 1.0,
-) -> DraftCandidate:
-    shared = None if use is None else Overlap(90, 100, use, spelled)
-    report = PairReport("t", "d", () if fits else ("no",), (), overlap=shared)
-    return DraftCandidate("d", "here", size, report=report, kind=kind, learned=Learned(accepted))
+
+def parts(n_bytes: int) -> Anatomy:
+    """A model that reads so many bytes for a token: no cache, no embedding."""
+    return Anatomy((Layer(n_bytes, 0, 0, 0),), 0, 0, True, 64, 64, 1, 100, 0, 0, 0, n_bytes, (("Q8_0", n_bytes),))
+
+
+def models(size: int, use: float = 1.0, *, accepted: float | None = None, spelled: float = 1.0) -> Models:
+    """A draft of so many percent of the target."""
+    guessing = Guessing(share=use, is_foreign=use < 1.0, spelled=spelled)
+    if accepted is not None:
+        guessing = replace(guessing, accepted=tuple(accepted**k for k in range(1, 17)), how=TRIED)
+    return Models(parts(100 * MB), parts(size * MB), guessing=guessing)
+
+
+def gain(size: int, use: float = 1.0, *, accepted: float | None = None, spelled: float = 1.0) -> float:
+    return worth(models(size, use, accepted=accepted, spelled=spelled)).gain
+
+
+def candidate(size: int, value: Worth | None = None, *, kind: str = "", fits: bool = True) -> DraftCandidate:
+    report = PairReport("t", "d", () if fits else ("no",), ())
+    return DraftCandidate("d", "here", size, report=report, kind=kind, worth=value or worth(models(size)))
+
+
+@pytest.fixture(autouse=True)
+def _home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No machine was measured."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
 
 
 def test_a_small_one_of_another_vocabulary_can_be_better() -> None:
-    assert candidate(10, 0.88).gain(100) > candidate(45).gain(100) > 1.0
-    assert candidate(10).gain(100) > candidate(10, 0.88).gain(100)
+    assert gain(10, 0.88) > gain(45) > 1.0
+    assert gain(10) > gain(10, 0.88)
 
 
 def test_headers_tell_what_a_foreign_draft_cannot_write(tmp_path: Path) -> None:
@@ -64,56 +75,81 @@ def test_headers_tell_what_a_foreign_draft_cannot_write(tmp_path: Path) -> None:
     own = [*letters, *texts]
     files = {"target": (own, 100), "fits": (own, 40), "foreign": (foreign, 40), "small": (foreign, 8)}
     for name, (tokens, size) in files.items():
-        os.truncate(model(tokens).write(tmp_path / f"{name}.gguf"), 10_000 * size)
-    target = look(tmp_path / "target.gguf")
+        os.truncate(model(tokens, width=32 * size).write(tmp_path / f"{name}.gguf"), 10_000 * size)
+    target = look_at(tmp_path / "target.gguf")
+    assert target.info is not None
+    n_bytes = target.info.bytes
     found = {one.path.stem: one for one in local_candidates(target) if one.path is not None}
     shared = found["foreign"].report
     assert shared is not None
     assert shared.overlap is not None
     assert 1.0 < shared.overlap.spelled < 2.0
     assert 0.4 < shared.overlap.use < 1.0
-    assert sorted(found, key=lambda name: -found[name].gain(target.bytes)) == ["small", "fits", "foreign"]
+    assert sorted(found, key=lambda name: -found[name].gain(n_bytes)) == ["small", "fits", "foreign"]
 
 
 def test_what_cannot_draft_gains_nothing() -> None:
     for one in (candidate(10, fits=False), candidate(60), candidate(10, kind="mask-tokens")):
         assert one.gain(100) == 0.0
+        assert one.told(100) == ""
     assert DraftCandidate("d", "hub", None).gain(100) == 0.0
+    known = Worth(1, 1.9, 1.5, 0.9, MEASURED, MEASURED, is_measured=True)
+    assert candidate(60, known).gain(100) > 1.0, "it was measured"
 
 
 def test_the_gain_is_that_of_the_formula() -> None:
     """One guess of 0.7, the draft half as large: 1.7 tokens for 1.5 passes, two: 2.19 for 2."""
-    assert candidate(50).gain(100) == pytest.approx(1.7 / 1.5)
+    assert gain(50) == pytest.approx(1.7 / 1.5)
 
 
 def test_what_a_trial_found_counts_instead_of_an_assumption() -> None:
-    assert candidate(50, 0.5, accepted=0.9).gain(100) == pytest.approx((1 + 0.9 + 0.81 + 0.729) / 2.5)
-    assert "90 % accepted (measured), a guess 0.5 (assumed)" in candidate(50, accepted=0.9).worth(100)
-    assert "70 % accepted (assumed), a guess 0.5 (assumed)" in candidate(50).worth(100)
-    assert candidate(10, accepted=0.2).gain(100) < candidate(40, accepted=0.8).gain(100) < candidate(40).gain(100) + 1
+    assert gain(50, 0.5, accepted=0.9) == pytest.approx((1 + 0.9 + 0.81 + 0.729) / 2.5)
+    assert worth(models(50, accepted=0.9)).how == MEASURED
+    assert worth(models(50)).how == ASSUMED
+    assert gain(10, accepted=0.2) < gain(40, accepted=0.8)
 
 
 def test_a_draft_that_gains_less_than_a_plain_pass_does_not_pay() -> None:
-    dear = replace(candidate(10), learned=Learned(0.6, 0.9, (1.0, 1.8, 2.6)))
-    assert dear.worth(100).startswith("does not pay: 0.59 tokens for the price of a pass: ")
-    assert candidate(10).worth(100)[0].isdigit()
+    """The sentence names each number that decides: those of the guesses, and those of the time."""
+    dear = worth(models(10, accepted=0.6), Learned(0.6, 0.9, (1.0, 1.8, 2.6)))
+    assert dear.loses
+    assert dear.told == (
+        "does not pay here: a pass with 1 guess brings 1.60 tokens (60 % accepted, measured here) and takes 2.70 times "
+        "as long as a plain one (measured here), so 0.59 tokens in the time of one"
+    )
+    likely = worth(models(10))
+    assert not likely.loses
+    assert likely.told.startswith("is expected to pay here: a pass with 4 guesses brings 2.77 tokens (70 % accepted, ")
+    assert worth(models(45, 0.5)).told.startswith("is not expected to pay here: ")
 
 
 def test_a_foreign_guess_costs_each_of_its_own_tokens() -> None:
     """The one that fits goes first where the foreign one must write so much more that it costs as much."""
-    fits, foreign = candidate(40), candidate(30, 0.9, spelled=1.5)
-    assert foreign.guess(100) == Known(pytest.approx(0.45), ASSUMED)
-    assert foreign.gain(100) < fits.gain(100) < candidate(30, 0.9).gain(100)
+    assert worth(models(30, 0.9, spelled=1.5)).price == pytest.approx(1.45)
+    assert gain(30, 0.9, spelled=1.5) < gain(40) < gain(30, 0.9)
 
 
 def test_measured_prices_count_instead_of_bytes() -> None:
-    """Wider passes that cost more are a loss for the smallest draft."""
-    cheap = Learned(0.6, 0.2, (1.0, 1.3, 1.9))
-    one = replace(candidate(10), learned=cheap)
-    assert one.guess(100) == Known(0.2, MEASURED)
-    assert one.gain(100) == pytest.approx(1.6 / 1.5)
-    assert "a guess 0.2 (measured)" in one.worth(100)
-    assert one.gain(100) < candidate(40).gain(100) < candidate(10).gain(100)
+    """Wider passes that cost more are a loss for the smallest draft, and known of a draft that was never loaded."""
+    one = worth(models(10, accepted=0.6), Learned(0.6, 0.2, (1.0, 1.3, 1.9)))
+    assert (one.gain, one.basis) == (pytest.approx(1.6 / 1.5), MEASURED)
+    assert one.gain < gain(40) < gain(10)
+    never = worth(models(10), Learned(rows=(1.0, 1.3, 1.9)))
+    assert (never.gain, never.is_measured) == (pytest.approx(1.7 / 1.4), True)
+    assert never.basis == "checks measured here, guesses by typical bandwidths"
+
+
+def test_a_plan_has_the_gain_that_was_measured() -> None:
+    """As many tokens in the time of a plain pass as everything else says, and so another order than by bytes."""
+    drafts = {"": Models(parts(100 * MB)), "dear": models(10), "good": models(40)}
+    worths = {"dear": worth(models(10), Learned(0.6, 0.9, (1.0, 1.8, 2.6)))}
+    machine = Machine(8 << 30, 2, (), flat(1e10, "given"))
+    by_bytes, rows = (compare(machine, drafts, PlacementRequest(512), each) for each in (None, worths))
+    assert [row.name for row in by_bytes] == ["dear", "good", ""]
+    assert [row.name for row in rows] == ["good", "", "dear"]
+    assert rows[1].plan.seconds / rows[2].plan.seconds == pytest.approx(worths["dear"].gain)
+    assert rows[2].plan.k == 1
+    assert [row.plan.tokens_per_s for row in rows] == [pytest.approx(1 / row.plan.seconds) for row in rows]
 
 
 def test_the_trial_of_a_pair_is_found_by_its_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -130,9 +166,15 @@ def test_the_trial_of_a_pair_is_found_by_its_files(monkeypatch: pytest.MonkeyPat
     assert known.rows is not None
     assert known.rows[:2] == pytest.approx((1.0, 1.3))
     assert learned(draft, target) is None
-    assert learned(target, tmp_path / "none.gguf") is None
-    (one,) = [one for one in local_candidates(look(target)) if one.path == draft]
-    assert one.learned == known
+    other = learned(target, tmp_path / "none.gguf")
+    assert other is None, "there is no such file"
+    (tmp_path / "other.gguf").write_bytes(b"other")
+    other = learned(target, tmp_path / "other.gguf")
+    assert other == Learned(rows=known.rows), "what a pass of the target takes is known"
+    assert known.rows[2] > known.rows[1]
+    (one,) = [one for one in local_candidates(look_at(target)) if one.path == draft]
+    assert one.worth is not None
+    assert (one.worth.accepted, one.worth.basis) == (pytest.approx(0.6), MEASURED)
 
 
 def test_a_plan_goes_by_the_trial() -> None:
@@ -168,6 +210,34 @@ def test_a_smaller_model_goes_before_a_copy_in_fewer_bits(monkeypatch: pytest.Mo
     draft.write_bytes((PAIR / "draft-q8_0.gguf").read_bytes())
     made = LowBitCopy(tmp_path / "copy.gguf", file_fingerprint(target), "Q2_K", 1, 8, 8, has_matrix=True, pays=True)
     monkeypatch.setattr(candidates, "copies_of", lambda _target: [made])
-    assert best_local_draft(target) == draft
+    assert best_local_draft(target) == (draft, "")
     draft.unlink()
-    assert best_local_draft(target) == made.path
+    assert best_local_draft(target) == (made.path, "")
+
+
+def test_auto_takes_no_draft_that_was_measured_to_lose(tmp_path: Path) -> None:
+    """Unless one must be loaded; the reason has the words of `pairs suggest`, and what to type."""
+    target, draft = (tmp_path / f"{name}.gguf" for name in ("target", "draft"))
+    target.symlink_to(PAIR / "target-q8_0.gguf")
+    draft.write_bytes((PAIR / "draft-q8_0.gguf").read_bytes())
+    profile = Profile.of(cache_folder("profiles"), [file_fingerprint(one) for one in (target, draft)], [])
+    profile.trial, profile.prices = Trial({"code": Kind(10.0, 8.0, 6.0, 10.0)}), Prices({1: 0.1, 2: 0.18, 8: 0.9}, 0.09)
+    assert profile.save()
+    (one,) = local_candidates(look_at(target))
+    assert one.worth is not None
+    found, why = best_local_draft(target)
+    assert found is None
+    assert why == f"no draft is loaded: {draft} {one.worth.told}; -d FILE --method draft-model drafts all the same"
+    assert best_local_draft(target, must=True) == (draft, "")
+    profile.prices = Prices({1: 0.1, 2: 0.11, 8: 0.12}, 0.01)
+    assert profile.save()
+    assert best_local_draft(target) == (draft, "")
+
+
+def test_copies_of_one_file_are_one_candidate(tmp_path: Path) -> None:
+    target = tmp_path / "target.gguf"
+    target.symlink_to(PAIR / "target-q8_0.gguf")
+    for name in "cab":
+        (tmp_path / f"{name}.gguf").write_bytes((PAIR / "draft-q8_0.gguf").read_bytes())
+    (one,) = local_candidates(look_at(target))
+    assert (one.name, one.copies) == (f"{tmp_path}/a.gguf", (f"{tmp_path}/b.gguf", f"{tmp_path}/c.gguf"))

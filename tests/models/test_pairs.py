@@ -17,6 +17,7 @@ from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.names import PairName, PathName
 from localspec.models.pairs import PairReport, check_pair, overlap, require_fit
+from localspec.models.plan.models import ModelPart
 from localspec.models.store import INTRODUCTION, PairRef, introduction, parse_pair, reference, usual_speculation
 from localspec.models.user_catalog import add
 from localspec.settings.folders import heads_folder
@@ -199,10 +200,11 @@ def test_models_of_one_vocabulary_are_compared_once(tmp_path: Path) -> None:
     names = [(f"{name}{n}", tokens) for n in range(6) for name, tokens in (("same", words(60)), ("other", words(50)))]
     (tmp_path / "models").mkdir()
     for name, tokens in names:
-        model([*tokens[:7], f"<{name[:-1]}>", *tokens[8:]], width=64).write(tmp_path / "models" / f"{name}.gguf")
+        file = model([*tokens[:7], f"<{name[:-1]}>", *tokens[8:]], width=64).set("general.name", "str", name)
+        file.write(tmp_path / "models" / f"{name}.gguf")
     read = read_header(target.write(tmp_path / "models" / "target.gguf"))
     overlap.cache_clear()
-    found = list(local_candidates(model_info(read)))
+    found = list(local_candidates(ModelPart.of(read, model_info(read))))
     assert len(found) == len(names)
     assert overlap.cache_info().misses == 2
     for kind in ("same", "other"):

@@ -1,0 +1,84 @@
+"""What a chain of guesses is worth: the tokens of a pass over its price, at the best length, and the words for that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from localspec.settings.sizes import counted
+
+LOSES, LIKELY_LOSES = "does not pay here", "is not expected to pay here"
+PAYS, LIKELY_PAYS = "pays here", "is expected to pay here"
+MEASURED, ASSUMED, TYPICAL = "measured here", "assumed", "by typical bandwidths"
+FORCE = "-d FILE --method draft-model drafts all the same"
+NEXT = f"--draft none loads no draft, {FORCE}"
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """A pass with the best number of guesses, `k`, brings `tokens` and takes `price` plain passes.
+
+    `accepted` is the chance that the first guess stands. `how` and `basis` say where that and the price are from.
+    `is_measured`: passes of the target were timed here, and nothing that is assumed outweighs that.
+    """
+
+    k: int
+    tokens: float
+    price: float
+    accepted: float
+    how: str
+    basis: str
+    is_measured: bool = False
+
+    @property
+    def gain(self) -> float:
+        """Return the tokens in the time of a plain pass, which brings one."""
+        return self.tokens / self.price
+
+    @property
+    def loses(self) -> bool:
+        """Whether it was measured to be slower than no draft: then nothing takes it that was not told to."""
+        return self.is_measured and self.gain < 1.0
+
+    @property
+    def told(self) -> str:
+        """Return the judgement with the numbers that decide it."""
+        is_gain = self.gain >= 1.0
+        found = (PAYS if is_gain else LOSES) if self.is_measured else LIKELY_PAYS if is_gain else LIKELY_LOSES
+        guesses = counted(self.k, "guess")
+        return (
+            f"{found}: a pass with {guesses} brings {self.tokens:.2f} tokens ({100 * self.accepted:.0f} % accepted, "
+            f"{self.how}) and takes {self.price:.2f} times as long as a plain one ({self.basis}), "
+            f"so {self.gain:.2f} tokens in the time of one"
+        )
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {
+            "gain": self.gain,
+            "guesses": self.k,
+            "tokens": self.tokens,
+            "price": self.price,
+            "price_basis": self.basis,
+            "acceptance": {"value": self.accepted, "basis": self.how},
+        }
+
+
+def best_length(
+    accepted: Sequence[float], checks: Sequence[float], guess: float, *, at_once: bool = False
+) -> tuple[int, float, float]:
+    """Return the number of guesses, at least one, of the most tokens for the time; those tokens; and that time.
+
+    `accepted[k - 1]` is the chance that the first k guesses all stand, `checks[k - 1]` the time of a pass of the target
+    that checks k guesses, and `guess` that of a pass of the draft, all times in one unit. `at_once`: one such pass
+    gives all guesses.
+    """
+    tokens = accumulate(accepted, initial=1.0)
+    next(tokens)
+    found = (
+        (k, n, check + (guess if at_once else k * guess))
+        for k, (n, check) in enumerate(zip(tokens, checks, strict=False), start=1)
+    )
+    return max(found, key=lambda one: one[1] / one[2])

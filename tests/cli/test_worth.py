@@ -1,0 +1,95 @@
+"""One pair, measured here, through every command that values drafts: all say the same, in the same words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.control.prices import Prices
+from localspec.control.profile import Profile
+from localspec.control.trial import Kind, Trial
+from localspec.models.gguf.fingerprint import file_fingerprint
+from tests.cli.harness import PAIR, needs_pair, run_engine
+
+LOSES = (
+    "does not pay here: a pass with 1 guess brings 1.60 tokens (60 % accepted, measured here) and takes 2.70 times as "
+    "long as a plain one (measured here), so 0.59 tokens in the time of one"
+)
+PAYS = (
+    "pays here: a pass with 3 guesses brings 2.18 tokens (60 % accepted, measured here) and takes 1.43 times as long "
+    "as a plain one (measured here), so 1.52 tokens in the time of one"
+)
+FORCE = "-d FILE --method draft-model drafts all the same"
+
+
+class Here:
+    """A folder with a target, a draft in two places, and a profile of both with these prices."""
+
+    def __init__(self, folder: Path, prices: Prices) -> None:
+        self.target, self.draft = (folder / f"{name}-q8_0.gguf" for name in ("target", "draft"))
+        for path in (self.target, self.draft):
+            path.write_bytes((PAIR / path.name).read_bytes())
+        self.draft.with_name("the-same.gguf").write_bytes(self.draft.read_bytes())
+        self.env = {"LOCALSPEC_HOME": str(folder / "home"), "HOME": str(folder)}
+        files = [file_fingerprint(one) for one in (self.target, self.draft)]
+        profile = Profile.of(folder / "home" / "cache" / "profiles", files, ["made"])
+        profile.trial, profile.prices = Trial({"code": Kind(10.0, 8.0, 6.0, 10.0)}), prices
+        assert profile.save()
+
+    def text(self, *args: str) -> str:
+        done = run_engine(*args, env=self.env)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode() + done.stderr.decode()
+
+    def json(self, *args: str) -> Any:
+        return json.loads(run_engine(*args, "--json", env=self.env).stdout)
+
+    def loaded(self, *args: str) -> str | None:
+        found = self.json("run", *args, "-n", "2", "hi")["pair"]["draft"]
+        return None if found is None else str(found["path"])
+
+
+@needs_pair
+def test_a_draft_that_loses_is_taken_by_nothing(tmp_path: Path) -> None:
+    here = Here(tmp_path, Prices({1: 0.1, 2: 0.18, 8: 0.9}, 0.09))
+    target, draft = str(here.target), str(here.draft)
+    plan, suggested = here.text("plan", target), here.text("pairs", "suggest", target, "--offline")
+    for text in (plan, suggested, here.text("pairs", "explain", target, draft)):
+        assert LOSES in text
+        assert FORCE in text
+    assert "does not fit" not in suggested
+    first = plan.splitlines()[2:4]
+    assert "copies only" in first[1]
+    assert first[1].endswith("<- chosen")
+    assert f"{draft} (also {here.draft.with_name('the-same.gguf')}) · " in suggested
+    assert len(suggested.splitlines()) == 2, "two copies are one candidate"
+    assert [one["worth"]["gain"] for one in here.json("pairs", "suggest", target, "--offline")["candidates"]] == [
+        pytest.approx(1.6 / 2.7)
+    ]
+    assert here.json("pairs", "explain", target, draft)["worth"]["gain"] == pytest.approx(1.6 / 2.7)
+    assert here.json("plan", target)["chosen"]["draft_name"] is None
+    named = here.text("plan", f"{target}+{draft}")
+    assert LOSES in named
+    assert "<- chosen" not in named
+    assert here.json("plan", f"{target}+auto")["loaded_draft"] is None
+    told = here.text("run", "-m", f"{target}+auto", "-n", "2", "hi")
+    assert f"no draft is loaded: {draft} {LOSES}; {FORCE}" in told
+    assert here.loaded("-m", f"{target}+auto") is None
+    assert here.loaded("-m", f"{target}+auto", "--method", "draft-model") == draft
+    assert here.loaded("-m", target, "-d", draft) == draft
+
+
+@needs_pair
+def test_a_draft_that_pays_is_taken_by_all(tmp_path: Path) -> None:
+    here = Here(tmp_path, Prices({1: 0.1, 2: 0.11, 8: 0.12}, 0.01))
+    target, draft = str(here.target), str(here.draft)
+    for args in (("plan", target), ("pairs", "suggest", target, "--offline"), ("pairs", "explain", target, draft)):
+        text = here.text(*args)
+        assert PAYS in text
+        assert FORCE not in text
+    assert here.json("plan", f"{target}+auto")["chosen"]["draft_name"] == draft
+    assert "<- chosen" in here.text("plan", f"{target}+auto")
+    assert here.loaded("-m", f"{target}+auto") == draft
