@@ -1,0 +1,101 @@
+"""What each API says, field by field: whole, as a stream, and of a model. `--snapshot-update` writes it anew."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from localspec import __version__
+from localspec.engine.events import Event, Finished, Logprob, Prefilled
+from localspec.server import llama_server, ollama, openai, own
+from localspec.server.fields import OfferedPair
+from localspec.server.llama_server import LlamaServer
+from localspec.server.ollama import Ollama
+from localspec.server.openai import OpenAI
+from localspec.server.reply import Reply
+from localspec.server.responses import Responses
+from localspec.settings.request import Request
+from tests.cli.fakes import committed, facts
+from tests.server.test_fields import SERVED
+from tests.server.test_openai_replies import EVENTS, STARTED, told
+from tests.server.test_tools import FORMS
+
+ONCE = tuple(b"Once")
+LIKELY = Logprob(100, ONCE, -0.5, (Logprob(100, ONCE, -0.5), Logprob(7, (0xC3,), None)))
+CALLING: list[Event] = [
+    STARTED,
+    Prefilled(16, 6, 10.0),
+    replace(committed(0, "Well", k=0), logprobs=(LIKELY, Logprob(2, (), -1.0))),
+    committed(1, " so. ", k=0),
+    committed(2, FORMS["hermes"], k=0),
+    Finished("length", "", 100.0, 20.0, 1 << 20),
+]
+REPLIES: dict[str, Callable[[bool], Reply]] = {
+    "chat": lambda calls: OpenAI("m", is_chat=True, has_usage=True, has_prediction=True, tools=tools(calls)),
+    "completion": lambda calls: OpenAI("m", is_chat=False, has_usage=False),
+    "responses": lambda calls: Responses("m", {"temperature": 0.5}, tools(calls)),
+    "ollama chat": lambda calls: Ollama("m", is_chat=True, tools=tools(calls)),
+    "ollama generate": lambda calls: Ollama("m", is_chat=False),
+    "llama-server": lambda calls: LlamaServer("m", Request(prompt="Tell", is_after_sampler=True)),
+    "own": lambda calls: own.Events(),
+}
+
+
+def tools(calls: bool) -> list[str]:
+    return ["weather"] if calls else []
+
+
+def lines(*wires: Any) -> str:
+    """Return what a client reads, an object a line, with the same time for all."""
+    told = "\n".join(json.dumps(wire, ensure_ascii=False) for wire in wires)
+    return re.sub(r'("created_at": ")[^"]*', r"\1now", told)
+
+
+@pytest.fixture(autouse=True)
+def _same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time, chance or version is in what is compared."""
+    assert __version__
+    clock = SimpleNamespace(time=lambda: 1_700_000_000.5)
+    for module in ("openai", "responses", "tool_calls", "ollama", "own"):
+        for name, other in (("secrets", SimpleNamespace(token_hex=lambda n: f"{n} bytes")), ("time", clock),
+                            ("__version__", "0")):  # fmt: skip
+            monkeypatch.setattr(f"localspec.server.{module}.{name}", other, raising=False)
+
+
+@pytest.mark.parametrize("calls", [False, True], ids=["text", "call"])
+@pytest.mark.parametrize("kind", REPLIES)
+def test_an_answer(kind: str, calls: bool, snapshot: Any) -> None:
+    events: Sequence[Event] = CALLING if calls else EVENTS
+    reply, stats = REPLIES[kind](calls), told(events)
+    wires = [*reply.opening(), *(wire for event in events for wire in reply.pieces(event))]
+    wires += [*reply.following(stats), *reply.closing(stats)]
+    if kind != "own":
+        wires.append(REPLIES[kind](calls).whole(stats))
+    assert lines(*wires) == snapshot
+    assert [reply.frame({"type": "x"}), reply.frame({"type": "y"}), reply.waiting, reply.end] == snapshot
+
+
+def test_a_model(snapshot: Any) -> None:
+    """Of one that was loaded with a draft, of one that was not loaded, and of a large one."""
+    assert SERVED.loaded is not None
+    large = replace(facts("l.gguf"), n_params=7_600_000_000)
+    pair = replace(SERVED, loaded=replace(SERVED.loaded, target=large, draft=facts("d.gguf")))
+    new = OfferedPair("tiny", ("other",), 1_700_000_000, 7, "Q4_0", None)
+    found = {
+        "models": openai.models([SERVED, pair, new]),
+        "tags": ollama.tags([pair, new]),
+        "ps": ollama.ps(pair),
+        "show": ollama.show({"name": "storyteller", "verbose": True}, pair),
+        "show of a new one": ollama.show({}, replace(SERVED, loaded=None)),
+        "props": llama_server.props(pair),
+        "props without a limit": llama_server.props(replace(pair, request=Request())),
+        "pair": own.pair(replace(pair, settings=replace(pair.settings, draft="d.gguf")))["has_draft"],
+        "loads": [read({}, SERVED) for read in (ollama.chat, ollama.generate)],
+    }
+    assert lines(*found.items()) == snapshot
