@@ -82,8 +82,8 @@ class Connection:
     address: Address
     up: int = 0
     down: int = 0
-    _socket: Any = field(default=None, repr=False)
-    _opened: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False)
+    _socket: Any = None
+    _opened: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @staticmethod
     def open(address: Address) -> Connection:

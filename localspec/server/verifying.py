@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.engine.events import Inspected, Loaded
@@ -70,7 +70,7 @@ class VerifyingApp:
     engine: EngineQueue
     served: ServedPair
     edges: int = 0
-    _vocabulary: asyncio.Task[tuple[str, bytes]] | None = field(default=None, repr=False)
+    _vocabulary: asyncio.Task[tuple[str, bytes]] | None = None
 
     @property
     def holds(self) -> Loaded:

@@ -241,9 +241,9 @@ class Far:
             self.now, n = self.now + 1.0, n + 1
         return n
 
-    def round(self) -> int:
-        """Return the passes during one round."""
-        draft = Draft.of([1, 2, 3], [-1, 0, 1])
+    def round(self, nodes: int = 2) -> int:
+        """Return the passes during one round of a chain of so many drafted tokens."""
+        draft = Draft.of([1] * (nodes + 1), range(-1, nodes))
         self.until = self.now + self.wait_s
         self.meantime.wait(draft, lambda: self.now >= self.until)
         slower = self.slower * bool(self.meantime.passes)
@@ -275,6 +275,32 @@ def test_a_wait_that_gets_shorter_waits_for_one_pass_at_most() -> None:
         far.round()
         assert far.waited < 1.0
     assert far.waited == 0.0, "the new wait is known"
+
+
+def test_a_wait_is_expected_by_drafts_that_were_as_long() -> None:
+    """One that is longer than all before waits as those did at least."""
+    far = Far(1.5)
+    far.round(1)
+    assert far.round(4) == 1, "none was as long"
+    far.wait_s = 5.5
+    for _ in range(2):
+        far.round(8)
+    far.wait_s = 1.5
+    assert far.round(1) == 1
+    far.wait_s = 5.5
+    assert far.round(8) == 5
+
+
+def test_a_quarter_of_the_waits_may_be_shorter_than_what_is_expected() -> None:
+    far = Far(5.5)
+    for far.wait_s in [5.5] * 7 + [2.5] * 2:
+        far.round()
+    far.wait_s = 5.5
+    assert far.round() == 5, "two of eight were shorter"
+    far.wait_s = 2.5
+    far.round()
+    far.wait_s = 5.5
+    assert far.round() == 2, "three were"
 
 
 def test_one_round_of_eight_is_left_alone() -> None:
