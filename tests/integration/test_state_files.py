@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,7 +101,9 @@ def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
     assert not loaded(store)
     path.unlink()
     os.mkfifo(path)
+    n = len(os.listdir("/dev/fd"))
     assert not loaded(store)
+    assert len(os.listdir("/dev/fd")) == n
 
 
 def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
@@ -117,6 +120,51 @@ def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
     assert len(loaded(store)) == 3
 
 
+def test_a_state_that_was_read_was_used(tmp_path: Path) -> None:
+    states = [state(seed=seed) for seed in range(3)]
+    store = StateFolder(tmp_path, 2 * 4500)
+    for n, each in enumerate(states[:2], start=1):
+        store.write(KEY, each, 0.01)
+        for path in tmp_path.glob("*.state"):
+            if path.stat().st_mtime > 2:
+                os.utime(path, (n, n))
+    (first,) = (found for found in store.found(KEY) if np.array_equal(found.tokens, states[0].tokens))
+    assert store.load(first, KEY) is not None
+    store.write(KEY, states[2], 0.01)
+    assert [same(back, states[1]) for back in loaded(store)] == [False, False]
+
+
+def test_what_fits_exactly_is_kept(tmp_path: Path) -> None:
+    StateFolder(tmp_path, LIMIT).write(KEY, state(), 0.01)
+    size = only_file(tmp_path).stat().st_size
+    assert not StateFolder(tmp_path / "less", size - 1).write(KEY, state(), 0.01)
+    store = StateFolder(tmp_path, 2 * size)
+    assert store.write(KEY, state(seed=1), 0.01)
+    assert len(loaded(store)) == 2
+    store = StateFolder(tmp_path, 3 * size - 1)
+    assert store.write(OTHER, state(seed=2), 0.01)
+    assert len(loaded(store)) + len(loaded(store, OTHER)) == 2, "models share the room"
+    assert StateFolder(tmp_path, size).write(KEY, state(seed=3), 0.01)
+    assert len(list(tmp_path.glob("*.state"))) == 1
+
+
+def test_a_folder_of_others_is_closed_to_them(tmp_path: Path) -> None:
+    folder = tmp_path / "states"
+    folder.mkdir(mode=0o755)
+    assert StateFolder(folder, LIMIT).write(KEY, state(), 0.01)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_file_that_is_gone_is_no_state(tmp_path: Path) -> None:
+    store = StateFolder(tmp_path, LIMIT)
+    store.write(KEY, state(), 0.01)
+    (found,) = store.found(KEY)
+    store.remove(found)
+    store.remove(found)
+    assert store.load(found, KEY) is None
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_state_that_is_written_twice_stays(tmp_path: Path) -> None:
     store = StateFolder(tmp_path, LIMIT)
     assert store.write(KEY, state(), 0.01)
@@ -128,8 +176,12 @@ def test_a_longer_text_takes_the_place_of_its_start(tmp_path: Path) -> None:
     store, whole = StateFolder(tmp_path, LIMIT), state(80)
     store.write(KEY, SavedState(whole.tokens[:40], 0, whole.data), 0.01)
     store.write(KEY, state(seed=1), 0.01)
+    store.write(OTHER, SavedState(whole.tokens[:40], 0, whole.data), 0.01)
     store.write(KEY, whole, 0.01)
     assert sorted(len(each.tokens) for each in loaded(store)) == [50, 80]
+    assert len(loaded(store, OTHER)) == 1
+    store.write(KEY, SavedState(whole.tokens[:30], 0, whole.data), 0.01)
+    assert sorted(len(each.tokens) for each in loaded(store)) == [30, 50, 80], "a start takes no place"
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -155,7 +207,9 @@ def test_a_part_that_a_killed_process_left_goes(tmp_path: Path) -> None:
     left, fresh = tmp_path / "a.1.part", tmp_path / "b.2.part"
     for part in (left, fresh):
         part.write_bytes(b"some")
-    os.utime(left, (1, 1))
+    now = time.time()
+    os.utime(left, (now - 61, now - 61))
+    os.utime(fresh, (now - 30, now - 30))
     StateFolder(tmp_path, LIMIT).write(KEY, state(), 0.01)
     assert not left.exists()
     assert fresh.exists()
@@ -170,6 +224,24 @@ def test_the_rate_that_was_measured_is_known_to_the_next_process(tmp_path: Path)
     assert StateFolder(tmp_path, LIMIT).rate == pytest.approx(store.rate, abs=1)
     (tmp_path / "read-rate").write_bytes(b"\xff\xfenan")
     assert StateFolder(tmp_path, LIMIT).rate == assumed
+
+
+@pytest.mark.parametrize(
+    ("told", "rate"),
+    [("1e6", 1e6), ("999999", 150e6), ("1e12", 1e12), ("1.1e12", 150e6), ("nan", 150e6), ("fast", 150e6), ("", 150e6)],
+)
+def test_a_rate_that_no_disk_has_is_not_believed(tmp_path: Path, told: str, rate: float) -> None:
+    (tmp_path / "read-rate").write_text(told)
+    assert StateFolder(tmp_path, LIMIT).rate == rate
+
+
+@pytest.mark.parametrize(("size", "is_measured"), [(1 << 20, True), ((1 << 20) - 1, False)])
+def test_a_small_state_tells_no_rate(tmp_path: Path, size: int, is_measured: bool) -> None:
+    store = StateFolder(tmp_path, 1 << 30)
+    store.write(KEY, state(size=size), 0.01)
+    assert len(loaded(store)) == 1
+    assert (tmp_path / "read-rate").exists() == (store.rate != 150e6) == is_measured
+    assert not list(tmp_path.glob("*.part"))
 
 
 @pytest.mark.parametrize(("seconds", "rate"), [(0.0, 150e6), (0.01, (150e6 + (1 << 21) / 0.01) / 2)])
