@@ -41,10 +41,9 @@ HEAD = {"Q2_K": 6.56, "Q3_K_S": 6.56, "IQ2_XXS": 5.5}
 TABLE = {"Q2_K": 2.63, "Q3_K_S": 3.44, "IQ2_XXS": 2.63}
 TYPES = {"Q2_K": "Q2_K", "Q3_K_S": "Q3_K", "IQ2_XXS": "IQ2_XXS"}
 COUNTED = "counted with a copy of Qwen2.5-Coder 1.5B"
-ASSUMED = "assumed of this type"
-# The chance that a token of such a copy is accepted at the usual temperature, and how it is known: docs/benchmarks.md.
-ACCEPTED = {"Q2_K": (0.85, COUNTED), "Q3_K_S": (0.91, COUNTED), "IQ2_XXS": (0.65, ASSUMED)}
-CUT = 0.7  # of that chance, times the share of the layers that are left out
+# The chance that a token of such a copy is accepted at the usual temperature: docs/benchmarks.md.
+ACCEPTED = {"Q2_K": 0.85, "Q3_K_S": 0.91, "IQ2_XXS": 0.71}
+CUT = 0.9  # of that chance is lost, times the share of the layers that are left out
 USUAL = 4.8  # bits of a weight of an unknown type
 _BLOCK = re.compile(r"(\d+)(?:-(\d+))?")
 
@@ -165,17 +164,15 @@ def other_types(bits: str, kind: str, n_layers: int) -> tuple[tuple[str, str], .
     return ((rf"^blk\.({ends})\.(attn|ffn)_(q|k|v|qkv|output|gate|up|down|gate_up)(_exps|_shexp)?\.weight", "Q3_K"),)
 
 
-def chance_of_copy(kind: str, share: float) -> tuple[float, str]:
-    """Return the chance that a token of a copy is accepted, and how it is known; `share` of the layers is left out."""
-    chance, how = ACCEPTED[kind]
-    return chance * (1.0 - CUT * share), ASSUMED if share else how
+def chance_of_copy(kind: str, share: float) -> float:
+    """Return the chance that a token of a copy is accepted, as COUNTED; `share` of the layers is left out."""
+    return ACCEPTED[kind] * (1.0 - CUT * share)
 
 
 def planned_copy(target: ModelPart, bits: str, kind: str, n_dropped: int = 0) -> Models:
     """Return a target with a copy that is not made yet, for planning: its sizes are about right."""
     parts = target.anatomy
-    chance, how = chance_of_copy(kind, n_dropped / max(1, len(parts.layers)))
-    guessing = Guessing(assumed(chance), how=how)
+    guessing = Guessing(assumed(chance_of_copy(kind, n_dropped / max(1, len(parts.layers)))), how=COUNTED)
     return Models(
         parts, anatomy_of_copy(parts, bits, kind, n_dropped), target.n_ctx_train, target.n_ctx_train, guessing
     )

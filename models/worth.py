@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from localspec.control.chain import ASSUMED, MEASURED, TYPICAL, Worth, best_length
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.shards import read_model
-from localspec.models.low_bit import chance_of_copy, low_bit_copy
+from localspec.models.low_bit import COUNTED, chance_of_copy, low_bit_copy
 from localspec.models.pairs import require_fit
 from localspec.models.plan import calibration
 from localspec.models.plan.machine import CPU, Machine
@@ -42,7 +42,7 @@ def pair_models(target: ModelPart, draft: ModelPart | None = None) -> tuple[Mode
     if accepted is None and draft.info.path.is_file():
         copy = low_bit_copy(read_model(draft.info.path))
         if copy is not None and copy.is_of(target.info.path):
-            accepted, how = chance_of_copy(copy.kind, 1.0 - copy.layers / copy.n_layers)
+            accepted, how = chance_of_copy(copy.kind, 1.0 - copy.layers / copy.n_layers), COUNTED
     return placed(target, draft, shared=shared, accepted=accepted, how=how), known
 
 

@@ -113,9 +113,12 @@ def make_copy(folder: Path, name: str) -> Path:
     copy, source = folder / f"{name}.gguf", folder / f"{name.removesuffix(COPY)}.gguf"
     began = time.monotonic()
     if not copy.exists():
-        from localspec.backends.quantise import Recipe, quantise  # late: models are made before llama.cpp is built
+        from localspec.backends.quantise import (
+            QuantiseRecipe,
+            quantise,
+        )  # late: models are made before llama.cpp is built
 
-        recipe = Recipe("Q2_K", threads=os.cpu_count() or 1)
+        recipe = QuantiseRecipe("Q2_K", threads=os.cpu_count() or 1)
         if quantise(source, copy, recipe, {}, lambda _: None) is None:
             raise OSError(f"llama.cpp cannot write {source.name} in two bits")
         print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)

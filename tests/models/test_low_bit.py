@@ -10,8 +10,6 @@ from localspec.cli.drafts import predicted
 from localspec.errors import UsageError
 from localspec.models.low_bit import (
     ACCEPTED,
-    ASSUMED,
-    CUT,
     anatomy_of_copy,
     best_copy,
     chance_of_copy,
@@ -57,11 +55,10 @@ def test_it_is_told_whether_the_machine_was_measured() -> None:
     assert not predicted(Machine(64 * GIB, 8, (), None), BIG, "2", 0).is_measured
 
 
-def test_a_copy_without_some_layers_is_right_less_often_and_nobody_counted_it() -> None:
-    assert chance_of_copy("Q2_K", 0.0) == ACCEPTED["Q2_K"]
-    chance, how = chance_of_copy("Q2_K", 0.5)
-    assert chance == pytest.approx(ACCEPTED["Q2_K"][0] * (1 - CUT / 2))
-    assert how == ASSUMED
+def test_a_copy_without_some_layers_is_right_less_often() -> None:
+    """Counted with three of 28 layers of Qwen2.5-Coder 1.5B left out: 77 % for 85 %."""
+    assert chance_of_copy("Q2_K", 0.0) == ACCEPTED["Q2_K"] == 0.85
+    assert chance_of_copy("Q2_K", 3 / 28) == pytest.approx(0.77, abs=0.005)
 
 
 def test_the_smaller_mix_is_taken_where_the_other_does_not_fit() -> None:
