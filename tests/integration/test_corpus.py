@@ -151,7 +151,7 @@ def test_files_are_indexed_once_and_again_where_one_changed(
 
 def test_the_least_used_indices_go_first(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = home / "cache" / "corpus"
-    segment = session_corpus.Segment.of([[1, 2, 3, 4, 5]])
+    segment = session_corpus.CorpusSegment.of([[1, 2, 3, 4, 5]])
     for n in range(3):
         session_corpus._keep(folder / f"{n}.npy", segment)
         os.utime(folder / f"{n}.npy", (n, n))
