@@ -17,7 +17,9 @@ from localspec.remote import LONGEST_FRAME
 from localspec.remote.connection import OPENING
 from localspec.remote.messages import (
     LONGEST_PART,
+    Error,
     Facts,
+    Fetch,
     Hello,
     Law,
     MessageError,
@@ -26,6 +28,7 @@ from localspec.remote.messages import (
     ToEdge,
     ToVerifier,
     Verify,
+    Welcome,
     digest_of,
     encode,
     packed,
@@ -177,6 +180,31 @@ def test_an_edge_that_says_no_more_asks_for_the_defaults() -> None:
         version=2, vocabulary="v", model="", mode="coupled", verify="coupled", seed=0, sampling=Sampling(),
         max_tokens=None, stops=(), form=None, session="", prompt_n=0, marks=None, answer=0,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wire", "message"),
+    [
+        ([3], Fetch(start=0)),
+        ([8, 1, 2, 3], Verify(1, 2, 3, draft=(), parents=(), committed=(), q=b"", laws=(), draw="")),
+        ([8, 1, 2, 3, [4], [], [], b"", [[]]], Verify(1, 2, 3, (4,), laws=(Law(ids=b"", probs=b""),))),
+    ],
+)
+def test_an_edge_that_says_less_means_nothing_more(wire: list[typing.Any], message: ToVerifier) -> None:
+    assert request_of(msgspec.msgpack.encode(wire)) == message
+    assert Law.of(None) == Law(b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("wire", "message"),
+    [
+        ([6, "s", 64, 8], Welcome("s", 64, 8, max_leaves=1, have=0, digest=0)),
+        ([9, 1, 0, None, 3], Result(1, 0, None, 3, micros=0, finish="", laws=(), peak=0)),
+        ([12, "usage", "no"], Error("usage", "no", hint="", answer=0)),
+    ],
+)
+def test_a_verifier_that_says_less_means_nothing_more(wire: list[typing.Any], message: ToEdge) -> None:
+    assert reply_of(msgspec.msgpack.encode(wire)) == message
 
 
 def test_bytes_of_a_round() -> None:
