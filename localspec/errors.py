@@ -9,6 +9,23 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+# Exit codes of ends that are no error.
+DIFFERS = 10
+UNFINISHED = 12
+TIMED_OUT = 124
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+ENDS = {  # with the kind that --json has for it
+    0: ("", "All went well."),
+    DIFFERS: ("", "`verify` found that the output changes."),
+    UNFINISHED: ("", "The answer was cut before it had the form that was asked for."),
+    TIMED_OUT: ("timeout", "`--timeout` was over. What there was of the answer is written."),
+    129: ("terminated", "The terminal went away (SIGHUP)."),
+    INTERRUPTED: ("interrupted", "Ctrl-C. What there was of the answer is written."),
+    BROKEN_PIPE: ("", "The program that read standard output has gone."),
+    143: ("terminated", "The program was told to end (SIGTERM)."),
+}
+
 # What llama.cpp, ggml and the drivers of devices write where memory does not suffice, in lower case.
 _OUT_OF_MEMORY = (
     "unable to allocate",
@@ -54,7 +71,7 @@ class LocalspecError(Exception):
 
 
 class InternalError(LocalspecError):
-    """A state that should not exist: a bug in localspec, or a return code that llama.cpp does not document."""
+    """A bug in localspec, or a return code that llama.cpp does not document."""
 
 
 class BadLogitsError(InternalError):
@@ -62,49 +79,52 @@ class BadLogitsError(InternalError):
 
 
 class UsageError(LocalspecError):
-    """An option or argument is wrong, or two of them do not go together."""
+    """An option, an argument, a setting or the content of a text file is wrong, or two of them exclude each other."""
 
     exit_code = 2
     kind = "usage"
 
 
 class NotFoundError(LocalspecError):
-    """A file, model or pair does not exist or cannot be read."""
+    """A file, model, conversation or preset does not exist, or a file cannot be read."""
 
     exit_code = 3
     kind = "not_found"
 
 
 class NetworkError(LocalspecError):
-    """Another machine cannot be reached, or does not give what was asked of it: the hub, an RPC server."""
+    """Another machine cannot be reached, or refuses: the hub, a server, a verifier.
+
+    A missing or wrong key is that too.
+    """
 
     exit_code = 4
     kind = "network"
 
 
 class IntegrityError(LocalspecError):
-    """A file is not what it claims to be: not GGUF, truncated, malformed."""
+    """A model's file is damaged: not GGUF, truncated, malformed."""
 
     exit_code = 5
     kind = "integrity"
 
 
 class IncompatibleError(LocalspecError):
-    """The file is sound but cannot be used here: another tokenizer, an unsupported architecture."""
+    """A sound file cannot be used here: another vocabulary, an unknown architecture, a part that this build lacks."""
 
     exit_code = 6
     kind = "incompatible"
 
 
 class ResourceError(LocalspecError):
-    """Memory, VRAM or disk does not suffice, or an output device is full."""
+    """Memory or disk does not suffice, a file cannot be written, or a port is taken."""
 
     exit_code = 7
     kind = "resources"
 
 
 class PromptTooLongError(LocalspecError):
-    """The prompt leaves no room in the context."""
+    """The prompt is too long: it leaves no room in the context."""
 
     exit_code = 8
     kind = "prompt_too_long"
@@ -118,7 +138,7 @@ class WorkerDiedError(LocalspecError):
 
 
 class DeclinedError(LocalspecError):
-    """A question was answered with no, or no person can be asked."""
+    """Not without asking: the answer was no, nobody can be asked, or the thing belongs to another program."""
 
     exit_code = 11
     kind = "declined"
@@ -139,6 +159,12 @@ KINDS: dict[str, type[LocalspecError]] = {
         DeclinedError,
     )
 }
+
+
+def exit_codes() -> dict[int, tuple[str, str]]:
+    """Return the kind and the meaning of each exit code, in order of the codes; some have no kind."""
+    errors = {cls.exit_code: (kind, " ".join((cls.__doc__ or "").split())) for kind, cls in KINDS.items()}
+    return dict(sorted((ENDS | errors).items()))
 
 
 def from_wire(wire: dict[str, Any]) -> LocalspecError:

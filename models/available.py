@@ -20,6 +20,7 @@ from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.hub.cache import Cache, CachedFile
 from localspec.models.hub.files import is_model, part_number, quant_of, select
 from localspec.models.names import DraftChoice, HubName, PairName, PathName, parse
+from localspec.models.ollama import is_blob
 from localspec.models.pairs import require_fit
 from localspec.models.recent import recent_pairs
 from localspec.models.store import BUNDLED, PairRef, expand, find_model, locate
@@ -67,18 +68,18 @@ class AvailablePair:
 def listed(catalog: Catalog, folder: Path | None = None) -> list[AvailablePair]:
     """Return what a person chooses from: the pairs loaded last, then everything that there is.
 
-    A file has one row: its own is left out where a pair with it was loaded, unless that was told to have no draft. Rows
-    of one name begin with the folder of their file.
+    A file has one row: its own is left out where a pair with it was loaded, unless that was told to have no draft. One
+    of Ollama's has a row for each of its names. Rows of one name begin with the folder of their file.
     """
     everything = offers(catalog, folder)
     known = {offer.ref: offer for offer in everything}
     recent = [known.get(offer.ref, offer) for offer in recent_offers()]  # the catalogue knows more of its own
-    seen = {_real(offer) for offer in recent if offer.draft != NONE} - {None}
+    seen = {_file_of(offer) for offer in recent if offer.draft != NONE} - {None}
     rows = list(recent)
     for offer in everything:
-        if offer not in recent and _real(offer) not in seen:
+        if offer not in recent and _file_of(offer) not in seen:
             rows.append(offer)
-            seen |= {_real(offer)} - {None}
+            seen |= {_file_of(offer)} - {None}
     names = [(offer.name, offer.draft) for offer in rows]
     return [
         replace(offer, name=f"{offer.target.parent.name}/{offer.name}")
@@ -88,8 +89,11 @@ def listed(catalog: Catalog, folder: Path | None = None) -> list[AvailablePair]:
     ]
 
 
-def _real(offer: AvailablePair) -> str | None:
-    return None if offer.target is None else os.path.realpath(offer.target)
+def _file_of(offer: AvailablePair) -> tuple[str, str] | None:
+    """Return the file that is offered, and its name where the file has none of its own; None where it is not known."""
+    if offer.target is None:
+        return None
+    return os.path.realpath(offer.target), offer.name if is_blob(offer.target) else ""
 
 
 def offers(catalog: Catalog, folder: Path | None = None) -> list[AvailablePair]:

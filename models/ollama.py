@@ -93,11 +93,16 @@ def spoken(path: str | PathLike[str], *, briefly: bool = False) -> str:
     model's name.
     """
     path = Path(path)
-    if _BLOB.fullmatch(path.name):
+    if is_blob(path):
         model = next((one for one in ollama_models() if one.path == path), None)
         if model is not None:
             return shown(model.name if briefly else f"Ollama's {model.name}")
     return shown(path.name if briefly else path)
+
+
+def is_blob(path: Path) -> bool:
+    """Whether a file is called as Ollama calls those of its models, which says nothing to a person."""
+    return _BLOB.fullmatch(path.name) is not None
 
 
 def below(folder: Path, depth: int) -> Iterator[Path]:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import NotFoundError, UsageError
+from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.models.catalog import load_catalog, read_tables, user_path, wrong_pair
 from localspec.models.names import DraftChoice, ModelName, PairName, PathName, is_alias
 from localspec.models.store import BUNDLED
@@ -42,7 +42,9 @@ def add(name: str, pair: PairName, notes: str = "", *, replace: bool = False) ->
 
 
 def remove(name: str) -> Path:
-    """Take a name of the user's own out; return the file. Raises NotFoundError for one that is not theirs.
+    """Take a name of the user's own out; return the file.
+
+    Raises NotFoundError for a name that nobody has, DeclinedError for one that comes with localspec.
 
     The file must be TOML and no more: what is wrong with an entry is mended by taking it out.
     """
@@ -53,10 +55,9 @@ def remove(name: str) -> Path:
             del table[name]
             return _write(document)
     is_built_in = name in BUNDLED or name in load_catalog().names()
-    raise NotFoundError(
-        f"'{shown(name)}' comes with localspec" if is_built_in else f"you have no pair called '{shown(name)}'",
-        hint="localspec pairs add replaces it" if is_built_in else "localspec pairs list",
-    )
+    if is_built_in:
+        raise DeclinedError(f"'{shown(name)}' comes with localspec", hint="localspec pairs add replaces it")
+    raise NotFoundError(f"you have no pair called '{shown(name)}'", hint="localspec pairs list")
 
 
 def _entry(pair: PairName, notes: str) -> dict[str, str]:

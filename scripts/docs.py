@@ -18,7 +18,7 @@ import json_page
 import methods_page
 
 from localspec.cli.app import cli
-from localspec.errors import UsageError
+from localspec.errors import UsageError, exit_codes
 from localspec.settings.request import Speculation
 from localspec.speculation import registered
 from localspec.speculation.resolve import resolve_axes
@@ -39,6 +39,7 @@ def page() -> str:
             command = cli.get_command(group, name)
             assert command is not None
             parts += _helps(command, group, name, "##")
+    parts.append(f"## Exit codes\n\n{codes()}")
     parts += ["## Which rule judges which draft\n", "[Methods](methods.md) explains the rules.\n", combinations()]
     return "\n".join(parts)
 
@@ -54,6 +55,14 @@ def _helps(command: click.Command, parent: click.Context, name: str, heading: st
 def fenced(text: str) -> str:
     """Return `text` as a block, without trailing blanks."""
     return "```text\n" + "\n".join(line.rstrip() for line in text.splitlines()) + "\n```\n"
+
+
+def codes() -> str:
+    """Return the table of exit codes, with the kind of each in `--json` and `--events`."""
+    lines = ["| code | `kind` in `--json` | |", "|---|---|---|"]
+    for code, (kind, text) in exit_codes().items():
+        lines.append(f"| {code} | {f'`{kind}`' if kind else ''} | {text} |")
+    return "\n".join(lines) + "\n"
 
 
 def combinations() -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
-from localspec.errors import KINDS, InternalError, LocalspecError, WorkerDiedError, from_wire
+from localspec.errors import ENDS, KINDS, InternalError, LocalspecError, WorkerDiedError, exit_codes, from_wire
+from localspec.ui import glossary
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -27,6 +29,19 @@ def test_every_kind_has_its_own_code() -> None:
     assert all(0 < code < 64 for code in codes)
     assert set(KINDS.values()) == set(LocalspecError.__subclasses__())
     assert WorkerDiedError.exit_code == 9
+
+
+def test_codes_are_told() -> None:
+    """Every code has a meaning of its own, in docs/cli.md by `scripts/docs` and in `localspec explain exit-code`."""
+    told = exit_codes()
+    assert list(told) == sorted({*ENDS, *(cls.exit_code for cls in KINDS.values())})
+    assert len(told) == len(ENDS) + len(KINDS)
+    meanings = [meaning for _, meaning in told.values()]
+    assert all(meaning.endswith(".") for meaning in meanings)
+    assert len(set(meanings)) == len(meanings)
+    term = glossary.find("exit codes")
+    assert term is not None
+    assert {int(each) for each in re.findall(r"\d+", f"{term.short} {term.text}")} == set(told)
 
 
 @pytest.mark.parametrize("wire", [{}, {"kind": "unheard of", "message": "m"}, {"kind": None, "detail": None}])

@@ -121,12 +121,21 @@ class WakingEvent(threading.Event):
 
 
 class Keyboard(LinuxDriver):
-    """Textual's driver, but for the reading: Textual looks ten times a second, and hands over one key at a time."""
+    """Textual's driver, but for the reading: Textual looks ten times a second, and hands over one key at a time.
+
+    Input is disabled once. Textual does it again when the terminal is the shell's, and drops what is typed for that.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._woken, waker = os.pipe()
         self.exit_event = WakingEvent(waker)
+
+    def disable_input(self) -> None:
+        """Read no more, until application mode starts again."""
+        if self._key_thread is not None:
+            super().disable_input()
+            self._key_thread = None
 
     def run_input_thread(self) -> None:
         """Read until the input is disabled."""

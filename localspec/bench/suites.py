@@ -82,7 +82,7 @@ def load_suite(name: str, column: str | None = None, is_chat: bool | None = None
     if not _looks_like_path(name):
         near = difflib.get_close_matches(name, SAMPLES, n=1)
         known = ", ".join(SAMPLES)
-        raise UsageError(
+        raise NotFoundError(
             f"there is no suite {name!r}: there are {known}, or a file",
             hint=f"--suite {near[0] if near else 'stories'}",
         )

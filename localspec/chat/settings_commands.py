@@ -21,7 +21,7 @@ from localspec.settings.declaration import declaration, spelled
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.files import path_completions
 from localspec.ui.inputs import text_or_file
-from localspec.ui.settings import SETTINGS, changed, known_values, shown, template_text, with_value
+from localspec.ui.settings import SETTINGS, changed, known_values, retyped, shown, template_text, with_value
 
 _LOADING = {each.name for each in fields(LoadSettings)}
 MODELS = (".gguf",)  # endings of their files
@@ -55,7 +55,10 @@ async def change(chat: Chat, argument: str) -> None:
             await change_context(chat, value.strip())
         return
     if value:
-        chat.state.change(changed(request, name, value.strip()))
+        try:
+            chat.state.change(changed(request, name, value.strip()))
+        except UsageError as error:
+            raise retyped(error, "/set ") from None
     await chat.tell(f"{name} {one_line(shown(chat.state.request, name.lstrip('-')))}")
 
 

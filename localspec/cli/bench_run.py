@@ -26,7 +26,7 @@ from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.pair_engine import PairEngine
 from localspec.cli.signals import Stop
-from localspec.errors import LocalspecError, NotFoundError, ResourceError, UsageError
+from localspec.errors import LocalspecError, ResourceError, UsageError
 from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
@@ -278,7 +278,7 @@ def _check_place(option: str, name: str, path: Path, *, is_folder: bool) -> None
     is_there, is_dir = os.path.exists(path), os.path.isdir(path)
     is_wrong = is_there and not is_dir if is_folder else is_dir
     if is_wrong or not os.access(path if is_there else path.absolute().parent, os.W_OK):
-        raise NotFoundError(f"cannot write {option} {name}", hint=f"{option} in a folder that can be written")
+        raise ResourceError(f"cannot write {option} {name}", hint=f"{option} in a folder that can be written")
     if not is_folder and (path.suffix.lower() == ".gguf" or _is_binary(path)):
         lost = "would be written over, and it is no result of a bench"
         raise UsageError(

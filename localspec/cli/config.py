@@ -40,6 +40,7 @@ from localspec.settings.config_file import (
 )
 from localspec.settings.declaration import spelled
 from localspec.ui.columns import aligned
+from localspec.ui.settings import retyped
 
 
 def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -256,7 +257,10 @@ def set_value(console: Console, /, key: str, values: tuple[str, ...], as_json: b
         raise once(found, path[:-1])
     if len(values) > 1 and not found.multiple:
         raise UsageError(f"{key} takes one value, {len(values)} were given", hint=f"localspec config set {key} VALUE")
-    value = read_words(found, values)
+    try:
+        value = read_words(found, values)
+    except UsageError as error:
+        raise retyped(error, f"localspec config set {key.removesuffix(path[-1])}") from None
     _done(as_json, assign(path, value), path, value)
     if path[-1] == "model" and (missing := _missing({"model": value})):
         console.warn(f"{missing.message}{missing.advice}")

@@ -24,18 +24,16 @@ from localspec.cli.options import ReportOptions, declared_option, picked, report
 from localspec.cli.output import write_json
 from localspec.cli.pair_engine import PairEngine, open_engine
 from localspec.cli.params import Command, CommandGroup, json_option, option
-from localspec.errors import IncompatibleError, NotFoundError, UsageError
+from localspec.errors import IncompatibleError, UsageError
 from localspec.models.early_exit import Exits, Layers, Tuned, require_prunable
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.store import find_model
-from localspec.sanitize import decoded
 from localspec.settings.declaration import Group
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.ui.columns import aligned
-from localspec.ui.files import read_regular
-from localspec.ui.inputs import MAX_FILE
+from localspec.ui.inputs import file_text
 from localspec.ui.stats import Stats
 
 OPENINGS = (
@@ -248,12 +246,7 @@ def _spelt(layers: Layers, n_layers: int) -> str:
 
 def read_prompts(name: str) -> tuple[str, ...]:
     """Return the prompts of a text file, one a line; raises NotFoundError or UsageError."""
-    try:
-        text = decoded(read_regular(name, MAX_FILE, said=f"--prompts {name}"))
-    except UnicodeDecodeError:
-        reason = f"cannot read --prompts {name}: it is neither UTF-8 nor UTF-16 text"
-        raise NotFoundError(reason, hint="a text file with a prompt a line") from None
-    prompts = tuple(line for line in text.splitlines() if line.strip())
+    prompts = tuple(line for line in file_text(name, f"--prompts {name}").splitlines() if line.strip())
     if not prompts:
         raise UsageError(f"--prompts {name}: the file has no prompt", hint="a text file with a prompt a line")
     return prompts

@@ -1,8 +1,6 @@
 """From a command line to an exit code: everything that can go wrong becomes one line and a documented code.
 
-0 done, 1 a bug, 2 usage, 3 not found, 4 the network, 5 a damaged file, 6 an incompatible pair, 7 memory, disk or
-stdout, 8 the prompt is too long, 9 the engine died, 10 verify found a difference, 11 declined, 124 --timeout,
-130 Ctrl-C, 129 and 143 SIGHUP and SIGTERM, 141 the reader of stdout has gone
+`localspec/errors.py` has the codes.
 """
 
 from __future__ import annotations
@@ -18,10 +16,17 @@ import click
 
 from localspec.cli.console import Console, OnError, prepare_streams
 from localspec.cli.habits import takes_prompt
-from localspec.cli.signals import INTERRUPTED, TIMED_OUT, Terminated, TimedOut, terminating
-from localspec.errors import InternalError, LocalspecError, ResourceError, UsageError
+from localspec.cli.signals import Terminated, TimedOut, terminating
+from localspec.errors import (
+    BROKEN_PIPE,
+    INTERRUPTED,
+    TIMED_OUT,
+    InternalError,
+    LocalspecError,
+    ResourceError,
+    UsageError,
+)
 
-BROKEN_PIPE = 141
 STOPPED = {INTERRUPTED: "interrupted", TIMED_OUT: "timeout"}
 
 
@@ -138,7 +143,7 @@ def _usage(error: click.ClickException) -> LocalspecError:
     message = complaint(error)
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "localspec"
-    hint = f"{command} --help"
+    hint = getattr(getattr(error, "param", None), "example", f"{command} --help")
     if isinstance(error, click.NoSuchOption) and context is not None:
         what = "prompt" if takes_prompt(context.command) else "word"
         if any(isinstance(each, click.Argument) for each in context.command.params):

@@ -74,12 +74,16 @@ def list_command(count: int, as_json: bool) -> int:
 
 @logs.command("show", cls=Command)
 @click.argument("conversation", required=False, metavar="[ID]", shell_complete=conversation_ids)
+@option("-n", "--count", type=click.IntRange(0), default=0, metavar="N", section=_OUTPUT,
+        help="Show its last N messages; 0: all.  [default: 0]")  # fmt: skip
 @json_option
-def show_command(conversation: str | None, as_json: bool) -> int:
+def show_command(conversation: str | None, count: int, as_json: bool) -> int:
     """Show a conversation, by default the last one. --json has every branch."""
     with kept_store() as store:
         found = _named(store, conversation)
         messages, path = store.messages(found.id), store.path(found.leaf)
+    if count:
+        messages = path = path[-count:]
     if as_json:
         write_json(to_wire(found, messages))
         return 0

@@ -80,6 +80,16 @@ class Configurable(click.Option):
             return "integer"
         return "number" if isinstance(self.type, click.types.FloatParamType) else "text"
 
+    @property
+    def example(self) -> str:
+        """Return the option with a value that it takes, or with the placeholder of one, as it is typed."""
+        if self.declaration is not None:
+            return self.declaration.example
+        known = self.default if isinstance(self.default, str | int | float) else None
+        usual = {"switch": "on", "choice": next(iter(getattr(self.type, "choices", ())), "")}
+        placeholder = (self.metavar or "N").partition("|")[0]
+        return f"--{self.key} {usual.get(self.kind, known or placeholder)}"
+
     def variables(self, path: Key) -> list[str]:
         """Return the environment variables that set it for the command at `path`, the one that wins first."""
         if path[:1] == (TABLE,):
@@ -298,7 +308,11 @@ def once(option: Configurable, path: Key) -> UsageError:
     )
 
 
-def _perhaps(name: str, known: Iterable[str]) -> str:
+def _perhaps(name: str, known: Mapping[str, Configurable] | Iterable[str]) -> str:
+    if isinstance(known, Mapping):  # a short flag is no key
+        long = [each for each, option in known.items() if f"-{name}" in option.opts]
+        if long:
+            return f": -{name} is '{long[0]}'"
     near = difflib.get_close_matches(name.lower().replace("_", "-"), list(known), n=1)
     return f", perhaps '{near[0]}' was meant" if near else ""
 

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from localspec.cli.console import Console, columns_of_stdout, is_accessible, is_terminal, write_out
 from localspec.cli.live import Live
-from localspec.cli.signals import INTERRUPTED, TIMED_OUT
 from localspec.cli.wrap import SGR, WordWrap
 from localspec.engine.events import Committed, Event, Finished
+from localspec.errors import INTERRUPTED, TIMED_OUT
 from localspec.sanitize import Sanitizer
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.sources import SourceSpans, Span

@@ -60,6 +60,7 @@ def complaint(error: click.ClickException) -> str:
         return error.format_message().strip().rstrip(".")
     told = re.sub(r"a valid float(?: range)?", "a number", error.message)
     told = re.sub(r"a valid integer(?: range)?", "an integer", told)
+    told = re.sub(r"a valid boolean.*", "on or off", told)
     return f"{option.opts[0]} {told}".strip().rstrip(".")
 
 

@@ -63,7 +63,7 @@ from localspec.cli.store_options import answered, is_going_on, store_for_talking
 from localspec.conversations.records import Attachment
 from localspec.conversations.store import Store
 from localspec.engine.events import Event, Started, Warned
-from localspec.errors import UsageError
+from localspec.errors import UNFINISHED, UsageError
 from localspec.models.store import introduction
 from localspec.sanitize import one_line
 from localspec.settings.request import LoadSettings, Request
@@ -75,8 +75,6 @@ from localspec.worker.client import Worker
 
 if TYPE_CHECKING:
     from localspec.worker.served import ServedWorker
-
-UNFINISHED = 12  # exit code of an answer that was cut before it had the form that was asked for
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ from localspec.models.catalog import load_catalog
 from localspec.models.store import usual_speculation
 from localspec.sanitize import one_line
 from localspec.settings.request import ANSWER, LoadSettings, Request
-from localspec.ui.inputs import text_or_file
+from localspec.ui.inputs import file_text
 from localspec.ui.settings import check
 from localspec.ui.stats import Stats
 from localspec.ui.summary import stats_line
@@ -217,7 +217,7 @@ def _rules(options: ServeOptions) -> Rules:
         raise UsageError("--api-key and --api-key-file exclude each other", hint="leave one of them out")
     key = options.api_key
     if options.api_key_file is not None:
-        read = text_or_file("--api-key-file", f"@{options.api_key_file}", LONGEST_KEY) or ""
+        read = file_text(options.api_key_file, f"--api-key-file {options.api_key_file}", LONGEST_KEY)
         key = (read.splitlines() or [""])[0].strip()
     if key is not None and not (key and key.isascii() and key.isprintable()):
         raise UsageError("the API key is empty, or not plain ASCII", hint="--api-key KEY")

@@ -88,7 +88,7 @@ def _converted(option: Configurable, value: Any) -> Any:
         found = option.type_cast_value(ctx, value)
     except click.BadParameter as error:
         message = complaint(error)
-        raise UsageError(message[:1].lower() + message[1:], hint="localspec config show") from None
+        raise UsageError(message[:1].lower() + message[1:], hint=option.example) from None
     if option.check is not None:
         option.check(found)
     return found

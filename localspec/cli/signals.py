@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TypeVar
 
-INTERRUPTED = 130
-TIMED_OUT = 124
+from localspec.errors import INTERRUPTED, TIMED_OUT
+
 MIN_SECONDS = 1e-3  # seconds that are left at least: a timer of 0 never rings
 T = TypeVar("T")
 

@@ -28,13 +28,12 @@ from localspec.cli.pair_engine import PairEngine, open_engine
 from localspec.cli.params import Command, json_option, option
 from localspec.cli.settings import PairOptions, promised_settings
 from localspec.cli.signals import Stop
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import DIFFERS, LocalspecError, UsageError
 from localspec.sanitize import one_line
 from localspec.settings.declaration import Group
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.ui.settings import check
 
-MISMATCH = 10
 SCHEMA = "localspec.verify/1"
 CHECKED, OUTPUT = Group("Check"), "Output"
 
@@ -110,7 +109,7 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     obstacle = next((one.obstacle for one in found if one.obstacle), None)
     if obstacle is not None and not (is_failed or stop.is_asked):
         raise obstacle
-    return stop.exit_code or (MISMATCH if is_failed else 0)
+    return stop.exit_code or (DIFFERS if is_failed else 0)
 
 
 def _drafting(asked: Speculation, *, has_draft: bool) -> Speculation:

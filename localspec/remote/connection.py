@@ -65,13 +65,15 @@ class Address:
         return _key("".join(first).strip(), f"the first line of {self.key_file}", "--verifier-key-file FILE")
 
     def context(self) -> ssl.SSLContext | None:
-        """Return how TLS is spoken, None for ws. Raises NotFoundError for a file without certificates."""
+        """Return how TLS is spoken, None for ws. Raises NotFoundError or UsageError as `key`."""
         if not self.url.startswith("wss:"):
             return None
         try:
             return ssl.create_default_context(cafile=self.ca)
-        except (OSError, ssl.SSLError) as error:
-            reason = f"--verifier-ca {self.ca} holds no certificates: {getattr(error, 'strerror', None) or error}"
+        except ssl.SSLError:
+            raise UsageError(f"--verifier-ca {self.ca} holds no certificates", hint="--verifier-ca FILE.pem") from None
+        except OSError as error:
+            reason = f"--verifier-ca {self.ca} cannot be read: {error.strerror}"
             raise NotFoundError(reason, hint="--verifier-ca FILE.pem") from None
 
 

@@ -176,6 +176,18 @@ class Option:
         return f"{self.help}  [{notes}]" if notes else self.help
 
     @property
+    def example(self) -> str:
+        """Return the option with a value that it takes, or with the placeholder of one, as it is typed."""
+        if self.kind in ("integer", "number"):
+            usual = self.default if self.default is not None else 4096 if self.is_length else self.low + self.is_above
+            return f"--{self.key} {spelled(usual)}"
+        if self.kind == "switch":
+            return f"--{self.key} on"
+        if self.choices and self.spelled(self.default) in (*self.choices, self.nothing):
+            return f"--{self.key} {self.spelled(self.default)}"
+        return f"--{self.key} {self.metavar.partition('|')[0]}"
+
+    @property
     def range(self) -> str:
         """Return what values are allowed, for people."""
         if self.choices or self.metavar:
@@ -230,11 +242,11 @@ class Option:
         if self.is_within(value):
             return
         if isinstance(value, str):
-            raise UsageError(f"{self.flag} {value!r} is not {' or '.join(self.choices)}", hint="localspec run --help")
+            raise UsageError(f"{self.flag} {value!r} is not {' or '.join(self.choices)}", hint=self.example)
         left = "more than" if self.is_above else "at least"
         right = "" if self.high >= 2**31 - 1 else f" and at most {self.high:g}"
         told = f"{self.flag} {value} is out of range: it must be {left} {self.low:g}{right}"
-        raise UsageError(told, hint="localspec run --help")
+        raise UsageError(told, hint=self.example)
 
     def is_within(self, value: Any) -> bool:
         """Whether a value is one of the choices, or a number within the limits."""
@@ -265,7 +277,7 @@ class Option:
             return self._parsed(text)
         except ValueError:
             expected = _EXPECTED.get(self.kind) or " or ".join(self.metavar.split("|"))
-            raise UsageError(f"{self.flag} {text!r} is not {expected}", hint="localspec run --help") from None
+            raise UsageError(f"{self.flag} {text!r} is not {expected}", hint=self.example) from None
 
 
 def setting(default: T, flags: str, *, group: Group, help: str, aliases: str = "", **more: Any) -> T:

@@ -164,7 +164,7 @@ def check_biases(biases: tuple[tuple[int, float], ...]) -> None:
     for _, bias in biases:
         if bias != -math.inf and not abs(bias) <= 1e6:  # minus infinity bans the token
             reason = f"--logit-bias {bias} is out of range: it must be at least -1e6 and at most 1e6, or -inf"
-            raise UsageError(reason, hint="localspec run --help")
+            raise UsageError(reason, hint="--logit-bias TOKEN=-5")
 
 
 def check_texts(flag: str) -> Callable[[tuple[str, ...]], None]:

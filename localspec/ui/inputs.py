@@ -162,7 +162,6 @@ def read_parts(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs) -
     A lone "-" stands for standard input, as for many programs.
     """
     words = () if words == ("-",) else words
-    words = () if words == ("-",) else words
     spoken = " ".join(inputs.word(word) for word in words)
     data = []
     for name in files:
@@ -195,8 +194,15 @@ def text_or_file(name: str, value: str | None, limit: int = MAX_FILE) -> str | N
     """Return `value`, or for @FILE what the file holds, at most `limit` bytes, without the newline at its end."""
     if value is None or not value.startswith("@"):
         return value
+    return file_text(value[1:], f"{name} {value}", limit).removesuffix("\n")
+
+
+def file_text(name: str, said: str, limit: int = MAX_FILE) -> str:
+    """Return the text of a regular file of `limit` bytes at most; `said` is how an error calls it.
+
+    Raises NotFoundError, PromptTooLongError, or UsageError for a file that is no text.
+    """
     try:
-        return decoded(read_regular(value[1:], limit, said=f"{name} {value}")).removesuffix("\n")
+        return decoded(read_regular(name, limit, said=said))
     except UnicodeDecodeError:
-        reason = f"cannot read {name} {value}: it is neither UTF-8 nor UTF-16 text"
-        raise NotFoundError(reason, hint=f"{name} 'the text itself', or {name} @FILE") from None
+        raise UsageError(f"{said} is neither UTF-8 nor UTF-16 text", hint="the name of a text file") from None

@@ -183,7 +183,7 @@ class ResultFields(TypedDict):
 class ErrorFields(TypedDict):
     """The only field of the object is `error` where there is no answer. It holds:"""
 
-    code: Annotated[int, "the exit code"]
+    code: Annotated[int, "[the exit code](cli.md#exit-codes)"]
     kind: Annotated[str, "usage, network, ..., interrupted, timeout or terminated"]
     message: Annotated[str, "what is wrong"]
     hint: Annotated[str, "what to type, or empty"]

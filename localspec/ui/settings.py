@@ -27,6 +27,13 @@ def changed(request: Request, name: str, text: str) -> Request:
     return with_value(request, name, value)
 
 
+def retyped(error: UsageError, before: str) -> UsageError:
+    """Return an error whose hint is an option with that setting typed behind `before`, as "/set " and config set."""
+    if error.hint.startswith("--"):
+        error.hint = f"{before}{error.hint.removeprefix('--')}"
+    return error
+
+
 def with_value(request: Request, name: str, value: Any) -> Request:
     """Return `request` with another value of one setting; raises UsageError for a name that is none."""
     part, setting = _find(name)

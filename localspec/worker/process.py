@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from localspec.errors import ResourceError, UsageError
+from localspec.errors import ResourceError
 from localspec.sanitize import sanitize
 
 MAX_LINE = 64 * 1024 * 1024  # no event is longer; a child that never ends a line must not fill memory
@@ -63,7 +63,7 @@ class Log:
                 self.file = io.FileIO(path, "a+")
             except OSError as error:
                 reason = f"--log-file {path} cannot be written: {error.strerror}"
-                raise UsageError(sanitize(reason), hint="--log-file ./localspec.log") from None
+                raise ResourceError(sanitize(reason), hint="--log-file ./localspec.log") from None
         self._start = os.fstat(self.file.fileno()).st_size if path is not None else 0
 
     def again(self) -> Log:

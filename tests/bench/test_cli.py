@@ -121,7 +121,7 @@ def test_a_baseline_of_another_model_is_refused_before_anything_loads(measured: 
 
 
 BAD = {
-    "unknown suite": (("--suite", "storys"), 2, "there is no suite 'storys'"),
+    "unknown suite": (("--suite", "storys"), 3, "there is no suite 'storys'"),
     "no file": (("--suite", "./none.jsonl"), 3, "cannot read --suite ./none.jsonl"),
     "not JSONL": (("--suite", "{bad}"), 2, "the file is not JSONL"),
     "unknown column": (("--column", "text"), 3, "has no column 'text'"),
@@ -136,8 +136,8 @@ BAD = {
     "unknown preset": (("--preset", "papper"), 2, "no preset 'papper'"),
     "no such pair": (("nothere",), 3, "nothere"),
     "two pairs": (("storyteller", "storyteller"), 2, "one pair at a time"),
-    "no place for JSON": (("--json", "/nowhere/at/all.json"), 3, "cannot write --json"),
-    "a folder as Markdown": (("--markdown", "/"), 3, "cannot write --markdown"),
+    "no place for JSON": (("--json", "/nowhere/at/all.json"), 7, "cannot write --json"),
+    "a folder as Markdown": (("--markdown", "/"), 7, "cannot write --markdown"),
     "Markdown to stdout": (("--markdown", "-"), 2, "--markdown -: only --json goes to standard output"),
     "a baseline at home": (("--baseline=~/none.json",), 3, "cannot read /nobody/none.json"),
     "compare at home": (("compare", "~/a.json", "~/b.json"), 3, "cannot read /nobody/a.json"),
@@ -321,7 +321,7 @@ def test_verify_catches_a_lossy_rule(tmp_path: Path, rule: str) -> None:
         (("--temp", "0"), 2, "leaves no distribution to test"),
         (("--method", "plain"), 2, "no method drafts"),
         (("-k", "0"), 2, "no method drafts"),
-        (("--suite", "nope"), 2, "no suite 'nope'"),
+        (("--suite", "nope"), 3, "no suite 'nope'"),
         (("--verify", "nope"), 2, "does not exist"),
         (("--draws", "1"), 2, "--draws"),
         (("nothere",), 3, "nothere"),
@@ -333,7 +333,7 @@ def test_verifications_that_cannot_start(tmp_path: Path, args: tuple[str, ...], 
 
 def test_errors_are_objects_where_json_was_promised(tmp_path: Path) -> None:
     done = call(tmp_path, "bench", *SMALL, "--suite", "nope", "--json", "-")
-    assert json.loads(done.stdout)["error"]["code"] == 2
+    assert json.loads(done.stdout)["error"]["code"] == 3
     done = call(tmp_path, "verify", "--temp", "0", "--json")
     assert json.loads(done.stdout)["error"]["kind"] == "usage"
 

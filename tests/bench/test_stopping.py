@@ -14,7 +14,7 @@ from localspec.cli.bench_run import measure
 from localspec.cli.console import Console
 from localspec.cli.live import Live
 from localspec.cli.pair_engine import PairEngine, asking
-from localspec.cli.signals import INTERRUPTED
+from localspec.errors import INTERRUPTED
 from localspec.settings.request import LoadSettings
 from tests.cli.harness import PAIR, needs_pair
 

@@ -80,7 +80,7 @@ def test_files_that_are_no_suite(tmp_path: Path, case: str) -> None:
 
 
 def test_names_and_places_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(NotFoundError) as raised:
         load_suite("storys")
     assert raised.value.hint == "--suite stories"
     for name in ("nothing/there.jsonl", str(tmp_path) + "/", "a\0b.jsonl"):

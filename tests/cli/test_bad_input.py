@@ -552,4 +552,4 @@ def test_quiet_tells_nothing_of_a_silent_pipe() -> None:
 
 @needs_pair
 def test_a_log_file_that_cannot_be_written(tmp_path: Path) -> None:
-    assert_one_line(run_engine("run", "hi", "--log-file", str(tmp_path / "no" / "log")), 2, "--log-file")
+    assert_one_line(run_engine("run", "hi", "--log-file", str(tmp_path / "no" / "log")), 7, "--log-file")

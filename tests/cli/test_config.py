@@ -18,7 +18,7 @@ from localspec.cli.app import COMMANDS, cli, commands
 from localspec.cli.complete import VARIABLE
 from localspec.cli.entry import outcome
 from localspec.cli.option_sources import ONCE, options_of
-from localspec.cli.settings_table import described
+from localspec.cli.settings_table import described, read_words
 from localspec.conversations.store import Store
 from localspec.errors import UsageError
 from localspec.settings.config_file import config_file, read_configuration
@@ -434,3 +434,40 @@ def test_what_is_said_once_is_no_setting() -> None:
     assert not names & ONCE
     with pytest.raises(UsageError, match="no command 'walk'"):
         described(("walk",))
+
+
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        ("temp abc", "temp 0.8"),
+        ("top-p 7", "top-p 0.95"),
+        ("run.top-p 7", "run.top-p 0.95"),
+        ("length foo", "length auto"),
+        ("verifier http://x", "verifier ws://HOST:PORT"),
+        ("ctx big", "ctx 4096"),
+        ("gpu foo", "gpu auto"),
+        ("stats maybe", "stats on"),
+        ("theme foo", "theme auto"),
+        ("count x", "count 20"),
+    ],
+)
+def test_a_wrong_value_is_told_with_one_that_works(words: str, typed: str) -> None:
+    line = assert_one_line(run("config", "set", *words.split()), 2)
+    assert line.endswith(f" — try: localspec config set {typed}\n")
+    assert run("config", "set", *typed.split()).returncode == (2 if "HOST" in typed else 0)
+
+
+def test_every_option_has_an_example_that_it_takes() -> None:
+    """Or a placeholder in capitals, such as the metavar."""
+    for path, command in commands():
+        for key, option in options_of(command).items():
+            flag, _, value = option.example.partition(" ")
+            assert (flag, bool(value)) == (f"--{key}", True), (path, option.example)
+            assert "|" not in value, (path, option.example)
+            if not any(letter.isupper() for letter in value.replace("Q8_0", "")):
+                read_words(option, [value])
+
+
+@pytest.mark.parametrize(("short", "long"), [("k", "draft-tokens"), ("n", "max-tokens"), ("m", "model")])
+def test_a_short_flag_is_no_key_and_leads_to_one(short: str, long: str) -> None:
+    assert_one_line(run("config", "set", short, "4"), 2, f"there is no option '{short}': -{short} is '{long}'")

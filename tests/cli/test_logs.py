@@ -109,6 +109,9 @@ def test_one_is_shown(store: Store, logs: Logs) -> None:
     assert shown[6:] == ["(still being written)", "(1 message on other branches: --json shows them)"]
     assert logs("-c") == logs("show", latest) == logs("--session", latest) == logs(f"--session={latest}")
     assert logs("--json", "-c") == logs("show", "--json")
+    assert logs("-c", "-n", "2") == logs("show", "-n", "2")
+    assert logs("show", "-n", "2").splitlines()[2:] == ["You: three", "Assistant: 3, again", "(still being written)"]
+    assert [each["text"] for each in json.loads(logs("-c", "-n", "1", "--json"))["messages"]] == ["3, again"]
     assert "You: one" in logs("show", older[-6:])
     whole = json.loads(logs("show", "--json"))
     assert whole["schema"] == "localspec.conversation/1"

@@ -105,7 +105,7 @@ def test_names_of_ones_own(tmp_path: Path) -> None:
         (["add", "x", "a+b+c"], 2, ["a+b+c"]),
         (["add", "x", "nobody-knows"], 3, ["nobody-knows"]),
         (["rm", "nobody-knows"], 3, ["pairs list"]),
-        (["rm", "qwen3-8b"], 3, ["comes with localspec"]),
+        (["rm", "qwen3-8b"], 11, ["comes with localspec"]),
         (["explain", "storyteller", "no.gguf"], 3, ["no.gguf"]),
         (["explain", "storyteller", "a.gguf+b.gguf"], 2, ["is a pair"]),
         (["explain", "storyteller", "none"], 2, ["none"]),

@@ -14,12 +14,14 @@ from huggingface_hub import constants
 from localspec.cli.file_names import located
 from localspec.cli.habits import model_first
 from localspec.errors import DeclinedError, IntegrityError, NotFoundError, UsageError
-from localspec.models.available import find, offers
+from localspec.models.available import find, listed, offers
 from localspec.models.catalog import load_catalog
 from localspec.models.foreign import OLLAMA, foreign_models
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
+from localspec.models.recent import remember_pair
 from localspec.models.store import NotCachedError, find_model, parse_pair
+from localspec.settings.request import LoadSettings
 from tests.cli.harness import PAIR, assert_one_line, run
 from tests.hub.models import parts
 
@@ -60,6 +62,18 @@ def put(path: Path, source: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(source, path)
     return path
+
+
+def test_each_name_of_a_file_of_ollamas_can_be_chosen(home: Path) -> None:
+    """What `ollama cp` makes is a name more. The one that was loaded last is first, and stands there once."""
+    top = home / ".ollama/models"
+    blob = ollama(top, f"{LIBRARY}/story/7b-q8_0", TARGET)
+    ollama(top, f"{LIBRARY}/mine/latest", TARGET)
+    rows = [offer for offer in listed(load_catalog()) if offer.target == blob]
+    assert [offer.ref for offer in rows] == ["mine:latest", "story:7b-q8_0"]
+    remember_pair(LoadSettings(str(blob), None, name="story:7b-q8_0"))
+    rows = [offer for offer in listed(load_catalog()) if offer.target == blob]
+    assert [offer.name for offer in rows] == ["story:7b-q8_0", "mine:latest"]
 
 
 def test_ollama(home: Path) -> None:

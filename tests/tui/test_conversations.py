@@ -145,7 +145,20 @@ async def test_the_list_is_searched(store: Store) -> None:
         assert "wolf ran" in titles(app)[0]
         app.screen.query_one(Input).value = "nothing like this"
         await until(pilot, lambda: titles(app) == [])
-        assert "No conversations yet" in str(app.screen.query_one("#preview Static").render())
+        preview = app.screen.query_one("#preview Static")
+        assert str(preview.render()) == "No message contains these words"
+        app.screen.query_one(Input).value = "wolf ran"
+        await until(pilot, lambda: len(titles(app)) == 1)
+        await pilot.press("ctrl+x")
+        await until(pilot, lambda: titles(app) == [])
+        assert str(preview.render()) == "No message contains these words"
+
+
+async def test_a_list_without_conversations_says_so(tmp_path: Path) -> None:
+    async with opened(store=Store.open(tmp_path / "empty.db")) as (pilot, app):
+        await pilot.press("f8")
+        await until(pilot, lambda: isinstance(app.screen, Conversations))
+        await until(pilot, lambda: "No conversations yet" in str(app.screen.query_one("#preview Static").render()))
 
 
 async def test_what_is_typed_is_searched_for_and_nothing_else(store: Store) -> None:

@@ -9,7 +9,9 @@ import sys
 import threading
 
 import pytest
+from textual.app import App
 
+from localspec.tui.keyboard import Keyboard
 from localspec.tui.launch import GRACE, QUESTION, STUCK, _ask, darkness
 from tests.cli.harness import Terminal
 
@@ -83,3 +85,20 @@ def test_an_app_that_does_not_leave_is_ended(grace: str, signals: list[signal.Si
     assert terminal.wait() == 143
     assert b"\x1b[?1049l" in terminal.output
     assert terminal.after == terminal.before
+
+
+async def test_what_is_typed_for_the_shell_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Textual disables the input again when the terminal is the shell's."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    master, slave = pty.openpty()
+    monkeypatch.setattr("sys.__stdin__", os.fdopen(slave))
+    os.set_blocking(slave, False)
+    keyboard = Keyboard(App(), mouse=False)
+    for typed in (b"ls\n", b"make\n"):  # left twice, as after a visit to the shell
+        keyboard._key_thread = threading.Thread(target=keyboard.run_input_thread, daemon=True)
+        keyboard._key_thread.start()
+        keyboard.disable_input()
+        os.write(master, typed)
+        keyboard.disable_input()
+        assert os.read(slave, 100) == typed
+    os.close(master)

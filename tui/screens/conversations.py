@@ -176,7 +176,8 @@ class Conversations(OverChat, Screen[str | None]):
     async def _preview(self) -> None:
         preview, current = self.query_one("#preview Static", Static), self._current
         if current is None:
-            preview.update(Content.styled("No conversations yet, or none contains these words", "$muted"))
+            nothing = "No message contains these words" if self._query.strip() else "No conversations yet"
+            preview.update(Content.styled(nothing, "$muted"))
             return
         path = await self._ask(lambda store: store.path(current.leaf)) or []
         parts = [(f"{sanitize(current.title)}\n", "bold"), (f"{sanitize(current.pair)} · {current.id}\n", "$muted")]
