@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from localspec.cli.file_names import located
+from localspec.cli.refused_keys import once, perhaps
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.settings.config_file import MAX_PARTS, TABLE, Configuration, Entry, Key, find_preset, read_configuration
 from localspec.settings.declaration import Kind, Option, Origin
@@ -278,7 +278,7 @@ def option_at(key: Key) -> Configurable:
         kept = {each: option for each, option in options_of(presets.commands["save"]).items() if each not in ONCE}
         if len(tables) == 2 and name in kept:
             return kept[name]
-        raise UsageError(f"a preset has no setting '{name}'{_perhaps(name, kept)}", hint="localspec config preset")
+        raise UsageError(f"a preset has no setting '{name}'{perhaps(name, kept)}", hint="localspec config preset")
     if not tables:
         if name in general:
             return general[name]
@@ -286,35 +286,16 @@ def option_at(key: Key) -> Configurable:
         if owners:
             which = " and ".join(f"'{'.'.join((*path, name))}'" for path in owners)
             raise UsageError(f"'{name}' means something else to each command: {which}", hint="localspec config --help")
-        raise UsageError(f"there is no option '{name}'{_perhaps(name, general)}", hint="localspec config show")
+        raise UsageError(f"there is no option '{name}'{perhaps(name, general)}", hint="localspec config show")
     found = next((command for path, command in everything if path == tuple(tables)), None)
     if found is None:
-        near = _perhaps(spelt, [" ".join(path) for path, _ in everything])
+        near = perhaps(spelt, [" ".join(path) for path, _ in everything])
         raise UsageError(f"there is no command '{spelt}' to set anything for{near}", hint="localspec --help")
     options = options_of(found)
     if name not in options:
-        near = _perhaps(name, options)
+        near = perhaps(name, options)
         raise UsageError(f"localspec {spelt} has no option '{name}'{near}", hint=f"localspec {spelt} --help")
     return options[name]
-
-
-def once(option: Configurable, path: Key) -> UsageError:
-    """Return the error for a key of `ONCE`, set for the command at `path` or, with (), for all."""
-    value = None if option.kind == "switch" else option.metavar
-    typed = f"--{option.key}" if value is None else f"--{option.key} {value}"
-    variable = option.variables(path)[0]
-    return UsageError(
-        f"'{option.key}' is for one command line and no setting", hint=f"{typed}, or {variable}={value or 1}"
-    )
-
-
-def _perhaps(name: str, known: Mapping[str, Configurable] | Iterable[str]) -> str:
-    if isinstance(known, Mapping):  # a short flag is no key
-        long = [each for each, option in known.items() if f"-{name}" in option.opts]
-        if long:
-            return f": -{name} is '{long[0]}'"
-    near = difflib.get_close_matches(name.lower().replace("_", "-"), list(known), n=1)
-    return f", perhaps '{near[0]}' was meant" if near else ""
 
 
 def given(file: Configuration, entry: Entry, option: Configurable) -> Any:

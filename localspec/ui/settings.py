@@ -29,9 +29,8 @@ def changed(request: Request, name: str, text: str) -> Request:
 
 def retyped(error: UsageError, before: str) -> UsageError:
     """Return an error whose hint is an option with that setting typed behind `before`, as "/set " and config set."""
-    if error.hint.startswith("--"):
-        error.hint = f"{before}{error.hint.removeprefix('--')}"
-    return error
+    is_option = error.hint.startswith("--")
+    return UsageError(error.message, hint=f"{before}{error.hint[2:]}" if is_option else error.hint, detail=error.detail)
 
 
 def with_value(request: Request, name: str, value: Any) -> Request:
