@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from localspec.cli.file_names import located
-from localspec.cli.refused_keys import once, perhaps
+from localspec.cli.key_names import capitals, path_of, perhaps
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.settings.config_file import MAX_PARTS, TABLE, Configuration, Entry, Key, find_preset, read_configuration
 from localspec.settings.declaration import Kind, Option, Origin
@@ -58,7 +58,7 @@ class Configurable(click.Option):
         long = next(name for name in declarations if name.startswith("--"))
         self.key = long.split("/")[0].removeprefix("--")
         # One variable for all commands; click's own scheme has LOCALSPEC_RUN_TEMP only.
-        self.variable = f"LOCALSPEC_{_capitals(self.key)}"
+        self.variable = f"LOCALSPEC_{capitals(self.key)}"
         super().__init__([*declarations, *aliases], envvar=None if is_own else self.variable, **attributes)
         self.section = section
         self.aliases = frozenset(aliases)
@@ -94,7 +94,7 @@ class Configurable(click.Option):
         """Return the environment variables that set it for the command at `path`, the one that wins first."""
         if path[:1] == (TABLE,):
             return []  # the settings of a preset have a file alone
-        own = "_".join(["LOCALSPEC", *map(_capitals, path), _capitals(self.key)])
+        own = "_".join(["LOCALSPEC", *map(capitals, path), capitals(self.key)])
         return [own] if self.is_own else [own, self.variable]
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
@@ -157,13 +157,6 @@ class Configurable(click.Option):
         return {key: each for key, each in super().get_help_extra(ctx).items() if key != "range"}
 
 
-def path_of(ctx: click.Context) -> Key:
-    """Return the names of the command and the groups it is in, aliases resolved; () for localspec itself."""
-    if ctx.parent is None:
-        return ()
-    return (*path_of(ctx.parent), str(ctx.command.name))
-
-
 def options_of(command: click.Command) -> dict[str, Configurable]:
     """Return the options that can be set outside the command line, by key."""
     return {param.key: param for param in command.params if isinstance(param, Configurable)}
@@ -174,10 +167,6 @@ def typed(ctx: click.Context) -> Iterator[Configurable]:
     for option in options_of(ctx.command).values():
         if ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE:
             yield option
-
-
-def _capitals(name: str) -> str:
-    return name.upper().replace("-", "_")
 
 
 def defaults(ctx: click.Context) -> dict[str, Any]:
@@ -296,6 +285,16 @@ def option_at(key: Key) -> Configurable:
         near = perhaps(name, options)
         raise UsageError(f"localspec {spelt} has no option '{name}'{near}", hint=f"localspec {spelt} --help")
     return options[name]
+
+
+def once(option: Configurable, path: Key) -> UsageError:
+    """Return the error for a key of `ONCE`, set for the command at `path` or, with (), for all."""
+    value = None if option.kind == "switch" else option.metavar
+    typed = f"--{option.key}" if value is None else f"--{option.key} {value}"
+    variable = option.variables(path)[0]
+    return UsageError(
+        f"'{option.key}' is for one command line and no setting", hint=f"{typed}, or {variable}={value or 1}"
+    )
 
 
 def given(file: Configuration, entry: Entry, option: Configurable) -> Any:
