@@ -67,6 +67,7 @@ async def test_an_answer_that_waits_for_its_pair_says_how_far_that_is() -> None:
 
     worker = Slow()
     async with opened(worker) as (pilot, app):
+        await until(pilot, lambda: len(worker.loads) == 1 and not app.engine.worker_thread.is_busy)
         app.engine.switch_pair(replace(app.chat_state.settings, name="another"))
         await say(pilot, "go")
         await until(pilot, lambda: bool(answers(app)) and "loading the target 25%" in plain(answers(app)[0], "head"))
