@@ -48,7 +48,7 @@ TARGET = PAIR / "target-q8_0.gguf"
 HELLO = Hello(VERSION, vocabulary_of(bare(TARGET))[0])
 PREFIX = Prefix(0, (1, 2, 3))
 N_CTX = 1024
-Said = msgspec.Struct | bytes | Callable[[], Awaitable[object]]
+Said = msgspec.Struct | bytes | str | Callable[[], Awaitable[object]]
 
 
 class Judging:
@@ -105,6 +105,8 @@ def told(served: VerifyingApp, *said: Said, until: type[ToEdge] | None = None) -
             for each in left:
                 if each is None:
                     return {"type": "websocket.connect"}
+                if isinstance(each, str):
+                    return {"type": "websocket.receive", "text": each}
                 if isinstance(each, msgspec.Struct | bytes):
                     return {"type": "websocket.receive", "bytes": each if isinstance(each, bytes) else encode(each)}
                 await each()
@@ -118,6 +120,8 @@ def told(served: VerifyingApp, *said: Said, until: type[ToEdge] | None = None) -
                 heard.append(reply_of(event["bytes"]))
                 if until is not None and isinstance(heard[-1], until):
                     is_over.set()
+            elif event["type"] == "websocket.close":
+                heard.append((event["code"], event["reason"]))
 
         await served({"path": "/v1/verify"}, receive, send)
         return heard
@@ -163,6 +167,40 @@ def test_the_current_round_has_none_before_it(
 
     heard = told(serving(engine), HELLO, PREFIX, Verify(1, 3, 0), behind, until=Wait)
     assert [each for each in heard if isinstance(each, Wait)][:1] == [Wait(0)]
+
+
+def test_an_edge_is_told_why_its_connection_is_closed(engine: EngineQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    served, most = serving(engine), verifying.MOST_WRONG
+    assert told(served, "text") == [(1003, "messages are binary")]
+    wrong = told(served, *[b"\xc1"] * (most + 1))
+    assert [type(each) for each in wrong] == [Error] * most + [tuple]
+    assert wrong[-1] == (1008, "too many messages that are none")
+    heard = told(served, *[b"\xc1"] * (most - 1), Look(VERSION))
+    assert [type(each) for each in heard] == [Error] * (most - 1) + [Facts]
+    monkeypatch.setattr(verifying, "IDLE", 0.01)
+
+    async def silent() -> None:
+        await asyncio.Event().wait()
+
+    assert told(served, silent) == [(1001, "nothing was said for 0.01 s")]
+    assert served.edges == 0
+
+
+def test_an_edge_that_takes_nothing_is_left(engine: EngineQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifying, "SLOWEST", 0.01)
+    served = serving(engine)
+    news = iter([{"type": "websocket.connect"}, {"type": "websocket.receive", "bytes": encode(Look(VERSION))}])
+
+    async def receive() -> dict[str, Any]:
+        return next(news)
+
+    async def send(event: Any) -> None:
+        assert served.edges == 1
+        if event["type"] == "websocket.send":
+            await asyncio.Event().wait()
+
+    asyncio.run(served({"path": "/v1/verify"}, receive, send))
+    assert served.edges == 0
 
 
 @pytest.mark.parametrize(
