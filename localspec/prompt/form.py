@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.errors import UsageError
 from localspec.settings.request import FORMS, Request
+from localspec.settings.structure import DEEPEST, levels_of
 
 if TYPE_CHECKING:
     import llguidance
 
 LOOKED_INTO = 20_000  # characters of a schema at most in which the part that is wrong is looked for
 LOOKS = 200  # parts that are tried
+MOST_LEVELS = 1500  # of a schema and all parts that it refers to: llguidance overflows the stack of 8 MiB from 2300 on
+MOST_ROOTS = 256  # parts with a name of their own, in which a reference is looked for
+FURTHEST = 2**53  # from 0: beyond it llguidance rounds the bounds of numbers
+LARGEST = 2**63 - 1  # its largest integer; at the smallest one it overflows the stack
+BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")  # of schemas by other names
 
 
@@ -37,6 +43,8 @@ def _read(name: str, text: str) -> tuple[str, str]:
     """Return the grammar of a form and its error, "" for none."""
     from llguidance import LLMatcher, gbnf_to_lark, grammar_from  # late: few requests need them
 
+    if wrong := next(filter(None, map(_overflow, _schemas(name, text))), ""):
+        return "", wrong
     try:
         if name == "schema":
             # Free white space is where small models loop.
@@ -52,6 +60,62 @@ def _read(name: str, text: str) -> tuple[str, str]:
         return "", str(error) or "it cannot be read"
     is_wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits())
     return grammar, messages[0] if is_wrong else ""
+
+
+def _schemas(name: str, text: str) -> Iterator[Any]:
+    """Yield the JSON schemas in a form: itself, or those in a grammar of Lark. llguidance refuses what is left out."""
+    texts = [text] if name == "schema" else re.split("%json", text)[1:] if name == "grammar" else []
+    for each in texts:
+        with suppress(ValueError, RecursionError):
+            schema, _ = json.JSONDecoder().raw_decode(each.lstrip())
+            if levels_of(schema) <= DEEPEST:
+                yield schema
+
+
+def _overflow(schema: Any) -> str:
+    """Return what in a schema would end the process that reads it, or would be rounded; "" for nothing.
+
+    llguidance reads the part that a reference names within the part that refers to it.
+    """
+    parts = list(_below(schema))
+    for part in parts:
+        for key in BOUNDS:
+            bound = part.get(key)
+            if isinstance(bound, int | float) and not _is_kept(bound):
+                return f"{key} {bound} is too far from 0"
+    roots = [schema, *(part for part in parts if "$id" in part or "id" in part)]
+    if len(roots) > MOST_ROOTS:
+        return f"more than {MOST_ROOTS} of its parts have an $id"
+    levels = levels_of(schema)
+    for ref in {part["$ref"] for part in parts if isinstance(part.get("$ref"), str)}:
+        levels += max(levels_of(_named(root, ref)) for root in roots)
+        if levels > MOST_LEVELS:
+            return f"the parts that it refers to have more than {MOST_LEVELS} levels together"
+    return ""
+
+
+def _is_kept(bound: float) -> bool:
+    """Whether llguidance takes a bound for what it is, or for its own largest number."""
+    return abs(bound) <= FURTHEST or bound >= LARGEST or (bound >= -LARGEST and int(float(bound)) == bound)
+
+
+def _below(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield each object in JSON."""
+    if isinstance(value, dict):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _below(each)
+
+
+def _named(root: Any, ref: str) -> Any:
+    """Return the part that a reference names, None where there is none; all of `root` for one that is no plain path."""
+    found = root
+    for key in [] if "%" in ref else ref.partition("#")[2].split("/")[1:]:
+        if isinstance(found, list):
+            found = found[int(key)] if key.isdecimal() and int(key) < len(found) else None
+        else:
+            found = found.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    return found
 
 
 def limits() -> llguidance.LLParserLimits:

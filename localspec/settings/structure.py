@@ -95,7 +95,7 @@ def json_schema(text: str) -> str:
     """Return a JSON schema as JSON; raises UsageError for what is none, or is nested too deeply."""
     try:
         schema = json.loads(text)
-        levels = _levels(schema)
+        levels = levels_of(schema)
     except RecursionError:
         levels = DEEPEST + 1
     except ValueError as error:
@@ -114,10 +114,10 @@ def require_short(name: str, text: str) -> None:
         raise UsageError(told, hint="a shorter one")
 
 
-def _levels(value: Any) -> int:
+def levels_of(value: Any) -> int:
     """Return how deeply JSON is nested."""
     below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + max(map(_levels, below), default=0)
+    return 1 + max(map(levels_of, below), default=0)
 
 
 def unbounded(schema: str, most: int = 3) -> str:

@@ -9,6 +9,7 @@ import resource
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -237,6 +238,8 @@ def test_a_long_thought_is_read_once() -> None:
         ('{"type": "string", "pattern": "(?=a)b"}', "look-around"),
         ('{"$ref": "http://x.y/z"}', "$ref http://x.y/z is not in the schema itself, and nothing is looked up"),
         ('{"$ref": "#/$defs/x"}', "$ref /$defs/x is not in the schema itself"),
+        ('{"items": {"minimum": -9223372036854775808}}', "at /items: minimum -9223372036854775808 is too far from 0"),
+        ('{"maximum": 9007199254740993}', "maximum 9007199254740993 is too far from 0"),  # it would be rounded
     ],
 )
 def test_a_schema_that_cannot_be_kept_is_refused_in_a_line(schema: str, said: str) -> None:
@@ -276,7 +279,19 @@ def test_what_is_wrong_is_said_without_the_library_s_excerpts(form: tuple[str, s
     assert " | start:" not in caught.value.message
 
 
+def chain(n: int, link: dict[str, Any], place: str = "$defs", spelled: str = "") -> str:
+    """Return a schema whose `n` parts refer each to the next one; `spelled` is how a reference spells `place`."""
+    refs = [{"$ref": f"#/{spelled or place}/{i}"} for i in range(n + 1)]
+    parts: dict[str, Any] = {f"{i}": {**link, "items": refs[i + 1]} for i in range(n)}
+    return json.dumps({place: {**parts, f"{n}": {"type": "string"}}, **refs[0]})
+
+
+SMALLEST = '{"type": "integer", "minimum": -9223372036854775808, "maximum": -9223372036854775808}'
 HOSTILE = {
+    "chain": chain(4000, {}),
+    "chain with names": chain(2000, {"$id": "x"}),
+    "chain of odd names": chain(4000, {}, "odd", "%6Fdd"),
+    "smallest": SMALLEST,
     "wrong": json.dumps({"anyOf": [{"items": {"properties": {f"{n}": {"not": {}}}}} for n in range(300)]}),
     "wrong inside": '{"items":' * 118 + '{"not": {}}' + "}" * 118,
     "deep": '{"items":' * 5000 + "{}" + "}" * 5000,
@@ -294,6 +309,9 @@ HOSTILE = {
 }
 RULES = "\n".join(f'r{n} ::= "x{n}" root' for n in range(6000))
 HOSTILE_GRAMMARS = {
+    "smallest, in a grammar": Request(grammar=f"start: %json {SMALLEST}"),
+    "chain, in a grammar": Request(grammar=f"start: x %json\n {chain(3000, {})}\nx: /a/"),
+    "chain, as an edge sends it": Request(schema=f" {chain(4000, {})}"),
     "regex": Request(regex="(((a{1,50}){1,50}){1,50}){1,50}"),
     "alternatives": Request(regex="(" + "|".join("a" * n + "b" for n in range(500)) + ")*c"),
     "itself": Request(grammar="root ::= a\na ::= b\nb ::= a"),
