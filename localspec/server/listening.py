@@ -143,7 +143,6 @@ class HttpServer(uvicorn.Server):
                 loop="asyncio",
                 log_config=None,
                 log_level="critical",
-                access_log=False,
                 server_header=False,
                 proxy_headers=False,
                 limit_concurrency=MOST_CONNECTIONS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -105,6 +106,24 @@ def test_a_long_answer_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert slow.recv(1) == b""
         goes_on.set()
         assert asking.recv(1000) == b"i"
+
+
+def test_nothing_is_said_of_the_server_or_believed_of_proxies(caplog: pytest.LogCaptureFixture) -> None:
+    """And no line is written of a request, whatever the root logger writes."""
+    seen: list[Any] = []
+
+    async def noted(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((scope["client"][0], scope["scheme"]))
+        await hello(scope, receive, send)
+
+    with caplog.at_level(logging.INFO), serving(noted) as address, socket.create_connection(address, TIMEOUT) as asking:
+        asking.sendall(WHOLE[:-2] + b"X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\n\r\n")
+        heard = b""
+        while not heard.endswith(b"hi"):
+            heard += asking.recv(1000)
+    assert seen == [("127.0.0.1", "http")]
+    assert b"\r\nserver:" not in heard.lower()
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
 
 def test_addresses() -> None:
