@@ -41,6 +41,7 @@ _ORDER_MARKS = (  # that of UTF-32 begins as that of UTF-16 does
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 MARKS = 8  # on one character
+QUOTED = 40  # bytes of a token that a message shows
 _PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "␡"}
 _JOINERS = "\u200c\u200d"
 # What may stand before a joiner: Arabic to Sinhala letters, symbols and emoji (with or without a variation selector).
@@ -168,7 +169,7 @@ def shown(text: str | bytes | os.PathLike[str], limit: int = 120) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
 
 
-def quoted(text: bytes, limit: int = 40) -> str:
+def quoted(text: bytes) -> str:
     """Return a token's text between quotes, escaped like `shown`, cut at its end when long."""
-    cut = text[:limit] + b"..." if len(text) > limit else text
-    return f"'{shown(cut, limit=4 * limit)}'"
+    cut = text[:QUOTED] + b"..." if len(text) > QUOTED else text
+    return f"'{shown(cut, limit=4 * QUOTED)}'"

@@ -14,8 +14,8 @@ from pathlib import Path
 from localspec.control.chain import FORCE, MEASURED, Worth
 from localspec.errors import LocalspecError, NotFoundError
 from localspec.models.foreign import foreign_models
-from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.head import KINDS, LOW_BIT, MASKS, MTP
+from localspec.models.gguf.header import file_fingerprint
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.heads import head_for
@@ -123,7 +123,7 @@ def local_candidates(target: ModelPart, folders: Iterable[Path] = ()) -> Iterato
     seen = {os.path.realpath(info.path)}
     beside = [] if info.path.parent == cache_folder(HEADERS) else [info.path.parent]
     same: dict[str, list[tuple[str, int, Path]]] = {}
-    for name, path in _local_files([*beside, *folders]):
+    for name, path in _local_files(beside):
         real = os.path.realpath(path)
         if real in seen:
             continue

@@ -240,7 +240,6 @@ class Catalog:
     shadowed: Mapping[str, CatalogModel] = field(default_factory=dict)
 
     def names(self) -> list[str]:
-        """Return every name, sorted."""
         return sorted({*self.models, *self.pairs})
 
     def pair(self, name: str) -> PairName | None:

@@ -20,8 +20,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from localspec.errors import LocalspecError, ResourceError
+from localspec.models.gguf.cursor import open_regular
 from localspec.models.gguf.header import Header, read_header
-from localspec.models.gguf.open import open_regular
 from localspec.sanitize import shown
 
 KEPT = 2  # files of a model beside the tuned one: to go to and fro between two costs a copy each time otherwise

@@ -144,7 +144,6 @@ class Exits:
 
 
 def n_layers(header: Header) -> int:
-    """Return how many layers the model has."""
     count = header.metadata.get(f"{_architecture(header)}.block_count")
     assert isinstance(count, int), "the header was looked at before"
     return count

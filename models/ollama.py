@@ -56,7 +56,6 @@ class OllamaModel:
 
 
 def ollama_models() -> Iterator[OllamaModel]:
-    """Yield the models that Ollama lists."""
     typed = os.environ.get("OLLAMA_MODELS")
     for top in [typed] if typed else [os.path.expanduser("~/.ollama/models"), "/usr/share/ollama/.ollama/models"]:
         manifests = Path(top) / "manifests"
@@ -134,6 +133,5 @@ def _weights(manifest: Path, blobs: Path) -> Path | None:
 
 
 def _layers(manifest: Path) -> list[dict[str, object]]:
-    """Return the layers that a manifest lists."""
     layers = read_object(manifest).get("layers")
     return [one for one in layers if isinstance(one, dict)] if isinstance(layers, list) else []

@@ -139,7 +139,6 @@ class DownloadProgress:
         self.name = name
 
     def at(self, n: int) -> None:
-        """Take how many bytes there are."""
         self.bytes = n
 
     def warn(self, message: str) -> None:

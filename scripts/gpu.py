@@ -35,9 +35,9 @@ from localspec.bench.answers import survey
 from localspec.bench.contenders import Contender, parse_contenders
 from localspec.bench.measurement import Cell, Measurement, measured
 from localspec.bench.provenance import machine
+from localspec.bench.result import rows
 from localspec.bench.statistics import Interval
 from localspec.bench.suites import choose, load_suite
-from localspec.bench.summary import rows
 from localspec.bench.table import piped
 from localspec.engine.events import Loaded, Warned
 from localspec.errors import LocalspecError

@@ -37,9 +37,9 @@ from resume import State
 
 from localspec.bench.measurement import Cell, Measurement, measured
 from localspec.bench.provenance import Hashes, machine
+from localspec.bench.result import rates
 from localspec.bench.statistics import Interval, ratio_interval
 from localspec.bench.suites import choose, load_suite
-from localspec.bench.summary import rates
 from localspec.bench.table import piped
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.ui.stats import Stats

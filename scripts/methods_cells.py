@@ -13,7 +13,7 @@ from localspec.settings.declaration import read_options
 from localspec.settings.request import Speculation
 from localspec.speculation import registered
 from localspec.speculation.resolve import Axes, resolve_axes
-from localspec.trees.budget import MAX_LEAVES
+from localspec.trees.builder import MAX_LEAVES
 from localspec.trees.static import Static
 
 PAIR = "storyteller"

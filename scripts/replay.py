@@ -29,7 +29,7 @@ import numpy as np
 from optimum import Length, optimum
 
 from localspec.bench.suites import choose, load_suite
-from localspec.control import account
+from localspec.control import auto
 from localspec.control.profile import Profile
 from localspec.engine import events
 from localspec.session.controllers import PairController
@@ -234,9 +234,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--unseeded", action="store_true", help="draw anew each time, under the rule for that")
     parser.add_argument("-n", type=int, default=96, help="tokens of an answer")
     parser.add_argument("--noise", type=float, default=0.04, help="standard deviation of a pass, of its time")
-    parser.add_argument("--head-start", type=float, default=account.HEAD_START, help="L0 of the account, in tokens")
+    parser.add_argument("--head-start", type=float, default=auto.HEAD_START, help="L0 of the account, in tokens")
     asked = parser.parse_args(arguments)
-    account.HEAD_START = asked.head_start
+    auto.HEAD_START = asked.head_start
     print(f"{'':6} {'median':>7} {'all':>6} {'least':>6} {'most':>6}")
     found = compare(asked)
     for one, answers in found.items():

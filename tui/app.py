@@ -121,7 +121,6 @@ class LocalspecApp(App[int]):
 
     @property
     def chat(self) -> ChatScreen:
-        """The home screen."""
         return self._chat
 
     @property
@@ -140,7 +139,6 @@ class LocalspecApp(App[int]):
 
     @property
     def keys(self) -> list[tuple[str, type[DOMNode]]]:
-        """The classes whose keys the help lists, each with a title."""
         from localspec.tui.screens.conversations import Conversations
 
         return [
@@ -157,7 +155,6 @@ class LocalspecApp(App[int]):
             loop.call_soon_threadsafe(self.exit, code, code)
 
     def say(self, text: str, *, is_wrong: bool = False) -> None:
-        """Show a short notice; the text is never markup."""
         self._notices.say(text, is_wrong=is_wrong)
 
     def notify(
@@ -178,25 +175,20 @@ class LocalspecApp(App[int]):
             self.say("the engine did not stop and was ended; your next message starts it", is_wrong=True)
 
     def open(self, name: str) -> None:
-        """Open a screen beside the chat."""
         if name == "settings" and (self.form.theme != "auto" or self.theme != self._first_theme):
             self.form.theme = "dark" if self.theme == DARK else "light"
         self._places.open(name)
 
     def race(self, rounds: int) -> None:
-        """Race on the screen for it."""
         self._places.race(rounds)
 
     def inspect(self, trace: Trace) -> None:
-        """Show the passes of an answer."""
         self._places.inspect(trace)
 
     def export(self, conversation: str) -> None:
-        """Ask for a file, and write a conversation there."""
         self._places.export(conversation)
 
     def watch_download(self) -> None:
-        """Tell how the download ends, whatever is shown then."""
 
         def look() -> None:
             download = self.download
@@ -210,7 +202,6 @@ class LocalspecApp(App[int]):
         timer = self.set_interval(WATCH, look)
 
     def action_command_palette(self) -> None:
-        """Show the command palette."""
         from localspec.tui.palette import open_palette
 
         open_palette(self)

@@ -89,7 +89,6 @@ class ChatEngine:
             self.worker_thread.load(self.state.to_load())
 
     def restart(self) -> None:
-        """Start the engine anew."""
         if not self.worker_thread.is_busy:
             self.worker_thread.restart(self.state.to_load())
 

@@ -52,7 +52,6 @@ class Download:
         threading.Thread(target=self._run, daemon=True, name="download").start()
 
     def begin(self) -> None:
-        """Agree to the plan."""
         self._answer.set()
 
     def cancel(self) -> None:
@@ -76,7 +75,6 @@ class Download:
 
     @property
     def bytes(self) -> int:
-        """The bytes that are here."""
         return sum(file.bytes for file in self.files)
 
     @property

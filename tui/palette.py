@@ -10,8 +10,8 @@ from textual.command import CommandPalette
 from textual.screen import Screen
 
 from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.dialog import OverChat
 from localspec.tui.screens.help import key_names
-from localspec.tui.screens.over import OverChat
 
 KEYLESS = (
     ("theme", "Light or dark", "change the colours of the screen"),

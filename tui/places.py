@@ -41,11 +41,9 @@ class Places:
         }
 
     def open(self, name: str) -> None:
-        """Open a screen."""
         self._places[name]()
 
     def inspect(self, trace: Trace) -> None:
-        """Show the passes of an answer."""
         from localspec.tui.screens.inspector import Inspector
 
         self._push(Inspector(trace))

@@ -200,7 +200,6 @@ class View(Enum):
     MARKS = "marks"  # without colours
 
     def next(self) -> View:
-        """Return the view after this one."""
         views = list(View)
         return views[(views.index(self) + 1) % len(views)]
 

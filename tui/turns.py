@@ -46,12 +46,10 @@ class ChatTurns:
 
     @property
     def state(self) -> ChatState:
-        """The state that the commands change."""
         return self._engine.state
 
     @property
     def stats(self) -> Stats | None:
-        """The figures of the last answer."""
         trace = self._engine.trace
         return None if trace is None else trace.stats
 
@@ -134,15 +132,12 @@ class ChatTurns:
         return True
 
     async def tell(self, text: str) -> None:
-        """Add a line of the chat's own."""
         await self._view.tell(text)
 
     async def show(self, lines: Sequence[str]) -> None:
-        """Add a list."""
         await self._view.tell("\n".join(lines))
 
     async def warn(self, text: str) -> None:
-        """Add a warning."""
         await self._view.tell(text)
 
     async def moved(self, text: str, *, unsaid: Node | None = None) -> None:
@@ -170,11 +165,9 @@ class ChatTurns:
         return None
 
     async def copy(self, text: str, what: str) -> None:
-        """Copy to the clipboard, and say how."""
         self.copy_text(text, what)
 
     def copy_text(self, text: str, what: str) -> None:
-        """Copy to the clipboard, and say how."""
         self._host.say(f"{what}: {clipboard.copy(text, lambda _data: self._host.copy_to_clipboard(text))}")
 
     async def find_pair(self, pair: str) -> LoadSettings:
@@ -184,28 +177,22 @@ class ChatTurns:
         return await asyncio.to_thread(another, self.state.settings, pair)
 
     async def load(self, settings: LoadSettings) -> None:
-        """Load another pair."""
         self._engine.switch_pair(settings)
         self._host.say(sanitize(f"loading {settings.name}"))
 
     async def restart(self) -> None:
-        """Start the engine anew."""
         await self._view.run_action("app.restart")
 
     async def race(self, rounds: int) -> None:
-        """Race on the screen for it."""
         self._host.race(rounds)
 
     async def toggle_tokens(self) -> None:
-        """Show where each token comes from."""
         await self._view.run_action("origins")
 
     async def leave(self) -> None:
-        """Quit."""
         await self._view.run_action("app.quit")
 
     async def answer(self, asked: Node) -> None:
-        """Begin an answer."""
         self._engine.answer(asked)
         await self._view.renew()
 
@@ -256,7 +243,6 @@ class ChatTurns:
             self._host.say(told)
 
     def inspect(self, entry: Node) -> None:
-        """Show the passes of an answer."""
         trace = self._engine.traces.get(entry.id)
         if trace is not None and trace.passes:
             self._host.inspect(trace)
@@ -281,7 +267,6 @@ class ChatTurns:
             self._host.say(f"Restored {named(found)}")
 
     async def begin(self) -> None:
-        """Begin a new conversation."""
         if not self.is_answering():
             await begin(self, "")
             self._view.composer.focus()

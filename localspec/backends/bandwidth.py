@@ -64,7 +64,6 @@ class MeasuredBandwidth:
     type: str
     rows: int
     bytes_per_s: float
-    flops: float
 
 
 def measure(total: int = TOTAL, width: int = WIDTH) -> Iterator[MeasuredBandwidth]:
@@ -132,11 +131,8 @@ class _Weights:
             seconds = _time(backend, graph, products[-1])
             if seconds is None:
                 return None
-            weights = len(self.matrices) * self.width**2
             rate = len(self.matrices) * self.n_bytes / seconds
-            return MeasuredBandwidth(
-                device.name, device.description, self.kind, rows, rate, 2.0 * weights * rows / seconds
-            )
+            return MeasuredBandwidth(device.name, device.description, self.kind, rows, rate)
         finally:
             if buffer:
                 _buffer_free(buffer)

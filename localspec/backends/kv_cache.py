@@ -33,7 +33,6 @@ class KvCache:
 
     @property
     def to_replay(self) -> int:
-        """Committed tokens that the next pass evaluates again, before its own rows."""
         return 0
 
     @property

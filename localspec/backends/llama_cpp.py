@@ -16,7 +16,7 @@ from typing import Self
 
 import numpy as np
 
-from localspec.backends.batch import Batch
+from localspec.backends.batch import Batch, PromptProgress, ignored, not_cancelled
 from localspec.backends.build import BuildInfo, build_info
 from localspec.backends.cells import RemoveCells
 from localspec.backends.context import MAX_OUTPUTS, fitting, kv_bytes
@@ -26,7 +26,6 @@ from localspec.backends.lib import api, context_full, decode_error, stoppable, t
 from localspec.backends.llama_rows import LlamaRows, RowBuffer
 from localspec.backends.model import Model, Progress
 from localspec.backends.options import LoadOptions
-from localspec.backends.prompt_progress import PromptProgress, ignored, not_cancelled
 from localspec.backends.state_cache import StateCache
 from localspec.backends.tap import NoListener, StateListener
 from localspec.backends.threads import settle_threads
@@ -107,16 +106,13 @@ class LlamaBackend:
 
     @property
     def tokens(self) -> Sequence[int]:
-        """The committed tokens."""
         return self._tokens
 
     @property
     def to_replay(self) -> int:
-        """Committed tokens that the next pass evaluates again, before its own rows."""
         return self._cache.to_replay
 
     def cached(self, tokens: Tokens) -> int:
-        """Return how many of `tokens`, from the first on, a prefill would take from the cache: never the last."""
         wanted = tokens.tolist() if isinstance(tokens, np.ndarray) else tokens
         common = common_prefix(self._tokens, wanted[:-1])
         if self.options.reproducible:  # so that rows do not depend on what the cache held

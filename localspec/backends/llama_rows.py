@@ -34,7 +34,6 @@ class LlamaRows:
         self._of = of  # row of each entry, -1 where no logits were wanted; None: every entry has one
 
     def logits(self, node: int) -> Logits:
-        """Return the row [V] float32 of `node` as a view; asserts once a later decode made it stale."""
         assert self._serial == self._now.number, "these rows are stale: the backend has decoded since, or is closed"
         row = node - self._first
         assert row >= 0, f"node {node} is older than these rows"

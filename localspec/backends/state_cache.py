@@ -70,7 +70,6 @@ class StateCache(KvCache):
 
     @property
     def to_replay(self) -> int:
-        """Committed tokens that the next pass evaluates again, before its own rows."""
         return max(0, self.cells.length - self._held)
 
     def move(self, context: Any) -> None:

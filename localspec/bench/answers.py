@@ -42,7 +42,6 @@ class Answer:
         return self.stats.started.seed
 
     def observe(self, event: Event) -> None:
-        """Take one event into account."""
         self.stats.observe(event)
         if isinstance(event, Committed):
             self.tokens += [piece.id for piece in event.out]
@@ -51,7 +50,6 @@ class Answer:
             self.is_interrupted = event.reason == "interrupted"
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON object."""
         stats = self.stats
         assert stats.started is not None
         assert stats.finished is not None
@@ -157,7 +155,6 @@ class Same:
         return f"{what}: NOT a tie, {apart}, beyond {within}"
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON object."""
         fork = None if self.fork is None else {**self.fork, "plain_text": self.plain, "other_text": self.other}
         return {"is_equal": self.is_equal, "is_explained": self.is_explained, "fork": fork}
 

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.bench.result import BenchResult, Wire
+from localspec.bench.result import BenchResult, Wire, grouped, rates
 from localspec.bench.statistics import Interval, ratio_interval
-from localspec.bench.summary import grouped, rates
 from localspec.errors import IncompatibleError, UsageError
 from localspec.ui.columns import aligned
 
@@ -47,7 +46,6 @@ class ResultComparison:
     interrupted: tuple[str, ...] = ()
 
     def to_wire(self) -> Wire:
-        """Return the JSON object."""
         return {
             "schema": "localspec.bench-compare/1",
             "is_paired": self.is_paired,

@@ -77,7 +77,6 @@ class Tried:
         return abs(self.share - other.share) > 2.0 * math.hypot(self.error, other.error)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON object."""
         return {"accepted": self.kept, "judged": self.seen, "share": self.share, "prompts": self.n_prompts}
 
 

@@ -62,7 +62,6 @@ class Check:
         return not self.is_passed and self.obstacle is None
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON object."""
         name, ran = _WIRE.get(self.name, self.name), self.obstacle is None
         return {"check": name, "ran": ran, "passed": self.is_passed, "summary": self.summary, **self.facts}
 

@@ -83,7 +83,6 @@ class Measurement:
         return 1e3 * self.decoded / self.decode_ms if self.decoded and self.decode_ms else None
 
     def to_wire(self) -> Wire:
-        """Return the JSON object."""
         return dataclasses.asdict(self)
 
 

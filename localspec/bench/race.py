@@ -121,7 +121,6 @@ class Race:
         return speed, same.spelt()
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON object."""
         first, alone = self.rounds[0], self.alone or ()
         return {
             "schema": SCHEMA,

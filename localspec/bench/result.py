@@ -1,18 +1,141 @@
-"""The JSON object of a bench (localspec.bench/1): rows, the measurements they come from, and where those come from."""
+"""The JSON object of a bench (localspec.bench/1): rows, the measurements they come from, and where those come from.
+
+From measurements to the rows of a table: one a temperature and contender.
+
+A prompt's rate is the median of its repeats, its ratio that rate over plain decoding's on the same prompt; the row has
+the median over prompts with an interval from resampling them. Answers that ended with their first token have no rate
+and are left out; those that stopped early count with the tokens they have.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from localspec.bench.contenders import PLAIN
 from localspec.bench.measurement import Measurement, from_wire
+from localspec.bench.statistics import Interval, median_interval, percentile, ratio_interval
 from localspec.bench.suites import read_text
-from localspec.bench.summary import SummaryRow, rows
 from localspec.errors import UsageError
+
+Key = tuple[float, str]  # temperature and contender
+WHOLE_REASONS = ("length",)  # the reasons of answers that have every token asked for
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRow:
+    """The figures of one contender at one temperature. Times in milliseconds, memory in bytes."""
+
+    contender: str
+    temperature: float
+    method: str
+    tree: str
+    length: str
+    k: int
+    verify: str
+    n: int  # answers
+    n_stopped: int  # of them, those that ended before the tokens asked for
+    ratio: Interval | None  # speed over plain decoding's
+    tok_per_s: Interval | None
+    prompt_per_s: float | None
+    ttft_ms: tuple[float | None, float | None]  # p50, p95
+    total_ms: tuple[float | None, float | None]
+    tokens_per_pass: float | None
+    drafted: int  # tokens
+    acceptance: float | None
+    tested_per_pos: tuple[int, ...]
+    accepted_per_pos: tuple[int, ...]
+    reached_per_pos: tuple[int, ...]
+    draft_ms: float  # of a pass
+    verify_ms: float
+    host_ms: float
+    peak_memory: int  # resident while it answered, models included: the largest of its answers; 0: not known
+
+    def to_wire(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def rows(measurements: Sequence[Measurement]) -> list[SummaryRow]:
+    """Return a row for each temperature and contender, in the order in which they first came."""
+    groups = grouped(measurements)
+    order = sorted(groups, key=lambda key: (key[0], key[1] != PLAIN))
+    return [_row(groups[key], rates(groups.get((key[0], PLAIN), []))) for key in order]
+
+
+def grouped(measurements: Iterable[Measurement]) -> dict[Key, list[Measurement]]:
+    """Return the measurements of each temperature and contender."""
+    groups: dict[Key, list[Measurement]] = {}
+    for one in measurements:
+        groups.setdefault((one.cell.temperature, one.cell.contender), []).append(one)
+    return groups
+
+
+def rates(measurements: Iterable[Measurement]) -> dict[int, float]:
+    """Return the rate of each prompt: the median tokens a second of its repeats."""
+    found: dict[int, list[float]] = {}
+    for one in measurements:
+        if one.tok_per_s is not None:
+            found.setdefault(one.cell.prompt, []).append(one.tok_per_s)
+    return {prompt: median(values) for prompt, values in found.items()}
+
+
+def _row(group: list[Measurement], plain: dict[int, float]) -> SummaryRow:
+    first, ours = group[0], rates(group)
+    both = [prompt for prompt in ours if prompt in plain]
+    passes = sum(one.passes for one in group)
+    timed = max(1, sum(one.passes - 1 for one in group))  # the prompt's own is told apart
+    return SummaryRow(
+        contender=first.cell.contender,
+        temperature=first.cell.temperature,
+        method=first.method,
+        tree=first.tree,
+        length=first.length,
+        k=first.k,
+        verify=first.verify,
+        n=len(group),
+        n_stopped=sum(one.reason not in WHOLE_REASONS for one in group),
+        ratio=_against(first, [ours[p] for p in both], [plain[p] for p in both]),
+        tok_per_s=median_interval(list(ours.values())),
+        prompt_per_s=percentile([1e3 * one.prompt_n / one.prefill_ms for one in group if one.prefill_ms], 0.5),
+        ttft_ms=_p50_p95([one.ttft_ms for one in group]),
+        total_ms=_p50_p95([one.total_ms for one in group]),
+        tokens_per_pass=_ratio(sum(one.tokens for one in group), passes),
+        drafted=sum(one.drafted for one in group),
+        acceptance=_ratio(sum(one.accepted for one in group), sum(one.drafted for one in group)),
+        tested_per_pos=_summed([one.tested_per_pos for one in group]),
+        accepted_per_pos=_summed([one.accepted_per_pos for one in group]),
+        reached_per_pos=_summed([one.reached_per_pos for one in group]),
+        draft_ms=sum(one.draft_ms for one in group) / timed,
+        verify_ms=sum(one.verify_ms for one in group) / timed,
+        host_ms=sum(one.host_ms for one in group) / timed,
+        peak_memory=max(one.peak_memory for one in group),
+    )
+
+
+def _against(first: Measurement, ours: list[float], plain: list[float]) -> Interval | None:
+    if first.cell.contender == PLAIN and plain:
+        return Interval(1.0, None, None, len(plain))
+    return ratio_interval(ours, plain, is_paired=True)
+
+
+def _p50_p95(values: list[float]) -> tuple[float | None, float | None]:
+    return percentile(values, 0.5), percentile(values, 0.95)
+
+
+def _summed(counts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    longest = max(map(len, counts), default=0)
+    return tuple(sum(one[i] for one in counts if i < len(one)) for i in range(longest))
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
 
 SCHEMA = "localspec.bench/1"
 HINT = "a file that localspec bench --json FILE wrote"
@@ -46,7 +169,6 @@ class BenchResult:
         return pair["target"]["sha256"], (pair["draft"] or {}).get("sha256")
 
     def to_wire(self) -> Wire:
-        """Return the object."""
         return {
             "schema": SCHEMA,
             "created": self.created,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localspec.bench.result import BenchResult, Wire
+from localspec.bench.result import BenchResult, SummaryRow, Wire
 from localspec.bench.statistics import Interval
-from localspec.bench.summary import SummaryRow
 from localspec.settings.sizes import counted
 from localspec.ui.columns import aligned
 

@@ -76,5 +76,4 @@ async def show_help(chat: Chat, _argument: str) -> None:
 
 @command("/bye", "leave the chat", aliases="exit quit q")
 async def leave(chat: Chat, _argument: str) -> None:
-    """End the chat."""
     await chat.leave()

@@ -159,7 +159,6 @@ class MessageTree:
         return [self.entries[each] for each in self._children[entry.parent]]
 
     def parent(self, entry: Node) -> Node | None:
-        """Return the message before `entry`."""
         return None if entry.parent is None else self.entries[entry.parent]
 
     def choose(self, entry: Node) -> None:

@@ -64,7 +64,6 @@ async def change(chat: Chat, argument: str) -> None:
 
 @command("/temp F", "temperature")
 async def change_temperature(chat: Chat, argument: str) -> None:
-    """Change or show the temperature."""
     await change(chat, f"temp {argument}".rstrip())
 
 
@@ -85,7 +84,6 @@ async def change_context(chat: Chat, argument: str) -> None:
 
 @command("/seed N", "seed; none: a new one each time", values="none")
 async def change_seed(chat: Chat, argument: str) -> None:
-    """Change or show the seed."""
     await change(chat, f"seed {argument}".rstrip())
 
 
@@ -97,14 +95,12 @@ async def change_k(chat: Chat, argument: str) -> None:
 
 @command("/settings", "all settings, with their origin", screen="settings")
 async def show_settings(chat: Chat, _argument: str) -> None:
-    """Show all settings."""
     await change(chat, "")
     await chat.tell("localspec config show --origin says where each comes from")
 
 
 @command("/system [TEXT|@FILE]", "system message; none removes it", screen="system", values="none")
 async def change_system(chat: Chat, argument: str) -> None:
-    """Change or show the system message."""
     if argument:
         chat.state.set_system(None if argument == "none" else text_or_file("/system", argument))
     await chat.tell(f"system: {one_line(chat.state.messages.system or 'none')}")

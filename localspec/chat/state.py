@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from localspec.chat.conversation_writer import ConversationWriter
 from localspec.chat.message_tree import MessageTree, Node
-from localspec.chat.power import on_battery
 from localspec.conversations.records import ASSISTANT, USER, Attachment, Conversation
 from localspec.conversations.sending import left_out, to_send
 from localspec.conversations.store import Store
@@ -22,6 +22,17 @@ from localspec.settings.folders import typed_path
 from localspec.settings.request import LoadSettings, Request, Speculation
 from localspec.ui.inputs import MAX_FILE, Inputs
 from localspec.ui.settings import check, effect_remarks, used_pair
+
+SUPPLIES = Path("/sys/class/power_supply")
+
+
+def on_battery(supplies: Path = SUPPLIES) -> bool:
+    """Whether the system says that no mains power comes in (Linux)."""
+    try:
+        mains = [each for each in supplies.iterdir() if (each / "type").read_text().strip() == "Mains"]
+        return bool(mains) and not any((each / "online").read_text().strip() == "1" for each in mains)
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 @dataclass(slots=True)

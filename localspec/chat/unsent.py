@@ -33,7 +33,6 @@ class Unsent:
             later(PAUSE, self.keep)
 
     def keep(self) -> None:
-        """Keep what is written now."""
         self._is_due, text = False, self._text()
         if self._writer.is_saved and text != self._kept:
             self._kept = text

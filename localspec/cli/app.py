@@ -76,7 +76,6 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Import and return a command, None if there is none of that name."""
         entry = COMMANDS.get(ALIASES.get(name, name))
         if entry is None:
             return None if name.startswith("-") else _plugins().get(name, lambda: None)()

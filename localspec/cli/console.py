@@ -70,7 +70,6 @@ class Console:
             self.say(line, style)
 
     def warn(self, message: str) -> None:
-        """Write one warning line."""
         if not self.quiet:
             self.say(f"localspec: {self.paint('warning', 'yellow', sys.stderr)}: {one_line(message)}")
 
@@ -88,7 +87,6 @@ class Console:
 
 
 def is_terminal(stream: IO[str] | None) -> bool:
-    """Whether `stream` is open and a terminal."""
     try:
         return stream is not None and stream.isatty()
     except ValueError:  # closed

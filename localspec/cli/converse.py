@@ -162,7 +162,6 @@ class Lines:
 
     @property
     def typed(self) -> str:
-        """What is typed of a message."""
         return "\n".join([*self._above, _editor_line() if self._is_typing else ""]).removesuffix("\n")
 
     @property

@@ -128,7 +128,6 @@ def _reads(info: HeadInfo) -> str:
 
 
 def _figures(head: Head) -> str:
-    """Return the figures of a head in the list."""
     if not head.info.accepted:
         return head.info.kind
     guesses = counted(len(head.info.accepted), "guess")

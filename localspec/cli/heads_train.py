@@ -58,7 +58,6 @@ class Counted:
 
     @property
     def tokens_a_pass(self) -> float:
-        """Return the tokens that a pass brings."""
         return self.tokens / max(1, self.passes)
 
 

@@ -95,15 +95,12 @@ class LineChat:
         return False
 
     async def tell(self, text: str) -> None:
-        """Write what a command has done."""
         await self.show([f"  {line}" for line in text.split("\n")])
 
     async def show(self, lines: Sequence[str]) -> None:
-        """Write a list."""
         write_out("".join(f"{sanitize(line)}\n" for line in lines))
 
     async def warn(self, text: str) -> None:
-        """Write a warning."""
         self.console.warn(text)
 
     async def moved(self, text: str, *, unsaid: Node | None = None) -> None:
@@ -131,7 +128,6 @@ class LineChat:
             return edited(asked.text, hint="set EDITOR, or /edit WORDS")
 
     async def copy(self, text: str, what: str) -> None:
-        """Copy to the clipboard, and say how."""
         await self.tell(f"{what}: {clipboard.copy(text, _send_to_terminal)}")
 
     async def find_pair(self, pair: str) -> LoadSettings:
@@ -151,17 +147,14 @@ class LineChat:
         self.stats = None
 
     async def restart(self) -> None:
-        """End the engine."""
         self._worker.close()
         await self.tell("the engine starts again with your next message")
 
     async def toggle_tokens(self) -> None:
-        """Mark where each token comes from, or do not."""
         self.has_marks = not self.has_marks
         await self.tell(f"marks {'on: ⟦corrected⟧, bonus⁺' if self.has_marks else 'off'}")
 
     async def leave(self) -> None:
-        """End the chat."""
         self.is_over = True
 
     async def race(self, rounds: int) -> None:

@@ -69,7 +69,6 @@ class Configurable(click.Option):
 
     @property
     def kind(self) -> Kind:
-        """The kind of value that it takes."""
         if self.multiple:
             return "texts"
         if self.is_flag:

@@ -164,7 +164,6 @@ def _check(each: Option, given: Any) -> None:
 
 
 def draft_option(group: Group) -> Callable[[F], F]:
-    """Return the option that names the draft."""
     return option(
         "-d",
         "--draft",

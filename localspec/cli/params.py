@@ -106,7 +106,6 @@ class CommandGroup(click.Group):
         self._aliases = aliases or {}
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Return a command by its name or an alias, None if there is none."""
         return super().get_command(ctx, self._aliases.get(name, name))
 
     def resolve_command(

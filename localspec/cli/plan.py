@@ -200,7 +200,6 @@ def _not_here(missing: NotCachedError, offline: bool, console: Console) -> list[
 
 
 def this_machine() -> Machine:
-    """Return the machine that this runs on."""
     return _machine(
         Options(None, None, "f16", ACCEPTANCE, None, None, unified=False, threads=None, bandwidth=None, rpc=None)
     )

@@ -29,13 +29,12 @@ from localspec.cli.options import (
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.pair_engine import PairEngine, open_engine
 from localspec.cli.params import Command, option
-from localspec.cli.settings import PairOptions, request_settings, system_message
+from localspec.cli.settings import PairOptions, prompted_request, request_settings
 from localspec.cli.signals import timed
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
-from localspec.settings.request import LoadSettings, Message, Request
+from localspec.settings.request import LoadSettings, Request
 from localspec.ui.columns import aligned
-from localspec.ui.inputs import Inputs, read_prompt
 from localspec.ui.summary import live_line, percent
 
 OUTPUT = "Output"
@@ -82,7 +81,9 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
     far = options.served(wished)
     promised = promised_of(far, wished)
     asked = request_settings(values, promised.settings)
-    read = partial(_request, prompt, options, asked, console, f"localspec race {pair}")
+    read = partial(
+        prompted_request, prompt, options, options.system, options.predicting(asked), console, f"localspec race {pair}"
+    )
     request, left = timed(options.timeout, "reading the prompt", read)
     settings = present_settings(promised, console)
     with open_engine(console, options.log_file, left, keep_alive=0.0, far=far) as engine:
@@ -94,21 +95,6 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
     elif options.as_json:
         lone_stop(engine.stop.exit_code)
     return engine.stop.exit_code
-
-
-def _request(words: tuple[str, ...], options: RaceOptions, request: Request, console: Console, command: str) -> Request:
-    """Return the request with its prompt, as `localspec run` reads it; `command` as in `Inputs`."""
-    system = system_message(options.system, options.stdin_limit)
-    inputs = Inputs(options.stdin_limit, command=command)
-    text = read_prompt(words, options.file, inputs, is_raw=options.is_raw)
-    for warned in inputs.warnings:
-        console.warn(warned.message)
-    request = options.predicting(request)
-    if not options.is_raw:
-        return replace(request, messages=(*system, Message("user", text)))
-    if system:
-        raise UsageError("--raw takes no --system", hint="put the text at the start of the prompt")
-    return options.without_template(request, text)
 
 
 def shown_race(engine: PairEngine, request: Request, repeats: int) -> Race | None:
@@ -164,7 +150,6 @@ def _way(found: Race) -> list[str]:
 
 
 def _lines(found: Race) -> list[tuple[str, ...]]:
-    """Return a line for each answer."""
     lines: list[tuple[str, ...]] = [("", "tok/s", "tokens", "ttft", "total", "tok/pass", "accepted")]
     sides = found.sides
     for number in range(len(found.rounds)):

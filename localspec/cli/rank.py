@@ -32,7 +32,7 @@ from localspec.cli.options import (
 from localspec.cli.output import lone_error, lone_stop, write_json
 from localspec.cli.pair_engine import open_engine
 from localspec.cli.params import Command, json_option, option
-from localspec.cli.settings import PairOptions, Promised, promised_settings, source_of, system_message
+from localspec.cli.settings import PairOptions, Promised, promised_settings, prompted_request, source_of
 from localspec.cli.signals import timed
 from localspec.errors import NotFoundError, UsageError
 from localspec.ranking.items import LARGEST, read_items
@@ -40,9 +40,8 @@ from localspec.sanitize import one_line
 from localspec.settings.declaration import Group
 from localspec.settings.folders import typed_path
 from localspec.settings.jobs import RankQuestion
-from localspec.settings.request import Message, Request, Sampling
+from localspec.settings.request import Request, Sampling
 from localspec.settings.sizes import counted
-from localspec.ui.inputs import Inputs, read_prompt
 
 SCHEMA = "localspec.rank/1"
 CLEAR = 0.005  # of a share: one that is known as well is told as one number
@@ -111,7 +110,9 @@ def _rank(
     named: str, pair: str, prompt: tuple[str, ...], promised: Promised, options: RankOptions, console: Console
 ) -> int:
     items = read_items(named)
-    read = partial(_request, prompt, options, console, f"localspec rank {pair}")
+    read = partial(
+        prompted_request, prompt, options, options.system, Request(max_tokens=1), console, f"localspec rank {pair}"
+    )
     request, left = timed(options.timeout, "reading the prompt", read)
     settings = replace(present_settings(promised, console), draft=None)  # nothing is drafted
     seed = (random.getrandbits(32) if options.seed is None else options.seed) if options.draw else None
@@ -159,20 +160,6 @@ def _items_file(typed: str) -> Iterator[str]:
             ) from None
         kept.flush()
         yield kept.name
-
-
-def _request(words: tuple[str, ...], options: RankOptions, console: Console, command: str) -> Request:
-    """Return the request with its prompt, as `localspec run` reads it; `command` as in `Inputs`."""
-    system = system_message(options.system, options.stdin_limit)
-    inputs = Inputs(options.stdin_limit, command=command)
-    text = read_prompt(words, options.file, inputs, is_raw=options.is_raw)
-    for warned in inputs.warnings:
-        console.warn(warned.message)
-    if not options.is_raw:
-        return Request(messages=(*system, Message("user", text)), max_tokens=1)
-    if system:
-        raise UsageError("--raw takes no --system", hint="put the text at the start of the prompt")
-    return options.without_template(Request(max_tokens=1), text)
 
 
 def _lines(found: dict[str, Any]) -> list[str]:

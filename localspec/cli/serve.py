@@ -308,7 +308,6 @@ class _Serving:
         return Pairs(first, self.others.offers, self.others.served)
 
     def _tell(self, loaded: Loaded) -> None:
-        """Say where it serves."""
         from localspec.server.listening import address_of
 
         base = f"{'http' if self.options.ssl_certfile is None else 'https'}://{address_of(self.door)}"

@@ -12,8 +12,9 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from localspec.cli.console import Console
 from localspec.cli.option_sources import is_from_preset
-from localspec.cli.options import Values, collected
+from localspec.cli.options import PromptOptions, Values, collected
 from localspec.cli.store_options import PairOfConversation
 from localspec.conversations.sending import KeptSettings
 from localspec.errors import NotFoundError, UsageError
@@ -23,7 +24,7 @@ from localspec.sanitize import shown
 from localspec.settings.declaration import declaration
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.settings.values import verifier_of
-from localspec.ui.inputs import MAX_FILE, text_or_file
+from localspec.ui.inputs import MAX_FILE, Inputs, read_prompt, text_or_file
 from localspec.ui.settings import check, check_form, template_text
 from localspec.worker.client import Worker
 
@@ -172,6 +173,27 @@ def system_message(text: str | None, limit: int = MAX_FILE) -> tuple[Message, ..
     """Return the system message that --system gives, () without one; a file may have `limit` bytes."""
     system = text_or_file("--system", text, limit)
     return () if not system else (Message("system", system),)
+
+
+def prompted_request(
+    words: tuple[str, ...],
+    options: PromptOptions,
+    system: str | None,
+    request: Request,
+    console: Console,
+    command: str,
+) -> Request:
+    """Return `request` with its prompt, as `localspec run` reads it; `system` is --system, `command` as in `Inputs`."""
+    messages = system_message(system, options.stdin_limit)
+    inputs = Inputs(options.stdin_limit, command=command)
+    text = read_prompt(words, options.file, inputs, is_raw=options.is_raw)
+    for warned in inputs.warnings:
+        console.warn(warned.message)
+    if not options.is_raw:
+        return replace(request, messages=(*messages, Message("user", text)))
+    if messages:
+        raise UsageError("--raw takes no --system", hint="put the text at the start of the prompt")
+    return options.without_template(request, text)
 
 
 def open_worker(log_file: str | None, keep_alive: float | None = None) -> Worker:

@@ -22,12 +22,12 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, json_option, option
 from localspec.errors import UsageError
 from localspec.models.catalog import load_catalog
-from localspec.models.gguf.fingerprint import fingerprint
+from localspec.models.gguf.cursor import open_regular
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.layer_sizes import Anatomy, anatomy
-from localspec.models.gguf.open import open_regular
 from localspec.models.gguf.shards import read_model
+from localspec.models.gguf.vocab import fingerprint
 from localspec.models.plan.estimate import estimate
 from localspec.models.store import NotCachedError, find_model
 from localspec.sanitize import one_line, quoted, sanitize

@@ -99,7 +99,6 @@ class EventsSink:
         self._put("end", {"tail": tail, "result": made})
 
     def fail(self, error: Wire) -> None:
-        """Write `error`."""
         self._put("error", {"error": error})
 
     def _prefill(self, event: Prefilled) -> Prefill:

@@ -69,12 +69,10 @@ class Aimd:
 
     @classmethod
     def build(cls, argument: str, drafter: str, shape: Shape, draw: Draw) -> Self:
-        """Take no argument."""
         no_argument("aimd", argument, hint="--length aimd")
         return cls(drafter, shape, draw)
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
-        """Draft K levels."""
         depth = min(self._k, budget.depth)
         nodes = min(self._shape.nodes, budget.nodes) if depth > 0 else 0
         return Plan(self._drafter, nodes, depth, self._draw, why=f"aimd {self._k}")

@@ -321,13 +321,13 @@ def break_even(target: Prices, draft: float) -> float | None:
     return next((i / 100 for i in range(1, 101) if best_chain(target, draft, i / 100)[0]), None)
 
 
-def best_decode_rows(seconds: Mapping[int, float], share: float = PADDED) -> int:
+def best_decode_rows(seconds: Mapping[int, float]) -> int:
     """Return how many rows a pass of one token should have, by seconds by rows: mostly one.
 
-    Where a kernel takes weights four rows at a time, four rows can take less than `share` of the time of one.
+    Where a kernel takes weights four rows at a time, four rows can take less than PADDED of the time of one.
     """
     rival = min((rows for rows in seconds if 1 < rows <= 1 + PADDING), key=seconds.__getitem__, default=1)
-    return rival if seconds[1] >= SHORT and seconds[rival] < share * seconds[1] else 1
+    return rival if seconds[1] >= SHORT and seconds[rival] < PADDED * seconds[1] else 1
 
 
 def _seconds(value: object) -> float:

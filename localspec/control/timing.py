@@ -103,18 +103,18 @@ def first_prices(
     return prices_of(found, drafts)
 
 
-def add_prices(target: TimedBackend, prices: Prices, clock: Clock, cancel: Cancel, budget: float = BUDGET) -> None:
+def add_prices(target: TimedBackend, prices: Prices, clock: Clock, cancel: Cancel) -> None:
     """Add widths that are missing to `prices`. The cache is empty."""
     missing = [rows for rows in _possible(target, ORDER) if rows not in prices.measured()]
-    prices.renew(_result(time_widths(target, [1, *missing], budget, clock, cancel)))
+    prices.renew(_result(time_widths(target, [1, *missing], BUDGET, clock, cancel)))
 
 
-def misses_widths(prices: Prices, budget: float = BUDGET) -> bool:
+def misses_widths(prices: Prices) -> bool:
     """Whether too few widths are known to plan with, or narrow ones are missing and one of them fits the budget."""
     known = prices.measured()
     if len(known) < WIDTHS:
         return True
-    return 4 * known[1] <= budget and any(rows not in known for rows in SIZES if rows <= NARROW)
+    return 4 * known[1] <= BUDGET and any(rows not in known for rows in SIZES if rows <= NARROW)
 
 
 @dataclass(frozen=True, slots=True)

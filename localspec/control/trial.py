@@ -58,7 +58,6 @@ class Trial:
 
     @property
     def total(self) -> Kind:
-        """Return the sums of all kinds."""
         kinds = self.kinds.values()
         return Kind(*(sum(getattr(one, each.name) for one in kinds) for each in fields(Kind)))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from localspec.conversations.database import read_only
 from localspec.errors import LocalspecError
-from localspec.settings.folders import answers_folder, conversations_file, drop_texts
+from localspec.settings.folders import answers_folder, conversations_file, drop_texts, replacing
 
 MOST = 16 << 20  # bytes of answers
 PATIENCE = 0.3  # seconds that an answer waits for the files; what comes later is for the next one
@@ -73,8 +73,7 @@ def _written(db: sqlite3.Connection, folder: Path, began: float) -> set[Path]:
 
 def _replace(file: Path, data: bytes, changed: float) -> None:
     """Write a file that nobody else reads, whole or not at all, as of the time `changed`."""
-    part = file.with_name(f".{file.name}.{threading.get_native_id()}")  # hidden: no corpus has it
-    with open(part, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as out:
+    with replacing(file) as out:
         out.write(data)
-    os.utime(part, (changed, changed))
-    os.replace(part, file)
+        out.flush()
+        os.utime(out.fileno(), (changed, changed))

@@ -87,7 +87,6 @@ def reference(pair: str) -> str:
 
 
 def _pair(reference: str) -> str:
-    """Return the pair that `reference` spells."""
     return _BYTE.sub(lambda found: chr(int(found[1], 16)), reference)
 
 

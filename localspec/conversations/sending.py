@@ -106,5 +106,4 @@ class KeptSettings:
         return replace(request, **{name: getattr(self, name) for name in names})
 
     def load(self, settings: LoadSettings) -> LoadSettings:
-        """Return the settings with the adapters."""
         return replace(settings, lora=self.lora)

@@ -196,7 +196,6 @@ class Store:
         self._file.write(update)
 
     def rename(self, conversation: str, title: str) -> None:
-        """Give a conversation a title."""
         self._set(conversation, "title", rows.title_of(title))
 
     def set_system(self, conversation: str, system: str | None) -> None:

@@ -103,7 +103,6 @@ class Acceptance:
         return Acceptance.expecting(draw, [n / BINS] * BINS, [n / BINS * chance for chance in chances])
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the counts as a JSON object."""
         waited = None if math.isinf(self.waited) else self.waited
         return {"draw": self._draw.value, "reached": self._reached, "accepted": self._accepted, "waited": waited}
 
@@ -240,7 +239,6 @@ class CopyAcceptance:
         self._chance[at] = (COPY_PRIOR * COPIED[at[0]][at[1]] + self._right[at]) / (COPY_PRIOR + self._seen[at])
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the counts as a JSON object."""
         return {"seen": self._seen.tolist(), "right": self._right.tolist()}
 
     @staticmethod

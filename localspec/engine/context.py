@@ -56,7 +56,6 @@ class Context:
 
     @property
     def position(self) -> int:
-        """Absolute position of the token to be chosen next."""
         return len(self.tokens)
 
     @property

@@ -39,7 +39,6 @@ class CorpusSegment:
 
     @property
     def n_files(self) -> int:
-        """Return how many files it has."""
         return int((self.tokens == BETWEEN).sum())
 
     @staticmethod
@@ -101,12 +100,10 @@ class Corpus:
 
     @property
     def n_files(self) -> int:
-        """Return how many files it has."""
         return sum(one.n_files for one in self._segments.values())
 
     @property
     def n_tokens(self) -> int:
-        """Return how many tokens its files have."""
         return sum(len(one.tokens) - one.n_files for one in self._segments.values())
 
     def add(self, name: str, segment: CorpusSegment) -> None:

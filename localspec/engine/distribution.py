@@ -48,7 +48,6 @@ class Distribution:
         return Distribution(np.array([token], np.int32), _CERTAIN)
 
     def prob(self, token: int) -> float:
-        """Return the probability of one token."""
         at = int(self.ids.searchsorted(token))
         return float(self.probs[at]) if at < self.ids.size and self.ids[at] == token else 0.0
 

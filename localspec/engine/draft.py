@@ -292,7 +292,6 @@ class Step:
 
     @property
     def rows(self) -> int:
-        """Rows of the pass."""
         return self.replayed + 1 + len(self.draft)
 
     @property

@@ -102,7 +102,6 @@ class LocalJudge:
         return self._judged(draft, tokens, rows), rows
 
     def keep(self, nodes: Nodes) -> None:
-        """Keep the cells of the path."""
         self.target.keep(nodes)
 
     def _judged(self, draft: Draft, tokens: Sequence[int], rows: Rows) -> Verdict:

@@ -154,7 +154,6 @@ class Stopwatch:
         self._turn = 0.0  # the end of the reader's last turn
 
     def mark(self) -> None:
-        """Note the time."""
         self._marks.append(self._clock())
 
     def prompt_times(self) -> Times:

@@ -32,7 +32,6 @@ class SeededRandom:
         return found
 
     def bernoulli(self, a: float) -> bool:
-        """Return True with probability min(1, a)."""
         return bool(self._stream.random() < a)
 
     def categorical(self, dist: Distribution) -> int:

@@ -166,7 +166,6 @@ def write_file(path: Path, metadata: Sequence[KeyValue], tensors: Sequence[Store
 
 
 def _tensors(shape: HeadShape, weights: Weights, target: Header, matrices: str) -> list[Stored]:
-    """Return the tensors of the file."""
     expected = shape.tensors()
     unknown = weights.keys() - expected.keys()
     if unknown:

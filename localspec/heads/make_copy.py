@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from localspec.backends.batch import not_cancelled
 from localspec.backends.importance import Importance, Matrix, WatchedModel
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.options import LoadOptions
-from localspec.backends.prompt_progress import not_cancelled
 from localspec.backends.quantise import QuantiseRecipe, quantise, size_of
 from localspec.errors import ResourceError
 from localspec.models.derived_files import is_whole, only_writer, unwritable
-from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.models.gguf.header import file_fingerprint
 from localspec.models.gguf.shards import read_model
 from localspec.models.low_bit import KEY, other_types, path_for
 from localspec.prompt.prompt import special_texts, tokenise

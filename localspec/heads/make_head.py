@@ -33,8 +33,7 @@ from localspec.heads.head_file import (
     write_head,
 )
 from localspec.heads.text_shards import Text, frequent_tokens, read_shards, shards
-from localspec.models.gguf.fingerprint import file_fingerprint
-from localspec.models.gguf.header import Header
+from localspec.models.gguf.header import Header, file_fingerprint
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.gguf.types import TAPPABLE, UNTOLD_LAST

@@ -257,7 +257,6 @@ class Trainer:
         return self._joined(picked)
 
     def _joined(self, parts: Sequence[Text]) -> WindowBatch:
-        """Join windows to a batch."""
         pairs = max(map(len, parts)) - 2
         tokens = np.zeros((len(parts), pairs + 2), np.int64)
         features = np.zeros((len(parts), pairs, self.network.shape.feature_width), np.float32)

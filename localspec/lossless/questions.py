@@ -11,9 +11,8 @@ from localspec.engine.protocols import Backend, Cancel, DraftBudget
 from localspec.engine.repetition import Breakers
 from localspec.engine.sampling import Sampler
 from localspec.engine.translation import SameTokens, Translation
-from localspec.lossless.distribution_check import TriedRule, try_rule
 from localspec.lossless.fork import explain
-from localspec.lossless.recorded import DEPTH, WIDTH, ModelDistributions, record
+from localspec.lossless.recorded import DEPTH, WIDTH, ModelDistributions, TriedRule, record, try_rule
 from localspec.settings.jobs import DistributionQuestion, ForkQuestion, PairQuestion
 from localspec.speculation.resolve import Axes
 

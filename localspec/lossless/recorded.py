@@ -2,22 +2,26 @@
 
 What is recorded is the tree of the draft's likeliest continuations of a text: at every path of it the target's
 distribution, whole, and the draft's, cut to the tokens that the tree follows. Any draft distribution is exact, so the
-cut costs no rigour.
+cut costs no rigour. `try_rule` compares many draws with what the rows say, by Pearson's chi-square.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft
-from localspec.engine.protocols import Backend, Cancel, Path, Rows
+from localspec.engine.protocols import Backend, Cancel, Path, Plan, RandomSource, Rows, TreePolicy, Verifier
+from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.engine.translation import Translation
+from localspec.lossless.chi_square import EXPECTED, Cell, Outcome, compare, detectable
 
 WIDTH, DEPTH = 3, 3  # tokens of a path's distribution that are followed, levels that are evaluated: 39 rows
 
@@ -98,10 +102,9 @@ def record(
     draft: ModelDistributions,
     *,
     width: int = WIDTH,
-    depth: int = DEPTH,
     cancel: Cancel = lambda: False,
 ) -> Recording:
-    """Evaluate the draft's `width` likeliest continuations of `tokens`, `depth` levels deep, with both models.
+    """Evaluate the draft's `width` likeliest continuations of `tokens`, DEPTH levels deep, with both models.
 
     Both may be one backend. Caches are left holding `tokens`. Raises Cancelled while it reads these.
     """
@@ -110,20 +113,20 @@ def record(
     rows = [model.backend.prefill(model.translation.text(tokens), cancel) for model in models]
     level: list[Path] = [()]
     nodes: dict[Path, int] = {}
-    for _ in range(depth + 1):
+    for _ in range(DEPTH + 1):
         for path in level:
             node = nodes.get(path, 0)
             found[0][path] = target.of(rows[0], node, (*tokens, *path))
             found[1][path] = cut(draft.of(rows[-1], node, (*tokens, *path)), width)
         level = [(*path, int(token)) for path in level for token in found[1][path].ids]
-        if len(level[0]) > depth:
+        if len(level[0]) > DEPTH:
             break
         ends, parents = [path[-1] for path in level], [nodes.get(path[:-1], -1) for path in level]
         rows = [model.backend.extend(list(map(model.translation.token, ends)), parents) for model in models]
         nodes |= {path: len(nodes) + i for i, path in enumerate(level)}
     for model in models:
         model.backend.keep(())
-    return Recording(tuple(tokens), found[0], found[1], depth)
+    return Recording(tuple(tokens), found[0], found[1], DEPTH)
 
 
 def cut(dist: Distribution, width: int) -> Distribution:
@@ -132,3 +135,82 @@ def cut(dist: Distribution, width: int) -> Distribution:
         return dist
     kept = np.sort(np.argsort(-dist.probs, kind="stable")[:width])
     return Distribution.of(dist.ids[kept], dist.probs[kept])
+
+
+OTHER = -1  # any token that is neither followed nor likely
+
+
+@dataclass(frozen=True, slots=True)
+class TriedRule:
+    """The drafting and the rule under test."""
+
+    policy: TreePolicy
+    plan: Plan
+    verifier: Verifier
+
+
+@dataclass(frozen=True, slots=True)
+class TextTrial:
+    """One recorded text: the outcome, what total variation could not have escaped, and draft tokens accepted a draw."""
+
+    outcome: Outcome
+    detectable: float
+    accepted: float
+
+    def to_wire(self) -> dict[str, Any]:
+        return {**asdict(self.outcome), "detectable": self.detectable, "accepted_per_pass": self.accepted}
+
+
+def try_rule(
+    recording: Recording, rule: TriedRule, *, draws: int, alpha: float, seed: int, cancel: Callable[[], bool]
+) -> TextTrial:
+    """Draw and compare; fewer draws after a cancel."""
+    dist = dict(cells(recording, EXPECTED / draws))
+    counts: Counter[Cell] = Counter()
+    accepted = 0
+    for i in range(draws):
+        if cancel():
+            break
+        text, kept = draw(recording, rule, SeededRandom(seed + i))
+        is_rare = text not in dist and recording.target[text[:-1]].prob(text[-1]) > 0.0
+        counts[(*text[:-1], OTHER) if is_rare else text] += 1
+        accepted += kept
+    outcome = compare(counts, dist, alpha)
+    n = max(1, outcome.n)
+    return TextTrial(outcome, detectable(outcome.df, outcome.n, alpha), accepted / n)
+
+
+def draw(recording: Recording, rule: TriedRule, rng: RandomSource) -> tuple[Cell, int]:
+    """Return a text, up to the first token that is not followed, and how many draft tokens its first pass accepted."""
+    draft = rule.policy.grow(recording.tokens[-1], recording.position, RecordedSource(recording), rule.plan, rng)
+    verdict = rule.verifier.verify(draft, RecordedDistributions(recording, draft), rng, recording.position)
+    run = [int(draft.tokens[node]) for node in verdict.path] + [verdict.token]
+    path: Path = ()
+    while True:
+        for token in run:
+            if token not in recording.follows[path]:
+                return (*path, token), len(verdict.path)
+            path = (*path, token)
+            if len(path) > recording.depth:
+                return path, len(verdict.path)
+        plain = Draft.root(path[-1])
+        dists = RecordedDistributions(recording, plain, path)
+        run = [rule.verifier.verify(plain, dists, rng, recording.position + len(path)).token]
+
+
+def cells(recording: Recording, least: float) -> Iterator[tuple[Cell, float]]:
+    """Yield every cell with the target's own probability of it; from `least` on any token has one of its own."""
+    yield from _below(recording, (), 1.0, least)
+
+
+def _below(recording: Recording, path: Path, mass: float, least: float) -> Iterator[tuple[Cell, float]]:
+    dist, follows = recording.target[path], recording.follows[path]
+    is_told = np.isin(dist.ids, follows) | (mass * dist.probs >= least)
+    for token, p in zip(dist.ids[is_told].tolist(), dist.probs[is_told].tolist(), strict=True):
+        deeper = (*path, token)
+        if token in follows and len(deeper) <= recording.depth:
+            yield from _below(recording, deeper, mass * p, least)
+        else:
+            yield deeper, mass * p
+    if not is_told.all():
+        yield (*path, OTHER), mass * float(dist.probs[~is_told].sum())

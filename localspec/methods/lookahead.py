@@ -79,7 +79,6 @@ class Lookahead:
 
     @classmethod
     def build(cls, parts: DrafterContext) -> Lookahead:
-        """Need nothing but the options and the tokens that end a text."""
         return cls(parts)
 
     @classmethod

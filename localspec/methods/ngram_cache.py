@@ -129,7 +129,6 @@ class _Counts:
         self.counts: dict[int, int] = {first: 0}
 
     def add(self, token: int) -> None:
-        """Count one more."""
         count = self.counts[token] = self.counts.get(token, 0) + 1
         if count >= self.counts[self.best]:
             self.best = token

@@ -56,12 +56,10 @@ class Signals:
         return self.nll > NLL or self.entropy > ENTROPY or self.margin < MARGIN
 
 
-def rule_of(text: str, *, begins: bool = False) -> HardRule | None:
-    """Return the class of a token by its text, None for one of no class. A capital `begins` a sentence as a matter of
-    course.
-    """
+def rule_of(text: str) -> HardRule | None:
+    """Return the class of a token by its text, None for one of no class."""
     if _DATE.search(text):
         return HardRule.DATE
     if any(each.isdigit() for each in text):
         return HardRule.NUMBER
-    return HardRule.NAME if _NAME.fullmatch(text) and not begins else None
+    return HardRule.NAME if _NAME.fullmatch(text) else None

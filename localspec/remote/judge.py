@@ -42,9 +42,7 @@ UNFIT = "pip install -U localspec, on both machines"
 class VerifierChannel(Protocol):
     """Messages to a verifier and back, in order. Whatever breaks is opened anew, and the last round asked again."""
 
-    def send(self, message: ToVerifier) -> None:
-        """Send a message."""
-        ...
+    def send(self, message: ToVerifier) -> None: ...
 
     def has_come(self) -> bool:
         """Whether `receive` would return, or raise, at once."""

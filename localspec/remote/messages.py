@@ -291,7 +291,6 @@ _TO_EDGE = msgspec.msgpack.Decoder(ToEdge)
 
 
 def encode(message: ToVerifier | ToEdge) -> bytes:
-    """Return a message as bytes."""
     return _ENCODER.encode(message)
 
 

@@ -6,17 +6,14 @@ With it an edge reads prompts, writes text and stops as the verifier does, wheth
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import tempfile
 import zlib
-from contextlib import suppress
 from pathlib import Path
 
 from localspec.errors import IncompatibleError, IntegrityError, NetworkError, ResourceError
 from localspec.remote.connection import Connection
 from localspec.remote.messages import LONGEST_PART, VERSION, Facts, Fetch, Look, VocabularyPart
-from localspec.settings.folders import cache_folder
+from localspec.settings.folders import cache_folder, replacing
 
 FOLDER = "vocabularies"
 LARGEST = 64 << 20  # bytes, unpacked: as much as is read of any header
@@ -66,13 +63,7 @@ def _write(folder: Path, kept: Path, whole: bytes) -> None:
     """Write a file whole or not at all."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=folder)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(whole)
-            os.replace(beside, kept)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(beside)
+        with replacing(kept) as file:
+            file.write(whole)
     except OSError as error:
         raise ResourceError(f"cannot write to {folder}: {error.strerror}", hint="LOCALSPEC_HOME=FOLDER") from error

@@ -22,7 +22,7 @@ from localspec.server.answering import AnswerResponse, QuestionResponse
 from localspec.server.engine import EngineQueue
 from localspec.server.fields import ClientRequest, Searched, ServedPair
 from localspec.server.guard import STATUS, App, Receive, Scope, Send, respond_refusal
-from localspec.server.page import page
+from localspec.server.own import page
 from localspec.server.pairs import Pairs
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import encoded
@@ -53,7 +53,6 @@ class Routes:
     pairs: Pairs
 
     def routes(self) -> Sequence[BaseRoute]:
-        """Return every path."""
         get: dict[str, Callable[[], Wire]] = {
             "/health": self._health,
             "/v1/health": self._health,
@@ -91,7 +90,6 @@ class Routes:
         ]
 
     def app(self) -> Starlette:
-        """Return the application."""
         handlers: dict[Any, Callable[..., Awaitable[Response]]]
         handlers = {Refusal: _refusal, HTTPException: _unknown, ClientDisconnect: _gone}
         return _App(routes=self.routes(), exception_handlers=handlers)

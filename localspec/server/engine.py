@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from localspec.chat.pair_loader import PairLoader
 from localspec.engine.events import Event, Finished, Inspected, Loaded, Warned
 from localspec.errors import InternalError, LocalspecError
-from localspec.server.page import Board
+from localspec.server.own import Board
 from localspec.server.refusal import Refusal, refused
 from localspec.settings.jobs import ForkQuestion, Generate, TextQuestion, VerifyRound
 from localspec.settings.request import LoadSettings, Request

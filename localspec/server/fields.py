@@ -77,12 +77,10 @@ class OfferedPair:
 
     @property
     def target(self) -> ModelFacts | None:
-        """Return the facts of its target."""
         return None if self.loaded is None else self.loaded.target
 
     @property
     def draft(self) -> ModelFacts | None:
-        """Return the facts of its draft, None without one."""
         return None if self.loaded is None else self.loaded.draft
 
     def is_called(self, model: str) -> bool:
@@ -188,7 +186,6 @@ class Fields:
                 raise self.refusal(name, "this server knows no such field")
 
     def refusal(self, name: str, reason: str) -> Refusal:
-        """Return the refusal of a field."""
         return Refusal(400, f"{self._place}{name[:80]}: {reason}", param=self._place + name[:80])
 
     # What the APIs have in common.

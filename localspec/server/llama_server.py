@@ -66,7 +66,6 @@ def infill(body: object, served: ServedPair) -> ClientRequest:
 
 
 def tokenize(body: object, served: ServedPair) -> Searched:
-    """Read the body of /tokenize."""
     fields = Fields(body)
     text = fields.take("content", str, "")
     adds, parses = fields.take("add_special", bool, False), fields.take("parse_special", bool, True)
@@ -89,7 +88,6 @@ def _piece(raw: list[int]) -> str | list[int]:
 
 
 def detokenize(body: object, served: ServedPair) -> Searched:
-    """Read the body of /detokenize."""
     fields = Fields(body)
     tokens = fields.take("tokens", list[int], [])
     fields.finish(("model",))
@@ -173,7 +171,6 @@ def _exponential(likely: Wire) -> Wire:
 
 
 def props(served: ServedPair) -> Wire:
-    """Return the body of /props."""
     sampling = served.request.sampling
     names = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty")
     params = {name: getattr(sampling, name) for name in names}

@@ -16,7 +16,7 @@ from localspec.server.fields import NO_IMAGES, ClientRequest, Fields, OfferedPai
 from localspec.server.messages import messages_of, offered
 from localspec.server.refusal import Wire
 from localspec.server.reply import JsonLines, is_cut, released, speculation, timings, told_logprobs
-from localspec.server.tool_calls import Call, CallReader, ReadAnswer
+from localspec.server.tool_calls import Call, CallReader
 from localspec.settings.request import Message, Request
 from localspec.ui.stats import Stats
 
@@ -115,24 +115,24 @@ class Ollama(JsonLines):
     def __init__(self, model: str, *, is_chat: bool, tools: Collection[str] = ()) -> None:
         self._model = model
         self._is_chat = is_chat
-        self._calls = CallReader(tools) if tools else None
+        self._calls = CallReader(tools)
 
     def pieces(self, event: Event) -> list[Wire]:
         """Return a line for what an event released."""
         if not isinstance(event, Committed | Finished):
             return []
         text, logprobs = released(event)
-        text = text if self._calls is None else self._calls.feed(text)
+        text = self._calls.feed(text)
         return [self._line(text, event.reasoning, logprobs)] if text or event.reasoning or logprobs else []
 
     def closing(self, *answers: Stats) -> list[Wire]:
         """Return the line with the figures."""
-        read = ReadAnswer() if self._calls is None else self._calls.finish()
+        read = self._calls.finish()
         return [{**self._line(read.text, "", calls=read.calls), **_figures(answers[0], read.warning)}]
 
     def whole(self, *answers: Stats) -> Wire:
         (stats,) = answers
-        read = ReadAnswer(stats.text) if self._calls is None else self._calls.read(stats.text)
+        read = self._calls.read(stats.text)
         line = self._line(read.text, stats.reasoning, told_logprobs(stats.logprobs), read.calls)
         return {**line, **_figures(stats, read.warning)}
 

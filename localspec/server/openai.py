@@ -179,7 +179,7 @@ class OpenAI(Reply):
         self._is_chat = is_chat
         self._has_usage = has_usage
         self._has_prediction = has_prediction
-        self._calls = CallReader(tools) if tools else None
+        self._calls = CallReader(tools)
         self._index = 0
         self._told = 0  # characters of the tokens whose log-probabilities were told
         self._head = {
@@ -198,8 +198,7 @@ class OpenAI(Reply):
         if not isinstance(event, Committed | Finished):
             return []
         text, logprobs = released(event)
-        if self._calls is not None:
-            text = self._calls.feed(text)
+        text = self._calls.feed(text)
         if self._is_chat:
             parts = (("reasoning_content", event.reasoning), ("content", text))
             said = {name: value for name, value in parts if value}
@@ -237,7 +236,7 @@ class OpenAI(Reply):
         }
 
     def _choice(self, stats: Stats) -> Wire:
-        read = ReadAnswer(stats.text) if self._calls is None else self._calls.read(stats.text)
+        read = self._calls.read(stats.text)
         message: Wire = {"role": "assistant", "content": read.text or (None if read.calls else "")}
         if stats.reasoning:
             message["reasoning_content"] = stats.reasoning
@@ -256,7 +255,7 @@ class OpenAI(Reply):
 
     def _ending(self, stats: Stats) -> list[Wire]:
         """Return the chunks that end a choice: what was held back, then the reason with the figures."""
-        read = ReadAnswer() if self._calls is None else self._calls.finish()
+        read = self._calls.finish()
         held: Wire = {"content": read.text} if read.text else {}
         if read.calls:
             held["tool_calls"] = [{"index": i, **call.to_openai()} for i, call in enumerate(read.calls)]

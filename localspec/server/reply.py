@@ -68,7 +68,6 @@ class JsonLines(Reply):
     waiting = b""
 
     def frame(self, wire: Wire) -> bytes:
-        """Return an object on a line."""
         return encoded(wire) + b"\n"
 
     def failure(self, refusal: Refusal) -> Wire:

@@ -152,7 +152,7 @@ class Responses(Reply):
             "truncation": "disabled",
             **repeated,
         }
-        self._calls = CallReader(tools) if tools else None
+        self._calls = CallReader(tools)
         self._ids = {kind: _drawn(prefix) for kind, prefix in (("reasoning", "rs"), ("message", "msg"))}
         self._texts: dict[str, str] = {}  # of the items that have begun, in order
         self._logprobs: list[Wire] = []
@@ -174,8 +174,7 @@ class Responses(Reply):
         if not isinstance(event, Committed | Finished):
             return []
         text, logprobs = released(event)
-        if self._calls is not None:
-            text = self._calls.feed(text)
+        text = self._calls.feed(text)
         thought = self._added("reasoning", event.reasoning) if event.reasoning else []
         if not text:
             self._logprobs += logprobs
@@ -185,7 +184,7 @@ class Responses(Reply):
     def closing(self, *answers: Stats) -> list[Wire]:
         """Return the events that end the items and the response."""
         (stats,) = answers
-        read = ReadAnswer() if self._calls is None else self._calls.finish()
+        read = self._calls.finish()
         wires = self._added("message", read.text) if read.text else []
         if not self._texts and not read.calls:
             wires += self._added("message", "")
@@ -199,7 +198,7 @@ class Responses(Reply):
 
     def whole(self, *answers: Stats) -> Wire:
         (stats,) = answers
-        read = ReadAnswer(stats.text) if self._calls is None else self._calls.read(stats.text)
+        read = self._calls.read(stats.text)
         if stats.reasoning:
             self._texts["reasoning"] = stats.reasoning
         if read.text or not read.calls:

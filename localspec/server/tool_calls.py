@@ -57,7 +57,7 @@ class ReadAnswer:
 
 
 class CallReader:
-    """Reads an answer, and then the next; `names` are those of the tools that were offered."""
+    """Reads an answer, and then the next; `names` are those of the tools that were offered. Without, all is text."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = names
@@ -67,6 +67,8 @@ class CallReader:
 
     def feed(self, text: str) -> str:
         """Return what of the text so far is text in any case and was not returned before."""
+        if not self._names:
+            return text
         self._held += text
         if self._is_holding:
             return ""

@@ -74,7 +74,6 @@ class VerifyingApp:
 
     @property
     def holds(self) -> Loaded:
-        """Return what was loaded."""
         assert self.served.loaded is not None, "a server serves once its pair is loaded"
         return self.served.loaded
 

@@ -35,7 +35,7 @@ from localspec.backends.options import UNQUANTISED, LoadOptions
 from localspec.control.attention import KINDS, READING, ROWS, AttentionTimes, Takes
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Cancelled
-from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.models.gguf.header import file_fingerprint
 from localspec.settings.folders import cache_folder
 from localspec.settings.sizes import counted
 from localspec.tuning import TINY_WEIGHTS

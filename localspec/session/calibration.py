@@ -20,7 +20,7 @@ from localspec.control.profile import Profile
 from localspec.control.timing import DRAFT_SIZES, SHARES, ModelTimes, prices_of, time_model
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
-from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.models.gguf.header import file_fingerprint
 from localspec.session.loaded_model import LoadedModel
 from localspec.settings.folders import cache_folder
 from localspec.settings.jobs import SurveyRequest

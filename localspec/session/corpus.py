@@ -22,7 +22,7 @@ from localspec.engine.protocols import Cancel
 from localspec.models.gguf.vocab import Vocab
 from localspec.sanitize import decoded
 from localspec.session.loaded_model import LoadedModel
-from localspec.settings.folders import answers_folder, cache_folder
+from localspec.settings.folders import answers_folder, cache_folder, replacing
 from localspec.settings.sizes import counted
 from localspec.settings.text_files import files_below, ignored_by_git, is_binary
 
@@ -206,13 +206,8 @@ def _keep(file: Path, segment: CorpusSegment) -> None:
     """Write a segment, and remove those that were not used for longest beyond LARGEST_KEPT bytes."""
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        part = file.with_suffix(f".{os.getpid()}.part")
-        try:
-            with open(part, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as out:
-                np.save(out, segment.numbers)
-            os.replace(part, file)
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(file) as out:
+            np.save(out, segment.numbers)
         others = sorted(file.parent.glob("*.npy"), key=lambda one: one.stat().st_mtime, reverse=True)
         size = 0
         for other in others:

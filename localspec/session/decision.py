@@ -172,5 +172,4 @@ class LastDrafter:
         return self._drafter
 
     def drop(self) -> None:
-        """Forget it."""
         self._key = self._drafter = None

@@ -73,7 +73,6 @@ class Hearing:
         return None if sampler.is_greedy else chances
 
     def observe(self, event: events.Event) -> None:
-        """Count the passes."""
         if isinstance(event, events.Committed):
             self._passes += 1
             self._drafted += event.drafter == DRAFT_MODEL and event.k > 0

@@ -5,29 +5,33 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from localspec.backends.batch import ignored
 from localspec.backends.head_backend import HeadBackend, HeadModel, HeadTraits, OwnHead
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.marginals import open_head
 from localspec.backends.options import LoadOptions
-from localspec.backends.prompt_progress import ignored
 from localspec.backends.saved_state import SavingBackend
 from localspec.backends.tap import Tap
 from localspec.engine import events
 from localspec.engine.protocols import Cancel
 from localspec.engine.translation import Lexicon
-from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.errors import ResourceError
 from localspec.models.gguf.head import MTP, HeadInfo, encoder_width
+from localspec.models.gguf.header import file_fingerprint
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
 from localspec.prompt.prompt import special_texts
+from localspec.prompt.truncate import fitting
 from localspec.session.attention import AttentionPrice, price_of, settled
 from localspec.session.placement import InspectedModel
+from localspec.settings.request import Request
 from localspec.speculation.capabilities import ModelCapabilities
 
 T = TypeVar("T")
@@ -177,3 +181,27 @@ def _reported(call: Callable[[Callable[[float], None]], T]) -> Generator[float, 
     if errors:
         raise errors[0]
     return results[0]
+
+
+SHORT_DRAFT = "the draft model reads at most {} tokens: beyond them decoding is plain"
+
+
+def lengthened(request: Request, n: int, target: LoadedModel, drafts: Sequence[LoadedModel]) -> tuple[str, ...]:
+    """Let a target and its drafts hold a prompt of `n` tokens, and return what to say of it."""
+    before = target.backend.capabilities.n_ctx
+    n_ctx = fitting(request, n, before, target.info.n_ctx_train)
+    while n_ctx > before:
+        try:
+            target.backend.lengthen(n_ctx)
+            break
+        except ResourceError:
+            n_ctx //= 2
+    if n_ctx <= before:
+        return ()
+    for draft in drafts:
+        with suppress(ResourceError):  # beyond its context decoding is plain
+            if draft.kind == "model":
+                draft.backend.lengthen(max(draft.backend.capabilities.n_ctx, min(n_ctx, draft.info.n_ctx_train)))
+    told = f"the context has {n_ctx} tokens from here on, since the text needs more than {before}"
+    limit = drafts[0].backend.capabilities.n_ctx if drafts else n_ctx
+    return (told,) if limit >= n_ctx else (told, SHORT_DRAFT.format(limit))

@@ -38,8 +38,7 @@ from localspec.session.corpus import CorpusReader
 from localspec.session.decision import Decision, LastDrafter, decide
 from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.hearing import Hearing
-from localspec.session.lengthening import lengthened
-from localspec.session.loaded_model import LoadedModel
+from localspec.session.loaded_model import LoadedModel, lengthened
 from localspec.session.prompt_states import PromptStates
 from localspec.session.remote_target import RemoteTarget, drafting_sampler
 from localspec.settings.jobs import PairQuestion, SurveyRequest
@@ -84,7 +83,6 @@ class LoadedPair:
 
     @property
     def threads(self) -> int:
-        """Return the threads that decode."""
         return self.target.backend.threads
 
     def loaded(self, load_ms: float, versions: dict[str, str]) -> events.Loaded:

@@ -18,8 +18,8 @@ from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.engine.translation import Intersection
 from localspec.errors import ResourceError
-from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.head import MASKS
+from localspec.models.gguf.header import file_fingerprint
 from localspec.models.gguf.info import ModelInfo, check_adapter
 from localspec.models.pairs import PairReport, require_fit
 from localspec.models.recent import another_file
@@ -28,8 +28,7 @@ from localspec.prompt.renderer import RENDERER
 from localspec.session.calibration import known_widths, remembered
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft
-from localspec.session.lengthening import SHORT_DRAFT
-from localspec.session.loaded_model import LoadedModel, inspect_model, load_model, own_head
+from localspec.session.loaded_model import SHORT_DRAFT, LoadedModel, inspect_model, load_model, own_head
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.placement import InspectedModel, first_step
 from localspec.session.prompt_states import PromptStates

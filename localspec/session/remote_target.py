@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from localspec.backends.batch import not_cancelled
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.memory import ContextShape
 from localspec.backends.options import LoadOptions
-from localspec.backends.prompt_progress import not_cancelled
 from localspec.backends.tokenizer import sample_tokens
 from localspec.engine.constraint import Constraint
 from localspec.engine.draft import Draft, Verdict

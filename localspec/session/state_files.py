@@ -142,7 +142,6 @@ class StateFolder:
         return True
 
     def remove(self, found: StateFile) -> None:
-        """Delete a state."""
         with contextlib.suppress(OSError):
             found.path.unlink()
 

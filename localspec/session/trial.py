@@ -1,7 +1,7 @@
 """The trial of a draft model: target and draft read the same shipped text, and their rows are compared.
 
 So its acceptance is known before it drafts: what it would cost to find out in an answer may be more than the loss
-account lends (control/account.py). It is made once a pair and build of llama.cpp, while the pair is loaded.
+account lends (control/auto.py). It is made once a pair and build of llama.cpp, while the pair is loaded.
 """
 
 from __future__ import annotations

@@ -60,7 +60,6 @@ class Configuration:
     entries: tuple[Entry, ...] = ()
 
     def get(self, path: Key) -> Entry | None:
-        """Return the value at `path`, None if there is none."""
         return next((entry for entry in self.entries if entry.path == path), None)
 
     def mistake(self, entry: Entry, what: str, hint: str = "") -> UsageError:

@@ -54,7 +54,6 @@ class Setting:
     read: Callable[[str], Any] = field(compare=False)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the setting as a JSON object."""
         names = ("name", "section", "help", "kind", "choices", "default", "value")
         origin = {"kind": self.origin.kind, "where": self.origin.where or None}
         return {**{name: getattr(self, name) for name in names}, "origin": origin}
@@ -132,7 +131,6 @@ class Option:
 
     @property
     def kind(self) -> Kind:
-        """Return which kind of value it takes."""
         return "text" if self.parse else _KINDS.get(self.of_type or type(self.default), "text")
 
     @property
@@ -300,7 +298,6 @@ def declared(cls: type[Any]) -> tuple[Option, ...]:
 
 
 def declaration(cls: type[Any], field: str) -> Option:
-    """Return the declaration of one field of a dataclass."""
     return next(each for each in declared(cls) if each.name == field)
 
 

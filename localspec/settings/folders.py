@@ -6,8 +6,10 @@ Those that a person edits too are replaced here.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from localspec.errors import ResourceError
 
@@ -71,30 +73,37 @@ def typed_path(name: str) -> Path:
     return Path(os.path.expanduser(name))
 
 
+@contextmanager
+def replacing(file: Path) -> Iterator[IO[bytes]]:
+    """Open what takes the place of `file` when the block ends, for its owner alone; after an error nothing is left."""
+    import tempfile  # late: few commands write
+
+    handle, beside = tempfile.mkstemp(dir=file.parent, prefix=f".{file.stem}-")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            yield out
+        os.replace(beside, file)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(beside)
+
+
 def replace_file(file: Path, text: str) -> None:
     """Replace a file that a person edits too by one with `text`, or leave it as it is; a link to it stays a link.
 
     A byte order mark at its beginning stays too. Raises ResourceError where it cannot be written.
     """
-    import tempfile  # late: few commands write
-
     file = Path(os.path.realpath(file))
     text = text if text.endswith("\n") or not text else f"{text}\n"
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         begins = file.read_bytes()[:3] if file.exists() else b""
         mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
-        handle, beside = tempfile.mkstemp(dir=file.parent, prefix=f".{file.stem}-")
-        try:
-            with os.fdopen(handle, "wb") as out:
-                out.write(((BOM if begins == BOM.encode() else "") + text).encode("utf-8"))
-                out.flush()
-                os.fsync(out.fileno())
-            os.chmod(beside, mode)
-            os.replace(beside, file)
-        except BaseException:
-            os.unlink(beside)
-            raise
+        with replacing(file) as out:
+            out.write(((BOM if begins == BOM.encode() else "") + text).encode("utf-8"))
+            out.flush()
+            os.fsync(out.fileno())
+            os.fchmod(out.fileno(), mode)
     except OSError as error:
         raise ResourceError(
             f"cannot write {file}: {error.strerror}", hint="keep it elsewhere with LOCALSPEC_HOME=FOLDER"

@@ -22,6 +22,7 @@ LONGEST = {"schema": 250_000, "regex": 4096, "grammar": 32_768, "choices": 250_0
 DEEPEST = 120  # levels of a schema: llguidance reads no more than 124
 BOUNDS = {"array": "maxItems", "string": "maxLength", "object": "additionalProperties"}  # keywords that end a value
 CLOSED = {"enum", "const", "pattern", "format", "$ref", "maxProperties"}  # what bounds a value in another way
+NAMED = 3  # values without end that a warning names
 _TYPES = {
     "str": "string", "string": "string", "int": "integer", "integer": "integer",
     "float": "number", "number": "number", "bool": "boolean", "boolean": "boolean",
@@ -120,10 +121,10 @@ def levels_of(value: Any) -> int:
     return 1 + max(map(levels_of, below), default=0)
 
 
-def unbounded(schema: str, most: int = 3) -> str:
+def unbounded(schema: str) -> str:
     """Return what in a schema has no end, as paths with the keyword that would bound them; "" for nothing."""
     found = [f"{path or '/'} ({keyword})" for path, keyword in _without_end(json.loads(schema), "")]
-    return ", ".join([*found[:most], "..."] if len(found) > most else found)
+    return ", ".join([*found[:NAMED], "..."] if len(found) > NAMED else found)
 
 
 def _without_end(schema: Any, path: str) -> Iterator[tuple[str, str]]:

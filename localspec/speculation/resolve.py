@@ -18,7 +18,7 @@ from localspec.methods import MethodInfo
 from localspec.settings.declaration import Value, read_options, spelled
 from localspec.settings.request import Speculation
 from localspec.speculation import axis_names, registered
-from localspec.trees.budget import MAX_LEAVES, MAX_NODES, TREE_NODES, BudgetTree, read_budget
+from localspec.trees.builder import MAX_LEAVES, MAX_NODES, TREE_NODES, BudgetTree, read_budget
 from localspec.trees.chain_with_siblings import ChainWithSiblings
 from localspec.trees.static import Static, read_widths
 

@@ -67,12 +67,10 @@ class TableBackend:
 
     @property
     def tokens(self) -> Sequence[int]:
-        """The committed tokens."""
         return self.committed
 
     @property
     def length(self) -> int:
-        """Committed tokens."""
         return len(self.committed)
 
     @property
@@ -181,13 +179,11 @@ class Scripted:
         self._passes = 0
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
-        """Return the next plan of the list."""
         plan = self._plans[self._passes % len(self._plans)]
         depth = min(plan.max_depth, budget.depth)
         return replace(plan, max_nodes=min(plan.max_nodes, budget.nodes) if depth else 0, max_depth=depth)
 
     def observe(self, step: Step, seconds: float) -> None:
-        """Count the pass."""
         self._passes += 1
 
 

@@ -13,8 +13,7 @@ from collections.abc import Iterable
 
 from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import DistributionSource, DraftState, Path, Plan, RandomSource
-from localspec.trees.budget import MAX_LEAVES
-from localspec.trees.builder import draw
+from localspec.trees.builder import MAX_LEAVES, draw
 
 
 class CandidateTree:
@@ -96,7 +95,6 @@ class CandidateTree:
         return list(range(first, len(self.paths)))
 
     def draft(self, n: int) -> Draft:
-        """Return the best `n` candidates as a draft."""
         chosen = [0, *self.best(n)]
         node = {candidate: at for at, candidate in enumerate(chosen)}
         tokens = [self._pending, *(self.paths[candidate][-1] for candidate in chosen[1:])]

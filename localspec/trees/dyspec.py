@@ -27,8 +27,7 @@ from localspec.engine.distribution import TINY, Distribution
 from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import DistributionSource, Plan, RandomSource
 from localspec.settings.declaration import Option
-from localspec.trees.budget import MAX_LEAVES, BudgetTree
-from localspec.trees.builder import TreeBuilder
+from localspec.trees.builder import MAX_LEAVES, BudgetTree, TreeBuilder
 
 DEPTH = Option("depth", 12, "levels at most", 1, 64)
 USUAL_SHARE = 0.5  # of a first child

@@ -11,7 +11,7 @@ from typing import ClassVar
 from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import DistributionSource, Plan, RandomSource
 from localspec.settings.declaration import Option
-from localspec.trees.budget import MAX_LEAVES, BudgetTree
+from localspec.trees.builder import MAX_LEAVES, BudgetTree
 from localspec.trees.candidate_tree import CandidateTree
 
 

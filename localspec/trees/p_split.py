@@ -14,8 +14,7 @@ from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import DistributionSource, Plan, RandomSource
 from localspec.settings.declaration import Option
-from localspec.trees.budget import MAX_LEAVES, BudgetTree
-from localspec.trees.builder import TreeBuilder
+from localspec.trees.builder import MAX_LEAVES, BudgetTree, TreeBuilder
 
 MAX_CHILDREN = 8  # children of one node
 

@@ -23,8 +23,7 @@ from localspec.engine.draft import Draft, Draw, Nodes
 from localspec.engine.protocols import DistributionSource, Plan, RandomSource
 from localspec.errors import UsageError
 from localspec.settings.declaration import Option
-from localspec.trees.budget import MAX_LEAVES, MAX_NODES, BudgetTree
-from localspec.trees.builder import TreeBuilder
+from localspec.trees.builder import MAX_LEAVES, MAX_NODES, BudgetTree, TreeBuilder
 
 Indices = NDArray[np.int64]
 Tree = tuple[Nodes, ...]  # the children of every node, the top one first, in draw order

@@ -68,7 +68,6 @@ class Chain:
     draws: ClassVar[frozenset[Draw]] = frozenset(Draw)
 
     def shape(self, k: int) -> Shape:
-        """Return a chain of `k` nodes."""
         return Shape(nodes=k, depth=k, leaves=1)
 
     def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:

@@ -61,7 +61,6 @@ class MethodFacts:
         return "everyday" if self.measured else "laboratory"
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the facts as a JSON object."""
         wire = {name: getattr(self, name) for name in self.__slots__}
         return {**wire, "options": [option_to_wire(option) for option in self.options]}
 
@@ -86,7 +85,6 @@ class Page:
     bias: tuple[Bias, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the page as a JSON object."""
         texts = {name: getattr(self, name) for name in ("idea", "formula", "helps", "hurts")}
         bias = [{"case": bias.case, "total_variation": dict(bias.by_temperature)} for bias in self.bias]
         return {**self.facts.to_wire(), **texts, "bias": bias}
@@ -100,7 +98,6 @@ class Explanation:
     pages: tuple[Page, ...]
 
     def to_wire(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
         return {"pages": [page.to_wire() for page in self.pages], "term": self.term and self.term.to_wire()}
 
 
@@ -131,7 +128,6 @@ def facts(axis: str) -> tuple[MethodFacts, ...]:
 
 
 def pages(axis: str) -> tuple[Page, ...]:
-    """Return all pages of an axis."""
     return tuple(_page(entry) for entry in facts(axis))
 
 

@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 
 from localspec.errors import NotFoundError, PromptTooLongError, ResourceError, UsageError
+from localspec.settings.folders import replacing
 from localspec.settings.text_files import is_binary
 
 MAX_NAMES = 200  # names: a folder of more is not chosen from by reading
@@ -19,14 +20,9 @@ MAX_NAMES = 200  # names: a folder of more is not chosen from by reading
 def write_whole(path: Path, text: str, *, hint: str) -> None:
     """Write a file in one step, readable by its owner alone. Raises ResourceError with `hint`."""
     try:
-        import tempfile  # late: it takes as long as a dozen of our own modules
-
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, encoding="utf-8", newline="", delete=False) as file:
-            file.write(text)
-        os.replace(file.name, path)
+        with replacing(path) as file:
+            file.write(text.encode())
     except OSError as error:
-        if "file" in locals():
-            Path(file.name).unlink(missing_ok=True)
         raise ResourceError(f"cannot write {path}: {error.strerror}", hint=hint) from None
 
 

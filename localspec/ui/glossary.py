@@ -26,7 +26,6 @@ class Term:
     said: tuple[str, ...] = ()
 
     def to_wire(self) -> dict[str, object]:
-        """Return the term as a JSON object."""
         return {"term": self.name, "short": self.short, "text": self.text, "see": list(self.see)}
 
 
@@ -36,7 +35,6 @@ def key(name: str) -> str:
 
 
 def _read(page: str) -> list[Term]:
-    """Return the terms of the page, in its order."""
     parts = re.split(r"^## (.+)$", page, flags=re.MULTILINE)[1:]
     return [_term(name, body.strip()) for name, body in zip(parts[::2], parts[1::2], strict=True)]
 

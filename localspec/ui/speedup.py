@@ -77,7 +77,6 @@ class Passes:
 
     @property
     def n(self) -> int:
-        """How many there are."""
         return len(self.all)
 
     def settle(self, n: int) -> None:

@@ -223,7 +223,6 @@ class Stats:
 
     @property
     def text(self) -> str:
-        """The answer so far."""
         return "".join(self._text)
 
     @property

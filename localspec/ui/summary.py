@@ -294,7 +294,6 @@ def _tokens_row(stats: Stats) -> tuple[str, str]:
 
 
 def percent(share: float | None) -> str:
-    """Return a share in whole percent."""
     return "-" if share is None else f"{100 * share:.0f} %"
 
 

@@ -49,7 +49,6 @@ def event_line(event: Event, sequence: int) -> bytes:
 
 
 def job_line(job: PairJob | LoneJob, sequence: int = 0) -> bytes:
-    """Return a job as a line."""
     return _line({"seq": sequence, "command": type(job).__name__.lower(), **_fields(job)})
 
 

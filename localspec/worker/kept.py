@@ -26,7 +26,7 @@ from localspec.backends.cgroup import available_memory
 from localspec.backends.cpus import allowed
 from localspec.engine.events import Event, Warned
 from localspec.errors import LocalspecError, ResourceError
-from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.models.gguf.header import file_fingerprint
 from localspec.models.recent import another_file
 from localspec.sanitize import one_line
 from localspec.settings.request import LoadSettings

@@ -92,7 +92,6 @@ class JobServer:
             self.is_writing = False
 
     def write(self, sequence: int, event: Event) -> None:
-        """Write one event of request `sequence`."""
         self._write(event_line(event, sequence))
 
     def begin(self) -> None:

@@ -85,7 +85,6 @@ class Turns:
         return len(self._waiting)
 
     def attach(self, visitor: Visitor) -> None:
-        """Take a client."""
         self.visitors.append(visitor)
         if self._ready is not None:
             self._tell(visitor, self._ready)

@@ -145,7 +145,6 @@ class Visitor:
             raise GoneError from None
 
     def close(self) -> None:
-        """Close the connection and the pipes."""
         for fd in (self.commands, self.control, self.events):
             if fd >= 0:
                 os.close(fd)

@@ -9,6 +9,7 @@ The tensor table of a GGUF header: shapes, types and places, each checked agains
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import time
 from collections.abc import Callable, Mapping
@@ -18,8 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from localspec.errors import IntegrityError
-from localspec.models.gguf.cursor import HeaderCursor, Limits
-from localspec.models.gguf.open import check_magic, open_regular
+from localspec.models.gguf.cursor import HeaderCursor, Limits, check_magic, open_regular
 from localspec.models.gguf.types import TENSOR_TYPES
 from localspec.models.gguf.values import KeyValue, Strings, Value, read_pairs
 from localspec.models.ollama import spoken
@@ -234,3 +234,15 @@ def bare(path: Path) -> bytes:
             if not key.startswith(PARTS):
                 kept.append(bytes(cursor.data[begins : cursor.pos]))
     return start + struct.pack("<QQ", 0, len(kept)) + b"".join(kept)
+
+
+END_BYTES = 1 << 20  # bytes of a model file that identify it, from its start and from its end
+
+
+def file_fingerprint(path: Path) -> str:
+    """Return what tells a model file from others without reading all of it: its size, beginning and end, hashed."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(END_BYTES)
+        file.seek(max(0, size - END_BYTES))
+        return hashlib.sha256(str(size).encode() + start + file.read()).hexdigest()

@@ -4,19 +4,25 @@ Source: `llama_vocab::impl::load` in src/llama-vocab.cpp. Its assertions (a toke
 exceptions that would end a load (scores of a wrong type, malformed byte tokens) are refused here with a reason.
 
 The bytes that each token writes, by the header alone: llama.cpp's `llama_token_to_piece` without special ones.
+
+Vocabularies with equal hashes (`fingerprint`) are interchangeable and need no comparison token by token. The reverse
+does not hold: a draft may fit a target whose hash is another (see `pairs`), for instance with a few unused tokens more.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
+import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from localspec.models.gguf.header import Header, Strings, unusable
+from localspec.models.gguf.header import Header, Strings, Value, unusable
 from localspec.sanitize import quoted, shown
 
+_ARRAYS = ("tokens", "token_type", "merges", "scores")  # scores decide how SPM and UGM vocabularies cut a text
 NORMAL, USER_DEFINED, BYTE = 1, 4, 6  # LLAMA_TOKEN_TYPE_...; tokens of the other types write nothing
 SPACE = "▁".encode()
 _ESCAPED = re.compile(rb"\\(?:x([0-9a-f]{2})|(.))", re.DOTALL)  # in texts of RWKV's tokenizer
@@ -264,3 +270,32 @@ def _byte_values() -> dict[int, int]:
     shown = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     hidden = (byte for byte in range(256) if byte not in shown)
     return {byte: byte for byte in shown} | {256 + n: byte for n, byte in enumerate(hidden)}
+
+
+def fingerprint(header: Header, vocab: Vocab) -> str:
+    """Return the sha256, in hex, of the tokenizer: kind, tokens, their types, merges or scores, special ids, flags.
+
+    The padding token is left out: makers of quantised files set it as they like, and nothing here depends on it.
+    """
+    digest = hashlib.sha256(b"localspec tokenizer 1\0")
+    kind = (vocab.type, vocab.model, vocab.pre)
+    special = (vocab.bos, vocab.eos, vocab.eot, vocab.add_bos, vocab.add_eos)
+    digest.update(repr((kind, special)).encode("utf-8", "backslashreplace"))
+    for name in _ARRAYS:
+        value = header.metadata.get(f"tokenizer.ggml.{name}")
+        content = b"" if value is None else _content(value)
+        digest.update(f"\0{name} {len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _content(value: Value) -> bytes:
+    """Return an array's elements as the file holds them, the same on every machine."""
+    if isinstance(value, Strings):
+        return value.data
+    if isinstance(value, array):
+        numbers = value[:]
+        if sys.byteorder == "big":
+            numbers.byteswap()
+        return numbers.tobytes()
+    return repr(value).encode("utf-8", "backslashreplace")

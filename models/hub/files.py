@@ -47,7 +47,6 @@ class Listing:
         return self.repo, self.commit
 
     def file(self, name: str) -> RepoFile:
-        """Return the file of that name, which is one of them."""
         return next(file for file in self.files if file.name == name)
 
 

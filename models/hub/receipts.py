@@ -86,7 +86,6 @@ class Receipts:
         beside.replace(path)
 
     def remove(self, blob: Path) -> None:
-        """Forget a blob."""
         with suppress(OSError):
             self._path(blob).unlink(missing_ok=True)
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from localspec.errors import ResourceError
 from localspec.models.plan.machine import Points, Rates
 from localspec.sanitize import shown
+from localspec.settings.folders import replacing
 
 SCHEMA = "localspec.machine/1"
 FILE = "rates.json"
@@ -47,22 +46,7 @@ class Calibration:
         return Rates(ordered, f"measured {self.measured}") if ordered else None
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the file's content."""
-        return {
-            "schema": SCHEMA,
-            "measured": self.measured,
-            "llama_cpp": self.llama_cpp,
-            "figures": [
-                {
-                    "device": one.device,
-                    "description": one.description,
-                    "type": one.type,
-                    "rows": one.rows,
-                    "bytes_per_s": one.bytes_per_s,
-                }
-                for one in self.figures
-            ],
-        }
+        return {"schema": SCHEMA, **asdict(self)}
 
 
 def load(folder: Path) -> Calibration | None:
@@ -79,14 +63,11 @@ def load(folder: Path) -> Calibration | None:
 def store(folder: Path, calibration: Calibration) -> Path:
     """Keep the figures in `folder`; return the file. Raises ResourceError where it cannot be written."""
     path = folder / FILE
-    partial = path.with_name(f"{FILE}.{os.getpid()}.part")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(calibration.to_wire(), indent=1) + "\n", "utf-8")
-        partial.replace(path)
+        with replacing(path) as out:
+            out.write(json.dumps(calibration.to_wire(), indent=1).encode() + b"\n")
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
         raise ResourceError(
             f"the figures cannot be kept in {shown(folder)}: {error.strerror or error}",
             hint="free some space, or keep them elsewhere with LOCALSPEC_HOME=FOLDER",

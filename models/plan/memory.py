@@ -59,7 +59,6 @@ class Use:
 
     @property
     def total(self) -> int:
-        """Return all bytes."""
         return self.weights + self.allocated
 
     def __add__(self, other: Use) -> Use:

@@ -23,8 +23,7 @@ from torch import Tensor
 from localspec.backends.llama_cpp import Model
 from localspec.heads.head_file import HeadOrigin
 from localspec.heads.mask_file import MASK_EMBEDDING, write_masks
-from localspec.models.gguf.fingerprint import file_fingerprint
-from localspec.models.gguf.header import read_header
+from localspec.models.gguf.header import file_fingerprint, read_header
 from localspec.prompt.prompt import special_texts, tokenise
 from localspec.settings.request import Message, Request
 from localspec.settings.sizes import size

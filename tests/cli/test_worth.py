@@ -11,7 +11,7 @@ import pytest
 from localspec.control.prices import Prices
 from localspec.control.profile import Profile
 from localspec.control.trial import Kind, Trial
-from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.models.gguf.header import file_fingerprint
 from tests.cli.harness import PAIR, needs_pair, run_engine
 
 LOSES = (

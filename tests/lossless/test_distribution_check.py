@@ -13,8 +13,17 @@ from localspec.engine.protocols import Plan, TreePolicy, Verifier
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.engine.translation import Intersection, SameTokens
-from localspec.lossless.distribution_check import OTHER, TriedRule, cells, draw, try_rule
-from localspec.lossless.recorded import DEPTH, ModelDistributions, Recording, record
+from localspec.lossless.recorded import (
+    DEPTH,
+    OTHER,
+    ModelDistributions,
+    Recording,
+    TriedRule,
+    cells,
+    draw,
+    record,
+    try_rule,
+)
 from localspec.settings.request import Sampling
 from localspec.testing.contract import TableBackend, random_table
 from localspec.trees.static import Chain, Static

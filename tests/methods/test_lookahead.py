@@ -30,7 +30,7 @@ from localspec.testing.contract import (
     TableBackend,
     random_table,
 )
-from localspec.trees.budget import MAX_LEAVES
+from localspec.trees.builder import MAX_LEAVES
 from localspec.trees.static import Chain
 from localspec.verify.match import MatchVerifier
 

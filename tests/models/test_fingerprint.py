@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from localspec.models.gguf.fingerprint import fingerprint
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import model_info
+from localspec.models.gguf.vocab import fingerprint
 from localspec.models.pairs import check_pair
 from tests.models.gguf_files import File, model, words
 

@@ -47,7 +47,3 @@ def test_signals(token: int, probs: tuple[float, ...], expected: tuple[float, ..
 )
 def test_classes(text: str, rule: HardRule | None) -> None:
     assert rule_of(text) is rule
-
-
-def test_a_sentence_begins_with_a_capital() -> None:
-    assert rule_of(" The", begins=True) is None

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from localspec.server.guard import Rules
-from localspec.server.page import LAST, LONGEST, Board, page
+from localspec.server.own import LAST, LONGEST, Board, page
 from localspec.server.refusal import Refusal
 from localspec.ui.stats import Stats
 from tests.cli.fakes import committed

@@ -22,7 +22,7 @@ from localspec.errors import UsageError
 from localspec.settings.request import Speculation
 from localspec.speculation import registered
 from localspec.speculation.resolve import build_tree, resolve_axes
-from localspec.trees.budget import MAX_LEAVES
+from localspec.trees.builder import MAX_LEAVES
 from localspec.trees.candidate_tree import CandidateTree
 from localspec.trees.dyspec import DySpec, DySpecLayered
 from localspec.trees.eagle2 import Eagle2

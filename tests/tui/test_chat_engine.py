@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Static
 
-from localspec.chat.power import on_battery
+from localspec.chat.state import on_battery
 from localspec.settings.request import Request
 from localspec.tui.worker_thread import Ended, WorkerThread
 from tests.tui.scripted import PATIENCE, SETTINGS, ScriptedWorker, made, opened, say, until

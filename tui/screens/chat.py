@@ -115,12 +115,10 @@ class ChatScreen(Screen[None]):
 
     @cached_property  # asked for twenty times a second
     def composer(self) -> Composer:
-        """Where messages are written."""
         return self.query_one(Composer)
 
     @property
     def transcript(self) -> Transcript:
-        """The messages."""
         return self.query_one(Transcript)
 
     async def renew(self) -> None:
@@ -134,20 +132,17 @@ class ChatScreen(Screen[None]):
         self.show_figures()
 
     def focus_on(self, entry: Node) -> None:
-        """Give the keyboard to a message."""
         for widget in self.transcript.query(Spoken):
             if widget.entry is entry:
                 widget.focus()
 
     async def show(self, *entries: Node) -> None:
-        """Add messages at the end."""
         await self.transcript.query(WelcomeCard).remove()
         await self.transcript.mount_all([self._widget(entry) for entry in entries])
         self.transcript.follow()
         self.show_attached()
 
     async def tell(self, text: str) -> None:
-        """Add a line of the chat's own."""
         await self.transcript.mount(Note(text))
 
     async def fail(self, error: LocalspecError, *, is_load: bool = False) -> None:
@@ -155,7 +150,6 @@ class ChatScreen(Screen[None]):
         await self.transcript.mount(ErrorCard(error, is_of_engine=is_load or isinstance(error, WorkerDiedError)))
 
     async def drop_cards(self) -> None:
-        """Take away the cards that tell why the engine ended or did not load."""
         cards = [each for each in self.transcript.query(ErrorCard) if each.is_of_engine]
         await self.transcript.remove_children(cards)
 
@@ -175,7 +169,6 @@ class ChatScreen(Screen[None]):
         line.update(Content(" · ".join(parts)))
 
     async def go_on(self, finish: str | None) -> None:
-        """Send what waited for the answer, which ended so."""
         await self.turns.go_on(finish)
 
     def _widget(self, entry: Node) -> Spoken:
@@ -189,7 +182,6 @@ class ChatScreen(Screen[None]):
         return Answered(entry, branch, self._engine.traces.get(entry.id), self._view)
 
     def answer_of(self, entry: Node | None) -> Answered | None:
-        """Return the widget of an answer."""
         if entry is None:
             return None
         return next((each for each in self.transcript.query(Answered) if each.entry is entry), None)
@@ -224,7 +216,6 @@ class ChatScreen(Screen[None]):
 
     @on(Composer.Changed)
     def keep(self) -> None:
-        """Keep what is written."""
         self._unsent.changed(self.set_timer)
 
     @on(Composer.Completed)
@@ -255,7 +246,6 @@ class ChatScreen(Screen[None]):
 
     @on(Answered.Copied)
     def copy_block(self, copied: Answered.Copied) -> None:
-        """Copy a block of code."""
         self.turns.copy_text(copied.text, f"code block {copied.number} of {copied.of}")
 
     @in_turn
@@ -326,7 +316,6 @@ class ChatScreen(Screen[None]):
         self.transcript.scroll_home(animate=False)
 
     def action_page(self, direction: int) -> None:
-        """Scroll by a page."""
         if direction < 0:
             self.transcript.scroll_page_up(animate=False)
         else:

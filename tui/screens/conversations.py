@@ -33,7 +33,7 @@ from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
 from localspec.tui.host import Host
 from localspec.tui.keyboard import in_turn
-from localspec.tui.screens.over import OverChat
+from localspec.tui.screens.dialog import OverChat
 from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.composer import LineInput
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
@@ -13,8 +14,27 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
 from localspec.sanitize import sanitize
-from localspec.tui.screens.over import OverChat
 from localspec.tui.widgets.composer import Area, LineInput
+
+if TYPE_CHECKING:
+    from textual.screen import Screen
+
+    _Screen = Screen[Any]
+else:
+    _Screen = object  # not a Screen: style sheets and bindings are inherited from the first base that is one
+
+
+class OverChat(_Screen):
+    """A screen that is dismissed only while it is the one shown.
+
+    Textual gives the result of the screen that asks, and removes the one on top. Keys wait in a busy screen, so that a
+    second Esc can come when that screen is gone, or has another one over it: then it does nothing.
+    """
+
+    def dismiss(self, result: object = None) -> AwaitComplete:
+        """Give `result` to whoever opened this screen and go, if it is shown."""
+        is_shown = self.app.screen_stack[-1:] == [self]  # `is_current` is also true behind a dialog
+        return super().dismiss(result) if is_shown else AwaitComplete()
 
 
 class Ask(OverChat, ModalScreen[str | None]):
@@ -57,5 +77,4 @@ class AskText(OverChat, ModalScreen[str | None]):
             yield Static(Content.styled("Ctrl+S saves · Esc cancels · leave empty for none", "$muted"), markup=False)
 
     def action_take(self) -> None:
-        """Give the text."""
         self.dismiss(self.query_one(TextArea).text)

@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from localspec.chat.commands import help_rows
 from localspec.sanitize import sanitize
-from localspec.tui.screens.over import OverChat
+from localspec.tui.screens.dialog import OverChat
 from localspec.tui.stats_panel import wrapped
 from localspec.tui.trace import LEGEND
 from localspec.tui.widgets.bars import Keys, NoticeBar
@@ -59,7 +59,6 @@ class Help(OverChat, Screen[None]):
         yield Keys()
 
     def on_mount(self) -> None:
-        """Let the keys scroll."""
         self.query_one(VerticalScroll).focus()
 
 

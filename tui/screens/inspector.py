@@ -14,7 +14,7 @@ from textual.widgets import DataTable, Static
 from localspec.engine.events import Committed
 from localspec.sanitize import sanitize
 from localspec.settings.sizes import counted
-from localspec.tui.screens.over import OverChat
+from localspec.tui.screens.dialog import OverChat
 from localspec.tui.trace import Trace
 from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.ui.summary import done

@@ -27,7 +27,7 @@ from localspec.settings.request import LoadSettings
 from localspec.tui.downloads import Download, drawn
 from localspec.tui.host import Host
 from localspec.tui.pair_rows import FreeMemory, cells, columns_of, compared, described, longest, this_machine
-from localspec.tui.screens.over import OverChat
+from localspec.tui.screens.dialog import OverChat
 from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.composer import LineInput, beginning
 from localspec.ui.files import is_path, path_completions
@@ -98,7 +98,6 @@ class PairsScreen(OverChat, Screen[None]):
 
     @property
     def table(self) -> DataTable[Content]:
-        """The rows."""
         return self.query_one("#offers", DataTable)
 
     @property

@@ -32,7 +32,7 @@ from localspec.errors import LocalspecError
 from localspec.sanitize import one_line, sanitize
 from localspec.settings.request import Request
 from localspec.tui.host import Host
-from localspec.tui.screens.over import OverChat
+from localspec.tui.screens.dialog import OverChat
 from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.card import card
 from localspec.tui.widgets.composer import LineInput
@@ -215,7 +215,6 @@ def text(running: Running | None, side: bool) -> Content:
 
 
 def verdict(running: Running | None) -> Content:
-    """Return what it came to."""
     if running is None or not running.is_over:
         return Content.styled("Plain first, then speculation against its ghost, from empty caches, one seed.", "$muted")
     if running.error is not None:
@@ -249,7 +248,6 @@ class RunningAnswer:
     is_over: bool = False
 
     def add(self) -> None:
-        """Take what the answer has now."""
         stats = self.answer.stats
         self.text = stats.text
         self.is_over = stats.finished is not None
@@ -261,7 +259,6 @@ class RunningAnswer:
 
     @property
     def last(self) -> Moment:
-        """The latest moment."""
         return self.moments[-1]
 
 

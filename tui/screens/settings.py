@@ -20,7 +20,7 @@ from localspec.settings.config_file import config_file
 from localspec.tui.form import THEME, Form
 from localspec.tui.host import Host
 from localspec.tui.keyboard import in_turn
-from localspec.tui.screens.over import OverChat
+from localspec.tui.screens.dialog import OverChat
 from localspec.tui.themes import DARK, LIGHT
 from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.composer import LineInput

@@ -132,11 +132,9 @@ class Keys(Widget):
         self.screen.bindings_updated_signal.subscribe(self, self._renew)
 
     def on_unmount(self) -> None:
-        """Follow it no more."""
         self.screen.bindings_updated_signal.unsubscribe(self)
 
     def on_resize(self, event: Resize) -> None:
-        """Show as many as there is room for."""
         self._fill(event.size.width)
 
     def on_mouse_down(self, event: MouseDown) -> None:
@@ -146,7 +144,6 @@ class Keys(Widget):
             self.app.simulate_key(found)
 
     def render(self) -> Content:
-        """Return the line."""
         return self._line
 
     def _renew(self, _screen: Screen[object]) -> None:

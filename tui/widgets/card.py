@@ -84,7 +84,6 @@ class ErrorCard(Vertical):
 
 
 def card(error: LocalspecError) -> Content:
-    """Return the text of an error."""
     parts = [(sanitize(error.message), "bold $error")]
     if error.hint:
         parts.append((f"\nTry: {sanitize(error.hint)}", ""))

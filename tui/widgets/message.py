@@ -145,7 +145,6 @@ class Answered(Spoken):
         self._reply = ReplyText(self._shown)
 
     def compose(self) -> ComposeResult:
-        """Show the parts that there are."""
         yield Static(self.head(), classes="head", markup=False)
         yield Static(classes="thought", markup=False)
         yield self._reply
@@ -153,7 +152,6 @@ class Answered(Spoken):
         yield Static(classes="note", markup=False)
 
     async def on_mount(self) -> None:
-        """Fill them."""
         self._show_thought()
         await self.show(self.view)
         self._show_note()

@@ -46,7 +46,6 @@ class ReplyText(Vertical):
         self._flow: Flow | None = None
 
     def compose(self) -> ComposeResult:
-        """Show the text so far."""
         if is_plain(self._text):
             self._flow = Flow(self._text)
             yield self._flow
@@ -74,7 +73,6 @@ class ReplyText(Vertical):
                 await self._markdown.append(text)
 
     async def finish(self) -> None:
-        """Parse the whole."""
         if self._markdown is None:
             return
         if is_plain(self._text):
@@ -158,7 +156,6 @@ class Flow(Widget):
         return len(self._rows)
 
     def render_line(self, y: int) -> Strip:
-        """Return one row."""
         style = self.visual_style.rich_style
         row = self._rows[y] if 0 <= y < len(self._rows) else ""
         return Strip([Segment(row, style)]).adjust_cell_length(self.size.width, style)

@@ -30,7 +30,6 @@ COPIES = "--method suffix, which drafts only what is likely"
 
 
 def causes(case: Case) -> Iterator[Finding]:
-    """Yield the findings."""
     for one in (devices, rows, dear_draft, acceptance, temperature, template):
         yield one(case)
     for one in (experts, rollback, memory, threads, drift):
