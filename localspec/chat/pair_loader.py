@@ -5,18 +5,40 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol
 
 from localspec.conversations.answers import bring_up_to_date
 from localspec.engine.events import Event, Finished, Loaded, Warned
+from localspec.errors import WorkerDiedError
 from localspec.settings.request import LoadSettings, Request
 
-if TYPE_CHECKING:
-    from localspec.worker.client import Worker
-    from localspec.worker.served import ServedWorker
-
-ChatWorker: TypeAlias = "Worker | ServedWorker"
 _INTERRUPTED = Finished("interrupted", "", 0.0, 0.0, 0)
+
+
+class ChatWorker(Protocol):
+    """The methods of `localspec.worker.client.Worker` that a chat uses."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process that holds the models, None without one."""
+
+    def load(self, settings: LoadSettings) -> Iterator[Event]:
+        """Load a pair; ends after Loaded, or Finished where it was cancelled."""
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        """Answer; ends after Finished."""
+
+    def cancel(self) -> None:
+        """Ask the running request to stop."""
+
+    def close(self) -> None:
+        """End the process."""
+
+    def lost(self) -> WorkerDiedError | None:
+        """Return the death of a process that had nothing to do."""
+
+    def log_tail(self, lines: int = 20) -> str:
+        """Return the last lines of its log."""
 
 
 class PairLoader:

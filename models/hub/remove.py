@@ -6,8 +6,9 @@ The hub's library unlinks and sweeps: bytes that it shares among repositories go
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -94,11 +95,11 @@ def carry_out(removal: Removal, cache: Cache, receipts: Receipts) -> None:
     """
     try:
         for file in removal.files:
-            with _Alone(cache, file.repo, file.blob.name):
+            with _alone(cache, file.repo, file.blob.name):
                 _unlink(file, cache, receipts)
         for partial in removal.partials:
             repo = partial.parent.parent.name.removeprefix("models--").replace("--", "/", 1)
-            with _Alone(cache, repo, partial.name.removesuffix(PARTIAL)):
+            with _alone(cache, repo, partial.name.removesuffix(PARTIAL)):
                 partial.unlink(missing_ok=True)
     except OSError as error:
         raise ResourceError(
@@ -125,27 +126,18 @@ def _unlink(file: CachedFile, cache: Cache, receipts: Receipts) -> None:
         receipts.remove(file.blob)
 
 
-class _Alone:
-    """Holds a blob's lock, or refuses at once."""
+@contextmanager
+def _alone(cache: Cache, repo: str, blob: str) -> Iterator[None]:
+    """Hold a blob's lock, or refuse at once."""
+    from filelock import Timeout
 
-    def __init__(self, cache: Cache, repo: str, blob: str) -> None:
-        path = cache.lock(repo, blob)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._repo = repo
-        self._lock = blob_lock(path, 0.2)
-
-    def __enter__(self) -> None:
-        from filelock import Timeout
-
-        try:
-            self._lock.__enter__()
-        except Timeout:
-            raise ResourceError(
-                f"a file of {self._repo} is being downloaded just now", hint="wait until that is over"
-            ) from None
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.__exit__(None, None, None)
+    path = cache.lock(repo, blob)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with blob_lock(path, 0.2):
+            yield
+    except Timeout:
+        raise ResourceError(f"a file of {repo} is being downloaded just now", hint="wait until that is over") from None
 
 
 def _tidy(cache: Cache, repo: str) -> None:
@@ -155,12 +147,7 @@ def _tidy(cache: Cache, repo: str) -> None:
         with suppress(OSError):
             os.rmdir(folder)
     if not (top / "snapshots").exists():
-        for folder, _, names in sorted(os.walk(top / "refs"), reverse=True):
-            for name in names:
-                with suppress(OSError):
-                    os.unlink(Path(folder) / name)
-            with suppress(OSError):
-                os.rmdir(folder)
+        shutil.rmtree(top / "refs", ignore_errors=True)
         for name in ("blobs", ""):
             with suppress(OSError):
                 os.rmdir(top / name)
