@@ -36,7 +36,7 @@ NO_SNAPSHOT = frozenset({"deepseek4"})  # whose cache llama.cpp copies whole or 
 LOST = sys.maxsize  # positions held by a state that a failed pass has spoiled
 
 
-MOST = 8  # checkpoints
+MOST_CHECKPOINTS = 8  # checkpoints
 SHARE = 1 / 4  # of the free memory, which checkpoints may take together
 
 
@@ -201,7 +201,7 @@ class StateCache(KvCache):
 def _most(n_bytes: int) -> int:
     """Return how many checkpoints of `n_bytes` there may be."""
     free = available_memory()
-    return MOST if free is None else max(1, min(MOST, int(SHARE * free) // max(1, n_bytes)))
+    return MOST_CHECKPOINTS if free is None else max(1, min(MOST_CHECKPOINTS, int(SHARE * free) // max(1, n_bytes)))
 
 
 def _thinned(points: list[Checkpoint], most: int) -> list[Checkpoint]:

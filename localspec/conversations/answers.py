@@ -1,6 +1,6 @@
 """Earlier answers as files, for drafts that are copied from them (`--corpus answers`).
 
-The folder has a file for each conversation with the text of its answers, the latest conversations first, MOST bytes in
+The folder has a file for each conversation with the text of its answers, the latest conversations first, MOST_BYTES in
 all. A conversation that was deleted or not saved has none. The engine reads the folder as it reads any other.
 """
 
@@ -17,7 +17,7 @@ from localspec.conversations.database import read_only
 from localspec.errors import LocalspecError
 from localspec.settings.folders import answers_folder, conversations_file, drop_texts, replacing
 
-MOST = 16 << 20  # bytes of answers
+MOST_BYTES = 16 << 20  # bytes of answers
 PATIENCE = 0.3  # seconds that an answer waits for the files; what comes later is for the next one
 
 _CONVERSATIONS = "SELECT id, updated FROM conversation WHERE deleted_at IS NULL ORDER BY updated DESC, id DESC"
@@ -56,7 +56,7 @@ def _write(source: Path, folder: Path, began: float) -> None:
 def _written(db: sqlite3.Connection, folder: Path, began: float) -> set[Path]:
     """Write the files of the latest conversations that have changed; return those of all that are kept."""
     kept: set[Path] = set()
-    left = MOST
+    left = MOST_BYTES
     for name, updated in db.execute(_CONVERSATIONS).fetchall():
         file = folder / f"{name}.txt"
         if updated >= began and not file.exists():

@@ -30,7 +30,7 @@ from localspec.errors import LocalspecError, NotFoundError
 from localspec.settings.folders import drop_texts
 
 KEPT_DELETED = 7 * 86400.0  # seconds in which a deletion can be undone
-_MOST = 2**31  # rows that are asked for; SQLite takes no number of more than 64 bits
+_MOST_ROWS = 2**31  # rows that are asked for; SQLite takes no number of more than 64 bits
 
 
 class Store:
@@ -155,7 +155,7 @@ class Store:
     def conversations(self, limit: int = -1) -> list[Conversation]:
         """Return the conversations that are not deleted, the last used first; -1 is all."""
         sql = f"{CONVERSATION} WHERE deleted_at IS NULL ORDER BY updated DESC, id DESC LIMIT ?"
-        found = self._file.read(lambda db: db.execute(sql, (min(limit, _MOST),)).fetchall())
+        found = self._file.read(lambda db: db.execute(sql, (min(limit, _MOST_ROWS),)).fetchall())
         return [rows.conversation(row) for row in found]
 
     def message(self, message: int) -> StoredMessage:
@@ -208,7 +208,7 @@ class Store:
 
     def search(self, query: str, limit: int = 20) -> list[Hit]:
         """Return the messages in which every word of `query` occurs, the latest first; deleted ones are left out."""
-        return self._file.read(lambda db: search.messages(db, rows.text(query), min(limit, _MOST)))
+        return self._file.read(lambda db: search.messages(db, rows.text(query), min(limit, _MOST_ROWS)))
 
     def fork(self, message: int) -> Conversation:
         """Begin a conversation that has said what was said up to `message`; the old one stays as it is."""

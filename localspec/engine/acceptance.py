@@ -30,7 +30,7 @@ from localspec.tuning import COPY_PRIOR, FADE, PRIOR
 BINS = 10  # of the share
 RANKS = 4  # the last stands for all beyond
 USUAL = (0.7, 0.1, 0.044, 0.025, 0.016, 0.01)  # chances of the first, second, ... child, on the same contexts
-FIRST, LAST = 16, 512  # passes from one look at these chances to the next, doubling
+FIRST_LOOK, LAST_LOOK = 16, 512  # passes from one look at these chances to the next, doubling
 
 
 def prior(draw: Draw, share: float, rank: int) -> float:
@@ -63,7 +63,7 @@ class Acceptance:
         self.waited = math.inf  # it never was
         self._draw = draw
         self._vector: tuple[float, ...] = USUAL
-        self._due, self._pause = FIRST, FIRST
+        self._due, self._pause = FIRST_LOOK, FIRST_LOOK
         self._reached = [[0.0] * BINS for _ in range(RANKS)]
         self._accepted = [[0.0] * BINS for _ in range(RANKS)]
 
@@ -81,7 +81,7 @@ class Acceptance:
         acceptance = Acceptance(Draw(wire["draw"]))
         acceptance._reached, acceptance._accepted = _table(wire["reached"]), _table(wire["accepted"])
         acceptance.waited = math.inf if wire["waited"] is None else max(0.0, float(wire["waited"]))
-        if sum(map(sum, acceptance._reached)) >= FIRST:
+        if sum(map(sum, acceptance._reached)) >= FIRST_LOOK:
             acceptance._vector = acceptance._measured()
         return acceptance
 
@@ -90,7 +90,7 @@ class Acceptance:
         """Return what a trial found of first children, by tenths of the share [BINS]: it counts as a look at them."""
         acceptance = Acceptance(draw)
         acceptance._reached[0], acceptance._accepted[0] = list(reached), list(accepted)
-        if sum(reached) >= FIRST:
+        if sum(reached) >= FIRST_LOOK:
             acceptance.waited = 0.0
             acceptance._vector = acceptance._measured()
         return acceptance
@@ -119,9 +119,9 @@ class Acceptance:
 
     @property
     def measured(self) -> float | None:
-        """The share of only children that were accepted, None where fewer than FIRST were judged."""
+        """The share of only children that were accepted, None where fewer than FIRST_LOOK were judged."""
         judged = sum(self._reached[0])
-        return sum(self._accepted[0]) / judged if judged >= FIRST else None
+        return sum(self._accepted[0]) / judged if judged >= FIRST_LOOK else None
 
     @property
     def vector(self) -> tuple[float, ...]:
@@ -145,7 +145,7 @@ class Acceptance:
                     break
         if self.n_passes >= self._due:
             self._vector = self._measured()
-            self._pause = min(2 * self._pause, LAST)
+            self._pause = min(2 * self._pause, LAST_LOOK)
             self._due += self._pause
 
     def absorb(self, other: Acceptance) -> None:

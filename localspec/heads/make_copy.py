@@ -36,7 +36,7 @@ from localspec.settings.sizes import size
 
 Event = dict[str, Any]
 
-LONGEST = 512  # tokens of a text, its first
+LONGEST_TEXT = 512  # tokens of a text, its first
 SAVED = 20.0  # seconds between two times that the matrix is kept
 WHAT = "the low-bit copy"  # in messages
 NO_MATRIX = "this build of llama.cpp does not tell the inputs of its weights: the copy is made without them"
@@ -94,13 +94,13 @@ def _gathered(options: CopyOptions, kept: Path) -> Generator[Event, None, Matrix
     done = importance.load(kept)
     if done >= options.tokens:
         return importance.matrix()
-    loading = LoadOptions(n_ctx=LONGEST, threads=options.threads, gpu=options.gpu, repack=False)
+    loading = LoadOptions(n_ctx=LONGEST_TEXT, threads=options.threads, gpu=options.gpu, repack=False)
     with WatchedModel(options.target, loading, importance) as model, LlamaBackend(model, loading) as backend:
         specials = special_texts(model)
         asked = [Request(messages=(Message("user", prompt),)) for prompt in options.prompts]
         asked += [Request(prompt=text) for text in options.raw]
         order = np.random.default_rng(0).permutation(len(asked))
-        texts = [tokenise(asked[at], model, specials).tokens[:LONGEST] for at in order]
+        texts = [tokenise(asked[at], model, specials).tokens[:LONGEST_TEXT] for at in order]
         of = min(options.tokens, sum(map(len, texts)))
         began, at_first, read, saved = time.monotonic(), done, 0, time.monotonic()
         for tokens in texts:

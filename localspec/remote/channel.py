@@ -33,7 +33,7 @@ from localspec.remote.messages import (
 
 PATIENCE = 120.0  # seconds in which a broken connection may come back
 SILENT = 2.0  # seconds of silence before a person reads that the verifier is awaited
-FIRST, LONGEST = 0.1, 3.0  # seconds between two attempts: twice as many each time
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 3.0  # seconds between two attempts: twice as many each time
 WAITS = "waiting for the verifier"
 
 
@@ -183,4 +183,4 @@ class Channel:
             if self._cancel():
                 raise Cancelled
             time.sleep(GLANCE)
-        self._pause = min(max(2 * self._pause, FIRST), LONGEST)
+        self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)

@@ -114,7 +114,7 @@ def pair(served: ServedPair) -> Wire:
 
 
 LAST = 5  # answers that are kept to be shown
-LONGEST = 400  # spans of an answer that are shown: its end
+MOST_SPANS = 400  # spans of an answer that are shown: its end
 
 
 class Board:
@@ -123,12 +123,12 @@ class Board:
     def __init__(self) -> None:
         self._stats: Stats | None = None
         self._cut = SourceSpans()
-        self._spans: deque[Span] = deque(maxlen=LONGEST)
+        self._spans: deque[Span] = deque(maxlen=MOST_SPANS)
         self._last: deque[Wire] = deque(maxlen=LAST)
 
     def begin(self, stats: Stats) -> None:
         """Show an answer from here on; `stats` are its figures so far."""
-        self._cut, self._spans, self._stats = SourceSpans(), deque(maxlen=LONGEST), stats
+        self._cut, self._spans, self._stats = SourceSpans(), deque(maxlen=MOST_SPANS), stats
 
     def observe(self, event: Event) -> None:
         """Take what an event released."""

@@ -29,7 +29,7 @@ from localspec.settings.request import Request, Sampling
 
 LITTLE = 0.1  # of the passes: a draft that drafted in more learns from them
 CHUNK = 32  # tokens that are read at once
-LEAST = 8  # tokens of an answer that is worth reading
+SHORTEST_ANSWER = 8  # tokens of an answer that is worth reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def hear(
     own = translation.text(tokens)
     places = list(_places(tokens, own, heard.start, target, draft) if translation.respells else
                   ((at - 1, at) for at in range(heard.start, end)))  # fmt: skip
-    if len(places) < LEAST or not len(own) or len(own) > backend.capabilities.n_ctx:
+    if len(places) < SHORTEST_ANSWER or not len(own) or len(own) > backend.capabilities.n_ctx:
         return trial
     rows, (begin, last) = min(CHUNK, backend.capabilities.max_rows), (places[0][0], places[-1][0] + 1)
     with suppress(Cancelled):

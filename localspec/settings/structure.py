@@ -18,7 +18,7 @@ MAX_BYTES = 1_000_000  # bytes of a schema or choices
 LONGEST_GRAMMAR = 250_000  # bytes of a grammar: reading one takes seconds for each megabyte
 # Characters of a form that a server reads: rules of a grammar that name one another take time by their square, and a
 # long regex takes minutes.
-LONGEST = {"schema": 250_000, "regex": 4096, "grammar": 32_768, "choices": 250_000}
+LONGEST_FORM = {"schema": 250_000, "regex": 4096, "grammar": 32_768, "choices": 250_000}
 DEEPEST = 120  # levels of a schema: llguidance reads no more than 124
 BOUNDS = {"array": "maxItems", "string": "maxLength", "object": "additionalProperties"}  # keywords that end a value
 CLOSED = {"enum", "const", "pattern", "format", "$ref", "maxProperties"}  # what bounds a value in another way
@@ -110,8 +110,8 @@ def json_schema(text: str) -> str:
 
 def require_short(name: str, text: str) -> None:
     """Raise UsageError where the text of a form that came to a server is too long to be read; `name` is a form's."""
-    if name in LONGEST and len(text) > LONGEST[name]:
-        told = f"--{name} has more than {LONGEST[name]} characters, the most that a server reads"
+    if name in LONGEST_FORM and len(text) > LONGEST_FORM[name]:
+        told = f"--{name} has more than {LONGEST_FORM[name]} characters, the most that a server reads"
         raise UsageError(told, hint="a shorter one")
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SELDOM = 0.2  # seconds between two reports of how far a prompt is
 GRACE = 1.0  # seconds between the parent's end and ours
-LONGEST = 60.0  # seconds that writing may take then
+LONGEST_WRITING = 60.0  # seconds that writing may take then
 PR_SET_PDEATHSIG = 1
 
 
@@ -235,7 +235,7 @@ def _watch(control: int, cancel: CancelFlag, server: JobServer) -> None:
             cancel.cancelled = max(cancel.cancelled, int(line))
     cancel.cancelled = sys.maxsize
     time.sleep(GRACE)
-    ends = time.monotonic() + LONGEST
+    ends = time.monotonic() + LONGEST_WRITING
     while server.is_writing and time.monotonic() < ends:
         time.sleep(GRACE / 20)
     os._exit(0)

@@ -31,7 +31,7 @@ from localspec.settings.request import LoadSettings, Request
 from localspec.worker.codec import CodecError, event_of, job_line
 
 PATIENCE = 10.0  # seconds for a connection, and for a reply that is no answer
-LEAST = -1e6  # of a bias: JSON has no infinity, and the chance of a token with this one is 0, too
+LEAST_BIAS = -1e6  # of a bias: JSON has no infinity, and the chance of a token with this one is 0, too
 CODES: dict[str, type[LocalspecError]] = {"context_length_exceeded": PromptTooLongError, "engine_died": WorkerDiedError}
 
 
@@ -233,7 +233,7 @@ class ServedWorker:
 
 def _text(request: Request) -> Request:
     """Return a request as text alone: the server has tokens of its own, and nothing of this is kept there."""
-    bias = tuple((token, max(LEAST, min(-LEAST, value))) for token, value in request.sampling.logit_bias)
+    bias = tuple((token, max(LEAST_BIAS, min(-LEAST_BIAS, value))) for token, value in request.sampling.logit_bias)
     messages = tuple(replace(message, ids=()) for message in request.messages)
     sampling = replace(request.sampling, logit_bias=bias)
     return replace(request, messages=messages, sampling=sampling, keeps=False, learns=False)

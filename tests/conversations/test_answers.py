@@ -95,7 +95,7 @@ def test_the_latest_are_kept_where_there_are_too_many(monkeypatch: pytest.Monkey
             now[0] += 1.0
             names.append(said(store, "q", f"answer {n}"))
         written()
-        monkeypatch.setattr(answers, "MOST", 2 * len("answer 0"))
+        monkeypatch.setattr(answers, "MOST_BYTES", 2 * len("answer 0"))
         assert sorted(written()) == sorted(names[2:])
 
 

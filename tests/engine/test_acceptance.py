@@ -13,7 +13,7 @@ import pytest
 from localspec.engine.acceptance import (
     BINS,
     COPIED,
-    FIRST,
+    FIRST_LOOK,
     LEVELS,
     RANKS,
     Acceptance,
@@ -187,7 +187,7 @@ def test_damaged_knowledge_of_copies_is_refused(damaged: dict[str, object]) -> N
         CopyAcceptance.from_wire(damaged)
 
 
-@pytest.mark.parametrize(("n", "is_learned"), [(FIRST - 1, False), (FIRST, True), (2 * FIRST, True)])
+@pytest.mark.parametrize(("n", "is_learned"), [(FIRST_LOOK - 1, False), (FIRST_LOOK, True), (2 * FIRST_LOOK, True)])
 def test_chances_of_an_earlier_run_are_used_as_soon_as_there_are_enough(n: int, is_learned: bool) -> None:
     """A run that begins with them need not wait for sixteen passes of its own."""
     nothing = [[0.0] * BINS for _ in range(RANKS)]

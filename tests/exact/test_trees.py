@@ -131,7 +131,7 @@ LEARNERS = ("sequoia that learns", "dyspec", "dyspec-layered", "eagle2")
 def test_what_passes_teach_keeps_the_dist(case: Case, temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees that follow the acceptance of earlier passes, which here turns their shape around at once."""
     monkeypatch.setattr(acceptance, "PRIOR", 0.01)
-    monkeypatch.setattr(acceptance, "FIRST", 1)
+    monkeypatch.setattr(acceptance, "FIRST_LOOK", 1)
     setup = replace(
         case.setup(3, 2),
         sampling=replace(PENALTIES, top_k=2, temperature=temperature),

@@ -165,7 +165,7 @@ def test_a_pass_that_leads_back_further_than_its_own_tokens(
     backend: LlamaBackend, fresh: LlamaBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checkpoint or the empty context lead there; the next pass reads the rest. Twice before it, too."""
-    monkeypatch.setattr("localspec.backends.state_cache.MOST", 1)
+    monkeypatch.setattr("localspec.backends.state_cache.MOST_CHECKPOINTS", 1)
     backend.prefill(PROMPT, never)
     for token in (5, 6, 7):
         draft_pass(backend, [token], 0)
@@ -274,7 +274,7 @@ def test_a_prompt_that_is_stopped_keeps_its_whole_chunks(backend: LlamaBackend, 
 
 
 def test_few_copies_are_kept_and_far_apart(backend: LlamaBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localspec.backends.state_cache.MOST", 3)
+    monkeypatch.setattr("localspec.backends.state_cache.MOST_CHECKPOINTS", 3)
     backend.prefill([100 + 37 * i % 900 for i in range(300)], never)
     assert isinstance(backend._cache, StateCache)
     assert [each.length for each in backend._cache.checkpoints] == [128, 256, 300]

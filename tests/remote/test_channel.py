@@ -90,7 +90,7 @@ def test_a_person_is_told_how_many_come_first(is_looked_for: bool) -> None:
 
 def test_what_comes_after_a_break_is_received(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session is taken up, the round is asked again, and the caller gets its result."""
-    monkeypatch.setattr(channel_module, "FIRST", 0.0)
+    monkeypatch.setattr(channel_module, "FIRST_PAUSE", 0.0)
     channel, way, _ = begun(NetworkError("gone"), Welcome(0, 0, "s"), RESULT)
     assert channel.receive() == RESULT
     assert way.sent[-1] == VERIFY

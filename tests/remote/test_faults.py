@@ -65,7 +65,7 @@ CASES: dict[str, tuple[Verifier, str, Any, Draw]] = {
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Open broken connections anew without a pause."""
-    monkeypatch.setattr(channel_module, "FIRST", 0.0)
+    monkeypatch.setattr(channel_module, "FIRST_PAUSE", 0.0)
 
 
 class BadWay:

@@ -40,7 +40,7 @@ from localspec.server.fields import ServedPair
 from localspec.server.verifying import VerifyingApp
 from localspec.settings.jobs import TextQuestion, VerifyRound
 from localspec.settings.request import LoadSettings, Request
-from localspec.settings.structure import LONGEST
+from localspec.settings.structure import LONGEST_FORM
 from tests.cli.fakes import facts
 from tests.cli.harness import PAIR
 
@@ -207,15 +207,15 @@ def test_an_edge_that_takes_nothing_is_left(engine: EngineQueue, monkeypatch: py
     "hello",
     [
         msgspec.structs.replace(HELLO, form=("regex", "a"), prompt_n=5_000_000_000),
-        *(msgspec.structs.replace(HELLO, form=(name, "a" * (most + 1))) for name, most in LONGEST.items()),
+        *(msgspec.structs.replace(HELLO, form=(name, "a" * (most + 1))) for name, most in LONGEST_FORM.items()),
     ],
-    ids=["prompt", *LONGEST],
+    ids=["prompt", *LONGEST_FORM],
 )
 def test_a_hello_that_would_cost_time_or_memory_is_refused(engine: EngineQueue, hello: Hello) -> None:
     (error,) = told(serving(engine), hello)
     assert isinstance(error, Error)
     assert error.code == "usage"
-    assert str(N_CTX if hello.prompt_n else LONGEST[hello.form[0] if hello.form else ""]) in error.message
+    assert str(N_CTX if hello.prompt_n else LONGEST_FORM[hello.form[0] if hello.form else ""]) in error.message
 
 
 def test_a_text_before_a_session_is_refused(engine: EngineQueue) -> None:

@@ -23,7 +23,7 @@ from localspec.server.fields import MOST_STOPS, ClientRequest, OfferedPair, Serv
 from localspec.server.pairs import Pairs
 from localspec.server.refusal import Refusal, Wire, refused
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
-from localspec.settings.structure import LONGEST
+from localspec.settings.structure import LONGEST_FORM
 from tests.cli.fakes import facts
 
 
@@ -184,8 +184,8 @@ def test_parts_roles_and_reasoning() -> None:
         ({"prediction": {"type": "content", "content": [{"type": "image_url"}]}}, "prediction.content[0].type"),
         ({"grammar": 'root ::= "a'}, "grammar"),
         ({"grammar": "/etc/hostname"}, "grammar"),
-        ({"grammar": f'root ::= "{"a" * LONGEST["grammar"]}"'}, "grammar"),
-        ({"json_schema": {"description": "a" * LONGEST["schema"]}}, "json_schema"),
+        ({"grammar": f'root ::= "{"a" * LONGEST_FORM["grammar"]}"'}, "grammar"),
+        ({"json_schema": {"description": "a" * LONGEST_FORM["schema"]}}, "json_schema"),
         ({"temprature": 1}, "temprature"),
         ({"stream": "yes"}, "stream"),
         ({"stream_options": {"include_usages": True}}, "stream_options.include_usages"),

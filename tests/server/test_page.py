@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from localspec.server.guard import Rules
-from localspec.server.own import LAST, LONGEST, Board, page
+from localspec.server.own import LAST, MOST_SPANS, Board, page
 from localspec.server.refusal import Refusal
 from localspec.ui.stats import Stats
 from tests.cli.fakes import committed
@@ -56,13 +56,13 @@ def test_the_board_shows_the_running_answer_and_the_last_ones() -> None:
 def test_a_long_answer_is_shown_by_its_end() -> None:
     board, stats = Board(), Stats()
     board.begin(stats)
-    for index in range(LONGEST + 5):
+    for index in range(MOST_SPANS + 5):
         event = committed(index, f" {index}", k=0)
         stats.observe(event)
         board.observe(event)
     spans = board.told()["running"]["spans"]
-    assert len(spans) == LONGEST
-    assert spans[-1]["text"] == f" {LONGEST + 4}"
+    assert len(spans) == MOST_SPANS
+    assert spans[-1]["text"] == f" {MOST_SPANS + 4}"
 
 
 def test_what_others_are_answered_needs_a_key() -> None:
