@@ -289,10 +289,10 @@ def test_what_cannot_be_removed_is_an_error(machine: Machine, monkeypatch: pytes
     assert removal.bytes == len(DRAFT_BYTES)
     remove = os.remove
 
-    def refuse(path: Path) -> None:
+    def refuse(path: Path, *, dir_fd: int | None = None) -> None:
         if path == file.blob:
             raise PermissionError(errno.EPERM, "not permitted")
-        remove(path)
+        remove(path, dir_fd=dir_fd)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "remove", refuse)
