@@ -96,21 +96,22 @@ class SurveyReport:
     @property
     def row_costs(self) -> tuple[tuple[int, float], ...]:
         """Milliseconds of a target pass by rows, at an empty context."""
-        return _pairs(self.content["target"]["ms"])
+        return costs_of(self.content["target"]["ms"])
 
     @property
     def draft_ms(self) -> float:
         """Milliseconds of a draft token, 0 without a draft model."""
         draft = self.content["draft"]
-        return 0.0 if draft is None else dict(_pairs(draft["ms"])).get(1, 0.0)
+        return 0.0 if draft is None else dict(costs_of(draft["ms"])).get(1, 0.0)
 
     @property
     def known_costs(self) -> tuple[tuple[int, float], ...]:
         """The same as the pair's profile has it, from a calibration and from real passes, which take their while."""
-        return _pairs(self.content["profile"]["ms"])
+        return costs_of(self.content["profile"]["ms"])
 
 
-def _pairs(wire: Sequence[Sequence[float]]) -> tuple[tuple[int, float], ...]:
+def costs_of(wire: Sequence[Sequence[float]]) -> tuple[tuple[int, float], ...]:
+    """Return milliseconds of a pass by rows, as JSON has them."""
     return tuple((int(rows), float(ms)) for rows, ms in wire)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from localspec.bench.answers import costs_of
 from localspec.bench.contenders import PLAIN
 from localspec.bench.measurement import Measurement, from_wire
 from localspec.bench.statistics import Interval, median_interval, percentile, ratio_interval
@@ -197,7 +198,7 @@ def read_result(path: Path) -> BenchResult:
             measurements=tuple(from_wire(one) for one in wire["measurements"]),
             is_complete=bool(wire["is_complete"]),
             skipped=int(wire.get("skipped_prompts", 0)),
-            row_costs=_costs(wire.get("row_costs") or []),
+            row_costs=costs_of(wire.get("row_costs") or []),
             created=str(wire.get("created", "")),
             refused=tuple((str(name), str(why)) for name, why in (wire.get("refused") or {}).items()),
         )
@@ -205,7 +206,3 @@ def read_result(path: Path) -> BenchResult:
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise UsageError(f"{path} is a damaged result of localspec bench", hint=HINT) from None
     return result
-
-
-def _costs(pairs: Sequence[Sequence[float]]) -> tuple[tuple[int, float], ...]:
-    return tuple((int(n), float(ms)) for n, ms in pairs)

@@ -14,8 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,9 +42,6 @@ class Fork:
     margin: float
     drift: float
     is_tie: bool
-
-    def to_wire(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def explain(

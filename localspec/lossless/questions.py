@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from localspec.engine.draft import Draw
@@ -46,7 +46,7 @@ def answer(question: PairQuestion, subject: Subject) -> Wire:
             shape=(shape.nodes, shape.leaves),
             cancel=subject.cancel,
         )
-        return {"fork": None if fork is None else fork.to_wire()}
+        return {"fork": None if fork is None else asdict(fork)}
     return _tried(question, subject)
 
 
