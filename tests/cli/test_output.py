@@ -16,6 +16,7 @@ import click
 import pytest
 
 from localspec.cli.app import cli
+from localspec.cli.entry import flush
 from localspec.cli.formats import format_options
 from localspec.cli.options import (
     model_options,
@@ -336,6 +337,22 @@ def test_a_load_that_was_stopped_has_no_numbers(tmp_path: Path) -> None:
     assert [made["timings"][name] for name in unknown] == [None] * len(unknown)
     assert made["memory"]["peak_bytes"] is None
     assert errors == "interrupted\n"
+
+
+def test_a_stream_that_is_gone_is_replaced_and_the_other_is_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python would complain of it on the way out."""
+    ends, end = os.pipe()
+    os.close(ends)
+    with open(end, "w") as gone, (tmp_path / "told").open("w") as whole:
+        for stream, name in ((gone, "stdout"), (whole, "stderr")):
+            stream.write("told")
+            monkeypatch.setattr(sys, name, stream)
+        flush()
+        assert (tmp_path / "told").read_text() == "told"
+    monkeypatch.setattr(sys, "stdout", None)
+    flush()
 
 
 @pytest.mark.parametrize("form", ["--json", "--events"])

@@ -91,10 +91,11 @@ def test_items_are_drawn(tmp_path: Path) -> None:
     """The same seed draws the same; a prompt that ends in the items' space is told of."""
     asked = ["rank", "storyteller", "--raw", OPENING, "--items", " king, queen, girl, little girl"]
     asked += ["--top", "2"]
-    drawn = [json.loads(run_engine(*asked, "--draw", "--json", "--seed", str(n)).stdout) for n in (1, 2, 1)]
+    drawn = [json.loads(run_engine(*asked, "--draw", "--json", "--seed", str(n)).stdout) for n in (1, 2, 1, 3, 4)]
     assert [one["item"] for one in drawn[0]["ranking"]] == [one["item"] for one in drawn[2]["ranking"]]
     assert len({one["item"] for one in drawn[0]["ranking"]}) == 2
     assert drawn[0]["seed"] == 1
+    assert len({tuple(one["item"] for one in each["ranking"]) for each in drawn}) > 1, "others draw others"
     joined = run_engine("rank", "storyteller", "--raw", OPENING + " ", "--items", "king,queen", "--draw")
     assert joined.returncode == 0
     assert b"2 of these items would have other tokens" in joined.stderr

@@ -17,7 +17,7 @@ from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.errors import UsageError
 from localspec.methods import DrafterContext
-from localspec.methods.lookahead import Lookahead, NgramPool
+from localspec.methods.lookahead import Lookahead, NgramPool, Window
 from localspec.settings.declaration import Value
 from localspec.settings.request import Sampling, Speculation
 from localspec.speculation.resolve import resolve_axes
@@ -231,3 +231,19 @@ def test_the_axes() -> None:
     for verify in ("block", "token"):
         with pytest.raises(UsageError, match="takes chains only"):
             resolve_axes(Speculation(method="lookahead", verify=verify), has_draft=False, is_seeded=False)
+
+
+def test_the_window_is_added_level_by_level_and_moves_up() -> None:
+    window, added = Window([[1, 2, 3], [4, 5, 6], [7, 8, 9]]), []
+
+    def add(token: int, parent: int, is_tip: bool) -> int:
+        added.append((token, parent, is_tip))
+        return len(added)
+
+    assert window.add_to(add) == [6, 7, 8]
+    assert added[:2] == [(2, 0, False), (3, 1, False)]
+    assert added[2:5] == [(4, 0, False), (5, 1, False), (6, 2, False)]
+    assert added[5:] == [(7, 3, True), (8, 4, True), (9, 5, True)]
+    assert len(added) == Window.size(3, 3)
+    window.advance((10, 11, 12))
+    assert window.levels == [[4, 5, 6], [7, 8, 9], [10, 11, 12]]

@@ -167,6 +167,7 @@ def test_a_prompt_that_opens_the_reasoning() -> None:
     one = after(Marks("<t>", "</t>", is_open=True))
     assert one.allowed([0]) is FREE
     assert one.allowed([0, 5, 2]).tolist() == [5]
+    assert one.allowed([0, 2]).tolist() == [5], "nothing was thought"
 
 
 def test_a_mark_that_stands_for_no_reasoning() -> None:

@@ -225,6 +225,16 @@ def test_how_many_are_ready_does_not_tell_what_will_be_drawn(draw: Draw, n_passe
     assert len(found) == 1
 
 
+def test_the_token_in_between_is_the_likeliest_and_the_next_draft_is_foretold() -> None:
+    backend = TableBackend(lambda tokens: np.float32([0.0, 1.0]), 2)
+    backend.prefill([0, 0], never)
+    plan, dist = Plan("d", 3, 3, Draw.IID), Sampler(Sampling()).dist(np.float32([0.0, 1.0]))
+    source = ModelSource(backend, Sampler(Sampling()), SameTokens(2, 2), [0, 0], 2, False, {(): dist}, plan)
+    draft = Draft.of([1, 1], [-1, 0], [None, dist], Draw.IID)
+    assert source.read_on(draft, Foretelling(0), lambda: True) == 4
+    assert set(source.dists) == {(), (1,), (1, 1), (1, 1, 0), (1, 1, 0, 0)}
+
+
 class Far:
     """A verifier that takes `wait` seconds, `slower` more where the draft model works meanwhile; a pass takes one."""
 

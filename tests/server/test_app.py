@@ -70,6 +70,7 @@ class Served:
         async def going() -> httpx.Response:
             way = httpx.ASGITransport(app=self)
             async with httpx.AsyncClient(transport=way, base_url="http://localhost:80") as client:
+                client.headers.clear()  # what a client need not say, it does not
                 return await client.request(method, path, **sent)
 
         return asyncio.run(going())
@@ -107,7 +108,9 @@ def test_what_is_told_without_an_answer(served: Served) -> None:
 
 
 def test_figures_follow_the_answers(served: Served, worker: Asked) -> None:
-    assert served.ask("POST", CHAT, json=chat()).json()["choices"]
+    timings = served.ask("POST", CHAT, json=chat()).json()["timings"]
+    each = (timings["prompt_per_token_ms"], timings["predicted_per_token_ms"])
+    assert each == (pytest.approx(20 / 32), pytest.approx(22 / 9))
     worker.fails[1] = WorkerDiedError("the engine was killed")
     refused = served.ask("POST", CHAT, json=chat())
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
