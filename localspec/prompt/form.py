@@ -55,11 +55,24 @@ def _read(name: str, text: str) -> tuple[str, str]:
             lines = text.splitlines()
             grammar = grammar_from("lark", "start: CHOICE\nCHOICE: " + " | ".join(map(json.dumps, lines)))
         else:
-            grammar = grammar_from("lark", gbnf_to_lark.any_to_lark(text))
+            grammar = grammar_from("lark", gbnf_to_lark.any_to_lark(_without_numbers(text) if "::=" in text else text))
     except Exception as error:  # the reader of GBNF raises no narrower one
         return "", str(error) or "it cannot be read"
     is_wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits())
     return grammar, messages[0] if is_wrong else ""
+
+
+def _without_numbers(text: str) -> str:
+    """Return GBNF with characters in place of their numbers: llguidance's reader drops the zeros in front of those."""
+
+    def spelled(found: re.Match[str]) -> str:
+        code = int(found[2] or found[3], 16)
+        if code < 0x80:  # it may be a sign of the grammar
+            return f"{found[1]}\\x{code:02x}"
+        is_none = 0xD800 <= code < 0xE000 or code > 0x10FFFF
+        return found[0] if is_none else found[1] + chr(code)
+
+    return re.sub(r"(?<!\\)((?:\\\\)*)\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))", spelled, text)
 
 
 def _schemas(name: str, text: str) -> Iterator[Any]:

@@ -280,6 +280,22 @@ def test_what_is_wrong_is_said_without_the_library_s_excerpts(form: tuple[str, s
     assert " | start:" not in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("grammar", "text"),
+    [
+        (r'root ::= "\u0041BC"', "ABC"),
+        (r'root ::= "\u00e9ab"', "éab"),
+        (r'root ::= "\U0001F600" [^\u005d]', "😀x"),
+        (r'root ::= "\\u0041"', r"\u0041"),  # a backslash, and no number
+    ],
+)
+def test_characters_by_their_numbers(grammar: str, text: str, model: Model) -> None:
+    """llguidance's reader of GBNF would take another character where a digit follows, or none."""
+    constraint = Grammars().constraint(Request(grammar=grammar), model, Tokenised([1]))
+    assert constraint is not None
+    assert constraint.allowed([1, *_spelled(constraint, model, text.encode())]).size > 0
+
+
 def chain(n: int, link: dict[str, Any], place: str = "$defs", spelled: str = "") -> str:
     """Return a schema whose `n` parts refer each to the next one; `spelled` is how a reference spells `place`."""
     refs = [{"$ref": f"#/{spelled or place}/{i}"} for i in range(n + 1)]
