@@ -8,6 +8,7 @@ from typing import Any
 from localspec.chat.message_tree import Node
 from localspec.chat.state import ChatState
 from localspec.engine.events import Committed, Event, Finished, Started
+from localspec.settings.request import FORMS, Request
 from localspec.settings.structure import unbounded
 from localspec.ui.stats import Stats, grown
 
@@ -33,6 +34,14 @@ def unfinished_form(stats: Stats, schema: str | None = None) -> str:
     endless = "" if schema is None else unbounded(schema)
     more = f"; the schema sets no end to {endless}" if endless else ""
     return f"the answer was cut before its form was complete: a greater -n or --ctx lets it end{more}"
+
+
+def empty_form(stats: Stats, request: Request) -> str:
+    """Return what to say of an answer without a character that had a form to keep, "" for any other."""
+    given = [f"--{name}" for name in FORMS if getattr(request, name) is not None]
+    if not given or stats.text or stats.finished is None or not stats.finished.is_whole:
+        return ""
+    return f"the answer has no text, which {given[0]} allows"
 
 
 def remark(stats: Stats) -> str:

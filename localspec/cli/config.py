@@ -40,6 +40,7 @@ from localspec.settings.config_file import (
 )
 from localspec.settings.declaration import spelled
 from localspec.ui.columns import aligned
+from localspec.ui.inputs import text_or_file
 from localspec.ui.settings import retyped
 
 
@@ -97,10 +98,13 @@ def save(ctx: click.Context, /, name: str, replace: bool, as_json: bool, **value
 
 
 def _missing(settings: dict[str, Any]) -> LocalspecError | None:
-    """Return why the pair of a preset cannot be loaded now, None where it can; it may come later."""
+    """Return which pair or file of these settings is not there now, None where all are; it may come later."""
     model, draft = settings.get("model"), settings.get("draft")
     try:
-        parse_pair(model, draft)
+        if (model, draft) != (None, None):
+            parse_pair(model, draft)
+        for name, value in settings.items():
+            text_or_file(f"--{name}", value if isinstance(value, str) else None)
     except LocalspecError as error:
         return error
     return None
@@ -262,7 +266,7 @@ def set_value(console: Console, /, key: str, values: tuple[str, ...], as_json: b
     except UsageError as error:
         raise retyped(error, f"localspec config set {key.removesuffix(path[-1])}") from None
     _done(as_json, assign(path, value), path, value)
-    if path[-1] == "model" and (missing := _missing({"model": value})):
+    if path[-1] != "draft" and (missing := _missing({path[-1]: value})):  # which may belong to a pair of the line
         console.warn(f"{missing.message}{missing.advice}")
     return 0
 

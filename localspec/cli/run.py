@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.chat.answer_writer import AnswerWriter, full_context, unfinished_form
+from localspec.chat.answer_writer import AnswerWriter, empty_form, full_context, unfinished_form
 from localspec.chat.opening import refuse_unfinished
 from localspec.chat.state import ChatState
 from localspec.cli.console import Console, is_terminal
@@ -168,7 +168,7 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
 
 def _tell_below(stats: Stats, job: Job, options: RunOptions, console: Console) -> None:
     """Write what stands below the answer: warnings that came beside it, the figures, and what to type another time."""
-    for told in (*stats.late, full_context(stats)):
+    for told in (*stats.late, full_context(stats), empty_form(stats, job.request)):
         if told:
             console.warn(told)
     _warn_of_trouble(job.state, console)

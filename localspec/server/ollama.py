@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished
+from localspec.errors import LocalspecError
+from localspec.models.gguf.info import ModelInfo, model_info
+from localspec.models.gguf.shards import read_model
 from localspec.server.fields import NO_IMAGES, ClientRequest, Fields, OfferedPair, ServedPair
 from localspec.server.messages import messages_of, offered
 from localspec.server.refusal import Wire
@@ -213,15 +217,26 @@ def show(body: object, served: ServedPair) -> Wire:
     fields = Fields(body)
     served.require(fields.take("model", str) or fields.take("name", str) or served.name)
     fields.finish(("verbose", "system", "template", "options"))
-    facts = served.target
+    facts, file = served.target, _file(served)
     info = {} if facts is None else {
         "general.architecture": facts.arch,
         "general.parameter_count": facts.n_params,
-        f"{facts.arch}.context_length": served.n_ctx,
+        f"{facts.arch}.context_length": served.n_ctx if file is None else file.n_ctx_train,
         f"{facts.arch}.block_count": facts.n_layer,
     }  # fmt: skip
-    told = {"modelfile": "", "parameters": "", "template": "", "capabilities": ["completion"]}
+    template = served.request.template or (file.chat_template if file is not None else "") or ""
+    told = {"modelfile": "", "parameters": "", "template": template, "capabilities": ["completion"]}
     return {**told, "details": _details(served), "model_info": info}
+
+
+def _file(served: ServedPair) -> ModelInfo | None:
+    """Return what the target's file says, None where it is not loaded or the file has gone."""
+    if served.target is None:
+        return None
+    try:
+        return model_info(read_model(Path(served.target.path)), needs_weights=False)
+    except (LocalspecError, OSError):
+        return None
 
 
 def version() -> Wire:

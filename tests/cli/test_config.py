@@ -471,3 +471,12 @@ def test_every_option_has_an_example_that_it_takes() -> None:
 @pytest.mark.parametrize(("short", "long"), [("k", "draft-tokens"), ("n", "max-tokens"), ("m", "model")])
 def test_a_short_flag_is_no_key_and_leads_to_one(short: str, long: str) -> None:
     assert_one_line(run("config", "set", short, "4"), 2, f"there is no option '{short}': -{short} is '{long}'")
+
+
+def test_a_file_that_is_not_there_is_told_when_it_is_set(tmp_path: Path) -> None:
+    """It is kept: the file may come later."""
+    done = run("config", "set", "chat.system", f"@{tmp_path}/later.txt")
+    assert done.returncode == 0
+    assert b"warning: cannot read --system @" in done.stderr
+    (tmp_path / "later.txt").write_text("Be brief.")
+    assert run("config", "set", "chat.system", f"@{tmp_path}/later.txt").stderr == b""

@@ -51,3 +51,9 @@ def test_a_whole_answer_that_fills_its_length_is_whole() -> None:
     """What counts is the text, not what ended it."""
     done = run_engine("run", "storyteller", "--choices", "a,b", "-n", "1", "Once")
     assert (done.returncode, done.stdout.strip() in (b"a", b"b")) == (0, True), done.stderr
+
+
+def test_an_empty_answer_that_its_form_allows_is_told() -> None:
+    done = run_engine("run", "-m", "storyteller", "-n", "4", "--grammar", "root ::= ", "hi")
+    assert done.returncode == 0
+    assert b"warning: the answer has no text, which --grammar allows" in done.stderr

@@ -12,6 +12,8 @@ from typing import Any
 import openai
 import pytest
 
+from localspec.models.gguf.info import model_info
+from localspec.models.gguf.shards import read_model
 from tests.cli.harness import PAIR, assert_one_line, localspec, needs_pair, wait_for
 from tests.server.serving import Server, chat, serving
 
@@ -103,6 +105,14 @@ def test_what_could_be_loaded_is_listed(server: Server) -> None:
     (tiny,) = (each for each in tags if each["name"] == "tiny:latest")
     assert tiny["size"] == (PAIR / "draft-q8_0.gguf").stat().st_size
     assert server.post("/api/show", model="tiny")["details"]["format"] == "gguf"
+
+
+def test_show_has_the_models_own_context_and_template(server: Server) -> None:
+    """And not the context that is open at the time."""
+    file = model_info(read_model(PAIR / "target-q8_0.gguf"))
+    told = server.post("/api/show", model="storyteller")
+    assert told["model_info"][f"{file.architecture}.context_length"] == file.n_ctx_train
+    assert told["template"] == (file.chat_template or "")
 
 
 def test_a_model_that_comes_later(server: Server, home: Path) -> None:
