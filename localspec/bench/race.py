@@ -13,6 +13,7 @@ from localspec.bench.answers import PLAIN, Answer, MeasuringWorker, Same, ask, c
 from localspec.bench.statistics import ENOUGH, Interval, median_interval, percentile
 from localspec.engine.events import Started
 from localspec.settings.request import Request
+from localspec.settings.sizes import counted
 
 TOKENS = 128  # of an answer, where the settings name no number
 WARM_UP = 8  # tokens
@@ -110,8 +111,7 @@ class Race:
         elif ratio is None:
             speed = "the answers are too short to be timed"
         else:
-            n = f", {ratio.n} rounds" if ratio.n > 1 else ""
-            speed = f"{ratio.spelt()}× plain{n}: {judged(ratio, six)}"
+            speed = judged(ratio, six)
         if any(one.is_cut for one in self.rounds) and (same is None or same.is_explained):
             return speed, "the outputs differ; the target was not asked to the end whether a tie explains it"
         if same is None:
@@ -166,13 +166,12 @@ def agreed(ratio: Interval) -> str:
 
 
 def judged(ratio: Interval, six: str) -> str:
-    """Return in words what the rounds of a race come to; `six` as in `Race.verdict`."""
-    found = agreed(ratio)
+    """Return in words what the rounds of a race come to, with a factor if they decide; `six` as in `Race.verdict`."""
+    rounds, found = counted(ratio.n, "round"), agreed(ratio)
     if found:
-        return f"speculation {found} here"
-    if ratio.n < ENOUGH:
-        return f"{'one round decides' if ratio.n == 1 else f'{ratio.n} rounds decide'} nothing, {ENOUGH} may ({six})"
-    return "the rounds do not show whether speculation pays"
+        return f"speculation {found} here: {ratio.spelt()}× plain, {rounds}"
+    more = f"; {ENOUGH} that agree do: {six}" if ratio.n < ENOUGH else ", for they do not agree"
+    return f"{rounds} {'does' if ratio.n == 1 else 'do'} not show whether speculation pays{more}"
 
 
 def race(

@@ -155,7 +155,7 @@ class Auto:
             return Plan(self._idle, why=self._why)
         most = min(budget.depth, budget.nodes, MOST_DRAFTED - forced)
         if most <= 0:
-            return Plan(self._idle, why="no room for a draft")
+            return Plan(self._idle, why="the answer or the context has no room for a draft")
         if not self._prices.is_known:
             return self._plain("plain decoding is not measured yet")
         self._prices.at(len(history.tokens))
@@ -166,7 +166,9 @@ class Auto:
         if self._prices.width > 1:
             may_lose -= self._prices.change  # the way back to plain passes
         if may_lose <= 0.0:
-            return self._plain("drafting has used up the time that it may lose")
+            return self._plain(
+                f"drafting has used up the time that it may lose, a pass and {100 * EPS:.0f} % of the answer's"
+            )
         now = Now(
             history,
             budget,
@@ -185,7 +187,7 @@ class Auto:
             lent = replace(now, may_lose=min(may_lose, self.account.stake * price))
             best = next((one for source in sources if (one := source.explored(lent)) is not None), None)
         if best is None:
-            return self._plain("no draft promises what it costs")
+            return self._plain("no draft was likely to win back the time that it takes")
         widths = best.plan.widths or self._widths(forced + best.plan.max_nodes, forced + budget.nodes)
         return replace(best.plan, widths=widths)
 

@@ -107,9 +107,9 @@ class Copies(CandidateSource):
             return f"{price}, so no copy pays, even if all of it is right"
         if not likeliest:
             return needed if likeliest is None else f"{price}, and the text repeated nothing that could be copied"
-        likely = f"at best {math.floor(100 * likeliest)} % were likely"
+        likely = f"the best copy was right with a chance of {math.floor(100 * likeliest)} %"
         if likeliest * plain > each:
-            risk = f"but a wrong copy cost {NOT_YET}" if self._is_barred else "a gain that was not worth the risk"
+            risk = f"but a wrong one would cost {NOT_YET}" if self._is_barred else "a gain that was not worth the risk"
             likely = f"{likely}, {risk}"
         return f"{needed}; {likely}; --method copy copies all the same"
 
@@ -268,14 +268,15 @@ class Chains(CandidateSource):
             return ""
         least, known = break_even(self._prices, draft), self._acceptance.measured
         k = 1 if least is None else best_chain(self._prices, draft, least)[0]
-        one = 1e3 * self._prices.plain
         both = 1e3 * (k * draft + self._prices.of(self._prices.padded(1 + k)))
-        price = f"to guess and check {counted(k, 'token')} takes {both:.3g} ms, a plain pass {one:.3g} ms"
+        one, same = 1e3 * self._prices.plain, f"--method {self.name} drafts all the same"
+        price = f"a pass with {counted(k, 'guess')} takes {both:.3g} ms"
         if least is None:
-            return f"{price}, so no guess pays, even if it is right"
-        needed = f"{price}, so guesses pay only if {100 * least:.0f} % are right"
-        barred = f", but to begin cost {NOT_YET}" if known is not None and known > least else ""
-        return needed if known is None else f"{needed}; {100 * known:.0f} % were{barred}"
+            plain = f"two plain passes take {2 * one:.3g} ms, so no guess pays, even if it is right"
+            return f"{price} and brings 2 tokens at best, and {plain}; {same}"
+        needed = f"{price}, a plain pass {one:.3g} ms, so guesses pay only if {100 * least:.0f} % are right"
+        barred = f", but a wrong one would cost {NOT_YET}" if known is not None and known > least else ""
+        return f"{needed}; {same}" if known is None else f"{needed}; {100 * known:.0f} % were{barred}; {same}"
 
     def _affordable(self, now: Now, limits: ChainLimits, once: float) -> int:
         """Return how many tokens of a chain may all be rejected; `once` are the seconds that come before the first."""

@@ -16,6 +16,7 @@ from localspec.bench.race import Race, Round
 from localspec.cli.doctor.case import Case, Finding
 from localspec.cli.doctor.causes import causes
 from localspec.cli.doctor.pair import verdict
+from localspec.control.chain import Worth
 from localspec.control.prices import Prices, best_chain, break_even
 from localspec.engine.events import Committed, Loaded, ModelFacts, Piece, Started, StepMs
 from localspec.models.gguf.layer_sizes import Anatomy, Layer
@@ -103,14 +104,14 @@ LONE = {"target": {"ms": [[1, 100.0], [5, 53.0]], "deep_ms": []}}
 LONE_CASES: dict[str, tuple[SurveyReport, str]] = {
     "of a survey": (
         passes(quicker_by_four, draft=20.0),
-        "0.4 of a target pass, 50 ms of 4 rows, which take less than one: from 41% acceptance on",
+        "0.4 of a target pass, 50 ms of 4 rows, which take less than one; by these costs guesses pay only if 41% of",
     ),
     "of a profile": (
         passes(quicker_by_four, draft=20.0, profile={"ms": [[1, 53.0]], "lone": 5}),
         "0.38 of a target pass, 53 ms of 5 rows",
     ),
     "of a width that was not timed": (
-        passes(draft=20.0, profile={"ms": [[1, 53.0]], "lone": 7}, **LONE), "0.2 of a target pass, 100 ms:",
+        passes(draft=20.0, profile={"ms": [[1, 53.0]], "lone": 7}, **LONE), "0.2 of a target pass, 100 ms;",
     ),
 }  # fmt: skip
 STEEP: dict[str, Any] = {"first": passes(steep, draft=3.0), "tried": {"sampled": Tried(620, 1000, 3)}}
@@ -144,8 +145,8 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
         {"first": passes(target={"ms": [[1, 100], [5, 110]], "deep_ms": [[1, 200], [5, 220]], "position": 900})},
         "rows", "ok", "1.10x with 900 tokens",
     ),
-    "rows too dear for what is accepted": (STEEP, "rows", "note", "pay from 77% acceptance on, and 62% are accepted"),
-    "too few accepted for dear rows": (STEEP, "accepted", "bad", "no chain would pay: one would from 77% on"),
+    "rows too dear for what is accepted": (STEEP, "rows", "note", "they pay only if 77% are accepted; 62% were"),
+    "too few accepted for dear rows": (STEEP, "accepted", "bad", "guesses pay only if 77% are accepted"),
     "dear rows, and enough accepted": (
         {"first": passes(steep, draft=3.0), "tried": {"sampled": Tried(900, 1000, 3)}}, "rows", "ok", "3.45x of 1",
     ),
@@ -153,32 +154,32 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
         {"first": passes(draft=40.0), "tried": {"sampled": LOW}}, "rows", "ok", "no width is a cliff",
     ),
     "rows for which nothing is enough": (
-        {"first": passes(lambda rows: 100.0 * rows)}, "rows", "bad", "no chain would pay, whatever is accepted",
+        {"first": passes(lambda rows: 100.0 * rows)}, "rows", "bad", "none pays, even if all are accepted",
     ),
     "rows that never pay, no draft judged": (
-        {"first": passes(lambda rows: 100.0 * rows), "tried": {}}, "rows", "bad", "no chain would pay",
+        {"first": passes(lambda rows: 100.0 * rows), "tried": {}}, "rows", "bad", "none pays, even if all",
     ),
     "rows that would pay with another draft": (
         {"first": passes(lambda rows: 60.0 + 40.0 * rows, draft=70.0)}, "rows", "ok", "no width is a cliff",
     ),
     "the draft with which they do not": (
-        {"first": passes(lambda rows: 60.0 + 40.0 * rows, draft=70.0)}, "draft", "bad", "no acceptance makes a chain",
+        {"first": passes(lambda rows: 60.0 + 40.0 * rows, draft=70.0)}, "draft", "bad", "guesses never pay, even if",
     ),
     "acceptance for which nothing is enough": (
-        {"first": passes(lambda rows: 100.0 * rows)}, "accepted", "ok", "no chain would pay",
+        {"first": passes(lambda rows: 100.0 * rows)}, "accepted", "ok", "80 %",
     ),
     "one width only": ({"first": passes(target={"ms": [[1, 9.0]]})}, "rows", "note", "not measured"),
     "nothing known of rows": ({"first": passes(target={"ms": [[1, 100.0]]})}, "draft", "ok", "was not measured"),
     "a dear draft": ({"first": passes(draft=40.0)}, "draft", "bad", "0.4 of a target pass"),
     "a draft that is not cheap": ({"first": passes(draft=25.0)}, "draft", "note", "0.25 of a target pass"),
     "a draft that rows keep from paying": (
-        {"first": passes(lambda rows: 100.0 * rows, draft=2.0)}, "draft", "ok", "makes a chain pay, so dear are rows",
+        {"first": passes(lambda rows: 100.0 * rows, draft=2.0)}, "draft", "ok", "guesses never pay, even if",
     ),
     "few accepted": ({"tried": {"greedy": LOW, "sampled": LOW}}, "accepted", "bad", "20 % (± 3)"),
     "acceptance by another rule": (
-        {"race": raced(verify="block")}, "accepted", "ok", "of 1000 judged by --verify token (the race: block); ",
+        {"race": raced(verify="block")}, "accepted", "ok", "of 1000 judged by --verify token (the race: block)",
     ),
-    "acceptance by the same rule": ({}, "accepted", "ok", "of 1000 judged; "),
+    "acceptance by the same rule": ({}, "accepted", "ok", "of 1000 judged"),
     "temperature": ({"tried": {"greedy": HIGH, "sampled": LOW}}, "sampling", "note", "costs 60%"),
     "prompts that differ by more than settings": (
         {"tried": {"greedy": Tried(75, 100, 3, ((30, 33), (33, 34), (12, 33))), "sampled": Tried(650, 1000, 3)}},
@@ -267,16 +268,16 @@ def _answer(speed: float, drafted: int = 0) -> Answer:
 VERDICTS: dict[str, tuple[Race, str]] = {
     "rounds that agree": (
         timed(1.1, 1.4, 1.5, 1.5, 1.6, 2.0),
-        "speculation pays here: auto is 1.50x plain (median of 6 rounds, 1.10 to 2.00, at T=0.8, ",
+        "speculation pays here: auto is 1.50x plain (median of 6 rounds at T=0.8, one prompt, 1.10 to 2.00)",
     ),
     "rounds that do not": (
         timed(0.8, 0.9, 1.0, 1.1, 1.2, 1.3),
-        "whether speculation pays here is not decided: auto is 1.05x plain (median of 6 rounds, "
-        "0.80 to 1.30, at T=0.8, one prompt); localspec bench PAIR --methods plain,auto decides it; no problem",
+        "6 rounds at T=0.8, one prompt, do not show whether speculation pays here: "
+        "localspec bench PAIR --methods plain,auto does; no problem",
     ),
-    "too few rounds": (timed(1.9, 2.0), "whether speculation pays here is not decided: auto is 1.95x plain (median "),
+    "too few rounds": (timed(1.9, 2.0), "2 rounds at T=0.8, one prompt, do not show whether speculation pays here: "),
     "slow rounds": (timed(*[0.8, 0.9] * 3), "speculation does not pay here: auto is 0.85x plain (median of 6 rounds"),
-    "one round": (timed(1.5), "whether speculation pays here is not decided: auto is 1.50x plain (at T=0.8, one promp"),
+    "one round": (timed(1.5), "1 round at T=0.8, one prompt, does not show whether"),
     "even rounds": (timed(*[0.99, 1.01] * 3), "speculation neither pays nor costs here: auto is 1.00x plain (median"),
     "nothing drafted": (
         timed(1.05, drafted=0), "auto drafted nothing here, so there is no speedup; no problem was found",
@@ -297,7 +298,7 @@ def test_the_verdict_names_the_price_of_rows() -> None:
     assert verdict(timed(*[1.5] * 6), checks).endswith("; found bad: accepted")
     noted = [replace(one, state="ok") if one.state == "bad" else one for one in checks]
     assert verdict(timed(*[1.0] * 6), noted).endswith("; no problem was found; worth a look: rows")
-    assert verdict(timed(*[1.5] * 6), noted).endswith("one prompt)")
+    assert verdict(timed(*[1.5] * 6), noted).endswith("1.50 to 1.50)")
     assert verdict(timed(*[1.0] * 6), list(found(healthy()).values())).endswith("; no problem was found")
 
 
@@ -336,3 +337,16 @@ def test_what_there_was_no_time_for_is_told_as_that() -> None:
     assert "--seconds" in made["accepted"].hint
     told = verdict(None, [], is_cut=True)
     assert told == "speed not measured: the time was up; localspec doctor PAIR --seconds 300, or more"
+
+
+@pytest.mark.parametrize(("guess", "state", "words"), [(0.9, "bad", "does not pay here: "), (0.1, "ok", "pays here: ")])
+def test_a_draft_is_worth_what_plan_and_suggest_say(guess: float, state: str, words: str) -> None:
+    """The sentence is the same, and no other finding speaks against it."""
+    known = Worth(1, 1.6, 1.0 + guess, 0.6, "measured here", "measured here", is_measured=True)
+    made = {one.name: one for one in causes(Case(LOADED, PARTS, DRAFTS, healthy(**STEEP), known))}
+    assert made["draft"].message.endswith(f"; it {known.told}")
+    assert known.told.startswith(words)
+    assert made["draft"].state == state
+    is_blamed = "guesses pay only if" in made["accepted"].message
+    assert is_blamed == known.loses
+    assert ("they pay only if" in made["rows"].message) == known.loses

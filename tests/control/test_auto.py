@@ -204,7 +204,7 @@ def test_where_no_acceptance_would_do_nothing_is_explored(monkeypatch: pytest.Mo
     machine = MACHINES["dear rows"]
     plans = plans_of(machine, World(0.85, 7), controller(machine), monkeypatch)
     assert {one.max_nodes for one in plans} == {0}
-    assert {one.why for one in plans} == {"no draft promises what it costs"}
+    assert {one.why for one in plans} == {"no draft was likely to win back the time that it takes"}
 
 
 class Runs(World):
@@ -297,7 +297,7 @@ def test_where_nothing_can_be_afforded_nobody_is_asked() -> None:
     while auto.account.remaining <= 0.0:
         plan = auto.plan(Text(), DraftBudget(8, 64))
         assert (plan.max_nodes, copier.asked) == (0, 1)
-        assert plan.why == "drafting has used up the time that it may lose"
+        assert plan.why == "drafting has used up the time that it may lose, a pass and 2 % of the answer's"
         passed(auto, plan, 0, prices.plain, 3 + passes)
         passes += 1
     assert passes > 5
@@ -392,7 +392,7 @@ def test_the_verdict_says_who_drafted_and_how_much_of_it_was_right() -> None:
     assert auto.overdrawn_ms < 0.0
     idle = Auto(prices, [])
     idle.plan(Text(), DraftBudget(8, 64))
-    assert idle.verdict() == "nothing was drafted: no draft promises what it costs"
+    assert idle.verdict() == "nothing was drafted: no draft was likely to win back the time that it takes"
 
 
 @pytest.mark.parametrize(
@@ -403,23 +403,29 @@ def test_the_verdict_says_who_drafted_and_how_much_of_it_was_right() -> None:
             0.03,
             (0.2,),
             1.0,
-            "30 ms to a pass of 100 ms, so copies pay only if 30 % of their tokens are right; at best 20 % were likely",
+            "30 ms to a pass of 100 ms, so copies pay only if 30 % of their tokens are right; the best copy was right "
+            "with a chance of 20 %",
         ),
         (0.2, (0.2,), 1.0, "200 ms to a pass of 100 ms, so no copy pays, even if all of it is right"),
         (
             0.03,
             (0.9,),
             0.1,
-            "right; at best 90 % were likely, but a wrong copy cost more than may be lost yet; --",
+            "the best copy was right with a chance of 90 %, but a wrong one would cost more than may be lost yet; --",
         ),
-        (0.03, (0.31,), 1.0, "30 % of their tokens are right; at best 31 % were likely, a gain that was not worth"),
+        (
+            0.03,
+            (0.31,),
+            1.0,
+            "30 % of their tokens are right; the best copy was right with a chance of 31 %, a gain that was not worth",
+        ),
         (0.03, (0.9,), -1.0, "30 ms to a pass of 100 ms, so copies pay only if 30 % of their tokens are right"),
     ],
 )
 def test_the_verdict_says_what_a_copied_token_costs(
     row: float, chances: tuple[float, ...], left: float, words: str
 ) -> None:
-    """By measured prices, where there is no draft model; it said that no draft promises what it costs.
+    """By measured prices, where there is no draft model; it named no number.
 
     `left` are the plain passes that may be lost.
     """
@@ -455,13 +461,17 @@ def test_a_prediction_that_was_not_copied_is_told_beside_a_draft_model(is_asked:
     chains = Chains("draft-model", prices, Acceptance(Draw.IID), Shape(4, 4, 1), Draw.IID)
     auto = Auto(prices, [copies, chains], "draft-model")
     auto.plan(Text(), DraftBudget(8, 64))
-    assert "to guess and check 1 token takes 330 ms" in auto.verdict()
+    assert "a pass with 1 guess takes 330 ms" in auto.verdict()
     assert ("a token copied from the prediction or the text adds" in auto.verdict()) == is_asked
 
 
 # Both prices, so that a reader can see why: 304 ms for two tokens at best, against 2 x 100 ms.
-NEVER = "to guess and check 1 token takes 304 ms, a plain pass 100 ms, so no guess pays, even if it is right"
-NEEDED = "to guess and check 1 token takes 124 ms, a plain pass 100 ms, so guesses pay only if 24 % are right"
+NEVER = (
+    "a pass with 1 guess takes 304 ms and brings 2 tokens at best, and two plain passes take 200 ms, so no guess pays, "
+    "even if it is right"
+)
+NEEDED = "a pass with 1 guess takes 124 ms, a plain pass 100 ms, so guesses pay only if 24 % are right"
+SAME = "--method draft-model drafts all the same"
 
 
 def test_a_draft_model_that_drafted_nothing_beside_copies_says_why() -> None:
@@ -471,7 +481,7 @@ def test_a_draft_model_that_drafted_nothing_beside_copies_says_why() -> None:
     auto = Auto(prices, [Copies("copy", prices, Copier(*[0.9] * 4), 4), chains], "draft-model")
     passed(auto, auto.plan(Text(), DraftBudget(8, 64)), 4, prices.of(5))
     told = NEVER
-    assert auto.verdict().endswith(f"tokens, 100 % of them were accepted; draft-model drafted nothing: {told}")
+    assert auto.verdict().endswith(f"tokens, 100 % of them were accepted; draft-model drafted nothing: {told}; {SAME}")
 
 
 @pytest.mark.parametrize(
@@ -479,7 +489,7 @@ def test_a_draft_model_that_drafted_nothing_beside_copies_says_why() -> None:
     [
         (0.02, 0, NEEDED),
         (0.02, 2, f"{NEEDED}; 20 % were"),
-        (0.02, 7, f"{NEEDED}; 70 % were, but to begin cost more than may be lost yet"),
+        (0.02, 7, f"{NEEDED}; 70 % were, but a wrong one would cost more than may be lost yet"),
         (0.001, 0, NEEDED.replace("124", "105").replace("24", "5")),
         (0.2, 0, NEVER),
     ],
@@ -494,7 +504,7 @@ def test_the_verdict_says_what_a_guess_costs(draft: float, kept: int, words: str
     auto = Auto(prices, [Chains("draft-model", prices, acceptance, Shape(4, 4, 1), Draw.IID)], "draft-model")
     auto.account.loss = 1e9  # nothing is lent
     auto.plan(Text(), DraftBudget(8, 64))
-    assert auto.verdict() == f"nothing was drafted: {words}"
+    assert auto.verdict() == f"nothing was drafted: {words}; {SAME}"
 
 
 def test_passes_are_padded_where_more_rows_cost_less_and_fit() -> None:

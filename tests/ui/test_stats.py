@@ -419,7 +419,9 @@ def test_where_nothing_was_drafted_it_says_what_leaving_out_the_draft_saves() ->
     stats.observe(Finished("stop", "", 1.0, 1.0, 0, verdict="nothing was drafted: a guess costs 17 ms"))
     saving = "-d none saves 490 MB and 1.2 s of loading"
     assert verdict(stats) == f"Nothing was drafted: a guess costs 17 ms; {saving}."
-    not_yet = Finished("stop", "", 1.0, 1.0, 0, verdict="nothing was drafted: to begin cost more than may be lost yet")
+    not_yet = Finished(
+        "stop", "", 1.0, 1.0, 0, verdict="nothing was drafted: a wrong guess would cost more than may be lost yet"
+    )
     stats.observe(not_yet)
     assert saving not in verdict(stats), "it may pay in the next answer"
     stats.observe(Finished("stop", "", 1.0, 1.0, 0, verdict="nothing was drafted: a guess costs 17 ms"))

@@ -12,6 +12,7 @@ from typing import IO, Any
 from localspec.bench.diagnosis import Evidence
 from localspec.cli.console import Console, wrapped
 from localspec.cli.staircase import by_rows
+from localspec.control.chain import Worth
 from localspec.control.prices import Prices, best_decode_rows
 from localspec.engine.events import Loaded
 from localspec.models.gguf.layer_sizes import Anatomy
@@ -24,12 +25,16 @@ SHORT = 5  # rows: the pending token and four drafted
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A pair with everything that is known of it. `parts` are the target's, `draft_parts` None without a draft."""
+    """A pair with everything that is known of it. `parts` are the target's, `draft_parts` None without a draft.
+
+    `worth` is what the draft is worth by all that was measured here, None without one.
+    """
 
     loaded: Loaded
     parts: Anatomy
     draft_parts: Anatomy | None
     evidence: Evidence
+    worth: Worth | None = None
 
     @property
     def survey(self) -> Mapping[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any
 from localspec.bench.diagnosis import CHAIN, TEMPERATURE
 from localspec.cli.doctor.case import SHORT, Case, Finding, read_bytes, unmeasured
 from localspec.cli.staircase import by_rows, spelt_ms, stairs
-from localspec.control.prices import best_chain, break_even
+from localspec.control.chain import NEXT
+from localspec.control.prices import break_even
 from localspec.settings.sizes import counted, size
 
 UNION = 1.3  # two rows against one in a mixture of experts
@@ -99,18 +100,23 @@ def _never(case: Case) -> bool:
 
 
 def _too_dear(case: Case) -> str:
-    """Say from which acceptance on a chain pays, if no chain does here and the price of rows is why."""
+    """Say from which acceptance on guesses pay, if none do here and the price of rows is why."""
     if _never(case):
-        return ": so dear that no chain would pay, whatever is accepted"
+        return ": checking guesses takes so long that none pays, even if all are accepted"
     tried = case.evidence.tried.get("sampled")
     if case.draft is None or not case.has_rows or tried is None or not tried.seen:
         return ""
     costs = case.costs
     least, of_rows = break_even(costs, case.draft), break_even(costs, 0.0)
     is_theirs = of_rows is None or of_rows > ASKED
-    if least is None or not is_theirs or best_chain(costs, case.draft, tried.share)[0]:
+    if least is None or not is_theirs or _is_worth(case, tried.share >= least):
         return ""  # where none is enough and rows are not why, the draft is
-    return f": so dear that a chain would pay from {least:.0%} acceptance on, and {tried.share:.0%} are accepted"
+    return f": checking guesses takes so long that they pay only if {least:.0%} are accepted; {tried.share:.0%} were"
+
+
+def _is_worth(case: Case, seems: bool) -> bool:
+    """Whether the draft pays: by its worth where that was measured, and otherwise as it `seems`."""
+    return case.worth.gain >= 1.0 if case.worth is not None and case.worth.is_measured else seems
 
 
 def dear_draft(case: Case) -> Finding:
@@ -124,12 +130,18 @@ def dear_draft(case: Case) -> Finding:
     facts: dict[str, Any] = {"draft_ms": case.draft, "target_ms": plain, "target_rows": n, "ratio": ratio}
     if case.has_rows:
         least = facts["break_even"] = break_even(case.costs, case.draft)
-        text += f": from {least:.0%} acceptance on a chain pays" if least else ": no acceptance makes a chain pay"
-        text += ", so dear are rows" if _never(case) else ""
+        if case.worth is not None and case.worth.is_measured:
+            facts["worth"] = case.worth.to_wire()
+            text += f"; it {case.worth.told}"
+        else:
+            judged = f"pay only if {least:.0%} of them are" if least else "never pay, even if all are"
+            text += f"; by these costs guesses {judged} accepted"
     else:
         text += "; what further rows cost was not measured"
     state = "bad" if ratio > DEAR[1] else "note" if ratio > DEAR[0] else "ok"
     hint = "" if state == "ok" else "a smaller draft: localspec pairs list, or --method suffix"
+    if case.worth is not None and case.worth.loses:
+        state, hint = "bad", NEXT
     return Finding("draft", state, text, hint, facts=facts)
 
 
@@ -144,12 +156,9 @@ def acceptance(case: Case) -> Finding:
     facts = tried.to_wire()
     is_too_few = False
     if case.has_rows:
-        costs, draft = case.costs, case.draft or 0.0
-        (k, speed), least = best_chain(costs, draft, tried.share), break_even(costs, draft)
-        facts |= {"best_k": k, "computed_speedup": speed, "break_even": least}
-        is_too_few = not k and least is not None  # where no acceptance suffices, the costs are the cause
-        text += "; computed from these costs, " + (f"-k {k} would be best, {speed:.2f}x" if k else "no chain would pay")
-        text += f": one would from {least:.0%} on" if is_too_few else ""
+        least = facts["break_even"] = break_even(case.costs, case.draft or 0.0)
+        is_too_few = least is not None and not _is_worth(case, tried.share >= least)  # else the costs are the cause
+        text += f"; guesses pay only if {least:.0%} are accepted" if is_too_few else ""
     state = "bad" if is_too_few or tried.share < LOW[1] else "note" if tried.share < LOW[0] else "ok"
     hint = "" if state == "ok" else "another draft: localspec pairs list"
     hint += f"; or {COPIES}" if is_too_few else ""

@@ -16,14 +16,14 @@ from localspec.cli.doctor.case import Case, Finding
 from localspec.cli.doctor.causes import MORE_TIME, causes
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.pair_engine import open_engine
-from localspec.models.gguf.info import model_info
-from localspec.models.gguf.layer_sizes import anatomy
-from localspec.models.gguf.shards import read_model
+from localspec.models.candidates import look_at, seen_info
+from localspec.models.worth import pair_models, worth
 from localspec.sanitize import one_line
 from localspec.settings.request import LoadSettings
+from localspec.settings.sizes import counted
 
 SCHEMA = "localspec.doctor/1"
-DECIDES = "localspec bench PAIR --methods plain,auto"  # with several prompts, and an interval
+DECIDES = "localspec bench PAIR --methods plain,auto"
 CUT = "; answers were cut to end in time (more of it: --seconds)"
 
 
@@ -31,10 +31,9 @@ def examine_pair(
     console: Console, settings: LoadSettings, seconds: float, log_file: str | None, *, as_json: bool
 ) -> int:
     """Measure and tell; return the exit code: 0 whatever is found, or that of the stop."""
-    target = read_model(Path(settings.target))
-    draft = None if settings.draft is None else read_model(Path(settings.draft))
-    drafts_template = None if draft is None else model_info(draft, may_be_head=True).chat_template
-    templates = Templates(model_info(target).chat_template, drafts_template)
+    target = look_at(Path(settings.target))
+    draft = None if settings.draft is None else look_at(Path(settings.draft), may_be_head=True)
+    templates = Templates(seen_info(target).chat_template, None if draft is None else seen_info(draft).chat_template)
     began = time.monotonic()
     with open_engine(console, log_file) as engine:
         loaded = engine.load(settings)
@@ -55,8 +54,9 @@ def examine_pair(
         if as_json:
             lone_stop(stop.exit_code)
         return stop.exit_code
-    draft_parts = None if draft is None else anatomy(draft)
-    found = list(causes(Case(loaded, anatomy(target), draft_parts, evidence)))
+    value = None if draft is None else worth(*pair_models(target, draft))
+    parts = None if draft is None else draft.anatomy
+    found = list(causes(Case(loaded, target.anatomy, parts, evidence, value)))
     told = verdict(evidence.race, found, is_cut=evidence.is_cut)
     if as_json:
         wire = _wire(settings, evidence, found, told, is_complete=not stop.is_asked)
@@ -99,12 +99,11 @@ def verdict(raced: Race | None, found: list[Finding], *, is_cut: bool = False) -
         why = f"the time was up; {MORE_TIME}" if is_cut else why
         return f"speed not measured: {why}{blamed if bad else ''}"
     ratios, found_out = raced.ratios, agreed(raced.ratio)
-    rounds = f"at T={TEMPERATURE:g}, one prompt"
-    if len(ratios) > 1:
-        rounds = f"median of {len(ratios)} rounds, {min(ratios):.2f} to {max(ratios):.2f}, {rounds}"
-    told = f"auto is {raced.ratio.median:.2f}x plain ({rounds})"
+    rounds = f"{counted(len(ratios), 'round')} at T={TEMPERATURE:g}, one prompt"
     if not found_out:
-        return f"whether speculation pays here is not decided: {told}; {DECIDES} decides it{blamed}{noted}"
+        do = "does" if len(ratios) == 1 else "do"
+        return f"{rounds}, {do} not show whether speculation pays here: {DECIDES} does{blamed}{noted}"
+    told = f"auto is {raced.ratio.median:.2f}x plain (median of {rounds}, {min(ratios):.2f} to {max(ratios):.2f})"
     if found_out == "pays":
         return f"speculation pays here: {told}{blamed if bad else ''}"
     return f"speculation {found_out} here: {told}{blamed}{noted}"
@@ -121,7 +120,7 @@ def _wire(
         "is_complete": is_complete,
         "checks": [one.to_wire() for one in found],
         "verdict": told,
-        "speedup": None if raced is None or raced.ratio is None else raced.ratio.median,
+        "speedup": None if raced is None or raced.ratio is None or not agreed(raced.ratio) else raced.ratio.median,
         "measured": {
             "passes": evidence.first.content,
             "acceptance": {name: one.to_wire() for name, one in evidence.tried.items()},
