@@ -13,7 +13,7 @@ from textual.screen import Screen
 import localspec.tui
 from localspec.cli.settings_table import described
 from localspec.tui.screens.chat import ChatScreen
-from localspec.tui.screens.over import OverChat
+from localspec.tui.screens.dialog import OverChat
 from tests.tui.chats import ScriptedEngine, app_of, opened, until
 
 KEYS = ("escape f12 escape escape", "escape escape escape", "ctrl+c escape", "f12 escape")

@@ -1,4 +1,4 @@
-"""A question in a box: a line, or a text, and a word on what it is for."""
+"""What every screen over the chat has in common, and a question in a box: a line, or a text, and what it is for."""
 
 from __future__ import annotations
 
