@@ -22,6 +22,7 @@ from localspec.remote.messages import (
     Cancel,
     Error,
     Facts,
+    Fetch,
     Hello,
     Look,
     Prefix,
@@ -250,6 +251,16 @@ def test_a_file_that_could_not_be_read_is_read_again(engine: EngineQueue, tmp_pa
     assert isinstance(error, Error)
     assert str(tmp_path) not in error.message
     assert isinstance(found, Facts)
+
+
+def test_a_vocabulary_is_sent_in_parts(engine: EngineQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As large as they may be; behind the last one there is nothing."""
+    monkeypatch.setattr(verifying, "LONGEST_PART", 1000)
+    packed = vocabulary_of(bare(TARGET))[1]
+    starts = [0, 7, len(packed) - 5, len(packed), 2**40]
+    parts = told(serving(engine), *[Fetch(start) for start in starts])
+    assert [(part.start, part.data) for part in parts] == [(n, packed[n : n + 1000]) for n in starts]
+    assert [len(part.data) for part in parts] == [1000, 1000, 5, 0, 0]
 
 
 def test_an_error_names_the_answer_that_it_belongs_to(engine: EngineQueue, worker: Judging) -> None:
