@@ -126,7 +126,7 @@ def test_one_clear_line(server: Server, far: dict[str, str]) -> None:
     unreachable = localspec(*run, env={**far, "LOCALSPEC_SERVER": "http://127.0.0.1:9"})
     assert_one_line(unreachable, 4, "no server answers at http://127.0.0.1:9: Connection refused", "localspec serve")
     wrong = localspec(*run, env={**far, "LOCALSPEC_API_KEY": "wrong"})
-    assert_one_line(wrong, 2, "wants its API key", "--api-key KEY")
+    assert_one_line(wrong, 4, "wants its API key", "--api-key KEY")
     assert KEY not in wrong.stderr.decode()
     assert_one_line(localspec("run", "-m", "smollm", *WORDS, env=far), 2, "there is no model 'smollm' here")
     assert_one_line(localspec(*run, env={**far, "LOCALSPEC_SERVER": "ftp://x"}), 2, "--server 'ftp://x' is no address")

@@ -263,9 +263,10 @@ def test_files_that_hold_no_key_or_certificate(tmp_path: Path) -> None:
         Connection.open(Address("ws://127.0.0.1:1", key_file=str(empty)))
     with pytest.raises(NotFoundError, match="cannot be read"):
         Connection.open(Address("ws://127.0.0.1:1", key_file=str(tmp_path / "none")))
-    for file in (empty, tmp_path / "none"):
-        with pytest.raises(NotFoundError, match="holds no certificates"):
-            Connection.open(Address("wss://127.0.0.1:1", ca=str(file)))
+    with pytest.raises(UsageError, match="holds no certificates"):
+        Connection.open(Address("wss://127.0.0.1:1", ca=str(empty)))
+    with pytest.raises(NotFoundError, match="cannot be read"):
+        Connection.open(Address("wss://127.0.0.1:1", ca=str(tmp_path / "none")))
 
 
 @pytest.mark.parametrize(
