@@ -322,6 +322,13 @@ def test_search(
     assert store.search(query)[0].message.text == query, "what came since is found too"
 
 
+def test_a_word_of_three_letters_is_found_in_either_case_in_every_script(store: Store) -> None:
+    """By the index: without it only letters of ASCII match so."""
+    say(store, store.create("p").id, None, "ein Öl-Übel")
+    for query, n in (("ÖL-", 1), ("öl-", 1), ("öl", 0), ("Öl", 1)):
+        assert len(store.search(query)) == n
+
+
 def test_search_wants_words_and_shows_where_they_stand(store: Store) -> None:
     home = store.create("p").id
     say(store, home, None, "x " * 500 + "the needle \n here" + " y" * 500)
