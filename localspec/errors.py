@@ -15,6 +15,7 @@ UNFINISHED = 12
 TIMED_OUT = 124
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+TERMINATED = 143
 ENDS = {  # with the kind that --json has for it
     0: ("", "All went well."),
     DIFFERS: ("", "`verify` found that the output changes."),
@@ -23,7 +24,6 @@ ENDS = {  # with the kind that --json has for it
     129: ("terminated", "The terminal went away (SIGHUP)."),
     INTERRUPTED: ("interrupted", "Ctrl-C. What there was of the answer is written."),
     BROKEN_PIPE: ("", "The program that read standard output has gone."),
-    143: ("terminated", "The program was told to end (SIGTERM)."),
 }
 
 # What llama.cpp, ggml and the drivers of devices write where memory does not suffice, in lower case.
@@ -137,6 +137,13 @@ class WorkerDiedError(LocalspecError):
     kind = "worker_died"
 
 
+class EngineStoppedError(WorkerDiedError):
+    """The program, or the engine that it used, was told to end: SIGTERM, `localspec stop`."""
+
+    exit_code = TERMINATED
+    kind = "terminated"
+
+
 class DeclinedError(LocalspecError):
     """Not without asking: the answer was no, nobody can be asked, or the thing belongs to another program."""
 
@@ -156,6 +163,7 @@ KINDS: dict[str, type[LocalspecError]] = {
         ResourceError,
         PromptTooLongError,
         WorkerDiedError,
+        EngineStoppedError,
         DeclinedError,
     )
 }

@@ -7,7 +7,16 @@ import re
 
 import pytest
 
-from localspec.errors import ENDS, KINDS, InternalError, LocalspecError, WorkerDiedError, exit_codes, from_wire
+from localspec.errors import (
+    ENDS,
+    KINDS,
+    TERMINATED,
+    InternalError,
+    LocalspecError,
+    WorkerDiedError,
+    exit_codes,
+    from_wire,
+)
 from localspec.ui import glossary
 
 
@@ -23,11 +32,11 @@ def test_round_trip(kind: str) -> None:
 
 
 def test_every_kind_has_its_own_code() -> None:
-    """Scripts tell them apart; no code is one a shell or a signal uses (124 and up), none is success."""
+    """Scripts tell them apart; no code is one a shell or a signal uses (124 and up) but SIGTERM's, none is success."""
     codes = [cls.exit_code for cls in KINDS.values()]
     assert len(set(codes)) == len(codes)
-    assert all(0 < code < 64 for code in codes)
-    assert set(KINDS.values()) == set(LocalspecError.__subclasses__())
+    assert all(0 < code < 64 or code == TERMINATED for code in codes)
+    assert set(KINDS.values()) == {*LocalspecError.__subclasses__(), *WorkerDiedError.__subclasses__()}
     assert WorkerDiedError.exit_code == 9
 
 

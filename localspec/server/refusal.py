@@ -11,7 +11,7 @@ from localspec.errors import LocalspecError
 Wire = dict[str, Any]
 # Of the engine's errors those that are the request's fault; the rest are the server's.
 _ASKED = {"usage": 400, "prompt_too_long": 400, "not_found": 400, "incompatible": 400, "internal": 500}
-_CODES = {"prompt_too_long": "context_length_exceeded", "worker_died": "engine_died"}
+_CODES = {"prompt_too_long": "context_length_exceeded", "worker_died": "engine_died", "terminated": "engine_died"}
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 AGAIN = 1  # seconds after which a client may ask again where the engine has to be loaded anew
 

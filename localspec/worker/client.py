@@ -31,7 +31,7 @@ from localspec.engine.events import (
     Prefilled,
     Started,
 )
-from localspec.errors import InternalError, LocalspecError, WorkerDiedError, tells_out_of_memory
+from localspec.errors import EngineStoppedError, InternalError, LocalspecError, WorkerDiedError, tells_out_of_memory
 from localspec.sanitize import one_line
 from localspec.settings.jobs import Generate, Load, LoadedJob, PairJob, SurveyRequest
 from localspec.settings.request import LoadSettings, Request
@@ -46,6 +46,7 @@ REPORT = "--log-file FILE, and report what the file says"
 # How many lines of its log an error brings along.
 LOG_LINES = 20
 _EXIT_REASONS = {
+    "SIGTERM": ("was stopped, by localspec stop or by SIGTERM,", "the same command again"),
     "SIGKILL": (
         "was killed (SIGKILL), often because memory ran out",
         "if memory ran out: --draft none, a smaller --ctx or a smaller model",
@@ -339,4 +340,5 @@ class Worker:
             elif name == "SIGABRT" and tells_out_of_memory(last_lines(self._last_log.partition(CRASH)[0], LOG_LINES)):
                 reason, hint = _MEMORY_FATE
         detail = {"doing": self._doing, "signal": name or None, "status": status, "log": self.log_tail()}
-        return WorkerDiedError(f"The engine {reason} while {self._doing}", hint=hint, detail=detail)
+        kind = EngineStoppedError if name == "SIGTERM" else WorkerDiedError
+        return kind(f"The engine {reason} while {self._doing}", hint=hint, detail=detail)

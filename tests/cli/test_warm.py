@@ -104,6 +104,25 @@ def test_ctrl_c_leaves_the_engine_alive(env: dict[str, str]) -> None:
 
 
 @needs_pair
+def test_stop_ends_an_answer_with_the_text_so_far(env: dict[str, str]) -> None:
+    """The client says who stopped it, with SIGTERM's code, and what was written is kept."""
+    answer("--keep-alive", "10m", "Once", env=env)
+    command = [*REAL, "run", "--events", "--logit-bias", "2=-inf", "-n", "100000", "There was"]
+    client = subprocess.Popen(command, env=environment(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert client.stdout is not None
+    while json.loads(client.stdout.readline())["type"] != "step":
+        pass
+    assert localspec("stop", env=env).returncode == 0
+    out, told = client.communicate()
+    assert client.returncode == 143
+    assert told.decode().splitlines()[-1].startswith("localspec: The engine was stopped, by localspec stop")
+    assert json.loads(out.splitlines()[-1])["error"]["kind"] == "terminated"
+    kept = localspec("logs", "show", env=env).stdout.decode()
+    assert "There was" in kept
+    assert kept.partition("There was")[2].strip()
+
+
+@needs_pair
 def test_the_chats_and_race_find_it_too(env: dict[str, str]) -> None:
     answer("--keep-alive", "10m", "Once", env=env)
     (engine,) = listed(env)

@@ -21,7 +21,8 @@ from typing import Any
 import pytest
 
 from localspec.engine.events import Committed, Event, Finished, Loaded, Loading, Prefilled, Started, Waiting, Warned
-from localspec.errors import ResourceError, WorkerDiedError
+from localspec.errors import EngineStoppedError, ResourceError, WorkerDiedError
+from localspec.server.refusal import refused
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.worker import kept
 from localspec.worker.client import Worker
@@ -211,6 +212,26 @@ def test_an_engine_that_is_killed_is_one_error_and_starts_again_for_those_who_wa
         assert the_engine()["pid"] != pid
         assert first.lost() is None
         until(opened(first).generate(REQUEST), Waiting)
+
+
+@pytest.mark.parametrize("who", ["localspec stop", "the child", "its keeper"])
+def test_an_engine_that_is_stopped_during_an_answer_is_no_crash(who: str) -> None:
+    """Who reads the answer is told that somebody stopped it; there is nothing to report, and asking again helps."""
+    with opened(stub()) as worker:
+        events = worker.generate(REQUEST)
+        until(events, Committed)
+        facts = the_engine()
+        keeper = int(Path(f"/proc/{facts['pid']}/stat").read_text().split()[3])
+        if who == "localspec stop":
+            stop_engine(facts)
+        else:
+            os.kill(facts["pid"] if who == "the child" else keeper, signal.SIGTERM)
+        with pytest.raises(EngineStoppedError) as caught:
+            list(events)
+        assert caught.value.message == "The engine was stopped, by localspec stop or by SIGTERM, while generating"
+        assert (caught.value.hint, caught.value.exit_code) == ("the same command again", 143)
+        assert refused(caught.value).code == "engine_died"
+        assert isinstance(until(opened(worker).generate(REQUEST), Committed), Committed)
 
 
 @pytest.mark.parametrize("who", ["the child", "its keeper"])
