@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec.cli.early_exit import Measured, _table, exits_to_try
+from localspec.bench.exit_survey import MeasuredExit, exits_to_try
+from localspec.cli.early_exit import _table
 from localspec.models.early_exit import Exits
 from localspec.models.gguf.header import read_header
 from tests.cli.harness import REAL, ROOT, TIMEOUT, assert_one_line, environment, run_engine
@@ -97,14 +98,14 @@ def test_an_interruption_leaves_nothing(tmp_path: Path, model: str) -> None:
 
 def test_the_table_says_when_none_pays() -> None:
     """The best is marked, and honestly."""
-    slow, slower = Measured((0, 1), 0.5, 2.25, 0.8, 2_600_000), Measured((0, 1, 3), 0.625, 3.0, 0.7, 3_100_000)
+    slow, slower = MeasuredExit((0, 1), 0.5, 2.25, 0.8, 2_600_000), MeasuredExit((0, 1, 3), 0.625, 3.0, 0.7, 3_100_000)
     assert _table(4, [slow, slower], slow) == (
         "layers  accepted  tok/pass  speed   draft\n"
         "exit=2       50%      2.25  0.80×  2.6 MB  best\n"
         "skip=2       62%      3.00  0.70×  3.1 MB\n"
         "kept: -o exit=2 of 4 layers, 0.80× plain: none pays here, plain decoding is faster\n"
     )
-    fast = Measured((0,), 0.5, 2.0, 1.5, 1_000_000)
+    fast = MeasuredExit((0,), 0.5, 2.0, 1.5, 1_000_000)
     assert _table(4, [fast], fast).splitlines()[-1] == "kept: -o exit=1 of 4 layers, 1.50× plain"
 
 
