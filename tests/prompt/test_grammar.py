@@ -337,14 +337,14 @@ HOSTILE_GRAMMARS = {
 }
 
 
-def end_of_child(work: Callable[[], object]) -> int:
-    """Return how a child of this process ends that has two seconds of a processor and 200 MB more memory for `work`."""
+def end_of_child(work: Callable[[], object], seconds: int = 10) -> int:
+    """Return how a child ends that has so many seconds of a processor and 200 MB more memory for `work`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # other threads may hold locks: the child needs none
         child = os.fork()
     if child == 0:
         try:
-            resource.setrlimit(resource.RLIMIT_CPU, (2, 2))  # a child begins at 0
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))  # a child begins at 0
             pages = int(Path("/proc/self/statm").read_text().split()[0])
             resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (200 << 20), -1))
             with contextlib.suppress(LocalspecError):
@@ -371,7 +371,7 @@ def test_a_hostile_form_comes_to_an_end(name: str, model: Model) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system has no limit on memory")
 def test_what_has_no_end_is_caught() -> None:
-    assert end_of_child(lambda: [None for _ in iter(int, 1)]) != 0
+    assert end_of_child(lambda: [None for _ in iter(int, 1)], seconds=1) != 0
     assert end_of_child(lambda: bytearray(300 << 20)) != 0
 
 
