@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.control.chain import ASSUMED, MEASURED, TYPICAL, Worth, best_length
-from localspec.models.gguf.header import file_fingerprint
-from localspec.models.gguf.shards import read_model
+from localspec.models.gguf.header import file_fingerprint, read_header
 from localspec.models.low_bit import COUNTED, chance_of_copy, low_bit_copy
 from localspec.models.pairs import require_fit
 from localspec.models.plan import calibration
@@ -40,7 +39,7 @@ def pair_models(target: ModelPart, draft: ModelPart | None = None) -> tuple[Mode
     known = learned(target.info.path, draft.info.path) if draft.info.head is None else None
     accepted, how = None if known is None else known.accepted, TRIED
     if accepted is None and draft.info.path.is_file():
-        copy = low_bit_copy(read_model(draft.info.path))
+        copy = low_bit_copy(read_header(draft.info.path))  # of one file: perhaps a header without its parts
         if copy is not None and copy.is_of(target.info.path):
             accepted, how = chance_of_copy(copy.kind, 1.0 - copy.layers / copy.n_layers), COUNTED
     return placed(target, draft, shared=shared, accepted=accepted, how=how), known

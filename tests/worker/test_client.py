@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 
 from localspec.engine.events import Committed, Event, Finished, Loaded, Loading, Started
-from localspec.errors import IntegrityError, InternalError, ResourceError, UsageError, WorkerDiedError
+from localspec.errors import IntegrityError, InternalError, ResourceError, WorkerDiedError
 from localspec.settings.request import LoadSettings, Request
 from localspec.worker.client import FRAME, TALKING, Timeouts, Worker
 from localspec.worker.process import BURST, SPINS, Child, Log, last_lines
@@ -491,8 +491,8 @@ def test_the_log_is_bounded_and_a_users_log_is_kept(tmp_path: Path, monkeypatch:
     assert path.read_text() == "of an earlier run\na stray print on standard output\n"
 
 
-def test_a_log_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--log-file"):
+def test_a_log_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match="--log-file"):
         stub("good", log_file=tmp_path / "none" / "log").load(SETTINGS)
 
 
