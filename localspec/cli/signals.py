@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,6 +20,7 @@ from typing import TypeVar
 
 from localspec.errors import INTERRUPTED, TIMED_OUT
 
+SOON = 0.02  # seconds
 MIN_SECONDS = 1e-3  # seconds that are left at least: a timer of 0 never rings
 T = TypeVar("T")
 
@@ -140,8 +142,34 @@ def deferred() -> Iterator[None]:
 @contextmanager
 def terminating() -> Iterator[None]:
     """Raise `Terminated` for SIGTERM and SIGHUP: dying of them would leave a half-drawn line or a raw terminal."""
-    with _handling("SIGTERM", _terminate), _handling("SIGHUP", _terminate):
+    with _handling("SIGTERM", _terminate), _handling("SIGHUP", _terminate), _raised_again():
         yield
+
+
+@contextmanager
+def _raised_again() -> Iterator[None]:
+    """Send a signal again whose exception Python ignored, as it does in finalisers: it would not end the program."""
+
+    def ignored(told: sys.UnraisableHookArgs) -> None:
+        if isinstance(told.exc_value, Terminated):
+            number = told.exc_value.exit_code - 128
+            signal.signal(number, _terminate)
+        elif isinstance(told.exc_value, KeyboardInterrupt):
+            number = signal.SIGINT
+        else:
+            before(told)
+            return
+        import threading  # late: few processes come here
+
+        again = threading.Timer(SOON, os.kill, (os.getpid(), number))  # by then the finaliser is over
+        again.daemon = True
+        again.start()
+
+    before, sys.unraisablehook = sys.unraisablehook, ignored
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 @contextmanager

@@ -147,3 +147,30 @@ def test_a_time_that_is_over_cancels() -> None:
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     with stopping(cancelled.set, lambda: None):
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+FINALISER = """
+import os, sys, time
+from localspec.cli.signals import Terminated, terminating
+
+class Gone:
+    def __del__(self):
+        os.kill(os.getpid(), int(sys.argv[1]))
+        for _ in range(1000):
+            pass
+
+try:
+    with terminating():
+        Gone()
+        time.sleep(60)
+except (Terminated, KeyboardInterrupt) as error:
+    sys.exit(getattr(error, "exit_code", 130))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_a_finaliser_ends_the_program_too(number: signal.Signals) -> None:
+    """Python ignores what is raised there: once, a run that was told to go answered to its end, with code 0."""
+    command = [sys.executable, "-c", FINALISER, str(int(number))]
+    done = subprocess.run(command, capture_output=True, env=environment(), timeout=50, check=False)
+    assert (done.returncode, done.stderr) == (128 + number, b"")
