@@ -53,6 +53,12 @@ def test_a_connection_that_fails_says_why_without_secrets(error: Exception, word
     assert "abcDEF1" not in caught.value.message
 
 
+def test_a_proxy_that_wants_a_login_has_its_status() -> None:
+    with pytest.raises(NetworkError) as caught, translated("a/b", "https://hub.example"):
+        raise http.ProxyError("407 Proxy Authentication Required")
+    assert caught.value.detail == {"status": 407}
+
+
 def test_an_error_of_the_disk_is_no_networks() -> None:
     with pytest.raises(IsADirectoryError), translated("a/b", "https://hub.example"):
         raise IsADirectoryError

@@ -88,7 +88,7 @@ def test_a_token_with_a_newline(machine: Machine, monkeypatch: pytest.MonkeyPatc
 def test_statuses(machine: Machine, status: int, headers: dict[str, str], words: list[str]) -> None:
     machine.server.faults.api = [(status, headers)] * 10
     error = refused(machine, TARGET, NetworkError, *words)
-    assert error.exit_code == 4
+    assert (error.exit_code, error.detail) == (4, {"status": status})
     assert sum(machine.pauses) < 10, "a long wait is told, not taken"
 
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from localspec.models.hub.cache import PARTIAL
 from localspec.models.hub.remote import Hub
 from localspec.models.hub.remove import carry_out as remove
 from localspec.models.hub.remove import plan_removal
+from localspec.models.hub.transfer import Transfer
 from localspec.models.names import HubName
 from localspec.models.pull import Pull, pull_all
 from tests.hub.machine import DRAFT, PAIR, PARTS, TARGET, Machine, sha256
@@ -220,6 +222,7 @@ def test_a_server_that_knows_no_such_range(machine: Machine) -> None:
 def test_wrong_bytes(machine: Machine) -> None:
     machine.server.faults.lies = True
     assert_fails(machine, IntegrityError, "hash", "removed")
+    assert len(machine.server.downloads()) == 1
     assert not machine.partials()
     assert not list(machine.cache.root.glob("*/blobs/*"))
 
@@ -254,6 +257,50 @@ def test_answers_of_nothing(machine: Machine) -> None:
     machine.server.faults.lengths = [1000] + [0] * 20
     assert_fails(machine, NetworkError, "after 1000 bytes")
     assert machine.plan(TARGET).items[0].have == 1000
+
+
+@pytest.mark.parametrize(("fault", "words"), [("lengths", "after 0 bytes"), ("cuts", "cannot be reached")])
+def test_five_tries_in_a_row_that_bring_nothing_are_enough(machine: Machine, fault: str, words: str) -> None:
+    setattr(machine.server.faults, fault, [0] * 20)
+    assert_fails(machine, NetworkError, words)
+    assert len(machine.server.downloads()) == 5
+
+
+@dataclass
+class Seen:
+    """Keeps what a transfer tells."""
+
+    is_cancelled: bool = False
+    phases: list[str] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+
+    def phase(self, name: str) -> None:
+        self.phases.append(name)
+
+    def at(self, n: int) -> None:
+        self.sizes.append(n)
+
+    def warn(self, message: str) -> None:
+        raise AssertionError(message)
+
+
+def test_what_is_done_is_told_after_a_wait_and_of_a_file_that_is_there(machine: Machine) -> None:
+    machine.server.faults.cdn = [(429, {"Retry-After": "1"})]
+    (item,) = machine.plan(TARGET).items
+    pause = ["pause 1 s", "pause 1 s"]
+    for phases, first in ((["hashing", "downloading", *pause, "downloading", "done"], 0), (["done"], item.file.size)):
+        seen = Seen()
+        Transfer(machine.hub(), machine.cache, machine.receipts, item.listing, item.file, seen).run()
+        assert seen.phases == phases
+        assert (seen.sizes[0], seen.sizes[-1]) == (first, item.file.size)
+
+
+def test_a_file_is_not_bounded_as_other_answers_are(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor where the thread that asked for them reads it."""
+    monkeypatch.setattr("localspec.models.hub.remote.MAX_ANSWER", len(TARGET_BYTES) // 2)
+    (item,) = machine.plan(TARGET).items
+    Transfer(machine.hub(), machine.cache, machine.receipts, item.listing, item.file, Seen()).run()
+    assert machine.found(TARGET) == [TARGET_BYTES]
 
 
 def test_the_token_goes_to_the_hub_alone(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

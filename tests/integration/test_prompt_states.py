@@ -140,6 +140,24 @@ def test_a_window_is_saved_block_by_block(length: int, n_drafts: int) -> None:
         assert np.array_equal(*rows)
 
 
+@pytest.mark.parametrize(
+    ("has_window", "max_leaves", "chunked", "can_save"),
+    [
+        pytest.param(False, 1, "gemma3", True, id="no window"),
+        pytest.param(True, 2, "llama4", True, id="a window"),
+        pytest.param(True, 1, "llama4", False, id="no sequence is free"),
+        pytest.param(True, 2, "gemma3", False, id="a window that begins anew"),
+    ],
+)
+def test_a_window_is_saved_where_a_sequence_is_free_and_it_slides(
+    monkeypatch: pytest.MonkeyPatch, has_window: bool, max_leaves: int, chunked: str, can_save: bool
+) -> None:
+    monkeypatch.setattr("localspec.backends.saved_state.CHUNKED", {chunked})
+    path, options = random_gguf(SLIDING) if has_window else pair.TARGET, replace(EXACT, max_leaves=max_leaves)
+    with Model(path, options) as model, SavingBackend(model, options) as backend:
+        assert backend.can_save == can_save
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("length", [90, 64, 40])
 def test_a_restored_state_has_the_bits_of_one_that_stayed(arch: str, length: int) -> None:
