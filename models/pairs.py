@@ -120,11 +120,6 @@ class PairReport:
         """Return whether the two make a pair."""
         return not self.reasons
 
-    @property
-    def fits_well(self) -> bool:
-        """Return whether they make a pair of one vocabulary."""
-        return self.fits and self.overlap is None
-
 
 def check_pair(target: ModelInfo, draft: ModelInfo) -> PairReport:
     """Compare the tokenizers of two models by llama.cpp's rules, and what else a head needs of its target."""

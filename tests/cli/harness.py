@@ -19,6 +19,7 @@ import sys
 import tempfile
 import termios
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,6 +138,21 @@ def is_running(pid: int) -> bool:
     with contextlib.suppress(FileNotFoundError):
         return status.read_text().split()[2] != "Z"
     return not status.parent.parent.is_dir()
+
+
+def wait_until_idle(process: subprocess.Popen[Any]) -> None:
+    """Wait until all threads of a process sleep, several looks in a row: it waits for input, or for a full pipe."""
+    looks: deque[set[str]] = deque(maxlen=5)
+
+    def is_idle() -> bool:
+        states: set[str] = set()
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that ends meanwhile
+            for each in Path(f"/proc/{process.pid}/task").glob("*/stat"):
+                states.add(each.read_text().rpartition(")")[2].split()[0])
+        looks.append(states)
+        return list(looks) == [{"S"}] * 5
+
+    wait_for(is_idle)
 
 
 def assert_one_line(done: subprocess.CompletedProcess[bytes], code: int, *words: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from tests.cli.harness import (
     needs_pair,
     run_engine,
     wait_for,
+    wait_until_idle,
 )
 from tests.cli.talking import ANSWER, Talk
 
@@ -338,11 +338,11 @@ def test_a_second_control_c_ends_a_deaf_engine_and_not_the_chat(tmp_path: Path) 
 
 def test_control_c_at_the_prompt() -> None:
     terminal = chat_terminal()
-    time.sleep(0.3)  # CPython's input() notices a signal only once it waits for a key
+    wait_until_idle(terminal.process)  # CPython's input() notices a signal only once it waits for a key
     terminal.type("\x03")
     terminal.wait_for(lambda: ready(terminal, 2))
     assert "again or Ctrl-D" in terminal.text
-    time.sleep(0.3)
+    wait_until_idle(terminal.process)
     terminal.type("\x03")
     assert terminal.wait() == 0
     terminal.assert_clean()

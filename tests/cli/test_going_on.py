@@ -17,7 +17,17 @@ import pytest
 from localspec.conversations.records import StoredMessage
 from localspec.conversations.store import Store
 from tests.cli import harness
-from tests.cli.harness import FAKE, REAL, ROOT, TIMEOUT, Terminal, assert_one_line, environment, needs_pair
+from tests.cli.harness import (
+    FAKE,
+    REAL,
+    ROOT,
+    TIMEOUT,
+    Terminal,
+    assert_one_line,
+    environment,
+    needs_pair,
+    wait_until_idle,
+)
 
 ANSWER = "Once upon a time there was a king."
 
@@ -132,7 +142,7 @@ def test_control_c_ends_a_script_and_keeps_what_came(home: Home, env: dict[str, 
 
 def test_control_c_ends_a_script_that_waits(home: Home) -> None:
     process = scripted(home, b"one\n", ANSWER.encode() + b"\n")
-    time.sleep(0.3)
+    wait_until_idle(process)
     process.send_signal(signal.SIGINT)
     assert process.wait(TIMEOUT) == 130
     assert process.communicate()[1] == b"interrupted\n"

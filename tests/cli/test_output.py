@@ -28,7 +28,7 @@ from localspec.cli.options import (
 )
 from localspec.sanitize import sanitize
 from tests.cli import harness
-from tests.cli.harness import FAKE, TIMEOUT, environment, needs_pair, run_engine, wait_for
+from tests.cli.harness import FAKE, TIMEOUT, environment, needs_pair, run_engine, wait_for, wait_until_idle
 
 ANSWER = "Once upon a time there was a king."
 
@@ -373,7 +373,7 @@ def test_what_goes_wrong_after_the_end_adds_nothing_to_it(form: str) -> None:
     last = ""
     while '"finish_reason"' not in last:
         last = process.stdout.readline()
-    time.sleep(0.5)
+    wait_until_idle(process)
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)
     while os.read(read, 1 << 16):

@@ -129,7 +129,7 @@ def test_who_speaks_another_language_is_no_verifier(said: str | bytes, told: str
 @pytest.mark.parametrize(("reason", "told"), [("too\nmany", "too many"), ("", "it closed the connection")])
 def test_a_connection_that_the_verifier_closes_tells_why(reason: str, told: str) -> None:
     with far(lambda edge: edge.close(1008, reason)) as opened, pytest.raises(NetworkError) as raised:
-        opened.receive(10)
+        opened.receive(60)
     assert raised.value.message.endswith(f"is gone: {told}")
     assert raised.value.hint
 

@@ -43,7 +43,7 @@ from localspec.settings.jobs import TextQuestion, VerifyRound
 from localspec.settings.request import LoadSettings, Request
 from localspec.settings.structure import LONGEST_FORM
 from tests.cli.fakes import facts
-from tests.cli.harness import PAIR
+from tests.cli.harness import PAIR, TIMEOUT
 
 TARGET = PAIR / "target-q8_0.gguf"
 HELLO = Hello(VERSION, vocabulary_of(bare(TARGET))[0])
@@ -65,14 +65,14 @@ class Judging:
 
     def start(self, work: Any) -> Iterator[Event]:
         self.begun.put(work)
-        self.go.wait(10)
+        self.go.wait(TIMEOUT)
         yield Inspected({"reply": encode(Result(1, 0, 5, 4)).hex()})
 
     def cancel(self) -> None:
         self.go.set()
 
     async def has_begun(self) -> None:
-        await asyncio.to_thread(self.begun.get, timeout=10)
+        await asyncio.to_thread(self.begun.get, timeout=TIMEOUT)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def engine(worker: Judging) -> Iterator[EngineQueue]:
     made = EngineQueue(worker, worker, LoadSettings("m.gguf"), most_waiting=9)  # type: ignore[arg-type]
     yield made
     worker.go.set()
-    made.end(10)
+    made.end(TIMEOUT)
 
 
 def serving(engine: EngineQueue, path: Path = TARGET) -> VerifyingApp:
@@ -112,7 +112,7 @@ def told(served: VerifyingApp, *said: Said, until: type[ToEdge] | None = None) -
                     return {"type": "websocket.receive", "bytes": each if isinstance(each, bytes) else encode(each)}
                 await each()
             if until is not None:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(TIMEOUT):
                     await is_over.wait()
             return {"type": "websocket.disconnect"}
 
@@ -148,7 +148,7 @@ def test_an_edge_is_told_how_many_come_before_it(
         await worker.has_begun()
 
     async def behind() -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT):
             while engine.n_waiting < 2:
                 await asyncio.sleep(0)
         engine.submit(TextQuestion(Request(), "tokens", "c"), TextQuestion(Request(), "tokens", "d"))
@@ -235,7 +235,7 @@ def test_what_is_behind_a_part_of_a_text_is_not_kept(engine: EngineQueue, worker
     works: list[VerifyRound] = []
 
     async def judged() -> None:
-        works.append(await asyncio.to_thread(worker.begun.get, timeout=10))
+        works.append(await asyncio.to_thread(worker.begun.get, timeout=TIMEOUT))
 
     told(serving(engine), HELLO, padded, Verify(1, 3, 0), judged)
     assert works[0].prefixes == (encode(PREFIX),)

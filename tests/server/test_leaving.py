@@ -15,9 +15,10 @@ from localspec.server.engine import EngineQueue
 from localspec.server.fields import ClientRequest
 from localspec.server.openai import OpenAI
 from localspec.settings.request import LoadSettings, Request
+from tests.cli.harness import TIMEOUT
 from tests.server.test_openai_replies import STARTED
 
-SOON = 5.0  # seconds
+SOON = TIMEOUT / 3  # seconds
 SETTINGS = LoadSettings("m.gguf")
 
 

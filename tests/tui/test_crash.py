@@ -107,7 +107,7 @@ async def test_the_pair_is_switched_without_leaving() -> None:
 async def test_a_load_is_stopped_and_the_message_with_it() -> None:
     worker = ScriptedWorker()
     async with opened(worker) as (pilot, app):
-        worker.load_pause = 5.0
+        worker.load_pause = 60.0
         app.engine.switch_pair(LoadSettings("/models/slow.gguf", name="slow"))
         await say(pilot, "go")
         await pilot.press("escape")

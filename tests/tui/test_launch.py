@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import signal
 import sys
 import threading
@@ -13,7 +14,7 @@ from textual.app import App
 
 from localspec.tui.keyboard import Keyboard
 from localspec.tui.launch import GRACE, QUESTION, STUCK, _ask, darkness
-from tests.cli.harness import Terminal
+from tests.cli.harness import TIMEOUT, Terminal
 
 
 @pytest.mark.parametrize(
@@ -99,6 +100,7 @@ async def test_what_is_typed_for_the_shell_is_left_to_it(monkeypatch: pytest.Mon
         keyboard._key_thread.start()
         keyboard.disable_input()
         os.write(master, typed)
+        assert select.select([slave], [], [], TIMEOUT)[0], "it comes through the kernel when that has time"
         keyboard.disable_input()
         assert os.read(slave, 100) == typed
     os.close(master)

@@ -240,10 +240,16 @@ def test_nothing_of_a_hostile_answer_is_obeyed_by_the_terminal(tmp_path: Path) -
     assert "␛]52;c;RVZJTA==".encode() in output
 
 
+def wait_for_shell(terminal: Terminal, after: int = 0) -> None:
+    """Wait for a prompt behind so many bytes of output: the shell drops what is typed before it."""
+    terminal.wait_for(lambda: b"$ " in terminal.output[after:])
+
+
 def test_control_z_gives_the_terminal_to_the_shell_and_fg_brings_the_chat_back_whole(tmp_path: Path) -> None:
     home = {"LOCALSPEC_HOME": str(tmp_path), "LOCALSPEC_NO_HISTORY": "1", "PS1": "$ "}
     bash = ["bash", "--norc", "--noprofile", "-i"]
     terminal = Terminal([], program=bash, env=home, columns=120, rows=40)
+    wait_for_shell(terminal)
     terminal.type(f"{sys.executable} -m tests.cli.fakes chat\r")
     terminal.wait_for(lambda: has(terminal, "Ask something") and has(terminal, "ctx 0/"))
     terminal.type("half")
@@ -252,10 +258,12 @@ def test_control_z_gives_the_terminal_to_the_shell_and_fg_brings_the_chat_back_w
     terminal.wait_for(lambda: has(terminal, "Stopped"))
     for sequence in ENDED:
         assert sequence in terminal.output
+    wait_for_shell(terminal, terminal.output.rindex(b"Stopped"))
     terminal.type("echo $((40 + 2))\r")
     terminal.wait_for(lambda: any(line.strip() == "42" for line in terminal.screen.display))
+    n = len(terminal.output)
     terminal.type("fg\r")
-    terminal.wait_for(lambda: has(terminal, "› half"))
+    terminal.wait_for(lambda: b"half" in terminal.output[n:])  # drawn anew: the chat reads keys again
     terminal.type(" more")
     terminal.wait_for(lambda: has(terminal, "› half more"))
     terminal.type("\x03")
@@ -264,7 +272,7 @@ def test_control_z_gives_the_terminal_to_the_shell_and_fg_brings_the_chat_back_w
     terminal.wait_for(lambda: has(terminal, "Ctrl+C again to quit"))
     terminal.type("\x03")
     terminal.wait_for(lambda: terminal.output.count(ENDED[0]) == 2)
-    terminal.wait_for(lambda: b"$ " in terminal.output[terminal.output.rindex(ENDED[0]) :])  # the shell's prompt
+    wait_for_shell(terminal, terminal.output.rindex(ENDED[0]))
     terminal.type("echo code $?\r")
     terminal.wait_for(lambda: has(terminal, "code 0"))
     terminal.type("exit\r")
