@@ -299,8 +299,8 @@ def test_a_file_is_not_bounded_as_other_answers_are(machine: Machine, monkeypatc
     """Nor where the thread that asked for them reads it."""
     monkeypatch.setattr("localspec.models.hub.remote.MAX_ANSWER", len(TARGET_BYTES) // 2)
     (item,) = machine.plan(TARGET).items
-    Transfer(machine.hub(), machine.cache, machine.receipts, item.listing, item.file, Seen()).run()
-    assert machine.found(TARGET) == [TARGET_BYTES]
+    transfer = Transfer(machine.hub(), machine.cache, machine.receipts, item.listing, item.file, Seen())
+    assert transfer.run().read_bytes() == TARGET_BYTES
 
 
 def test_the_token_goes_to_the_hub_alone(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
