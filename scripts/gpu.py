@@ -103,7 +103,7 @@ def make_models(folder: Path, *, is_small: bool) -> None:
     mixture = replace(MIXTURE, width=256, layers=4, heads=4, kv_heads=2, ff=256) if is_small else MIXTURE
     with ThreadPoolExecutor(5) as pool:
         made = [pool.submit(make, *one) for one in sources.items()]
-        made.append(pool.submit(write_random_gguf, folder / "experts.gguf", mixture))
+        made.append(pool.submit(write_random_gguf, folder / "experts.gguf", mixture))  # beside it, and moved
         for done in made:
             done.result()
 
@@ -119,8 +119,10 @@ def make_copy(folder: Path, name: str) -> Path:
         )  # late: models are made before llama.cpp is built
 
         recipe = QuantiseRecipe("Q2_K", threads=os.cpu_count() or 1)
-        if quantise(source, copy, recipe, {}, lambda _: None) is None:
+        part = copy.with_suffix(".part")
+        if quantise(source, part, recipe, {}, lambda _: None) is None:
             raise OSError(f"llama.cpp cannot write {source.name} in two bits")
+        part.replace(copy)
         print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
     return copy
 

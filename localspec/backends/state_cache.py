@@ -36,7 +36,7 @@ NO_SNAPSHOT = frozenset({"deepseek4"})  # whose cache llama.cpp copies whole or 
 LOST = sys.maxsize  # positions held by a state that a failed pass has spoiled
 
 
-MOST_CHECKPOINTS = 8  # checkpoints
+MOST_CHECKPOINTS = 8
 SHARE = 1 / 4  # of the free memory, which checkpoints may take together
 
 
