@@ -142,17 +142,33 @@ def plan(console: Console, /, pair: str, as_json: bool, offline: bool, **values:
         facts = {"loaded_draft": loaded or None, "copy_to_make": told, "is_about": head == ABOUT}
         write_json({**_wire(name, machine, request, rows), **facts})
     else:
-        loads = Loads(loaded, worths)
-        write_out(head + plan_table(one_line(name), machine, request, rows, loads, copy, pair.partition("+")[0]))
+        loads = Loads(loaded, worths, _why(*named, loaded), pair.partition("+")[0])
+        write_out(head + plan_table(one_line(name), machine, request, rows, loads, copy))
     return 0
+
+
+def _named(model: str | None, draft: str | None) -> str:
+    """Return the draft as the person named it, "" for none named."""
+    if draft is None and model is not None:
+        found = parse(model).draft
+        draft = found.value if isinstance(found, DraftChoice) else str(found)
+    return draft or ""
 
 
 def _typed(model: str | None, draft: str | None) -> str:
     """Return the draft as the person named it; "" for none named, and for auto."""
-    if draft is None and model is not None:
-        found = parse(model).draft
-        draft = found.value if isinstance(found, DraftChoice) else str(found)
-    return "" if draft in (None, DraftChoice.AUTO.value) else str(draft)
+    named = _named(model, draft)
+    return "" if named == DraftChoice.AUTO.value else named
+
+
+def _why(model: str | None, draft: str | None, loaded: str) -> str:
+    """Say why a load takes the draft `loaded`, or none."""
+    named = _named(model, draft)
+    if named == DraftChoice.AUTO.value:
+        return "as auto chooses"
+    if named:
+        return "for it is named"
+    return "for it belongs to that name" if loaded else "for none is named"
 
 
 def _drafts_here(pair: PairRef, typed: str) -> tuple[dict[str, Models], str, dict[str, Worth]]:

@@ -27,10 +27,15 @@ LONGEST = 1000  # characters of a line that no terminal cuts
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """The `draft` that a load takes unasked, "" for none, and what drafts were measured to be worth here."""
+    """The `draft` that a load takes unasked, "" for none, and what drafts were measured to be worth here.
+
+    `why` says why it is that draft, and `target` what to type for the target alone.
+    """
 
     draft: str
     worths: Mapping[str, Worth] = field(default_factory=dict)
+    why: str = ""
+    target: str = ""
 
 
 def plan_table(
@@ -40,11 +45,10 @@ def plan_table(
     rows: list[PlannedDraft],
     loads: Loads,
     copy: PlannedDraft | None = None,
-    typed: str = "",
 ) -> str:
     """Return the plans, the chosen one first; on a terminal a draft's name gives way where a line has no room.
 
-    `copy` is a plan with a low-bit copy of the target that was `typed`, which nobody made yet. It comes last.
+    `copy` is a plan with a low-bit copy of the target, which nobody made yet. It comes last.
     """
     chosen = rows[0].plan
     places = [CPU, *(device.name for device in machine.devices)]
@@ -70,7 +74,7 @@ def plan_table(
     for index, cells in enumerate(table):
         text = [_fitting(cell, width).ljust(width) for cell, width in zip(cells, widths, strict=True)]
         lines.append(("  ".join(text).rstrip() + (f"  {mark}" if index == 1 else "")).rstrip())
-    notes = [*_taken(rows[0].name, loads), *_notes(rows, request), *_of_copy(typed, rows[0], copy)]
+    notes = [*_taken(rows[0].name, loads), *_notes(rows, request), *_of_copy(loads.target, rows[0], copy)]
     return "\n".join([*lines, "", *notes]) + "\n"
 
 
@@ -80,7 +84,9 @@ def _taken(fastest: str, loads: Loads) -> list[str]:
     told += [f"of a draft that does not pay: {NEXT}"] * any(one.loses for one in loads.worths.values())
     if fastest == loads.draft:
         return told
-    return [*told, f"localspec run loads {shown(loads.draft) or 'no draft'} here, unless --draft names another"]
+    loaded = f"localspec run loads {shown(loads.draft) or 'no draft'} here, {loads.why}"
+    command = shlex.join(("localspec", "run", "-m", loads.target, "-d", fastest or "none"))
+    return [*told, f"{loaded}; to load the first of these: {one_line(command)}"]
 
 
 def _accepted(row: PlannedDraft, request: PlacementRequest) -> str:
@@ -139,8 +145,6 @@ def _notes(rows: list[PlannedDraft], request: PlacementRequest) -> list[str]:
         notes.append(f"{chosen.k} draft tokens a pass, each accepted with probability {accepted_share:.2g}: assumed")
     if any(row.name and row.models.guessing.is_assumed for row in rows):
         notes.append("accepted with ?: assumed, for this machine has not measured it; without: measured")
-    if len({row.name for row in rows} - {""}) > 1:
-        notes.append(f"to take this draft: --draft {shown(rows[0].name) or 'none'}")
     if any(not row.name for row in rows):
         notes.append(f"{COPIES}: the speed of plain decoding; a text that repeats itself is faster")
     return [*notes, f"bandwidths: {chosen.basis}; only the reading of weights and cache is counted"]

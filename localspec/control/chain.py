@@ -46,7 +46,8 @@ class Worth:
     def told(self) -> str:
         """Return the judgement with the numbers that decide it."""
         is_gain = self.gain >= 1.0
-        found = (PAYS if is_gain else LOSES) if self.is_measured else LIKELY_PAYS if is_gain else LIKELY_LOSES
+        is_known = self.is_measured and not (is_gain and self.how == ASSUMED)
+        found = (PAYS if is_gain else LOSES) if is_known else LIKELY_PAYS if is_gain else LIKELY_LOSES
         guesses = counted(self.k, "guess")
         return (
             f"{found}: a pass with {guesses} brings {self.tokens:.2f} tokens ({100 * self.accepted:.0f} % accepted, "

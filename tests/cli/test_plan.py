@@ -81,9 +81,10 @@ def test_every_draft_on_this_machine_is_compared_where_none_is_named() -> None:
     assert "accepted: counted when the head was trained" in text
     wire = json.loads(run("plan", target, *args, "--json").stdout)
     name = wire["chosen"]["draft_name"]
-    assert f"to take this draft: --draft {name}" in text
     assert "<- predicted fastest" in text
-    assert "localspec run loads no draft here, unless --draft names another" in text
+    command = f"localspec run -m {target} -d {name}"
+    assert f"localspec run loads no draft here, for none is named; to load the first of these: {command}\n" in text
+    assert "draft-q8_0.gguf here, for it belongs to that name; to" in run("plan", "storyteller", *args).stdout.decode()
     assert wire["loaded_draft"] is None, "a bare file is loaded alone"
     found = json.loads(run("plan", target, "--draft", name, *args, "--json").stdout)
     assert found["chosen"] == wire["chosen"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from localspec.control.chain import Worth
 from localspec.control.prices import Prices
 from localspec.control.profile import Profile
 from localspec.control.trial import Kind, Trial
@@ -93,3 +94,8 @@ def test_a_draft_that_pays_is_taken_by_all(tmp_path: Path) -> None:
     assert here.json("plan", f"{target}+auto")["chosen"]["draft_name"] == draft
     assert "<- chosen" in here.text("plan", f"{target}+auto")
     assert here.loaded("-m", f"{target}+auto") == draft
+
+
+@pytest.mark.parametrize(("how", "told"), [("measured here", "pays here: "), ("assumed", "is expected to pay here: ")])
+def test_a_gain_by_an_assumed_acceptance_is_no_promise(how: str, told: str) -> None:
+    assert Worth(3, 2.2, 1.4, 0.7, how, "measured here", is_measured=True).told.startswith(told)
