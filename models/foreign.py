@@ -68,7 +68,7 @@ def of_hub(wanted: HubName) -> ForeignModel | None:
     if wanted.revision is not None:
         return None
     there: dict[str, ForeignModel] = {}
-    for one in (*_ollama(), *_lm_studio(), *_llama_cpp()):
+    for one in (*_ollama(), *_lm_studio(), *_llama_cpp(wanted.repo)):
         if one.hub is not None and one.hub.repo.lower() == wanted.repo.lower():
             there.setdefault(one.hub.file or f"x-{one.hub.quant}.gguf", one)
     with suppress(LocalspecError, KeyError):
@@ -89,12 +89,13 @@ def by_part(name: str) -> ForeignModel | None:
     """Return the one model whose name has `name` in it, None without one; signs that programs spell differently count
     for nothing, and of a file only its own name counts. Raises UsageError, with the list, for several.
     """
+    return _one_of(name, with_part(name)) if len(squeezed(name)) >= LEAST_PART else None
+
+
+def with_part(name: str) -> list[ForeignModel]:
+    """Return the models whose names have `name` in them, as `by_part` compares them."""
     part = squeezed(name.lower())
-    if len(part) < LEAST_PART:
-        return None
-    return _one_of(
-        name, [one for one in foreign_models() if any(part in squeezed(each.lower()) for each in _names(one))]
-    )
+    return [one for one in foreign_models() if any(part in squeezed(each.lower()) for each in _names(one))]
 
 
 def by_file_name(name: str) -> ForeignModel | None:
@@ -106,7 +107,7 @@ def _one_of(name: str, found: list[ForeignModel]) -> ForeignModel | None:
     """Return what was found by `name`: the only file, None without one. Raises UsageError, with the list."""
     if len({os.path.realpath(one.path) for one in found}) < 2:
         return found[0] if found else None
-    names = ", ".join(shown(_own_name(one)) for one in found[:_LISTED])
+    names = ", ".join(shown(own_name(one)) for one in found[:_LISTED])
     more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     told = f"{len(found)} models here have '{shown(name)}' in their names: {names}{more}"
     raise UsageError(told, hint=f"{shown(found[0].name)}, or more of the name")
@@ -114,15 +115,16 @@ def _one_of(name: str, found: list[ForeignModel]) -> ForeignModel | None:
 
 def own_names() -> list[str]:
     """Return what the models of other programs are called: their files' own names where they have no other."""
-    return list(map(_own_name, foreign_models()))
+    return list(map(own_name, foreign_models()))
 
 
 def _names(one: ForeignModel) -> set[str]:
     """Return what a part of may be typed: the model's own name, and that of its file where a person can read it."""
-    return {_own_name(one)} | (set() if one.program == OLLAMA else {one.path.name})
+    return {own_name(one)} | (set() if one.program == OLLAMA else {one.path.name})
 
 
-def _own_name(one: ForeignModel) -> str:
+def own_name(one: ForeignModel) -> str:
+    """Return what to call a model: its file's own name where it has no other."""
     return one.path.name if one.name == str(one.path) else one.name
 
 
@@ -173,21 +175,24 @@ def _lm_studio() -> Iterator[ForeignModel]:
                 yield from _of_hub("/".join(parts[:2]), "/".join(parts[2:]), LM_STUDIO, path)
 
 
-def _llama_cpp() -> Iterator[ForeignModel]:
+def _llama_cpp(wanted: str = "") -> Iterator[ForeignModel]:
+    """Yield the models of its cache. A file's name does not tell where ORG and REPO end: a manifest or `wanted` does."""
     typed = os.environ.get("LLAMA_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     top = Path(typed) if typed else Path(base) / "llama.cpp"
     with suppress(OSError):
         entries = sorted(islice(top.iterdir(), MAX_LOOKED_AT))
         manifests = [one.name for one in entries if re.fullmatch(r"manifest(=[^=]+){3}\.json", one.name)]
-        repos = {tuple(name.split("=")[1:3]) for name in manifests}
+        repos = {tuple(name.split("=")[1:3]) for name in manifests} | ({tuple(wanted.split("/"))} if wanted else set())
         for path in entries:
             if is_model(path.name) and part_number(path.name) == 1 and path.is_file():
-                repo = next((one for one in sorted(repos) if path.name.startswith("_".join(one) + "_")), None)
+                repo = next(
+                    (one for one in sorted(repos) if path.name.lower().startswith(f"{'_'.join(one)}_".lower())), None
+                )
                 if repo is None:
                     yield from _made(str(path), LLAMA_CPP, path)
                 else:
-                    yield from _of_hub("/".join(repo), path.name.removeprefix("_".join(repo) + "_"), LLAMA_CPP, path)
+                    yield from _of_hub("/".join(repo), path.name[len("_".join(repo)) + 1 :], LLAMA_CPP, path)
 
 
 def _of_hub(repo: str, file: str, program: str, path: Path) -> Iterator[ForeignModel]:

@@ -252,7 +252,8 @@ def _bad_scheme(text: str, scheme: str) -> UsageError:
     bare = text.partition(":")[2].lstrip("/")
     if scheme == "ollama" and named(bare) is not None:
         return UsageError(f"'{shown(text)}': a model of Ollama's has its own name alone", hint=shown(bare))
-    tags = [one.name for one in ollama_models() if one.name.lower().startswith(f"{scheme}:")]
+    owner = bare.lower().partition(":")[0] if scheme == "ollama" else scheme
+    tags = [one.name for one in ollama_models() if one.name.lower().startswith(f"{owner}:")]
     if tags and "//" not in text:
         return UsageError(f"Ollama has no '{shown(text)}' here, but {', '.join(map(shown, tags))}", hint=shown(tags[0]))
     return UsageError(

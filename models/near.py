@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable
 
 from localspec.errors import NotFoundError, UsageError
-from localspec.models.names import FORMS, NEAR, nearest
+from localspec.models.hub.files import is_model
+from localspec.models.names import FORMS, NEAR, HubName, nearest
 from localspec.sanitize import shown
 
 
@@ -36,6 +37,35 @@ def with_known_name(error: UsageError, typed: str) -> UsageError:
 
     close = nearest(typed, load_catalog().names())
     return UsageError(error.message, hint=f"Did you mean '{close}'?" if close else error.hint)
+
+
+def here_instead(wanted: HubName) -> str | None:
+    """Return what to type for a model of this machine that has the name of one of the hub; None without one."""
+    from localspec.models.catalog import load_catalog  # late, as above
+    from localspec.models.foreign import own_name, with_part
+
+    known = load_catalog().of_repo(wanted.repo)
+    repo = wanted.repo.partition("/")[2]
+    found = with_part(known.name if known is not None else re.sub("-gguf$", "", repo, flags=re.IGNORECASE))
+    return shown(own_name(found[0])) if found else None
+
+
+def missing_file(path: str) -> NotFoundError:
+    """Return the error of a path where no file is, with the nearest name in its folder, or of a model that is here."""
+    from localspec.models.foreign import foreign_models  # late, as above
+
+    folder, name = os.path.split(path)
+    try:
+        beside = [os.path.join(folder, each) for each in os.listdir(os.path.expanduser(folder) or ".")]
+    except (OSError, ValueError):
+        beside = []
+    best, close = NEAR, ""
+    for each in (*filter(is_model, sorted(beside)), *(one.path.name for one in foreign_models())):
+        ratio = difflib.SequenceMatcher(None, name.lower(), os.path.basename(each).lower()).ratio()
+        if ratio > best:
+            best, close = ratio, shown(each)
+    hint = f"Did you mean '{close}'?" if close else "Check the path."
+    return NotFoundError(f"{shown(path)} does not exist", hint=hint)
 
 
 def _nearest_beginning(word: str, names: Iterable[str]) -> tuple[str | None, float]:

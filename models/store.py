@@ -29,7 +29,7 @@ from localspec.models.names import (
     parse,
     parse_draft,
 )
-from localspec.models.near import unknown_name, with_known_name
+from localspec.models.near import missing_file, unknown_name, with_known_name
 from localspec.models.ollama import named, spoken
 from localspec.sanitize import shown
 from localspec.settings.request import LoadSettings, Speculation
@@ -218,7 +218,7 @@ def _file(name: ModelName, *, as_draft: bool) -> tuple[Path, str]:
     if isinstance(name, PathName):
         path = os.path.expanduser(name.path)
         if not os.path.lexists(path) or "\0" in path:
-            raise NotFoundError(f"{shown(name.path)} does not exist", hint="Check the path.")
+            raise missing_file(name.path)
         if os.path.isdir(path):
             from localspec.models.foreign import only_model  # late, as above
 

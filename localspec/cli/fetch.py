@@ -64,20 +64,30 @@ def headers_of(missing: NotCachedError, *, offline: bool, console: Console) -> t
 
 def fetched(missing: NotCachedError, options: PairOptions, console: Console) -> PairRef:
     """Pull what a pair lacks, once that is agreed to, and return its files."""
+    instead = _instead(missing)
     if is_offline(options.offline):
-        raise NotFoundError(
-            f"{missing.message}, and downloads are switched off", hint=online(missing.hint), detail=missing.detail
-        )
+        hint = instead + online(missing.hint)
+        raise NotFoundError(f"{missing.message}, and downloads are switched off", hint=hint, detail=missing.detail)
     try:
         plan = make_plan_here(missing.wanted, console)
     except NetworkError as error:
         error.message = f"{missing.message}; {error.message}"
+        error.hint = instead + error.hint
         raise
     plan.require_space()
     if not options.yes:
-        ask(plan, f"{missing.hint}, or -y")
+        ask(plan, f"{instead}{missing.hint}, or -y")
     carry_out(plan, console)  # also where all bytes are here: they may have no name yet, or the branch no commit
     return locate(missing.pair, must_draft=options.must_draft)
+
+
+def _instead(missing: NotCachedError) -> str:
+    """Return the beginning of a hint: the option for a model that is here and has the missing one's name; or ""."""
+    from localspec.models.near import here_instead
+
+    first = missing.wanted[0]
+    found = here_instead(first)
+    return f"{'-m' if first == missing.pair.target else '--draft'} {found}, which is here, or " if found else ""
 
 
 def present_settings(promised: Promised, console: Console) -> LoadSettings:

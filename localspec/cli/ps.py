@@ -21,7 +21,7 @@ from localspec.settings.sizes import duration, size
 from localspec.ui.columns import aligned
 from localspec.worker.kept import stop_engine, warm_engines
 
-NOTHING = "no model is in memory; localspec run --keep-alive 10m leaves one there"
+NOTHING = "no model is in memory, those of localspec serve aside; localspec run --keep-alive 10m leaves one there"
 STATUS = "/proc/{}/status"
 
 
@@ -31,7 +31,8 @@ def ps(as_json: bool) -> int:
     """List the models that are in memory.
 
     These are the engines that a `run` or a `chat` with --keep-alive left behind. The next `run`, `chat` or `race` of
-    the same pair with the same settings finds its engine, and loads nothing.
+    the same pair with the same settings finds its engine, and loads nothing. What `localspec serve` holds is not listed:
+    it ends with Ctrl-C where it runs.
     """
     found = [engine_to_wire(facts) for facts in warm_engines()]
     if as_json:

@@ -212,7 +212,8 @@ class ServedWorker:
             return self._not_ours()
         message, code = one_line(str(error["message"])), str(error.get("code"))
         if status == 401:
-            return NetworkError(f"the server at {self._url} wants its API key", hint="--api-key KEY")
+            told = "does not take this key" if "Authorization" in self._headers else "wants its API key"
+            return NetworkError(f"the server at {self._url} {told}", hint="--api-key KEY")
         if code in CODES:
             return CODES[code](message)
         if status in (429, 503):

@@ -30,7 +30,7 @@ from tests.cli.harness import (
 )
 
 FACTS = ModelFacts("/t.gguf", 1, "llama", "Q8_0", 1, 2, 1, 1, ("CPU",))
-NOTHING = "no model is in memory; localspec run --keep-alive 10m leaves one there\n"
+NOTHING = "no model is in memory, those of localspec serve aside; localspec run --keep-alive 10m leaves one there\n"
 
 
 @pytest.fixture

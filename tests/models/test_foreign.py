@@ -141,6 +141,18 @@ def test_llama_cpp(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_model("hf:tales/story-GGUF:Q8_0") == file
 
 
+def test_llama_cpps_file_without_a_manifest_has_its_hubs_name(home: Path) -> None:
+    """Its name is ORG/REPO/FILE with '_' for '/'; the manifest is written for a quantisation that was typed."""
+    cache = home / ".cache/llama.cpp"
+    file = put(cache / "Qwen_Qwen2.5-Coder-0.5B-Instruct-GGUF_qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", TARGET)
+    put(cache / "Qwen_Qwen2.5-Coder-0.5B-Instruct-GGUF_qwen2.5-coder-0.5b-instruct-q8_0.gguf", DRAFT)
+    for typed in ("Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", "hf:qwen/qwen2.5-coder-0.5b-instruct-GGUF:Q4_K_M"):
+        assert find_model(typed) == file
+    for other in ("Qwen/Qwen2.5-Coder-0.5B", "hf:Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF:Q2_K"):
+        with pytest.raises(NotCachedError):
+            find_model(other)
+
+
 def test_they_are_listed_used_and_never_removed(home: Path) -> None:
     blob = ollama(home / ".ollama/models", f"{LIBRARY}/story/latest", TARGET)
     file = put(home / ".lmstudio/models/tales/small-GGUF/small-Q8_0.gguf", DRAFT)
@@ -278,10 +290,40 @@ def test_a_part_of_several_names_lists_them(home: Path) -> None:
     assert caught.value.hint == f"{home}/models/coder-large.gguf, or more of the name"
 
 
+@pytest.mark.parametrize("typed", ["gemma-3-270m", "ggml-org/gemma-3-270m-it-GGUF"])
+def test_a_model_of_the_hub_that_is_missing_names_the_one_here_of_its_name(home: Path, typed: str) -> None:
+    file = put(home / "models" / "gemma-3-270m-it-q4_k_m.gguf", TARGET)
+    env = {"HOME": str(home), "HF_ENDPOINT": "http://127.0.0.1:9"}
+    instead = f"try: -m {file.name}, which is here, or "
+    assert_one_line(run("run", "-m", typed, "hi", env=env), 4, "is not on this machine", instead)
+    assert_one_line(run("run", "-m", typed, "--offline", "hi", env=env), 3, f"{instead}localspec pull")
+    as_draft = run("run", "-m", str(TARGET), "--draft", typed, "--offline", "hi", env=env)
+    assert_one_line(as_draft, 3, f"try: --draft {file.name}, which is here")
+    file.unlink()
+    assert "which is here" not in run("run", "-m", typed, "hi", env=env).stderr.decode()
+
+
+def test_a_misspelt_file_names_the_nearest(home: Path) -> None:
+    """Of the folder that was typed, as it was typed; else of a model that is here."""
+    put(home / "models" / "smollm2-135m-Q4_1.gguf", TARGET)
+    put(home / "far" / "tale-q8_0.gguf", TARGET)
+    for typed, close in (
+        ("smolm2-135m-q4_1.gguf", "smollm2-135m-Q4_1.gguf"),
+        ("~/models/smolm2-135m-q4_1.gguf", "~/models/smollm2-135m-Q4_1.gguf"),
+        ("./smollm2-135m-Q4_1.gguf", "smollm2-135m-Q4_1.gguf"),
+        ("far/tales-q8_0.gguf", "far/tale-q8_0.gguf"),
+    ):
+        with pytest.raises(NotFoundError, match="does not exist") as caught:
+            parse_pair("storyteller", typed)
+        assert caught.value.hint == f"Did you mean '{close}'?"
+
+
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
         ("story:7b", "Ollama has no 'story:7b' here, but story:latest — try: story:latest"),
+        ("ollama:story:7b", "Ollama has no 'ollama:story:7b' here, but story:latest — try: story:latest"),
+        ("ollama:tale", "Ollama has no 'ollama:tale' here, but tale:135m — try: tale:135m"),
         ("stroy", "there is no pair called 'stroy'. Did you mean 'story:latest'?"),
         ("qwen3:8b", "nothing else can be downloaded from. Did you mean 'qwen3-8b'?"),
         ("tale-tler", "there is no pair called 'tale-tler'. Did you mean 'tale-teller-1b-q8_0.gguf'?"),
@@ -289,6 +331,8 @@ def test_a_part_of_several_names_lists_them(home: Path) -> None:
 )
 def test_a_misspelt_name_of_a_model_that_is_here_names_it(home: Path, typed: str, told: str) -> None:
     ollama(home / ".ollama" / "models", f"{LIBRARY}/story/latest", TARGET)
+    if typed == "ollama:tale":
+        ollama(home / ".ollama" / "models", f"{LIBRARY}/tale/135m", TARGET)
     (home / "models").mkdir()
     (home / "models" / "tale-teller-1b-q8_0.gguf").write_bytes(DRAFT.read_bytes())
     for command in ("run", "chat"):
