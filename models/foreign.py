@@ -176,7 +176,7 @@ def _lm_studio() -> Iterator[ForeignModel]:
 
 
 def _llama_cpp(wanted: str = "") -> Iterator[ForeignModel]:
-    """Yield the models of its cache. A file's name does not tell where ORG and REPO end: a manifest or `wanted` does."""
+    """Yield the models of its cache. Where ORG and REPO end in a file's name, a manifest tells, or `wanted`."""
     typed = os.environ.get("LLAMA_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     top = Path(typed) if typed else Path(base) / "llama.cpp"

@@ -31,8 +31,8 @@ def ps(as_json: bool) -> int:
     """List the models that are in memory.
 
     These are the engines that a `run` or a `chat` with --keep-alive left behind. The next `run`, `chat` or `race` of
-    the same pair with the same settings finds its engine, and loads nothing. What `localspec serve` holds is not listed:
-    it ends with Ctrl-C where it runs.
+    the same pair with the same settings finds its engine, and loads nothing. What `localspec serve` holds is not
+    listed: it ends with Ctrl-C where it runs.
     """
     found = [engine_to_wire(facts) for facts in warm_engines()]
     if as_json:
