@@ -156,7 +156,7 @@ def _where(pair: PairName) -> Where:
 
 
 def find(wanted: AvailablePair | str, *, must_draft: bool = False) -> PairRef:
-    """Find the files of an offer or of any pair that is written down; where it names no draft, one that pays is taken.
+    """Find the files of an offer or of any pair that is written down; without a draft, the best is taken, as by `auto`.
 
     `must_draft`: one that loses, too. Raises as `parse_pair`.
     """
@@ -186,10 +186,11 @@ def edge_draft(name: str | None) -> Path | None:
     return find_model(name)
 
 
-def another(settings: LoadSettings, wanted: AvailablePair | str) -> LoadSettings:
-    """Return how to load another pair with the other settings of this one; in an edge the name is the draft's.
+def another(settings: LoadSettings, wanted: AvailablePair | str) -> tuple[LoadSettings, str]:
+    """Return how to load another pair with the other settings of this one, and the pair's remark.
 
-    Raises as `find`, and what a load would of headers that are damaged or do not go together.
+    In an edge the name is the draft's. Raises as `find`, and what a load would of headers that are damaged or do not go
+    together.
     """
     from localspec.models.candidates import look, require_sound  # late: they read headers
 
@@ -197,14 +198,14 @@ def another(settings: LoadSettings, wanted: AvailablePair | str) -> LoadSettings
         pair = find(wanted)
         require_sound(pair.target, pair.draft)
         draft = None if pair.draft is None else str(pair.draft.absolute())
-        return replace(settings, target=str(pair.target.absolute()), draft=draft, name=pair.name)
+        return replace(settings, target=str(pair.target.absolute()), draft=draft, name=pair.name), pair.remark
     drafting = edge_draft(wanted if isinstance(wanted, str) else str(wanted.file or wanted.ref))
     target = settings.name if settings.draft is None else settings.name.removesuffix(f"+{Path(settings.draft).stem}")
     if drafting is None:
-        return replace(settings, draft=None, name=target)
+        return replace(settings, draft=None, name=target), ""
     vocabulary = model_info(read_model(Path(settings.target)), needs_weights=False)
     require_fit(vocabulary, look(drafting, may_be_head=True))
-    return replace(settings, draft=str(drafting.absolute()), name=f"{target}+{drafting.stem}")
+    return replace(settings, draft=str(drafting.absolute()), name=f"{target}+{drafting.stem}"), ""
 
 
 def _model(model: CatalogModel, catalog: Catalog) -> AvailablePair:

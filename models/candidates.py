@@ -64,6 +64,11 @@ class DraftCandidate:
         can = self.can_draft(target_bytes) and self.kind != MASKS
         return self.worth.gain if can and self.worth is not None else 0.0
 
+    @property
+    def is_untried(self) -> bool:
+        """Whether its first load here would measure what it is worth: that of a head tries nothing."""
+        return not self.kind and self.worth is not None and not self.worth.was_loaded
+
     def verdict(self, target_bytes: int) -> str:
         """Return "fits", "does not fit" with the reason, or why it is not known."""
         if self.report is None:
@@ -81,8 +86,8 @@ class DraftCandidate:
         return self.worth.told if self.worth is not None and self.gain(target_bytes) else ""
 
     def _is_too_large(self, target_bytes: int) -> bool:
-        is_measured = self.worth is not None and self.worth.is_measured
-        return self.size > MAX_RATIO * target_bytes and not is_measured
+        was_loaded = self.worth is not None and self.worth.was_loaded
+        return self.size > MAX_RATIO * target_bytes and not was_loaded
 
     def is_good(self, target_bytes: int) -> bool:
         """Whether it fits, with the same vocabulary, and is small enough to pay. Masks cost a pass of many rows."""
@@ -165,7 +170,8 @@ def best_local_draft(target: Path, *, must: bool = False) -> tuple[Path | None, 
     It is a head that was trained here for this very file, or else the target's own block for further tokens, which is
     the target's file, or else the model that fits and gains most, or else a low-bit copy that was predicted to pay. A
     copy is several times as large as such a model, and right hardly more often: docs/benchmarks.md. A model of another
-    vocabulary is taken once it was measured to pay. None is taken that loses, unless one `must` be.
+    vocabulary is taken once it was measured to pay. One that is assumed to lose is taken until a load has measured it,
+    then only if one `must` be.
     """
     head = head_for(target)
     if head is not None:
@@ -177,11 +183,13 @@ def best_local_draft(target: Path, *, must: bool = False) -> tuple[Path | None, 
     here = [one for one in local_candidates(part) if one.can_draft(info.bytes) and one.kind != MASKS]
     found = [one for one in here if one.is_good(info.bytes) or (one.worth is not None and one.worth.how == MEASURED)]
     best = max(found, key=lambda one: one.gain(info.bytes), default=None)
-    if best is not None and (must or best.gain(info.bytes) >= 1.0):
+    if best is not None and best.gain(info.bytes) >= 1.0:
         return best.path, ""
     copy = next((one for one in copies_of(target) if one.pays), None)
     if copy is not None:
         return copy.path, ""
+    if best is not None and (must or best.is_untried):
+        return best.path, ""
     if best is None:
         raise _no_draft(target, info, max(here, key=lambda one: one.gain(info.bytes), default=None))
     return None, f"no draft is loaded: {shown(best.name)} {best.told(info.bytes)}; {FORCE}"

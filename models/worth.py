@@ -53,7 +53,7 @@ def worth(models: Models, known: Learned | None = None, machine: Machine | None 
     how = ASSUMED if guessing.is_assumed else MEASURED if guessing.how == TRIED else guessing.how
     rows = None if known is None else known.rows
     if rows is not None and known is not None and known.guess is not None:
-        return Worth(*best_length(accepted, rows[1:], known.guess), accepted[0], how, MEASURED, is_measured=True)
+        return Worth(*best_length(accepted, rows[1:], known.guess), accepted[0], how, MEASURED, is_timed=True)
     context = ContextPlan(next(search.contexts()), search.request.kv_type, search.request.has_flash)
     plain, plan = (search.predict(context, ON_CPU, draft) for draft in (None, ON_CPU))
     assert plain is not None, "there is memory enough"
@@ -62,7 +62,7 @@ def worth(models: Models, known: Learned | None = None, machine: Machine | None 
     basis = TYPICAL if plan.tokens_per_s is None else f"by bandwidths {plan.basis}"
     if rows is not None:
         found = best_length(accepted, rows[1:], plan.guess / plain.seconds, at_once=guessing.at_once)
-        return Worth(*found, accepted[0], how, f"checks {MEASURED}, guesses {basis}", is_measured=True)
+        return Worth(*found, accepted[0], how, f"checks {MEASURED}, guesses {basis}", is_timed=True)
     tokens = 1.0 + sum(accepted[: plan.k])
     return Worth(plan.k, tokens, tokens * plan.seconds / plain.seconds, accepted[0], how, basis)
 

@@ -174,7 +174,9 @@ class ChatTurns:
         """Return how to load a pair that is named, if its files are here and sound."""
         from localspec.models.available import another  # late: the first screen is waited for
 
-        return await asyncio.to_thread(another, self.state.settings, pair)
+        settings, remark = await asyncio.to_thread(another, self.state.settings, pair)
+        self.state.remark(remark)
+        return settings
 
     async def load(self, settings: LoadSettings) -> None:
         self._engine.switch_pair(settings)

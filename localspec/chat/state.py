@@ -167,6 +167,10 @@ class ChatState:
             self._held = found
         return self._held
 
+    def remark(self, line: str) -> None:
+        """Tell a line once, "" for none."""
+        self.remarks += filter(None, [line])
+
     def take_remarks(self) -> list[str]:
         """Return the remarks that were not shown yet."""
         told, self.remarks = self.remarks, []

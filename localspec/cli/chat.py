@@ -117,7 +117,7 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
 
             with far or open_worker(options.log_file, options.kept_s) as worker:
                 state = opened(store, settings, request, in_background=True)
-                state.remarks += remarks
+                state.remarks += [*console.warned, *remarks]
                 form = partial(in_force, click.get_current_context())
                 look = ScreenLook(options.theme, options.tokens, options.stats is not False)
                 return open_chat(worker, state, form=form, look=look)

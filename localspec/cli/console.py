@@ -13,7 +13,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 from localspec.errors import LocalspecError, ResourceError
@@ -33,7 +33,7 @@ class Console:
     """The streams of this process. `color` is the value of --color: auto, always or never.
 
     `on_error` writes an error object to stdout where --json or --events promised one. `has_told_stop` says that people
-    have read why the command was stopped.
+    have read why the command was stopped. `warned` are the warnings so far, which a full screen then hides.
     """
 
     color: str = "auto"
@@ -41,6 +41,7 @@ class Console:
     log_file: str | None = None
     on_error: OnError | None = None
     has_told_stop: bool = False
+    warned: list[str] = field(default_factory=list)
 
     def can_color(self, stream: IO[str] | None) -> bool:
         """Whether SGR sequences may go to `stream`."""
@@ -70,6 +71,7 @@ class Console:
             self.say(line, style)
 
     def warn(self, message: str) -> None:
+        self.warned.append(message)
         if not self.quiet:
             self.say(f"localspec: {self.paint('warning', 'yellow', sys.stderr)}: {one_line(message)}")
 

@@ -135,7 +135,7 @@ class LineChat:
         if self.state.settings.verifier is not None:
             from localspec.models.available import another  # late: it brings the catalogue
 
-            return another(self.state.settings, pair)
+            return another(self.state.settings, pair)[0]
         if self._find is None:
             raise UsageError("this chat cannot change its pair", hint="localspec chat -m PAIR")
         return replace(self._find(pair), ctx=self.state.settings.ctx)

@@ -184,7 +184,7 @@ def _drafts_here(pair: PairRef, typed: str) -> tuple[dict[str, Models], str, dic
     parts = {name: pair_models(target, look_at(path, may_be_head=True)) for name, path in paths.items()}
     worths = {name: worth(*part) for name, part in parts.items()}
     drafts = {"": pair_models(target)[0], **{name: models for name, (models, _) in parts.items()}}
-    return drafts, loaded, {name: one for name, one in worths.items() if one.is_measured}
+    return drafts, loaded, {name: one for name, one in worths.items() if one.is_timed}
 
 
 def _not_here(missing: NotCachedError, offline: bool, console: Console) -> list[ModelPart]:

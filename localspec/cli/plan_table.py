@@ -68,7 +68,8 @@ def plan_table(
         told = "not measured" if one.tokens_per_s is None else f"{one.tokens_per_s:.3g}"
         table.append([*draft, one.target.tell(row.models.target), *memory, told])
     widths = [max(len(cells[column]) for cells in table) for column in range(len(table[0]))]
-    mark = "<- chosen" if rows[0].name == loads.draft else f"<- {'fastest' if loads.worths else 'predicted fastest'}"
+    is_known = all(row.name in loads.worths and loads.worths[row.name].is_measured for row in rows if row.name)
+    mark = "<- chosen" if rows[0].name == loads.draft else f"<- {'fastest' if is_known else 'predicted fastest'}"
     over = max(0, sum(widths) + 2 * len(widths) + len(mark) - room)
     widths[0] = max(SHORTEST, widths[0] - over)
     for index, cells in enumerate(table):

@@ -9,7 +9,7 @@ import contextlib
 import select
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,20 +61,18 @@ if TYPE_CHECKING:
     from localspec.server.pairs import Pairs
 
 
-ALL = "all"
-
-
 @dataclass(frozen=True)
 class Others:
     """What --models names, and how each pair is loaded and asked.
 
-    `is_open`: nothing says how to draft, so each pair drafts in its own usual way.
+    `is_open`: nothing says how to draft, so each pair drafts in its own usual way. `tell` takes the remark of a pair.
     """
 
     names: tuple[str, ...]  # as typed, some by commas
     pairs: PairOptions
     request: Request
     is_open: bool
+    tell: Callable[[str], None]
 
     def require(self) -> None:
         """Raise NotFoundError for a name that is no pair of this machine."""
@@ -97,7 +95,10 @@ class Others:
         from localspec.server.fields import ServedPair  # late, as the server is
         from localspec.server.pairs import other_names
 
-        settings = replace(self.pairs.settings(find(offer)), lora=(), expected=None)
+        found = find(offer)
+        if found.remark:
+            self.tell(found.remark)
+        settings = replace(self.pairs.settings(found), lora=(), expected=None)
         request, usual = self.request, usual_speculation(settings)
         if self.is_open:
             request = replace(request, speculation=replace(request.speculation, method=usual.method, k=usual.k))
@@ -118,6 +119,7 @@ def _is_called(offer: AvailablePair, name: str) -> bool:
     return name in (offer.ref, offer.name, offer.ref.removesuffix(":latest"))
 
 
+ALL = "all"
 SERVER = "Server"
 NEEDED = ("starlette", "uvicorn", "websockets")
 LONGEST_KEY = 4096  # bytes
@@ -195,7 +197,7 @@ def serve(console: Console, /, pair: str | None, **values: Any) -> int:
     pairs = PairOptions.of(values, pair)
     promised = promised_settings(pairs)
     request = request_settings(values, promised.settings)
-    others = Others(options.models, pairs, request, is_drafting_open())
+    others = Others(options.models, pairs, request, is_drafting_open(), console.warn)
     others.require()
     with listener(options.host, options.port) as door:
         _require_key(door, rules)

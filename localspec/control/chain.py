@@ -21,7 +21,7 @@ class Worth:
     """A pass with the best number of guesses, `k`, brings `tokens` and takes `price` plain passes.
 
     `accepted` is the chance that the first guess stands. `how` and `basis` say where that and the price are from.
-    `is_measured`: passes of the target were timed here, and nothing that is assumed outweighs that.
+    `is_timed`: passes of the target were timed here, so this counts for more than a prediction.
     """
 
     k: int
@@ -30,7 +30,7 @@ class Worth:
     accepted: float
     how: str
     basis: str
-    is_measured: bool = False
+    is_timed: bool = False
 
     @property
     def gain(self) -> float:
@@ -38,9 +38,22 @@ class Worth:
         return self.tokens / self.price
 
     @property
+    def was_loaded(self) -> bool:
+        """Whether the pair was loaded here, and passes of both models were timed."""
+        return self.basis == MEASURED
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether nothing of it is assumed or predicted."""
+        return self.was_loaded and self.how == MEASURED
+
+    @property
     def loses(self) -> bool:
-        """Whether it was measured to be slower than no draft: then nothing takes it that was not told to."""
-        return self.is_measured and self.gain < 1.0
+        """Whether loads here found it slower than no draft: then nothing takes it that was not told to.
+
+        A draft that was never loaded does not lose yet, whatever is assumed: its first load measures it.
+        """
+        return self.was_loaded and self.gain < 1.0
 
     @property
     def told(self) -> str:
@@ -49,10 +62,11 @@ class Worth:
         is_known = self.is_measured and not (is_gain and self.how == ASSUMED)
         found = (PAYS if is_gain else LOSES) if is_known else LIKELY_PAYS if is_gain else LIKELY_LOSES
         guesses = counted(self.k, "guess")
+        is_to_try = not is_gain and not self.was_loaded and self.how == ASSUMED
         return (
             f"{found}: a pass with {guesses} brings {self.tokens:.2f} tokens ({100 * self.accepted:.0f} % accepted, "
             f"{self.how}) and takes {self.price:.2f} times as long as a plain one ({self.basis}), "
-            f"so {self.gain:.2f} tokens in the time of one"
+            f"so {self.gain:.2f} tokens in the time of one{'; its first load measures it' if is_to_try else ''}"
         )
 
     def to_wire(self) -> dict[str, Any]:

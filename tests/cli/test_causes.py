@@ -342,7 +342,7 @@ def test_what_there_was_no_time_for_is_told_as_that() -> None:
 @pytest.mark.parametrize(("guess", "state", "words"), [(0.9, "bad", "does not pay here: "), (0.1, "ok", "pays here: ")])
 def test_a_draft_is_worth_what_plan_and_suggest_say(guess: float, state: str, words: str) -> None:
     """The sentence is the same, and no other finding speaks against it."""
-    known = Worth(1, 1.6, 1.0 + guess, 0.6, "measured here", "measured here", is_measured=True)
+    known = Worth(1, 1.6, 1.0 + guess, 0.6, "measured here", "measured here", is_timed=True)
     made = {one.name: one for one in causes(Case(LOADED, PARTS, DRAFTS, healthy(**STEEP), known))}
     assert made["draft"].message.endswith(f"; it {known.told}")
     assert known.told.startswith(words)

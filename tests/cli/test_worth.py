@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
+from localspec.cli.serve import Others
+from localspec.cli.settings import PairOptions
 from localspec.control.chain import Worth
 from localspec.control.prices import Prices
 from localspec.control.profile import Profile
 from localspec.control.trial import Kind, Trial
+from localspec.models.available import AvailablePair
 from localspec.models.gguf.header import file_fingerprint
-from tests.cli.harness import PAIR, needs_pair, run_engine
+from localspec.settings.request import LoadSettings, Request
+from tests.cli.harness import PAIR, Terminal, needs_pair, run_engine
 
 LOSES = (
     "does not pay here: a pass with 1 guess brings 1.60 tokens (60 % accepted, measured here) and takes 2.70 times as "
@@ -27,17 +31,21 @@ FORCE = "-d FILE --method draft-model drafts all the same"
 
 
 class Here:
-    """A folder with a target, a draft in two places, and a profile of both with these prices."""
+    """A folder with a target, a draft in two places, and a profile of both with these prices.
 
-    def __init__(self, folder: Path, prices: Prices) -> None:
+    `is_tried`: else the profile is of loads of the target alone.
+    """
+
+    def __init__(self, folder: Path, prices: Prices, *, is_tried: bool = True) -> None:
         self.target, self.draft = (folder / f"{name}-q8_0.gguf" for name in ("target", "draft"))
         for path in (self.target, self.draft):
             path.write_bytes((PAIR / path.name).read_bytes())
         self.draft.with_name("the-same.gguf").write_bytes(self.draft.read_bytes())
         self.env = {"LOCALSPEC_HOME": str(folder / "home"), "HOME": str(folder)}
         files = [file_fingerprint(one) for one in (self.target, self.draft)]
-        profile = Profile.of(folder / "home" / "cache" / "profiles", files, ["made"])
-        profile.trial, profile.prices = Trial({"code": Kind(10.0, 8.0, 6.0, 10.0)}), prices
+        profile = Profile.of(folder / "home" / "cache" / "profiles", files if is_tried else files[:1], ["made"])
+        profile.trial = Trial({"code": Kind(10.0, 8.0, 6.0, 10.0)}) if is_tried else None
+        profile.prices = prices
         assert profile.save()
 
     def text(self, *args: str) -> str:
@@ -54,7 +62,7 @@ class Here:
 
 
 @needs_pair
-def test_a_draft_that_loses_is_taken_by_nothing(tmp_path: Path) -> None:
+def test_a_draft_that_loses_is_taken_by_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Here(tmp_path, Prices({1: 0.1, 2: 0.18, 8: 0.9}, 0.09))
     target, draft = str(here.target), str(here.draft)
     plan, suggested = here.text("plan", target), here.text("pairs", "suggest", target, "--offline")
@@ -76,11 +84,29 @@ def test_a_draft_that_loses_is_taken_by_nothing(tmp_path: Path) -> None:
     assert LOSES in named
     assert "<- chosen" not in named
     assert here.json("plan", f"{target}+auto")["loaded_draft"] is None
+    told_by_server: list[str] = []
+    offer = AvailablePair(here.target.name, target, "file", "here", 1, 0, False, "Q8_0", file=here.target)
+    monkeypatch.setenv("LOCALSPEC_HOME", here.env["LOCALSPEC_HOME"])
+    pair = PairOptions("storyteller", None, False, True, LoadSettings(""))
+    others = Others(("all",), pair, Request(), is_open=True, tell=told_by_server.append)
+    assert others.served(offer).settings.draft is None
+    assert told_by_server == [f"no draft is loaded: {draft} {LOSES}; {FORCE}"]
     told = here.text("run", "-m", f"{target}+auto", "-n", "2", "hi")
     assert f"no draft is loaded: {draft} {LOSES}; {FORCE}" in told
     assert here.loaded("-m", f"{target}+auto") is None
     assert here.loaded("-m", f"{target}+auto", "--method", "draft-model") == draft
     assert here.loaded("-m", target, "-d", draft) == draft
+
+
+@needs_pair
+def test_the_full_screen_shows_what_was_warned_of_before_it_opened(tmp_path: Path) -> None:
+    here = Here(tmp_path, Prices({1: 0.1, 2: 0.18, 8: 0.9}, 0.09))
+    env = {**here.env, "LOCALSPEC_NO_HISTORY": "1"}
+    terminal = Terminal(["chat", "-m", f"{here.target}+auto"], env=env, columns=120, rows=40)
+    wanted = ("Ask something", "ctx 0/", "no draft is loaded: ")
+    terminal.wait_for(lambda: all(text in "\n".join(terminal.screen.display) for text in wanted))
+    terminal.type("\x11")
+    assert terminal.wait() == 0
 
 
 @needs_pair
@@ -99,3 +125,18 @@ def test_a_draft_that_pays_is_taken_by_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("how", "told"), [("measured here", "pays here: "), ("assumed", "is expected to pay here: ")])
 def test_a_gain_by_an_assumed_acceptance_is_no_promise(how: str, told: str) -> None:
     assert Worth(3, 2.2, 1.4, 0.7, how, "measured here", is_measured=True).told.startswith(told)
+
+
+@needs_pair
+def test_a_draft_that_is_only_assumed_to_lose_is_loaded_once_and_measured(tmp_path: Path) -> None:
+    here = Here(tmp_path, Prices({1: 0.1, 2: 0.18, 8: 0.9}), is_tried=False)
+    target, draft = str(here.target), str(here.draft)
+    plan = here.text("plan", f"{target}+auto")
+    assert f"localspec run loads {draft} here, unless --draft names another\n" in plan
+    assert f"{draft} is not expected to pay here: " in plan
+    assert "in the time of one; its first load measures it\n" in plan
+    assert "<- predicted fastest" in plan
+    assert FORCE not in plan
+    assert here.loaded("-m", f"{target}+auto") == draft
+    known = here.json("pairs", "explain", target, draft)["worth"]["acceptance"]
+    assert known["basis"] == "measured here"

@@ -32,6 +32,7 @@ from tests.cli.harness import PAIR
 from tests.models.gguf_files import model
 
 MB = 10**6
+DEAR = Prices({1: 0.1, 2: 0.18, 8: 0.9}, 0.09)  # two rows take nearly two passes, a guess nearly one
 
 
 def parts(n_bytes: int) -> Anatomy:
@@ -54,6 +55,22 @@ def gain(size: int, use: float = 1.0, *, accepted: float | None = None, spelled:
 def candidate(size: int, value: Worth | None = None, *, kind: str = "", fits: bool = True) -> DraftCandidate:
     report = PairReport("t", "d", () if fits else ("no",), ())
     return DraftCandidate("d", "here", size, report=report, kind=kind, worth=value or worth(models(size)))
+
+
+def pair_in(folder: Path) -> tuple[Path, Path]:
+    """A target and a draft, which is the only one that is there."""
+    target, draft = (folder / f"{name}.gguf" for name in ("target", "draft"))
+    target.symlink_to(PAIR / "target-q8_0.gguf")
+    draft.write_bytes((PAIR / "draft-q8_0.gguf").read_bytes())
+    return target, draft
+
+
+def measured(target: Path, draft: Path, prices: Prices) -> Profile:
+    """What a load of both has found, kept: 60 % are accepted."""
+    profile = Profile.of(cache_folder("profiles"), [file_fingerprint(one) for one in (target, draft)], [])
+    profile.trial, profile.prices = Trial({"code": Kind(10.0, 8.0, 6.0, 10.0)}), prices
+    assert profile.save()
+    return profile
 
 
 @pytest.fixture(autouse=True)
@@ -93,8 +110,10 @@ def test_what_cannot_draft_gains_nothing() -> None:
         assert one.gain(100) == 0.0
         assert one.told(100) == ""
     assert DraftCandidate("d", "hub", None).gain(100) == 0.0
-    known = Worth(1, 1.9, 1.5, 0.9, MEASURED, MEASURED, is_measured=True)
+    known = Worth(1, 1.9, 1.5, 0.9, MEASURED, MEASURED, is_timed=True)
     assert candidate(60, known).gain(100) > 1.0, "it was measured"
+    checks = replace(known, how=ASSUMED, basis="checks measured here, guesses by typical bandwidths")
+    assert candidate(60, checks).gain(100) == 0.0, "the target's passes alone say nothing of this draft"
 
 
 def test_the_gain_is_that_of_the_formula() -> None:
@@ -120,7 +139,15 @@ def test_a_draft_that_gains_less_than_a_plain_pass_does_not_pay() -> None:
     likely = worth(models(10))
     assert not likely.loses
     assert likely.told.startswith("is expected to pay here: a pass with 4 guesses brings 2.77 tokens (70 % accepted, ")
-    assert worth(models(45, 0.5)).told.startswith("is not expected to pay here: ")
+    poor = worth(models(45, 0.5))
+    assert poor.told.startswith("is not expected to pay here: ")
+    assert poor.told.endswith("; its first load measures it")
+    assert not poor.loses
+    untried = worth(models(10), Learned(None, 0.9, (1.0, 1.8, 2.6)))
+    assert untried.loses, "it was loaded, and its guesses are as dear"
+    assert untried.told.startswith("is not expected to pay here: ")
+    assert "(70 % accepted, assumed)" in untried.told
+    assert not untried.told.endswith("its first load measures it")
 
 
 def test_a_foreign_guess_costs_each_of_its_own_tokens() -> None:
@@ -135,7 +162,8 @@ def test_measured_prices_count_instead_of_bytes() -> None:
     assert (one.gain, one.basis) == (pytest.approx(1.6 / 1.5), MEASURED)
     assert one.gain < gain(40) < gain(10)
     never = worth(models(10), Learned(rows=(1.0, 1.3, 1.9)))
-    assert (never.gain, never.is_measured) == (pytest.approx(1.7 / 1.4), True)
+    assert (never.gain, never.is_timed, never.is_measured) == (pytest.approx(1.7 / 1.4), True, False)
+    assert never.told.startswith("is expected to pay here: ")
     assert never.basis == "checks measured here, guesses by typical bandwidths"
 
 
@@ -211,18 +239,16 @@ def test_a_smaller_model_goes_before_a_copy_in_fewer_bits(monkeypatch: pytest.Mo
     made = LowBitCopy(tmp_path / "copy.gguf", file_fingerprint(target), "Q2_K", 1, 8, 8, has_matrix=True, pays=True)
     monkeypatch.setattr(candidates, "copies_of", lambda _target: [made])
     assert best_local_draft(target) == (draft, "")
+    measured(target, draft, DEAR)
+    assert best_local_draft(target) == best_local_draft(target, must=True) == (made.path, ""), "the model loses"
     draft.unlink()
     assert best_local_draft(target) == (made.path, "")
 
 
 def test_auto_takes_no_draft_that_was_measured_to_lose(tmp_path: Path) -> None:
     """Unless one must be loaded; the reason has the words of `pairs suggest`, and what to type."""
-    target, draft = (tmp_path / f"{name}.gguf" for name in ("target", "draft"))
-    target.symlink_to(PAIR / "target-q8_0.gguf")
-    draft.write_bytes((PAIR / "draft-q8_0.gguf").read_bytes())
-    profile = Profile.of(cache_folder("profiles"), [file_fingerprint(one) for one in (target, draft)], [])
-    profile.trial, profile.prices = Trial({"code": Kind(10.0, 8.0, 6.0, 10.0)}), Prices({1: 0.1, 2: 0.18, 8: 0.9}, 0.09)
-    assert profile.save()
+    target, draft = pair_in(tmp_path)
+    profile = measured(target, draft, DEAR)
     (one,) = local_candidates(look_at(target))
     assert one.worth is not None
     found, why = best_local_draft(target)
@@ -232,6 +258,25 @@ def test_auto_takes_no_draft_that_was_measured_to_lose(tmp_path: Path) -> None:
     profile.prices = Prices({1: 0.1, 2: 0.11, 8: 0.12}, 0.01)
     assert profile.save()
     assert best_local_draft(target) == (draft, "")
+
+
+def test_auto_takes_a_draft_that_is_assumed_to_lose_until_a_load_has_measured_it(tmp_path: Path) -> None:
+    """What a pass of the target takes is known of loads without this draft: that decides nothing about it."""
+    target, draft = pair_in(tmp_path)
+    alone = Profile.of(cache_folder("profiles"), [file_fingerprint(target)], [])
+    alone.prices = Prices(DEAR.measured())
+    assert alone.save()
+    (one,) = local_candidates(look_at(target))
+    assert one.worth is not None
+    assert (one.worth.how, one.worth.gain < 1.0, one.is_untried) == (ASSUMED, True, True)
+    assert best_local_draft(target) == (draft, "")
+    profile = measured(target, draft, DEAR)
+    assert best_local_draft(target)[0] is None
+    profile.trial = Trial()  # too long, so none was made
+    assert profile.save()
+    found, why = best_local_draft(target)
+    assert found is None
+    assert why.startswith(f"no draft is loaded: {draft} is not expected to pay here: ")
 
 
 def test_copies_of_one_file_are_one_candidate(tmp_path: Path) -> None:

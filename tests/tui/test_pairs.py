@@ -15,18 +15,23 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from localspec.cli.settings_table import described
+from localspec.control.prices import Prices
+from localspec.control.profile import Profile
+from localspec.control.trial import Kind, Trial
 from localspec.errors import ResourceError, WorkerDiedError
 from localspec.models.available import AvailablePair
+from localspec.models.gguf.header import file_fingerprint
 from localspec.models.hub.cache import Cache
 from localspec.models.names import parse
 from localspec.models.recent import remember_pair
 from localspec.models.store import PairRef, parse_pair
 from localspec.models.user_catalog import add
+from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
 from localspec.tui.pair_rows import Fit, FreeMemory, cells, columns_of, compared, fit
 from localspec.tui.screens.pairs import PairsScreen
-from localspec.tui.widgets.card import ErrorCard
+from localspec.tui.widgets.card import ErrorCard, Note
 from localspec.worker.client import Worker
 from tests.cli.harness import PAIR as STORYTELLER
 from tests.cli.harness import needs_pair
@@ -501,6 +506,35 @@ async def test_model_keeps_the_pair_as_the_picker_does(models: Path) -> None:
         await app.chat.turns.run(f"/model {models / 'good.gguf'}")
         await until(pilot, lambda: len(engine.loads) == 2 and app.chat_state.loaded is not None)
     assert engine.loads[1].target == str(models / "good.gguf")
+
+
+@needs_pair
+async def test_why_no_draft_is_loaded_is_told_in_the_chat(models: Path) -> None:
+    """By /model and by the picker: the draft beside the target was measured to lose."""
+    good, small = models / "good.gguf", models / "small.gguf"
+    small.write_bytes((STORYTELLER / "draft-q8_0.gguf").read_bytes())
+    profile = Profile.of(cache_folder("profiles"), [file_fingerprint(one) for one in (good, small)], [])
+    profile.trial, profile.prices = Trial({"code": Kind(10.0, 8.0, 6.0, 10.0)}), Prices({1: 0.1, 2: 0.18, 8: 0.9}, 0.09)
+    assert profile.save()
+    engine = ScriptedEngine()
+    app = app_with(engine)
+
+    def n_told() -> int:
+        return sum(
+            f"no draft is loaded: {small} does not pay here" in str(note.render()) for note in app.chat.query(Note)
+        )
+
+    async with opened(app) as pilot:
+        await app.chat.turns.run(f"/model {good}+auto")
+        await until(pilot, lambda: n_told() == 1)
+        await until(pilot, lambda: len(engine.loads) == 2 and app.chat_state.loaded is not None)
+        await app.chat.turns.run("/model storyteller")
+        await until(pilot, lambda: len(engine.loads) == 3 and app.chat_state.loaded is not None)
+        screen = await picker(pilot)
+        screen.query_one(Input).value = str(good)
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen is app.chat and n_told() == 2)
+    assert [each.draft for each in engine.loads[1::2]] == [None, None]
 
 
 def test_the_names_of_pairs_take_the_room_that_is_left() -> None:

@@ -196,7 +196,7 @@ class PairsScreen(OverChat, Screen[None]):
         except LocalspecError as error:
             self._give(self._fail, error)
         else:
-            self._give(self._switch, found)
+            self._give(self._switch, *found)
 
     def _give(self, take: Callable[..., None], *found: object) -> None:
         """Hand what a thread has found to the screen, if it is still there."""
@@ -221,9 +221,10 @@ class PairsScreen(OverChat, Screen[None]):
         else:
             self.dismiss()
 
-    def _switch(self, pair: LoadSettings) -> None:
+    def _switch(self, pair: LoadSettings, remark: str) -> None:
         try:
             self._host.engine.switch_pair(pair)
+            self._host.engine.state.remark(remark)
         except LocalspecError as error:
             self._fail(error)
             return
