@@ -59,8 +59,7 @@ class Worth:
     def told(self) -> str:
         """Return the judgement with the numbers that decide it."""
         is_gain = self.gain >= 1.0
-        is_known = self.is_measured and not (is_gain and self.how == ASSUMED)
-        found = (PAYS if is_gain else LOSES) if is_known else LIKELY_PAYS if is_gain else LIKELY_LOSES
+        found = (PAYS if is_gain else LOSES) if self.is_measured else LIKELY_PAYS if is_gain else LIKELY_LOSES
         guesses = counted(self.k, "guess")
         is_to_try = not is_gain and not self.was_loaded and self.how == ASSUMED
         return (
