@@ -34,7 +34,7 @@ from localspec.remote.messages import (
 )
 from localspec.remote.vocabulary import fetched, look, vocabulary_of
 from localspec.server import verifying
-from tests.cli.harness import PAIR, wait_for
+from tests.cli.harness import PAIR, REAL, localspec, wait_for
 from tests.server.certificates import self_made
 from tests.server.serving import Server, serving
 
@@ -254,6 +254,14 @@ def test_key_and_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         edge.close()
         monkeypatch.setenv(KEY, "secret")
         Connection.open(address(server, **safe)).close()
+
+
+def test_a_key_that_comes_through_a_pipe() -> None:
+    """As from the shell's <(command). Only the command has the pipe, and it can be read once."""
+    piped = ["bash", "-c", 'exec "$@" --verifier-key-file <(echo secret)', "bash", *REAL]
+    with serving("--api-key", "secret") as server:
+        ended = localspec("run", "--no-save", "-n", "3", "Once", "--verifier", address(server).url, program=piped)
+    assert (ended.returncode, bool(ended.stdout)) == (0, True), ended.stderr.decode()
 
 
 def test_files_that_hold_no_key_or_certificate(tmp_path: Path) -> None:
