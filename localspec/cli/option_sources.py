@@ -15,7 +15,7 @@ from localspec.cli.file_names import located
 from localspec.cli.key_names import capitals, path_of, perhaps
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.settings.config_file import MAX_PARTS, TABLE, Configuration, Entry, Key, find_preset, read_configuration
-from localspec.settings.declaration import Kind, Option, Origin
+from localspec.settings.declaration import Kind, Option, Origin, sample
 
 # What a person should say each time: what removes, replaces or downloads unasked, and what only a program reads.
 ONCE = frozenset({"yes", "force", "replace", "dry-run", "json", "events"})
@@ -86,8 +86,7 @@ class Configurable(click.Option):
             return self.declaration.example
         known = self.default if isinstance(self.default, str | int | float) else None
         usual = {"switch": "on", "choice": next(iter(getattr(self.type, "choices", ())), "")}
-        placeholder = (self.metavar or "N").partition("|")[0]
-        return f"--{self.key} {usual.get(self.kind, known or placeholder)}"
+        return f"--{self.key} {usual.get(self.kind, known or sample(self.metavar or 'N'))}"
 
     def variables(self, path: Key) -> list[str]:
         """Return the environment variables that set it for the command at `path`, the one that wins first."""

@@ -17,6 +17,7 @@ import click
 from localspec.cli.habits import checked
 from localspec.cli.option_sources import Configurable, in_command
 from localspec.errors import NotFoundError, UsageError
+from localspec.settings.declaration import out_of_range
 from localspec.settings.sizes import length
 
 MAX_SENTENCE = 1000  # characters of a sentence in the list of commands: none is cut
@@ -58,7 +59,12 @@ def complaint(error: click.ClickException) -> str:
     option = error.param if isinstance(error, click.BadParameter) else None
     if not isinstance(option, click.Option) or isinstance(error, click.MissingParameter):
         return error.format_message().strip().rstrip(".")
-    told = re.sub(r"a valid float(?: range)?", "a number", error.message)
+    told, limits = error.message, option.type
+    if isinstance(limits, click.IntRange | click.FloatRange) and " is not in the range " in told:
+        low = -math.inf if limits.min is None else limits.min
+        high = math.inf if limits.max is None else limits.max
+        told = out_of_range(float(told.split()[0]), low, high, is_above=limits.min_open)
+    told = re.sub(r"a valid float(?: range)?", "a number", told)
     told = re.sub(r"a valid integer(?: range)?", "an integer", told)
     told = re.sub(r"a valid boolean.*", "on or off", told)
     return f"{option.opts[0]} {told}".strip().rstrip(".")

@@ -79,6 +79,7 @@ _UNBOUNDED = 1e6  # a greater limit guards the program and tells a person nothin
 _KINDS: dict[type, Kind] = {bool: "switch", int: "integer", float: "number"}
 _SWITCH = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 _EXPECTED = {"switch": "on or off", "integer": "an integer", "number": "a number"}
+SAMPLES = {"SIZE": "24G", "SEC": "60", "KEY=VALUE": "exit=auto", "ID=BIAS": "42=-1", "KEY=TEXT": "reasoning_effort=low"}
 _METAVARS = {"integer": "N", "number": "F"}
 
 
@@ -183,7 +184,7 @@ class Option:
             return f"--{self.key} on"
         if self.choices and self.spelled(self.default) in (*self.choices, self.nothing):
             return f"--{self.key} {self.spelled(self.default)}"
-        return f"--{self.key} {self.metavar.partition('|')[0]}"
+        return f"--{self.key} {sample(self.metavar)}"
 
     @property
     def range(self) -> str:
@@ -241,10 +242,8 @@ class Option:
             return
         if isinstance(value, str):
             raise UsageError(f"{self.flag} {value!r} is not {' or '.join(self.choices)}", hint=self.example)
-        left = "more than" if self.is_above else "at least"
-        right = "" if self.high >= 2**31 - 1 else f" and at most {self.high:g}"
-        told = f"{self.flag} {value} is out of range: it must be {left} {self.low:g}{right}"
-        raise UsageError(told, hint=self.example)
+        told = out_of_range(value, self.low, self.high, is_above=self.is_above)
+        raise UsageError(f"{self.flag} {told}", hint=self.example)
 
     def is_within(self, value: Any) -> bool:
         """Whether a value is one of the choices, or a number within the limits."""
@@ -274,8 +273,22 @@ class Option:
         try:
             return self._parsed(text)
         except ValueError:
-            expected = _EXPECTED.get(self.kind) or " or ".join(self.metavar.split("|"))
+            forms = "a size" if self.metavar == "SIZE" else " or ".join(self.metavar.split("|"))
+            expected = _EXPECTED.get(self.kind) or forms
             raise UsageError(f"{self.flag} {text!r} is not {expected}", hint=self.example) from None
+
+
+def sample(metavar: str) -> str:
+    """Return a value that an option with this placeholder takes, or the first of its forms."""
+    form = metavar.partition("|")[0]
+    return SAMPLES.get(form, form)
+
+
+def out_of_range(value: float, low: float, high: float, *, is_above: bool) -> str:
+    """Return what is wrong with a number. A limit that tells a person nothing is left out, unless it was passed."""
+    left = "more than" if is_above else "at least"
+    right = f" and at most {high:.15g}" if high < _UNBOUNDED or high < value < math.inf else ""
+    return f"{spelled(value)} is out of range: it must be {left} {low:.15g}{right}"
 
 
 def setting(default: T, flags: str, *, group: Group, help: str, aliases: str = "", **more: Any) -> T:

@@ -254,7 +254,7 @@ def test_a_new_setting_needs_its_declaration_alone(capsys: pytest.CaptureFixture
     command(["--help"], standalone_mode=False)
     shown_help = " ".join(capsys.readouterr().out.split())
     assert "--top-h F Keep this share of the entropy. [default: 0.5; from 0 to 1]" in shown_help
-    with pytest.raises(UsageError, match=r"--top-h 2.0 is out of range: it must be at least 0 and at most 1"):
+    with pytest.raises(UsageError, match=r"--top-h 2 is out of range: it must be at least 0 and at most 1"):
         Wider(top_h=2.0).check()
 
 
