@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -21,6 +21,7 @@ from localspec.sanitize import shown
 
 MAX_LOOKED_AT = 2000  # files and folders looked at in one place
 _MANIFEST_BYTES = 1 << 20
+_LATEST = ":latest"
 _LIBRARY, _HUB = ("registry.ollama.ai", "library"), ("hf.co", "huggingface.co")
 _LAYER = "application/vnd.ollama.image."
 _MODEL_LAYER = f"{_LAYER}model"
@@ -72,10 +73,15 @@ def ollama_models() -> Iterator[OllamaModel]:
             yield OllamaModel("/".join((*told, f"{model}:{tag}")), blob, tag, repo, untaken)
 
 
+def is_named(text: str, names: Iterable[str]) -> bool:
+    """Whether `text` is one of these names of models; case says nothing, and the tag latest goes without saying."""
+    short = text.lower().removesuffix(_LATEST)
+    return any(short == name.lower().removesuffix(_LATEST) for name in names)
+
+
 def named(text: str) -> OllamaModel | None:
     """Return the model that Ollama calls `text`; the tag may be left out where it is latest."""
-    names = {text.lower(), f"{text.lower()}:latest"}
-    return next((one for one in ollama_models() if one.name.lower() in names), None)
+    return next((one for one in ollama_models() if is_named(text, (one.name,))), None)
 
 
 def untaken(name: str) -> str:

@@ -45,6 +45,7 @@ from localspec.engine.events import Loaded, Warned
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.available import AvailablePair, find, offers
 from localspec.models.catalog import load_catalog
+from localspec.models.ollama import is_named
 from localspec.models.store import usual_speculation
 from localspec.sanitize import one_line
 from localspec.settings.request import ANSWER, LoadSettings, Request
@@ -78,7 +79,7 @@ class Others:
         """Raise NotFoundError for a name that is no pair of this machine."""
         here = self._here()
         for name in self._wanted():
-            if not any(_is_called(each, name) for each in here):
+            if not any(is_named(name, (each.ref, each.name)) for each in here):
                 raise NotFoundError(
                     f"--models: there is no {one_line(name)} on this machine", hint="names: localspec ls"
                 )
@@ -88,7 +89,8 @@ class Others:
         wanted = self._wanted()
         if not self.names:
             return ()
-        return [each for each in self._here() if not wanted or any(_is_called(each, name) for name in wanted)]
+        found = self._here()
+        return [each for each in found if not wanted or any(is_named(name, (each.ref, each.name)) for name in wanted)]
 
     def served(self, offer: AvailablePair) -> ServedPair:
         """Return a pair to be loaded. A LoRA adapter belongs to the first pair. Raises LocalspecError."""
@@ -113,10 +115,6 @@ class Others:
 
     def _here(self) -> list[AvailablePair]:
         return [each for each in offers(load_catalog()) if each.where == "here"]
-
-
-def _is_called(offer: AvailablePair, name: str) -> bool:
-    return name in (offer.ref, offer.name, offer.ref.removesuffix(":latest"))
 
 
 ALL = "all"
@@ -299,10 +297,11 @@ class _Serving:
         """Return what requests can name: first the pair that was loaded."""
         from localspec.server.fields import ServedPair
         from localspec.server.pairs import Pairs
+        from localspec.server.refusal import called
 
         whole = self.settings.name
         files = (Path(self.settings.target).stem, *([whole] if whole else []), *self.options.alias)
-        name = whole.removesuffix("+none") or files[0]  # a pair without a draft is called as its model
+        name = called(self.settings)
         aliases = tuple(dict.fromkeys(each for each in files if each != name))
         facts = loaded.target
         now = int(time.time())

@@ -94,6 +94,11 @@ class Context:
         kept = (0, *verdict.path[: len(run) - 1])
         return Step(draft, verdict, tuple(run), tuple(sources), kept, position, times, plan, text, replayed)
 
+    @property
+    def stopping_word(self) -> str:
+        """The stop string that ended the text, "" where none did."""
+        return self._text.stopping_word
+
     def interrupt(self) -> None:
         """End the text where it is, unless it has ended."""
         self.finish = self.finish or Finish.INTERRUPTED

@@ -54,6 +54,7 @@ def stream_events(
         ttft_ms=1e3 * ((first or now) - began),
         peak_memory=peak_memory(),
         reasoning=rest.reasoning,
+        stopping_word=context.stopping_word,
     )
 
 

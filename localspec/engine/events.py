@@ -236,6 +236,7 @@ class Finished:
     reasoning: str = ""
     saves: int = 0  # bytes at most that are written to disk after this
     is_whole: bool = True  # whether it has the form that was asked for; a cut one may have only its beginning
+    stopping_word: str = ""  # the stop text that ended it, if one did
 
 
 @dataclass(frozen=True, slots=True)

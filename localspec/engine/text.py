@@ -11,13 +11,17 @@ from collections.abc import Sequence
 
 
 class TextStream:
-    """Incremental UTF-8 decoding with stop strings. `has_stopped` is True once one was met; its text is dropped."""
+    """Incremental UTF-8 decoding with stop strings. `stopping_word` is the one that was met; its text is dropped."""
 
     def __init__(self, stops: tuple[str, ...] = ()) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._stops = stops
         self._held = ""
-        self.has_stopped = False
+        self.stopping_word = ""
+
+    @property
+    def has_stopped(self) -> bool:
+        return bool(self.stopping_word)
 
     def feed(self, piece: bytes) -> str:
         """Take the bytes of one token; return the text that is now certain."""
@@ -26,10 +30,10 @@ class TextStream:
             return text  # only the decoder holds anything back
         self._held += text
         # The stop string that is complete first wins, so that the text does not depend on how tokens split it.
-        found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        found = [(at + len(stop), at, stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         if found:
-            self.has_stopped = True
-            text, self._held = self._held[: min(found)[1]], ""
+            _, at, self.stopping_word = min(found)
+            text, self._held = self._held[:at], ""
             return text
         keep = max((overlap(self._held, stop) for stop in self._stops), default=0)
         cut = len(self._held) - keep

@@ -215,14 +215,14 @@ class EngineQueue:
             except Refusal as refusal:
                 last = refusal
             except LocalspecError as error:
-                told = refused(error)
+                told = refused(error, job.settings)
                 if told.status >= 500:  # nothing that the client did
                     self._on_warning(Warned("engine", error.message))
                 last = told
             except Exception as error:  # the thread is to serve the next one
-                bug = InternalError(f"unexpected {type(error).__name__}: {error}", hint="report this")
-                self._on_warning(Warned("bug", bug.message))
-                last = refused(bug)
+                bug = f"unexpected {type(error).__name__}: {error}"
+                self._on_warning(Warned("bug", bug))
+                last = refused(InternalError(bug, hint="report this"), job.settings)
             if is_answer:
                 self.board.end()
                 self._seconds += 0.3 * (time.monotonic() - began - self._seconds)
@@ -237,7 +237,7 @@ class EngineQueue:
             yield from self._loader.ready(job.settings, lambda: self._is_aborted)
         except LocalspecError as error:
             self._on_warning(Warned("engine", error.message))
-            raise refused(error, is_ours=True) from error
+            raise refused(error, job.settings, is_ours=True) from error
         if isinstance(job.work, Request):
             self._loader.prepare(job.work)
         with self._changed:

@@ -16,6 +16,7 @@ import msgspec
 
 from localspec.engine.events import Loaded, ModelFacts
 from localspec.errors import UsageError
+from localspec.models.ollama import is_named
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import Reply
 from localspec.settings.declaration import Option, declared
@@ -31,7 +32,6 @@ ONE = "one answer a request; ask again for another"
 MOST_ANSWERS = 4  # to one request
 MOST_STOPS, LONGEST_STOP = 16, 256
 MOST_BIASES = 10_000
-LATEST = ":latest"
 ANY_OBJECT = '{"type": "object"}'
 # Settings of sampling by the names that llama-server gives them; OpenAI's are among them.
 SAMPLED = {
@@ -84,8 +84,8 @@ class OfferedPair:
         return None if self.loaded is None else self.loaded.draft
 
     def is_called(self, model: str) -> bool:
-        """Whether a request may call it so; the tag latest goes without saying, as with Ollama."""
-        return model.removesuffix(LATEST) in (name.removesuffix(LATEST) for name in (self.name, *self.aliases))
+        """Whether a request may call it so."""
+        return is_named(model, (self.name, *self.aliases))
 
 
 @dataclass(frozen=True, slots=True)

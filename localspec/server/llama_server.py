@@ -139,7 +139,7 @@ class LlamaServer(Reply):
         return self._last(answers[0], answers[0].text)
 
     def _last(self, stats: Stats, text: str) -> Wire:
-        told = timings(stats)
+        told, word = timings(stats), stats.finished.stopping_word if stats.finished else ""
         return {
             "index": 0,
             "content": text,
@@ -151,7 +151,8 @@ class LlamaServer(Reply):
             "tokens_evaluated": told["cache_n"] + told["prompt_n"],
             "tokens_cached": told["cache_n"],
             "truncated": False,
-            "stop_type": "limit" if is_cut(stats) else "eos",
+            "stop_type": "limit" if is_cut(stats) else "word" if word else "eos",
+            "stopping_word": word,
             "timings": told,
             "speculation": speculation(stats),
             **(self._probabilities(told_logprobs(stats.logprobs)) if text else {}),

@@ -18,18 +18,19 @@ from collections import deque
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from localspec import __version__
-from localspec.engine.events import Committed, Event, Finished
+from localspec.engine.events import Committed, Event, Finished, Loaded, Warned
 from localspec.errors import UsageError
 from localspec.server.fields import MOST_STOPS, ClientRequest, Fields, Searched, ServedPair
 from localspec.server.messages import MOST_MESSAGES, is_shallow
 from localspec.server.openai import DEEPEST
-from localspec.server.refusal import Refusal, Wire
+from localspec.server.refusal import Refusal, Wire, without_folders
 from localspec.server.reply import JsonLines
 from localspec.settings.jobs import ForkQuestion, Generate
-from localspec.settings.request import FORMS, Request
+from localspec.settings.request import FORMS, LoadSettings, Request
 from localspec.settings.structure import require_short
 from localspec.settings.values import GIVEN
 from localspec.ui.settings import check, check_form
@@ -52,7 +53,7 @@ def events(body: object, served: ServedPair) -> ClientRequest | Searched:
         raise Refusal(400, f"job: {str(error)[:200]}", param="job") from None
     request = _checked(job.request, served)
     if isinstance(job, Generate):
-        return ClientRequest(request, Events(), is_streamed=True)
+        return ClientRequest(request, Events(served.settings), is_streamed=True)
     n_vocab = served.target.n_vocab if served.target is not None else 0
     if not all(0 <= token < n_vocab for tokens in (job.plain, job.other) for token in tokens):
         raise Refusal(400, "job: a token is none of this model's", param="job")
@@ -90,8 +91,11 @@ class Events(JsonLines):
         """Return an object on a line, as between the processes of localspec."""
         return JSON(wire).encode("ascii") + b"\n"
 
+    def __init__(self, settings: LoadSettings) -> None:
+        self._settings = settings
+
     def pieces(self, event: Event) -> list[Wire]:
-        return [event_wire(event, 0)]
+        return [event_wire(_public(event, self._settings), 0)]
 
     def closing(self, *answers: Stats) -> list[Wire]:
         """Return nothing: the last event has said all."""
@@ -108,9 +112,21 @@ class Events(JsonLines):
 
 def pair(served: ServedPair) -> Wire:
     """Return the body of /v1/pair: what a client knows of a pair before it asks."""
-    loaded = None if served.loaded is None else event_wire(served.loaded, 0)
+    loaded = None if served.loaded is None else event_wire(_public(served.loaded, served.settings), 0)
     has_draft = served.settings.draft is not None
     return {"localspec": __version__, "model": served.name, "has_draft": has_draft, "loaded": loaded}
+
+
+def _public(event: Event, settings: LoadSettings) -> Event:
+    """Return an event as clients may know it: where a file is on this machine is not told."""
+    match event:
+        case Warned():
+            return replace(event, message=without_folders(event.message, settings))
+        case Loaded():
+            models = {name: facts and replace(facts, path=Path(facts.path).name)
+                      for name, facts in (("target", event.target), ("draft", event.draft))}  # fmt: skip
+            return replace(event, **models)  # type: ignore[arg-type]
+    return event
 
 
 LAST = 5  # answers that are kept to be shown

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from localspec.errors import LocalspecError
+from localspec.sanitize import shown
+from localspec.settings.request import LoadSettings
 
 Wire = dict[str, Any]
 # Of the engine's errors those that are the request's fault; the rest are the server's.
@@ -14,6 +18,10 @@ _ASKED = {"usage": 400, "prompt_too_long": 400, "not_found": 400, "incompatible"
 _CODES = {"prompt_too_long": "context_length_exceeded", "worker_died": "engine_died", "terminated": "engine_died"}
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 AGAIN = 1  # seconds after which a client may ask again where the engine has to be loaded anew
+
+
+# The folders of an absolute path, of one in a home, or of one that was cut to be shown.
+_FOLDERS = re.compile(r"""(?:(?<![\w:/.~-])~?|…[^/\s'"]*)/(?:[^/\s'"]+/)+(?=[^/\s'"])""")
 
 
 @dataclass(eq=False)
@@ -37,8 +45,25 @@ class Refusal(Exception):
         return {"error": self.message}
 
 
-def refused(error: LocalspecError, *, is_ours: bool = False) -> Refusal:
-    """Return what an error of the engine means to a client; `is_ours`: whatever it is, the request is not at fault."""
+def refused(error: LocalspecError, settings: LoadSettings | None = None, *, is_ours: bool = False) -> Refusal:
+    """Return what an error of the engine with the pair of `settings` means to a client.
+
+    `is_ours`: whatever it is, the request is not at fault. Where a file is, and what to look at there, is not told.
+    """
     status = 503 if is_ours else _ASKED.get(error.kind, 503)
     again = {"Retry-After": str(AGAIN)} if status == 503 else {}
-    return Refusal(status, f"{error.message}{error.advice}", code=_CODES.get(error.kind), headers=again)
+    told = error.message if is_ours and error.kind == "not_found" else f"{error.message}{error.advice}"
+    return Refusal(status, without_folders(told, settings), code=_CODES.get(error.kind), headers=again)
+
+
+def without_folders(text: str, settings: LoadSettings | None = None) -> str:
+    """Return a text for clients: files of this machine without their folders, and a pair's target by its name."""
+    if settings is not None and settings.target:
+        target = Path(settings.target)
+        text = text.replace(shown(target), called(settings)).replace(str(target), called(settings))
+    return _FOLDERS.sub("", text)
+
+
+def called(settings: LoadSettings) -> str:
+    """Return how a pair is called: as its model where it has no draft, and as its file where it has no name."""
+    return settings.name.removesuffix("+none") or Path(settings.target).stem

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from localspec.engine.events import Committed, Event, Finished, Logprob
-from localspec.server.refusal import Refusal, Wire
+from localspec.server.refusal import Refusal, Wire, without_folders
 from localspec.ui.result import timings as result_timings
 from localspec.ui.stats import Stats
 
@@ -114,7 +114,7 @@ def speculation(stats: Stats, warning: str = "") -> Wire:
         "tokens_per_pass": stats.tokens_per_pass,
         "acceptance": stats.acceptance,
         "speedup": stats.speedup,
-        "warnings": [*(warned.message for warned in stats.warnings), *filter(None, [warning])],
+        "warnings": [*(without_folders(warned.message) for warned in stats.warnings), *filter(None, [warning])],
     }
 
 

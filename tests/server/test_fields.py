@@ -21,7 +21,7 @@ from localspec.server import llama_server, ollama, openai, responses
 from localspec.server.app import Routes
 from localspec.server.fields import MOST_STOPS, ClientRequest, OfferedPair, ServedPair
 from localspec.server.pairs import Pairs
-from localspec.server.refusal import Refusal, Wire, refused
+from localspec.server.refusal import Refusal, Wire, refused, without_folders
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.settings.structure import LONGEST_FORM
 from tests.cli.fakes import facts
@@ -231,6 +231,19 @@ def test_errors_of_the_engine() -> None:
     dead = refused(WorkerDiedError("The engine was killed"))
     assert (dead.status, dead.headers) == (503, {"Retry-After": "1"})
     assert refused(UsageError("no"), is_ours=True).status == 503
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("/home/me/My Models/t.gguf does not exist", "t does not exist"),
+        ("/home/me/d.gguf: [Errno 2] '/home/me/x'", "d.gguf: [Errno 2] 'x'"),
+        ("~/models/d.gguf and …els/deep/d.gguf", "d.gguf and d.gguf"),
+        ("see https://example.org/a/b or localspec/server, and/or 3/4/5", ""),
+    ],
+)
+def test_folders_are_not_told(said: str, told: str) -> None:
+    assert without_folders(said, LoadSettings("/home/me/My Models/t.gguf")) == (told or said)
 
 
 TAKEN = ["temperature", "seed", "stop", "logit_bias", "max_tokens", "model", "stream", "messages", "prompt", "suffix",

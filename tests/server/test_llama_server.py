@@ -90,8 +90,13 @@ def test_paths_of_a_real_server(server: Server) -> None:
     status, told_, _ = server.ask("POST", "/infill", {"input_prefix": "a", "input_suffix": "b"})
     assert status == 400
     assert "filling in the middle" in told_["error"]["message"]
+    assert made["stopping_word"] == ""
+    word = made["content"].split()[1]
+    stopped = server.post("/completion", prompt="Once upon a time", n_predict=8, stop=["nowhere", word])
+    assert (stopped["stop_type"], stopped["stopping_word"]) == ("word", word)
+    assert stopped["content"] == made["content"].partition(word)[0]
     _, props, _ = server.ask("GET", "/props")
     assert (props["default_generation_settings"]["n_ctx"], props["total_slots"]) == (1024, 1)
     raw = server.read("/metrics").decode()
-    assert "\nlocalspec_answers_total 1\n" in raw
+    assert "\nlocalspec_answers_total 2\n" in raw
     assert "# TYPE localspec_answers_total counter" in raw

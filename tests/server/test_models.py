@@ -141,6 +141,30 @@ def test_a_file_that_is_damaged_costs_its_own_answer(server: Server) -> None:
     assert server.post(CHAT, **chat(max_tokens=2))["usage"]["completion_tokens"] == 2
 
 
+def test_no_reply_names_a_folder_of_the_server(server: Server, home: Path) -> None:
+    """Neither that of a file that has gone, nor that of one that is loaded. The model has the name that was asked."""
+    weights = (PAIR / "draft-q8_0.gguf").read_bytes() + b"\0\0"
+    put(home, "gone", weights)
+    server.post("/api/show", model="gone")
+    (home / "blobs" / f"sha256-{hashlib.sha256(weights).hexdigest()}").unlink()
+    status, told, _ = server.ask("POST", CHAT, chat(model="gone"))
+    assert (status, told["error"]["message"]) == (503, "gone:latest does not exist")
+    events = server.ask("POST", "/v1/events", {"job": {"command": "generate", "request": {"prompt": "Once"}}})[1]
+    pair = server.ask("GET", "/v1/pair")[1]
+    assert pair["loaded"]["target"]["path"] == "target-q8_0.gguf"
+    for reply in (events.decode(), str(pair)):
+        assert "'path': 'target-q8_0.gguf'" in reply or '"path":"target-q8_0.gguf"' in reply
+        assert str(home) not in reply
+        assert str(PAIR) not in reply
+
+
+@pytest.mark.parametrize("name", ["TINY", "Tiny:Latest", "STORYTELLER", "Target-Q8_0"])
+def test_case_says_nothing(server: Server, name: str) -> None:
+    """A request names a model as -m and Ollama do."""
+    made = server.post("/completion", model=name, prompt="Once", n_predict=1)
+    assert made["model"] == ("tiny:latest" if name[0].lower() == "t" and name[1].lower() == "i" else "storyteller")
+
+
 def test_a_client_that_leaves_while_its_pair_waits(server: Server) -> None:
     """Nothing is loaded for it."""
     server.post(CHAT, **chat(max_tokens=1))
@@ -156,7 +180,7 @@ def test_a_client_that_leaves_while_its_pair_waits(server: Server) -> None:
 
 
 def test_named_ones_alone(home: Path) -> None:
-    with serving("--models", "tiny,", env={"OLLAMA_MODELS": str(home)}) as server:
+    with serving("--models", "Tiny,", env={"OLLAMA_MODELS": str(home)}) as server:
         assert [each["id"] for each in server.ask("GET", "/v1/models")[1]["data"]] == ["storyteller", "tiny:latest"]
         assert server.post(CHAT, **chat(max_tokens=1, model="tiny"))["model"] == "tiny:latest"
         assert server.ask("POST", CHAT, chat(model="broken"))[0] == 404

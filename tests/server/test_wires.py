@@ -20,7 +20,7 @@ from localspec.server.ollama import Ollama
 from localspec.server.openai import OpenAI
 from localspec.server.reply import Reply
 from localspec.server.responses import Responses
-from localspec.settings.request import Request
+from localspec.settings.request import LoadSettings, Request
 from tests.cli.fakes import committed, facts
 from tests.server.test_fields import SERVED
 from tests.server.test_openai_replies import EVENTS, STARTED, told
@@ -43,7 +43,7 @@ REPLIES: dict[str, Callable[[bool], Reply]] = {
     "ollama chat": lambda calls: Ollama("m", is_chat=True, tools=tools(calls)),
     "ollama generate": lambda calls: Ollama("m", is_chat=False),
     "llama-server": lambda calls: LlamaServer("m", Request(prompt="Tell", is_after_sampler=True)),
-    "own": lambda calls: own.Events(),
+    "own": lambda calls: own.Events(LoadSettings("t.gguf")),
 }
 
 
