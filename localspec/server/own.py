@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec import __version__
-from localspec.engine.events import Committed, Event, Finished, Loaded, Warned
+from localspec.engine.events import Committed, Event, Finished, Loaded, ModelFacts, Warned
 from localspec.errors import UsageError
 from localspec.server.fields import MOST_STOPS, ClientRequest, Fields, Searched, ServedPair
 from localspec.server.messages import MOST_MESSAGES, is_shallow
@@ -123,10 +123,12 @@ def _public(event: Event, settings: LoadSettings) -> Event:
         case Warned():
             return replace(event, message=without_folders(event.message, settings))
         case Loaded():
-            models = {name: facts and replace(facts, path=Path(facts.path).name)
-                      for name, facts in (("target", event.target), ("draft", event.draft))}  # fmt: skip
-            return replace(event, **models)  # type: ignore[arg-type]
+            return replace(event, target=_bare(event.target), draft=event.draft and _bare(event.draft))
     return event
+
+
+def _bare(facts: ModelFacts) -> ModelFacts:
+    return replace(facts, path=Path(facts.path).name)
 
 
 LAST = 5  # answers that are kept to be shown
