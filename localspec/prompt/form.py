@@ -47,6 +47,7 @@ def _read(name: str, text: str) -> tuple[str, str]:
         return "", wrong
     try:
         if name == "schema":
+            text = "{}" if text == "true" else text  # both mean any value, and llguidance takes options of an object
             # Free white space is where small models loop.
             grammar = LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_flexible": False})
         elif name == "regex":

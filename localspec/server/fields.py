@@ -307,8 +307,9 @@ class Fields:
 
 def _part(given: dict[str, Any], place: str) -> str:
     fields = Fields(given, place)
-    if fields.take("type", str, "") != "text":
+    kind = fields.take("type", str, "")
+    if kind not in ("text", "refusal"):  # the words in which an assistant refused are its text
         raise fields.refusal("type", NO_IMAGES)
-    text: str = fields.take("text", str, "")
+    text: str = fields.take(kind, str, "")
     fields.finish(("cache_control",))
     return text

@@ -5,6 +5,7 @@ An answer in OpenAI's form: chunks, and the object at the end. Pure.
 
 from __future__ import annotations
 
+import codecs
 import secrets
 import time
 from collections.abc import Collection, Sequence
@@ -119,9 +120,10 @@ def formatted(own: Fields, request: Request, *, is_flat: bool = False) -> Reques
     kind, beside = own.take("type", str, "text"), ("name", "strict", "description")
     if kind == "json_schema":
         given = own if is_flat else own.within("json_schema")
-        if not given.has_content("schema"):
+        schema = given.take("schema", str | bool | dict[str, Any], "")
+        if schema == "":
             raise given.refusal("schema", "a schema is needed")
-        request = given.form(request, "schema")
+        request = given.formed(request, "schema", schema)
         given.finish(beside)
     elif kind == "json_object":  # llama-server takes a schema beside it
         request = own.form(request, "schema") if own.has_content("schema") else own.formed(request, "type", "json")
@@ -181,13 +183,17 @@ class OpenAI(Reply):
         self._has_prediction = has_prediction
         self._calls = CallReader(tools)
         self._index = 0
-        self._told = 0  # characters of the tokens whose log-probabilities were told
+        self._restart()
         self._head = {
             "id": ("chatcmpl-" if is_chat else "cmpl-") + secrets.token_hex(12),
             "created": int(time.time()),
             "model": model,
             "system_fingerprint": f"localspec-{__version__}",
         }
+
+    def _restart(self) -> None:
+        self._told = 0  # whole characters of the tokens whose log-probabilities were told
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def opening(self) -> list[Wire]:
         """Return the chunk that says who speaks."""
@@ -209,7 +215,8 @@ class OpenAI(Reply):
     def following(self, stats: Stats) -> list[Wire]:
         """End the choice that `stats` is of, and begin the next one."""
         *wires, last = self._ending(stats)
-        self._index, self._told = self._index + 1, 0
+        self._index += 1
+        self._restart()
         return [*wires, last, *self.opening()]
 
     def closing(self, *answers: Stats) -> list[Wire]:
@@ -224,7 +231,7 @@ class OpenAI(Reply):
         """Return the answer. Where there are several, each has its figures."""
         choices = []
         for self._index, stats in enumerate(answers):
-            self._told = 0
+            self._restart()
             choices.append(self._choice(stats))
         figures = {name: choices[0].pop(name) for name in ("timings", "speculation")} if len(answers) == 1 else {}
         return {
@@ -280,13 +287,22 @@ class OpenAI(Reply):
         offsets = []
         for each in found:
             offsets.append(self._told)
-            self._told += len(each["token"])
+            self._told += len(self._decoder.decode(bytes(each["bytes"])))
         return {
-            "tokens": [each["token"] for each in found],
+            "tokens": [_spelled(each) for each in found],
             "token_logprobs": [each["logprob"] for each in found],
-            "top_logprobs": [{one["token"]: one["logprob"] for one in each["top_logprobs"]} for each in found],
+            "top_logprobs": [{_spelled(one): one["logprob"] for one in each["top_logprobs"]} for each in found],
             "text_offset": offsets,
         }
+
+
+def _spelled(likely: Wire) -> str:
+    """Return a token's text. One that is part of a character has its bytes, so that no two have one name: OpenAI's way."""
+    raw = bytes(likely["bytes"])
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
 
 
 def _figures(stats: Stats, read: ReadAnswer) -> Wire:

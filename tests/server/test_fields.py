@@ -133,6 +133,22 @@ def test_no_limit_of_tokens() -> None:
     assert read(max_tokens=-1).request.max_tokens is None
 
 
+def test_a_refusal_that_is_sent_back_is_text() -> None:
+    """A client sends the conversation with the answers that it got."""
+    parts = [{"type": "refusal", "refusal": "No."}, {"type": "text", "text": " Sorry."}]
+    (message,) = read(messages=[{"role": "assistant", "content": parts}]).request.messages
+    assert message.content == "No. Sorry."
+
+
+@pytest.mark.parametrize("schema", [True, {}])
+def test_a_schema_of_any_value(schema: Any) -> None:
+    """It is a form: the answer is JSON."""
+    wanted = read(
+        response_format={"type": "json_schema", "json_schema": {"name": "any", "schema": schema}}
+    ).request.schema
+    assert wanted == json.dumps(schema)
+
+
 def test_parts_roles_and_reasoning() -> None:
     parts = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
     messages = [

@@ -146,3 +146,16 @@ def test_log_probabilities_of_a_completion() -> None:
     assert found["token_logprobs"] == [-0.5, -9999.0]
     assert found["text_offset"] == [0, 4]
     assert found["top_logprobs"] == [{"Once": -0.5, "": -1.5}, {}]
+
+
+def test_parts_of_a_character_have_names_of_their_own() -> None:
+    """As OpenAI and llama-server spell them in a completion; a place counts whole characters before the token."""
+    parts = (b"a", b"\xe9\x80", b"\x82", b"\xe9", b"b")
+    likely = tuple(Logprob(i, tuple(raw), -1.0) for i, raw in enumerate(parts))
+    event = replace(committed(0, "", k=0), logprobs=(replace(likely[0], top=likely), *likely[1:]))
+    found = OpenAI("m", is_chat=False, has_usage=False).whole(told([STARTED, event, Finished("stop", "", 1.0, 1.0, 1)]))
+    lists = found["choices"][0]["logprobs"]
+    spelled = ["a", r"bytes:\xe9\x80", r"bytes:\x82", r"bytes:\xe9", "b"]
+    assert lists["tokens"] == spelled
+    assert list(lists["top_logprobs"][0]) == spelled
+    assert lists["text_offset"] == [0, 1, 1, 2, 2]
