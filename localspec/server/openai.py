@@ -297,7 +297,7 @@ class OpenAI(Reply):
 
 
 def _spelled(likely: Wire) -> str:
-    """Return a token's text. One that is part of a character has its bytes, so that no two have one name: OpenAI's way."""
+    """Return a token's text. One that is part of a character has its bytes, as with OpenAI: no two share a name."""
     raw = bytes(likely["bytes"])
     try:
         return raw.decode()
