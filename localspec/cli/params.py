@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
 
+from localspec.cli.console import Console
 from localspec.cli.habits import checked
-from localspec.cli.option_sources import Configurable, in_command
+from localspec.cli.key_names import capitals, path_of
+from localspec.cli.option_sources import Configurable, in_command, options_of
 from localspec.errors import NotFoundError, UsageError
 from localspec.settings.declaration import out_of_range
 from localspec.settings.sizes import length
@@ -70,6 +73,10 @@ def complaint(error: click.ClickException) -> str:
     return f"{option.opts[0]} {told}".strip().rstrip(".")
 
 
+_PREFIX = "LOCALSPEC_"
+_OTHERS = {f"{_PREFIX}{each}" for each in ("HOME", "DEBUG", "NO_HISTORY", "VERIFIER_KEY")}  # which are no options
+
+
 class Command(click.Command):
     """A command whose help lists options by section, in the order of their declaration."""
 
@@ -84,6 +91,8 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it; an error about a value that is not from the command line tells where it was found."""
+        for warning in () if ctx.params.get("quiet") or not isinstance(ctx.obj, Console) else unknown_variables(ctx):
+            ctx.obj.warn(warning)
         try:
             return super().invoke(ctx)
         except (UsageError, NotFoundError) as error:
@@ -102,6 +111,27 @@ class Command(click.Command):
         for section, records in sections.items():
             with formatter.section(section):
                 formatter.write_dl(records, col_max=32)
+
+
+def unknown_variables(ctx: click.Context) -> Iterator[str]:
+    """Yield a sentence for each variable LOCALSPEC_... that sets nothing; each command judges its own and general ones.
+
+    Imports every command where one of them is not of this command.
+    """
+    from localspec.cli.app import COMMANDS, commands
+
+    path = path_of(ctx)
+    own = {each for option in options_of(ctx.command).values() for each in option.variables(path)}
+    others = tuple(f"{_PREFIX}{capitals(name)}_" for name in COMMANDS if name not in path)
+    left = [each for each in sorted(os.environ) if each.startswith(_PREFIX) and each not in own | _OTHERS]
+    left = [each for each in left if not each.startswith(others)]
+    if not left:
+        return
+    known = {each for at, one in commands() for option in options_of(one).values() for each in option.variables(at)}
+    keys = [each.removeprefix(_PREFIX) for each in sorted(known | _OTHERS)]
+    for variable in (each for each in left if each not in known):
+        near = difflib.get_close_matches(variable.removeprefix(_PREFIX), keys, n=1)
+        yield f"{variable} sets nothing" + (f", perhaps {_PREFIX}{near[0]} was meant" if near else "")
 
 
 class CommandGroup(click.Group):

@@ -86,6 +86,22 @@ def test_who_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen((), "run.temp") == (0.4, "LOCALSPEC_RUN_TEMP")
 
 
+def test_a_variable_that_sets_nothing_is_told() -> None:
+    """Each command judges the general ones and its own; those of others, and what is no option, are left alone."""
+
+    def warned(*words: str, **env: str) -> str:
+        return run(*words, env={"LOCALSPEC_HOME": os.environ["LOCALSPEC_HOME"], **env}).stderr.decode()
+
+    told = "localspec: warning: LOCALSPEC_TMEP sets nothing, perhaps LOCALSPEC_TEMP was meant\n"
+    assert warned("run", "-n", "1", "--no-save", "hi", LOCALSPEC_TMEP="1").count(told) == 1
+    assert warned("ps", LOCALSPEC_TMEP="1", LOCALSPEC_TEMP="1") == told
+    own = warned("ps", LOCALSPEC_PS_JSN="1", LOCALSPEC_RUN_TMEP="1")
+    assert own == "localspec: warning: LOCALSPEC_PS_JSN sets nothing, perhaps LOCALSPEC_PS_JSON was meant\n"
+    usual = {f"LOCALSPEC_{name}": "1" for name in ("DEBUG", "NO_HISTORY", "VERIFIER_KEY", "SERVE_PORT", "SEED", "YES")}
+    assert warned("ps", **usual) == ""
+    assert told not in warned("run", "-q", "-n", "1", "--no-save", "hi", LOCALSPEC_TMEP="1")
+
+
 def test_the_program_obeys_in_the_same_order() -> None:
     write("seed = 1\n[run]\nseed = 2\n")
     own = {"LOCALSPEC_HOME": os.environ["LOCALSPEC_HOME"]}
