@@ -100,9 +100,11 @@ def _overflow(schema: Any) -> str:
     roots = [schema, *(part for part in parts if "$id" in part or "id" in part)]
     if len(roots) > MOST_ROOTS:
         return f"more than {MOST_ROOTS} of its parts have an $id"
-    levels = levels_of(schema)
+    levels, known = levels_of(schema), dict[int, int]()  # of each part that is named, counted once
     for ref in {part["$ref"] for part in parts if isinstance(part.get("$ref"), str)}:
-        levels += max(levels_of(_named(root, ref)) for root in roots)
+        named = [_named(root, ref) for root in roots]
+        known |= {id(each): levels_of(each) for each in named if id(each) not in known}
+        levels += max(known[id(each)] for each in named)
         if levels > MOST_LEVELS:
             return f"the parts that it refers to have more than {MOST_LEVELS} levels together"
     return ""
