@@ -147,7 +147,7 @@ def _speedup(stats: Stats) -> list[Part]:
 
 
 def _baseline(stats: Stats) -> list[list[Part]]:
-    if stats.baseline is None:
+    if stats.baseline is None or stats.is_demonstration:
         return []
     rate, _, rest = plain_rate(stats.baseline).partition(", ")  # together they are wider than the pane
     return [[(f" {line}", "$muted")] for line in (rate, rest)]

@@ -109,8 +109,8 @@ class Copies(CandidateSource):
             return needed if likeliest is None else f"{price}, and the text repeated nothing that could be copied"
         likely = f"the best copy was right with a chance of {math.floor(100 * likeliest)} %"
         if likeliest * plain > each:
-            risk = f"but a wrong one would cost {NOT_YET}" if self._is_barred else "a gain that was not worth the risk"
-            likely = f"{likely}, {risk}"
+            small = "a gain that was not worth the risk: a wrong token takes its time and brings nothing"
+            likely += f", but a wrong one would cost {NOT_YET}" if self._is_barred else f", {small}"
         return f"{needed}; {likely}; --method copy copies all the same"
 
 

@@ -95,7 +95,7 @@ class Spec(TypedDict):
     reached_per_pos: Annotated[list[int], "of them, those that had kept all before it"]
     tokens_by_source: Annotated[dict[str, int], "tokens of the answer by origin, as `source` names it"]
     ms: Annotated[PassMs, "milliseconds of decoding by part, all passes together"]
-    baseline: Annotated[PlainFields | None, "plain decoding; null with fewer than two plain passes"]
+    baseline: Annotated[PlainFields | None, "plain decoding; null with fewer than eight plain passes"]
     verdict: Annotated[str | None, "one sentence for people"]
     speedup: Annotated[float | None, "times as fast as plain decoding; null where that is not decided"]
     speedup_ci95: Annotated[list[float] | None, "its 95 % interval; null where the machine changed its pace"]

@@ -288,8 +288,8 @@ class Stats:
 
     @property
     def baseline(self) -> Baseline | None:
-        """Plain decoding as the plain passes known measured it, None before the second one."""
-        if len(self._plain) < 2:
+        """Plain decoding as the plain passes known measured it, None where these are too few."""
+        if len(self._plain) < FEWEST:
             return None
         ms = median(one.plain_ms for one in self._plain)
         return Baseline(ms, len(self._plain), self._plain[-1].ctx, self.clock() - self._plain_at)

@@ -93,7 +93,8 @@ def test_the_stats_line_follows_the_text() -> None:
     assert "(plain 100.0 tok/s" not in terminal.text
     every = fake(texts, "--stats")
     assert every.wait() == 0
-    assert "(plain 100.0 tok/s, 2 passes)" in " ".join(every.text.split())
+    assert "too few plain passes" in " ".join(every.text.split())
+    assert "(plain 100.0 tok/s" not in every.text, "of two passes no rate is told"
 
 
 def test_exact_right_edge_and_newlines() -> None:

@@ -417,7 +417,8 @@ def test_the_verdict_says_who_drafted_and_how_much_of_it_was_right() -> None:
             0.03,
             (0.31,),
             1.0,
-            "30 % of their tokens are right; the best copy was right with a chance of 31 %, a gain that was not worth",
+            "30 % of their tokens are right; the best copy was right with a chance of 31 %, a gain that was not worth "
+            "the risk: a wrong token takes its time and brings nothing",
         ),
         (0.03, (0.9,), -1.0, "30 ms to a pass of 100 ms, so copies pay only if 30 % of their tokens are right"),
     ],

@@ -59,10 +59,12 @@ def test_what_drafted_nothing_is_not_said_to_lack_a_measurement() -> None:
     made.observe(0.0, Started("suffix", "chain", "fixed", 4, "match", 7, False, 16))
     for index in range(6):
         made.observe(0.1 * index, committed(index, "one", k=0, position=index))
-    for _ in range(2):
+    for _ in range(7):
         made.observe(1.0, Probed(10.0, 18))
+    assert "plain 100.0" not in pane(made, None, 36).plain, "of too few passes no rate is told"
+    made.observe(1.0, Probed(10.0, 18))
     text = pane(made, None, 36).plain
-    assert "plain 100.0 tok/s\n 2 passes\n" in text
+    assert "plain 100.0 tok/s\n 8 passes\n" in text
     assert "not measured" not in text
     made.observe(2.0, Finished("stop", "", 100.0, 20.0, 0))
     assert verdict(made) == "Nothing was drafted."

@@ -216,14 +216,15 @@ def test_plain_decoding_is_the_median_of_all_plain_passes_known() -> None:
     """Of this answer and of earlier ones alike; what is told of its age is that of the last one."""
     now = [50.0]
     stats = Stats(clock=lambda: now[0])
-    for ms, ctx, age_s in ((10.0, 20, 9.0), (90.0, 21, 8.0)):
+    for ms, ctx, age_s in [*[(10.0, 20, 9.0)] * 4, *[(90.0, 21, 8.0)] * 4]:
+        assert stats.baseline is None, "too few"
         stats.observe(Probed(ms, ctx, age_s))
     now[0] = 52.0
     assert stats.baseline is not None
-    assert (stats.baseline.ms_per_token, stats.baseline.n, stats.baseline.ctx, stats.baseline.age_s) == (50, 2, 21, 10)
+    assert (stats.baseline.ms_per_token, stats.baseline.n, stats.baseline.ctx, stats.baseline.age_s) == (50, 8, 21, 10)
     stats.observe(Probed(12.0, 40))
     now[0] = 55.0
-    assert (stats.baseline.ms_per_token, stats.baseline.n, stats.baseline.ctx, stats.baseline.age_s) == (12, 3, 40, 3)
+    assert (stats.baseline.ms_per_token, stats.baseline.n, stats.baseline.ctx, stats.baseline.age_s) == (12, 9, 40, 3)
 
 
 def test_a_speedup_compares_medians() -> None:
