@@ -206,7 +206,7 @@ def test_passes_that_were_interrupted_for_long_leave_all_open() -> None:
 
 
 def test_no_speedup_of_plain_decoding_over_itself() -> None:
-    stats = answered(*[timed(0, 0, 5.0)] * 9, plain=(10.0, 10.0))
+    stats = answered(*[timed(0, 0, 5.0)] * 9, plain=[10.0] * 9)
     assert stats.baseline is not None
     assert stats.comparison is stats.speedup is None
     assert standing(stats) == "nothing was drafted"
