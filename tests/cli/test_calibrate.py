@@ -167,7 +167,7 @@ def test_without_a_draft(tmp_path: Path) -> None:
     lines = done.stdout.decode().splitlines()
     assert [line.split()[1] for line in lines if line.split()[:1] in (["ok"], ["note"], ["BAD"])] == list(CAUSES)
     assert "not measured: the pair has no draft model" in done.stdout.decode()
-    verdicts = ("x plain", "auto drafted nothing here, so there is no speedup", "not show whether speculation pays here")
+    verdicts = ("x plain", "auto drafted nothing here, so there is no speedup", "not show whether speculation pays")
     assert any(verdict in lines[0] for verdict in verdicts)
 
 

@@ -60,7 +60,7 @@ def test_values_out_of_range_are_refused_by_name(option: str) -> None:
     for value in [*bad, *NEVER]:
         with pytest.raises(UsageError) as caught:
             Request(sampling=replace(Sampling(), **{name: value})).check()
-        assert caught.value.message.startswith(f"{option} {value} ")
+        assert caught.value.message.startswith(f"{option} {value:.12g} ")
         assert "it must be" in caught.value.message
         assert caught.value.hint
         assert caught.value.exit_code == 2
