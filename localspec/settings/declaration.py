@@ -287,8 +287,12 @@ def sample(metavar: str) -> str:
 def out_of_range(value: float, low: float, high: float, *, is_above: bool) -> str:
     """Return what is wrong with a number. A limit that tells a person nothing is left out, unless it was passed."""
     left = "more than" if is_above else "at least"
-    right = f" and at most {high:.15g}" if high < _UNBOUNDED or high < value < math.inf else ""
-    return f"{spelled(value)} is out of range: it must be {left} {low:.15g}{right}"
+    right = f" and at most {_limit(high)}" if high < _UNBOUNDED or high < value < math.inf else ""
+    return f"{spelled(value)} is out of range: it must be {left} {_limit(low)}{right}"
+
+
+def _limit(number: float) -> str:
+    return str(number) if isinstance(number, int) else f"{number:.15g}"
 
 
 def setting(default: T, flags: str, *, group: Group, help: str, aliases: str = "", **more: Any) -> T:

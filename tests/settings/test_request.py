@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.errors import UsageError
+from localspec.settings.declaration import spelled
 from localspec.settings.jobs import Generate, Load
 from localspec.settings.request import (
     LoadSettings,
@@ -60,7 +61,7 @@ def test_values_out_of_range_are_refused_by_name(option: str) -> None:
     for value in [*bad, *NEVER]:
         with pytest.raises(UsageError) as caught:
             Request(sampling=replace(Sampling(), **{name: value})).check()
-        assert caught.value.message.startswith(f"{option} {value:.12g} ")
+        assert caught.value.message.startswith(f"{option} {spelled(value)} ")
         assert "it must be" in caught.value.message
         assert caught.value.hint
         assert caught.value.exit_code == 2
@@ -157,3 +158,8 @@ def test_a_ban_survives_the_pipe() -> None:
     """Minus infinity is not JSON proper, but both ends are ours and agree on it."""
     request_ = Request(sampling=Sampling(logit_bias=((7, -math.inf),)))
     assert crossed(Generate(request_)).request == request_
+
+
+def test_a_limit_is_told_in_all_its_digits() -> None:
+    with pytest.raises(UsageError, match=f"at most {2**64 - 1}$"):
+        Request(sampling=Sampling(seed=2**64)).check()
