@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -57,12 +58,17 @@ async def test_how_far_a_prompt_is_read_is_shown(size: tuple[int, int]) -> None:
 
 
 async def test_an_answer_that_waits_for_its_pair_says_how_far_that_is() -> None:
+    asked = threading.Event()
+
     class Slow(ScriptedWorker):
         def load(self, settings: object) -> Iterator[Event]:
             for event in super().load(SETTINGS):
-                yield Loading("target", 0.25) if isinstance(event, Loading) else event
-                if len(self.loads) == 2 and not self.is_held.is_set():
+                is_slow = len(self.loads) == 2 and isinstance(event, Loading) and not self.is_held.is_set()
+                if is_slow:
                     self.is_held.set()
+                    asked.wait()
+                yield Loading("target", 0.25) if isinstance(event, Loading) else event
+                if is_slow:
                     self.go.wait()
 
     worker = Slow()
@@ -70,7 +76,9 @@ async def test_an_answer_that_waits_for_its_pair_says_how_far_that_is() -> None:
         await until(pilot, lambda: len(worker.loads) == 1 and not app.engine.worker_thread.is_busy)
         app.engine.switch_pair(replace(app.chat_state.settings, name="another"))
         await say(pilot, "go")
-        await until(pilot, lambda: bool(answers(app)) and "loading the target 25%" in plain(answers(app)[0], "head"))
+        await until(pilot, lambda: bool(answers(app)))
+        asked.set()
+        await until(pilot, lambda: "loading the target 25%" in plain(answers(app)[0], "head"))
         worker.go.set()
         await until(pilot, lambda: app.chat_state.answering is None and not app.engine.worker_thread.is_busy)
 
