@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.sanitize import MARKS, Sanitizer, sanitize
+from localspec.sanitize import MARKS, QUOTED, Sanitizer, quoted, sanitize
 
 CONTROLS = {chr(code) for code in (*range(0x20), 0x7F, *range(0x80, 0xA0))} - {"\n", "\t"}
 NASTY = st.text(
@@ -105,3 +105,9 @@ def test_only_a_carriage_return_is_held_back() -> None:
     assert sanitizer.feed("\nb\r") == "\nb"
     assert sanitizer.finish() == "␍"
     assert sanitizer.feed("\n") == "\n"  # a new text
+
+
+def test_a_token_stands_between_quotes_and_is_cut_at_its_end() -> None:
+    assert quoted(b"a\n\xff") == "'a\\n\\xff'"
+    assert quoted(b"a" * QUOTED) == f"'{'a' * QUOTED}'"
+    assert quoted(b"a" * (QUOTED + 1)) == f"'{'a' * QUOTED}...'"

@@ -19,7 +19,7 @@ from localspec.conversations.records import (
 
 @pytest.mark.parametrize(
     ("name", "shown"),
-    [("", ""), ("src/a.py", "src/a.py"), ("/home/me/a.py", "a.py"), ("../other/a.py", "a.py"), ("a..py", "a..py")],
+    [("", ""), ("src/a.py", "src/a.py"), ("/srv/me/a.py", "a.py"), ("../other/a.py", "a.py"), ("a..py", "a..py")],
 )
 def test_a_fence_names_the_file_and_no_folder_of_others(name: str, shown: str) -> None:
     assert fenced(Attachment(name, "x = 1\n")) == f"```{shown}\nx = 1\n```"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from localspec.engine.events import Loaded
 from localspec.server import own
 from localspec.server.fields import Searched
 from localspec.server.refusal import Refusal
@@ -42,3 +43,10 @@ def test_what_is_no_job_is_refused(body: dict[str, Any]) -> None:
 def test_a_pair_that_was_never_loaded_has_no_tokens_to_ask_about() -> None:
     with pytest.raises(Refusal, match="a token is none of this model's"):
         own.events(question((0,), (1,)), replace(SERVED, loaded=None))
+
+
+def test_a_pair_tells_its_load_once_there_was_one() -> None:
+    assert SERVED.target is not None
+    loaded = Loaded("storyteller", SERVED.target, None, 64, 1, 1.0, {})
+    assert own.pair(replace(SERVED, loaded=None))["loaded"] is None
+    assert own.pair(replace(SERVED, loaded=loaded))["loaded"]["type"] == "loaded"

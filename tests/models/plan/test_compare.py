@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from localspec.control.chain import Worth
 from localspec.errors import ResourceError
 from localspec.models.gguf.layer_sizes import Anatomy
 from localspec.models.plan.compare import PlannedDraft, compare
@@ -102,3 +103,17 @@ def test_what_does_not_fit_with_any_draft_is_refused() -> None:
     tiny = Machine(GIB // 8, 8, (), gbps(60))
     with pytest.raises(ResourceError, match="no way to place"):
         compare(tiny, {"": Models(parts(LLAMA_70B)), "draft": of_70b()}, PlacementRequest(is_mapped=False))
+
+
+def test_what_was_measured_goes_before_what_is_predicted() -> None:
+    """A draft with a gain of 2 takes half of the seconds of no draft, and so its tokens a second are twice as many."""
+    drafts = {"": Models(parts(LLAMA_70B), n_ctx_train=131_072), "draft": of_70b()}
+    worth = Worth(3, 3.0, 1.5, 0.9, "measured here", "measured here", is_timed=True)
+    rows = compare(MACHINE, drafts, PlacementRequest(), {"draft": worth})
+    draft, none = rows[0].plan, next(row.plan for row in rows if not row.name)
+    assert rows[0].name == "draft"
+    assert draft.k == 3
+    assert draft.tokens_per_s is not None
+    assert none.tokens_per_s is not None
+    assert draft.seconds == pytest.approx(none.seconds / worth.gain)
+    assert draft.tokens_per_s == pytest.approx(none.tokens_per_s * worth.gain)
