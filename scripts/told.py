@@ -4,8 +4,8 @@
 
 First quiet answers, whose ratios to plain decoding of the same prompts, in turns, are the truth. Then answers and races
 beside a loop that takes one processor for two of every five seconds. A factor that lies outside the ratios of all quiet
-answers is wrong; to tell none is right. Six rounds of a race must agree, or it tells none. The exit code is 1 where a
-factor is wrong.
+answers is wrong; to tell none is right. Six rounds of a race must agree and lie near each
+other, or it tells none. The exit code is 1 where a factor is wrong.
 
 The engine stays warm between the answers, so that only they are beside the loop. A run that was stopped goes on.
 """
@@ -26,6 +26,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from localspec.bench.race import factor
+from localspec.bench.statistics import Interval
 from localspec.bench.suites import load_suite
 
 BUSY, CYCLE = 2.0, 5.0  # seconds of the loop, of so many
@@ -92,8 +94,7 @@ class Told:
         told = self.call("race", *pair, "-n", str(options.n // 4), "--repeat", "6", "--json", self._prompt(index))[
             "speedup"
         ]
-        is_decided = told["low"] is not None and not told["low"] <= 1 <= told["high"]
-        return self._keep({"kind": "race", "index": index, "factor": told["median"] if is_decided else None} | told)
+        return self._keep({"kind": "race", "index": index, "factor": factor(Interval(**told))} | told)
 
     def _keep(self, row: dict[str, Any]) -> dict[str, Any]:
         self.rows.append(row)

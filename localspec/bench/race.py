@@ -18,6 +18,7 @@ from localspec.settings.sizes import counted
 TOKENS = 128  # of an answer, where the settings name no number
 WARM_UP = 8  # tokens
 EVEN = 0.02  # an interval as near to 1 shows that there is no difference
+APART = 1.5  # times its lower end: with an upper end above that an interval has no middle worth telling
 SCHEMA = "localspec.race/1"
 
 
@@ -165,11 +166,20 @@ def agreed(ratio: Interval) -> str:
     return "pays" if low > 1.0 else "does not pay" if high < 1.0 else ""
 
 
+def factor(ratio: Interval) -> float | None:
+    """Return the median where the rounds decide and lie near each other, as on a machine that keeps its pace."""
+    is_near = ratio.low is not None and ratio.high is not None and ratio.high <= APART * ratio.low
+    return ratio.median if is_near and agreed(ratio) else None
+
+
 def judged(ratio: Interval, six: str) -> str:
-    """Return in words what the rounds of a race come to, with a factor if they decide; `six` as in `Race.verdict`."""
+    """Return in words what the rounds of a race come to, with a factor if they have one; `six` as in `Race.verdict`."""
     rounds, found = counted(ratio.n, "round"), agreed(ratio)
-    if found:
+    if factor(ratio) is not None:
         return f"speculation {found} here: {ratio.spelt()}× plain, {rounds}"
+    if found:
+        between = f"{ratio.low:.2f} to {ratio.high:.2f}× plain"
+        return f"speculation {found} here: {between}, {rounds}; they lie too far apart for one factor"
     more = f"; {ENOUGH} that agree do: {six}" if ratio.n < ENOUGH else ", for they do not agree"
     return f"{rounds} {'does' if ratio.n == 1 else 'do'} not show whether speculation pays{more}"
 

@@ -10,7 +10,7 @@ import pytest
 
 from localspec.bench.answers import PLAIN
 from localspec.bench.diagnosis import Examination, Templates
-from localspec.bench.race import Race, agreed, answers_alone, judged, race
+from localspec.bench.race import Race, agreed, answers_alone, factor, judged, race
 from localspec.bench.statistics import ENOUGH, Interval, median_interval
 from localspec.cli.race import figures
 from localspec.engine.events import Committed, Event, Finished, Inspected, Piece, Started, StepMs
@@ -165,7 +165,9 @@ def test_a_race_in_which_nothing_was_drafted_finds_nothing() -> None:
     [
         ((1.81,), "1 round does not show whether speculation pays; 6 that agree do: F5"),
         ((4.0,) * 5, "5 rounds do not show whether speculation pays; 6 that agree do: F5"),
-        ((1.01, 1.03, 1.05, 1.2, 1.3, 4.0), "speculation pays here"),
+        ((1.01, 1.03, 1.05, 1.2, 1.3, 1.5), "speculation pays here: 1.12 [1.01, 1.50]× plain, 6 rounds"),
+        ((1.01, 1.03, 1.05, 1.2, 1.3, 4.0), "speculation pays here: 1.01 to 4.00× plain, 6 rounds; they lie too far"),
+        ((0.31, 0.35, 0.37, 0.4, 0.7, 0.81), "speculation does not pay here: 0.31 to 0.81× plain, 6 rounds; they lie too"),
         ((0.99, 4.0, 4.0, 4.0, 4.0, 4.0), "6 rounds do not show whether speculation pays, for they do not agree"),
         ((0.5, 0.6, 0.9, 0.95, 0.97, 0.99), "speculation does not pay here"),
         ((0.99, 1.0, 1.0, 1.01, 1.01, 1.02), "speculation neither pays nor costs here"),
@@ -177,7 +179,8 @@ def test_a_race_is_decided_by_its_rounds(ratios: tuple[float, ...], words: str) 
     assert interval is not None
     told = judged(interval, "F5")
     assert told.startswith(words)
-    assert ("×" in told) == (" here" in words), "no factor where the rounds do not decide"
+    assert ("×" in told) == (" here" in words), "no ratio where the rounds do not decide"
+    assert (factor(interval) is None) == ("[" not in told), "a factor where they decide and lie near each other"
 
 
 @pytest.mark.parametrize(("n", "against"), [(1, -1), (5, -1), (6, 0), (8, 0), (9, 1), (11, 1), (12, 2), (14, 2)])

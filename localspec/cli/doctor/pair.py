@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.bench.diagnosis import TEMPERATURE, Evidence, Examination, Templates
-from localspec.bench.race import Race, agreed
+from localspec.bench.race import Race, agreed, factor
 from localspec.cli.console import Console, wrapped, write_out
 from localspec.cli.doctor.case import Case, Finding
 from localspec.cli.doctor.causes import MORE_TIME, causes
@@ -103,7 +103,10 @@ def verdict(raced: Race | None, found: list[Finding], *, is_cut: bool = False) -
     if not found_out:
         do = "does" if len(ratios) == 1 else "do"
         return f"{rounds}, {do} not show whether speculation pays here: {DECIDES} does{blamed}{noted}"
-    told = f"auto is {raced.ratio.median:.2f}x plain (median of {rounds}, {min(ratios):.2f} to {max(ratios):.2f})"
+    ends, found_factor = f"{min(ratios):.2f} to {max(ratios):.2f}", factor(raced.ratio)
+    told = f"auto is {ends} times plain ({rounds}: too far apart for one factor)"
+    if found_factor is not None:
+        told = f"auto is {found_factor:.2f}x plain (median of {rounds}, {ends})"
     if found_out == "pays":
         return f"speculation pays here: {told}{blamed if bad else ''}"
     return f"speculation {found_out} here: {told}{blamed}{noted}"
@@ -120,7 +123,7 @@ def _wire(
         "is_complete": is_complete,
         "checks": [one.to_wire() for one in found],
         "verdict": told,
-        "speedup": None if raced is None or raced.ratio is None or not agreed(raced.ratio) else raced.ratio.median,
+        "speedup": None if raced is None or raced.ratio is None else factor(raced.ratio),
         "measured": {
             "passes": evidence.first.content,
             "acceptance": {name: one.to_wire() for name, one in evidence.tried.items()},
