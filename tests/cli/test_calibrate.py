@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -154,7 +155,7 @@ def test_a_pair_is_examined(examined: subprocess.CompletedProcess[bytes]) -> Non
         assert wire["speedup"] is raced is None
         assert wire["verdict"].startswith("auto drafted nothing here, so there is no speedup")
     elif wire["speedup"] is None:  # the rounds do not agree, or lie far apart, as on a busy machine
-        assert any(words in wire["verdict"] for words in ("not show whether speculation pays here", "too far apart for"))
+        assert re.search("not show whether speculation pays here|too far apart for", wire["verdict"])
     else:
         assert wire["speedup"] == raced["median"] > 0
         assert f"{wire['speedup']:.2f}x plain" in wire["verdict"]
@@ -167,10 +168,8 @@ def test_without_a_draft(tmp_path: Path) -> None:
     lines = done.stdout.decode().splitlines()
     assert [line.split()[1] for line in lines if line.split()[:1] in (["ok"], ["note"], ["BAD"])] == list(CAUSES)
     assert "not measured: the pair has no draft model" in done.stdout.decode()
-    verdicts = (
-        "x plain", "too far apart for", "auto drafted nothing here, so there is no speedup", "not show whether speculation pays",
-    )
-    assert any(verdict in lines[0] for verdict in verdicts)
+    verdicts = "x plain|too far apart for|auto drafted nothing here, so there is no speedup|not show whether"
+    assert re.search(verdicts, lines[0])
 
 
 def test_models_that_keep_a_state(tmp_path: Path) -> None:
