@@ -18,7 +18,7 @@ from localspec.settings.sizes import counted
 TOKENS = 128  # of an answer, where the settings name no number
 WARM_UP = 8  # tokens
 EVEN = 0.02  # an interval as near to 1 shows that there is no difference
-APART = 1.5  # times its lower end: with an upper end above that an interval has no middle worth telling
+APART = 1.3  # times its lower end: with an upper end above that an interval has no middle worth telling
 SCHEMA = "localspec.race/1"
 
 

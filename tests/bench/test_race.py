@@ -165,7 +165,7 @@ def test_a_race_in_which_nothing_was_drafted_finds_nothing() -> None:
     [
         ((1.81,), "1 round does not show whether speculation pays; 6 that agree do: F5"),
         ((4.0,) * 5, "5 rounds do not show whether speculation pays; 6 that agree do: F5"),
-        ((1.01, 1.03, 1.05, 1.2, 1.3, 1.5), "speculation pays here: 1.12 [1.01, 1.50]× plain, 6 rounds"),
+        ((1.01, 1.03, 1.05, 1.2, 1.25, 1.3), "speculation pays here: 1.12 [1.01, 1.30]× plain, 6 rounds"),
         ((1.01, 1.03, 1.05, 1.2, 1.3, 4.0), "speculation pays here: 1.01 to 4.00× plain, 6 rounds; they lie too far"),
         ((0.31, 0.35, 0.37, 0.4, 0.7, 0.81), "speculation does not pay here: 0.31 to 0.81× plain, 6 rounds; they lie"),
         ((0.99, 4.0, 4.0, 4.0, 4.0, 4.0), "6 rounds do not show whether speculation pays, for they do not agree"),
