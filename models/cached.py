@@ -15,7 +15,7 @@ def find_cached(name: HubName) -> tuple[Path, HubName] | None:
     from localspec.models.foreign import of_hub  # late: it reads what other programs keep
     from localspec.models.hub.cache import Cache
     from localspec.models.hub.files import quant_of
-    from localspec.models.hub.receipts import Receipts
+    from localspec.models.hub.pulled import Receipts
 
     files = Cache().find(name)
     if files is None:

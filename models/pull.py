@@ -16,7 +16,7 @@ from pathlib import Path
 from localspec.errors import ResourceError
 from localspec.models.hub.cache import PARTIAL, Cache
 from localspec.models.hub.files import Listing, RepoFile, quant_of, select
-from localspec.models.hub.receipts import Receipts
+from localspec.models.hub.pulled import Receipts
 from localspec.models.hub.remote import Hub
 from localspec.models.hub.transfer import DownloadCancelled, Transfer, writing
 from localspec.models.names import HubName

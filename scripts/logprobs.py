@@ -22,7 +22,7 @@ import numpy as np
 
 from localspec.bench.suites import load_suite
 from localspec.engine import events
-from localspec.engine.logprobs import log_softmax
+from localspec.engine.judge import log_softmax
 from localspec.engine.protocols import Backend
 from localspec.errors import LocalspecError
 from localspec.models.store import bundled_head

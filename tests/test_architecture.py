@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from importlib.util import find_spec
@@ -71,7 +72,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "click": ("localspec.cli",),
     "textual": ("localspec.tui",),
     "rich": ("localspec.cli", "localspec.tui"),
-    "markdown_it": ("localspec.conversations.markdown",),
+    "markdown_it": ("localspec.conversations.export",),
     "jinja2": ("localspec.prompt.template_sandbox",),
     "llguidance": ("localspec.prompt.form", "localspec.prompt.grammar"),
     "huggingface_hub": ("localspec.models.hub",),
@@ -161,6 +162,13 @@ def test_the_source_is_found() -> None:
     assert {"localspec.engine.loop", "localspec.cli", "localspec.models.gguf"} <= SOURCES.keys()
     assert "localspec.engine.protocols" in OURS["localspec.engine.loop"]
     assert {unit(module) for module in SOURCES} == {"", *ROOMS}
+
+
+def test_every_folder_is_installed() -> None:
+    """The wheel has every folder with modules: setuptools wants each one named."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    folders = {module for module, path in SOURCES.items() if path.name == "__init__.py"}
+    assert folders <= {*project["tool"]["setuptools"]["packages"]}
 
 
 def test_imports_go_down() -> None:

@@ -27,7 +27,7 @@ from localspec.models.derived_files import _is_there
 from localspec.models.early_exit import Exits
 from localspec.models.gguf.header import read_header
 from localspec.models.hub import problems
-from localspec.models.hub.receipts import Receipts
+from localspec.models.hub.pulled import Receipts
 from localspec.prompt import reasoning_marks
 from localspec.settings import config_file, sizes, values
 from tests.models.gguf_files import model as small_model

@@ -121,7 +121,7 @@ def test_a_seed_draws_the_same_lines() -> None:
 @pytest.mark.parametrize(
     ("file", "nearest"),
     [
-        ("models/hub/partial.py", "tests/hub/test_partial.py"),
+        ("models/hub/pulled.py", "tests/hub/test_partial.py"),
         ("localspec/methods/suffix.py", "tests/methods/test_suffix.py"),
         ("localspec/verify/spectr.py", "tests/exact/test_spectr.py"),
         ("localspec/errors.py", "tests/test_errors.py"),

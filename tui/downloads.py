@@ -18,7 +18,7 @@ from textual.content import Content
 
 from localspec.errors import InternalError, LocalspecError
 from localspec.models.hub.cache import Cache
-from localspec.models.hub.receipts import Receipts
+from localspec.models.hub.pulled import Receipts
 from localspec.models.hub.remote import Hub
 from localspec.models.names import HubName
 from localspec.models.pull import DownloadProgress, Pull, PullPlan, make_plan

@@ -1,10 +1,18 @@
-"""The screens beside the chat, by the names that keys and commands have for them; each is imported when it opens."""
+"""The screens beside the chat, by the names that keys and commands have for them; each is imported when it opens.
+
+The command palette (Ctrl+P) lists everything that has a key, and some that has none.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding
+from textual.command import CommandPalette
+from textual.screen import Screen
 
 from localspec.chat.conversation_files import write_export
 from localspec.conversations.store import Store
@@ -13,7 +21,8 @@ from localspec.settings.folders import typed_path
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.host import Host
 from localspec.tui.screens.chat import ChatScreen
-from localspec.tui.screens.dialog import Ask, AskText
+from localspec.tui.screens.dialog import Ask, AskText, OverChat
+from localspec.tui.screens.help import key_names
 from localspec.tui.trace import Trace
 
 OF_THE_CHAT = frozenset(("pairs", "race", "settings", "conversations", "system", "attach"))  # opened from nowhere else
@@ -151,3 +160,42 @@ class Places:
         from localspec.tui.screens.help import LogScreen
 
         self._push(LogScreen(self._engine.worker_thread.worker.log_tail(LOG_LINES)))
+
+
+KEYLESS = (
+    ("theme", "Light or dark", "change the colours of the screen"),
+    ("open('export')", "Export the conversation", "write it to a .md, .html or .json file"),
+    ("restart", "Restart the engine", "end its process and load the pair again"),
+)
+
+
+class Palette(OverChat, CommandPalette):
+    """Textual's palette, which goes as the other screens do."""
+
+
+def open_palette(app: App[int]) -> None:
+    """Show the palette, unless it is shown."""
+    if not isinstance(app.screen, CommandPalette):
+        app.push_screen(Palette(id="--command-palette"))
+
+
+def palette(app: App[int], screen: Screen[object]) -> Iterator[SystemCommand]:
+    """Yield the entries over `screen`: the keys of the app, those of the chat over the chat, and `KEYLESS`."""
+    for source, prefix in ((type(app), "app"), (ChatScreen, "screen")):
+        for declared in source.BINDINGS:
+            if isinstance(declared, Binding) and (prefix == "app" or isinstance(screen, ChatScreen)):
+                told = " · ".join(filter(None, (declared.tooltip, key_names(declared)[0])))
+                yield SystemCommand(_title(declared), told, _runs(app, f"{prefix}.{declared.action}"))
+    for action, title, told in KEYLESS:
+        yield SystemCommand(title, told, _runs(app, f"app.{action}"))
+
+
+def _runs(app: App[int], action: str) -> Callable[[], object]:
+    async def run() -> None:
+        await app.run_action(action)
+
+    return run
+
+
+def _title(binding: Binding) -> str:
+    return binding.description[:1].upper() + binding.description[1:]

@@ -9,12 +9,11 @@ from typing import TypeVar
 
 from localspec.chat.commands import TABLE
 from localspec.chat.conversation_commands import begin, fork_from, open_conversation, undelete_conversation
-from localspec.chat.conversation_writer import ConversationWriter, sent_before
+from localspec.chat.conversation_writer import ConversationWriter, recover, sent_before
 from localspec.chat.listing import named
 from localspec.chat.message_tree import MessageTree, Node
 from localspec.chat.opening import catch_up, require_whole, tell_news
 from localspec.chat.state import ChatState
-from localspec.chat.unsent import recover
 from localspec.conversations.records import USER
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
@@ -22,7 +21,7 @@ from localspec.settings.request import LoadSettings
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.host import ChatView, Host
 from localspec.tui.widgets.composer import Composer
-from localspec.ui import clipboard
+from localspec.ui import programs
 from localspec.ui.mentions import Taken, mentioned
 from localspec.ui.stats import Stats
 
@@ -168,7 +167,7 @@ class ChatTurns:
         self.copy_text(text, what)
 
     def copy_text(self, text: str, what: str) -> None:
-        self._host.say(f"{what}: {clipboard.copy(text, lambda _data: self._host.copy_to_clipboard(text))}")
+        self._host.say(f"{what}: {programs.copy(text, lambda _data: self._host.copy_to_clipboard(text))}")
 
     async def find_pair(self, pair: str) -> LoadSettings:
         """Return how to load a pair that is named, if its files are here and sound."""

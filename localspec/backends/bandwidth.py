@@ -15,9 +15,9 @@ from statistics import median
 from typing import Any
 
 from localspec.backends import build
-from localspec.backends.cpus import physical_cores
 from localspec.backends.devices import Device, devices, handle_of
 from localspec.backends.lib import api, function, ggml
+from localspec.backends.limits import physical_cores
 
 TYPES = ("F16", "Q8_0", "Q4_K", "Q4_0", "Q3_K", "Q2_K")
 ROWS = (1, 2, 4, 8, 16)

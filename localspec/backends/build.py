@@ -25,10 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from localspec import BINDING
-from localspec.backends.cgroup import available_memory
-from localspec.backends.cpus import physical_cores
 from localspec.backends.devices import devices, offloading
 from localspec.backends.lib import BINDING_VERSION, api
+from localspec.backends.limits import available_memory, physical_cores
 from localspec.backends.rpc import add_servers, has_rpc
 from localspec.settings.folders import cache_folder
 

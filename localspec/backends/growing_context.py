@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from localspec.backends.cgroup import available_memory
-from localspec.backends.context import context_size, is_stretched, kv_bytes, open_context
+from localspec.backends.context import SMALL_MODEL, context_size, is_stretched, kv_bytes, open_context
 from localspec.backends.lib import LOG, api
+from localspec.backends.limits import available_memory
 from localspec.backends.memory import context_bytes
 from localspec.backends.model import Model
 from localspec.backends.options import LoadOptions
-from localspec.backends.threads import SMALL_MODEL
 from localspec.errors import InternalError, ResourceError
 
 FIRST_CONTEXT = 512  # positions to begin with, doubled as often as need be

@@ -16,19 +16,17 @@ from typing import Self
 
 import numpy as np
 
-from localspec.backends.batch import Batch, PromptProgress, ignored, not_cancelled
+from localspec.backends.batch import Batch, LlamaRows, PromptProgress, RowBuffer, ignored, not_cancelled
 from localspec.backends.build import BuildInfo, build_info
 from localspec.backends.cells import RemoveCells
-from localspec.backends.context import MAX_OUTPUTS, fitting, kv_bytes
+from localspec.backends.context import MAX_OUTPUTS, fitting, kv_bytes, settle_threads
 from localspec.backends.growing_context import GrowingContext
 from localspec.backends.kv_cache import KvCache
 from localspec.backends.lib import api, context_full, decode_error, stoppable, too_long
-from localspec.backends.llama_rows import LlamaRows, RowBuffer
 from localspec.backends.model import Model, Progress
 from localspec.backends.options import LoadOptions
 from localspec.backends.state_cache import StateCache
 from localspec.backends.tap import NoListener, StateListener
-from localspec.backends.threads import settle_threads
 from localspec.backends.tokenizer import sample_tokens
 from localspec.engine.distribution import Ids
 from localspec.engine.draft import Mask, Nodes

@@ -25,9 +25,9 @@ from typing import Any, Protocol, Self
 from weakref import WeakSet
 
 from localspec.backends import build
-from localspec.backends.cgroup import available_memory
 from localspec.backends.devices import devices, gpu_layers, offloading, place
 from localspec.backends.lib import LOG, api
+from localspec.backends.limits import available_memory
 from localspec.backends.memory import ContextShape, check_weights
 from localspec.backends.options import LoadOptions
 from localspec.backends.tokenizer import Tokenizer

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from localspec.backends.cpus import physical_cores
 from localspec.backends.devices import devices, handle_of
 from localspec.backends.lib import api, function, ggml
+from localspec.backends.limits import physical_cores
 from localspec.errors import IncompatibleError, NetworkError, UsageError
 
 CONNECT = 5.0  # seconds

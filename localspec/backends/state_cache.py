@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.backends.cells import CopyCells, RemoveCells
-from localspec.backends.cgroup import available_memory
 from localspec.backends.kv_cache import Decode, KvCache, Points
 from localspec.backends.lib import api
+from localspec.backends.limits import available_memory
 from localspec.backends.options import LoadOptions
 from localspec.engine.protocols import Logits
 

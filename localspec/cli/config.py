@@ -16,8 +16,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from localspec.cli.app import commands
+from localspec.cli.config_names import located
 from localspec.cli.console import Console, is_terminal, write_out
-from localspec.cli.file_names import located
 from localspec.cli.option_sources import ONCE, Configurable, once, option_at, options_of, typed
 from localspec.cli.options import preset_settings
 from localspec.cli.output import write_json

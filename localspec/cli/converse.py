@@ -21,11 +21,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from localspec.chat.commands import TABLE
+from localspec.chat.conversation_writer import Unsent, recover
 from localspec.chat.listing import YOU, came_back
 from localspec.chat.opening import remarks
 from localspec.chat.state import ChatState
-from localspec.chat.unsent import Unsent, recover
-from localspec.cli import typed_ahead
+from localspec.cli import console
 from localspec.cli.console import Console, OutputGone, is_dumb, is_terminal, write_out
 from localspec.cli.line_chat import LineChat
 from localspec.cli.options import ScreenOptions
@@ -87,7 +87,7 @@ def _lines(chat: LineChat) -> Lines:
             lines.put_back(left)
             chat.console.say("what was not sent the last time is back; Ctrl-C clears it", "dim")
         lines.on_change = Unsent(writer, lambda: lines.unsent).keep
-        chat.on_stop = lambda: lines.put_back(typed_ahead.taken())
+        chat.on_stop = lambda: lines.put_back(console.taken())
     return lines
 
 
@@ -117,7 +117,7 @@ def converse(chat: LineChat, lines: Lines) -> int:
                 write_out("\n")
             break
         try:
-            with typed_ahead.kept():
+            with console.kept():
                 code = _take(chat, text) or code
         except KeyboardInterrupt:  # it ends what a command is doing, and not the chat
             if chat.is_script:

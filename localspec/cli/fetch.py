@@ -1,11 +1,16 @@
 """Pulls the models that a command needs: it plans, asks, downloads and shows the progress.
 
 The modules that download are imported only when something is missing, since a prompt waits for them.
+
+Progress of a download: bars on a terminal that can redraw, otherwise a line now and then.
 """
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from localspec.cli.console import Console, is_terminal
@@ -13,9 +18,11 @@ from localspec.cli.settings import PairOptions, Promised
 from localspec.errors import DeclinedError, LocalspecError, NetworkError, NotFoundError
 from localspec.models.names import HubName
 from localspec.models.ollama import untaken
+from localspec.models.pull import Pull
 from localspec.models.store import NotCachedError, PairRef, expand, locate
 from localspec.sanitize import one_line
 from localspec.settings.request import LoadSettings
+from localspec.settings.sizes import duration, size
 
 if TYPE_CHECKING:
     from localspec.models.gguf.header import Header
@@ -115,7 +122,7 @@ def make_plan_here(names: tuple[HubName, ...], console: Console) -> PullPlan:
     """Plan with the hub, the cache and the receipts of this machine."""
     from localspec.cli.live import Live
     from localspec.models.hub.cache import Cache
-    from localspec.models.hub.receipts import Receipts
+    from localspec.models.hub.pulled import Receipts
     from localspec.models.hub.remote import Hub
     from localspec.models.pull import make_plan
 
@@ -129,9 +136,9 @@ def make_plan_here(names: tuple[HubName, ...], console: Console) -> PullPlan:
 
 def carry_out(plan: PullPlan, console: Console) -> list[str]:
     """Pull, showing the progress; return the warnings, which were said."""
-    from localspec.cli.progress import shown_progress
+    from localspec.cli.fetch import shown_progress
     from localspec.models.hub.cache import Cache
-    from localspec.models.hub.receipts import Receipts
+    from localspec.models.hub.pulled import Receipts
     from localspec.models.hub.remote import Hub
     from localspec.models.pull import Pull, pull_all
 
@@ -178,3 +185,83 @@ def confirmed(question: str, *, default: bool = True) -> bool:
             sys.stderr.write("\n")
     answer = line.strip().lower()
     return answer in ("y", "yes") or (default and line.endswith("\n") and not answer)
+
+
+STEP = 0.1  # of all bytes between two lines
+QUIET = 15.0  # seconds after which a line comes anyway
+
+
+@contextmanager
+def shown_progress(console: Console) -> Iterator[Callable[[Pull], None]]:
+    """Yield what shows a pull each time it is called."""
+    if console.quiet:
+        yield lambda pull: None
+    elif console.is_live:
+        with _bars(console) as show:
+            yield show
+    else:
+        yield ProgressLines(console).show
+
+
+@contextmanager
+def _bars(console: Console) -> Iterator[Callable[[Pull], None]]:
+    from rich import progress as rich_progress
+    from rich.console import Console as RichConsole
+
+    screen = RichConsole(
+        file=sys.stderr, no_color=not console.can_color(sys.stderr), highlight=False, markup=False, emoji=False
+    )
+    text = rich_progress.TextColumn
+    columns = (
+        text("{task.description}", markup=False),
+        rich_progress.BarColumn(bar_width=20),
+        rich_progress.DownloadColumn(),
+        rich_progress.TransferSpeedColumn(),
+        rich_progress.TimeRemainingColumn(compact=True),
+        text("{task.fields[phase]}", markup=False),
+    )
+    with rich_progress.Progress(*columns, console=screen, refresh_per_second=10, transient=True) as bars:
+        tasks: dict[int, rich_progress.TaskID] = {}
+
+        def show(pull: Pull) -> None:
+            for number, file in enumerate(pull.files):
+                if number not in tasks:
+                    tasks[number] = bars.add_task(
+                        file.label(32), total=file.item.file.size, completed=file.bytes, phase=""
+                    )
+                phase = "" if file.name == "downloading" else file.name
+                bars.update(tasks[number], completed=file.bytes, phase=phase)
+
+        yield show
+
+
+class ProgressLines:
+    """Sparse lines for logs and screen readers."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._began = self._told_at = clock()
+        self._first: int | None = None
+        self._told = 0.0
+
+    def show(self, pull: Pull) -> None:
+        """Say how far it is, if there is something new to say."""
+        total = sum(file.item.file.size for file in pull.files) or 1
+        here = sum(file.bytes for file in pull.files)
+        if self._first is None:
+            self._first, self._told = here, here / total
+            return
+        now, part = self._clock(), here / total
+        if part - self._told < STEP and now - self._told_at < QUIET:
+            return
+        self._told, self._told_at = part, now
+        rate = (here - self._first) / max(now - self._began, 1e-3)
+        left = f", {duration((total - here) / rate)} left" if rate > 0 and here < total else ""
+        waits = [file for file in pull.files if file.name == "waiting"]
+        also = f"; another process has {waits[0].label(60)}" if waits and rate == 0 else ""
+        pauses = [file.name.removeprefix("pause ") for file in pull.files if file.name.startswith("pause ")]
+        also += f"; the hub asks for a pause of {pauses[0]}" if pauses else ""
+        failed = [file.name for file in pull.files if file.name.startswith("again in ")]
+        also += f"; the transfer broke off: {failed[0]}" if failed else ""
+        self._console.say(f"pulled {100 * part:.0f} % of {size(total)}, {rate / 1e6:.1f} MB/s{left}{also}")

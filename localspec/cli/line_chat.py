@@ -28,9 +28,9 @@ from localspec.engine.events import Event, Loaded, Warned
 from localspec.errors import NotFoundError, UsageError
 from localspec.sanitize import sanitize
 from localspec.settings.request import LoadSettings, Request
-from localspec.ui import clipboard
-from localspec.ui.editor import edited, left_to_it
+from localspec.ui import programs
 from localspec.ui.mentions import mentioned
+from localspec.ui.programs import edited, left_to_it
 from localspec.ui.result import result
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
@@ -128,7 +128,7 @@ class LineChat:
             return edited(asked.text, hint="set EDITOR, or /edit WORDS")
 
     async def copy(self, text: str, what: str) -> None:
-        await self.tell(f"{what}: {clipboard.copy(text, _send_to_terminal)}")
+        await self.tell(f"{what}: {programs.copy(text, _send_to_terminal)}")
 
     async def find_pair(self, pair: str) -> LoadSettings:
         """Return how to load a pair that is named."""
@@ -255,7 +255,7 @@ def _send_to_terminal(data: bytes) -> None:
     """Let the terminal copy `data`. Raises NotFoundError where there is none that could."""
     if not is_terminal(sys.stdout) or is_dumb() or len(data) > LONGEST_COPY:
         raise NotFoundError("no clipboard can be reached from here", hint="/export FILE")
-    write_out(clipboard.sequence(data))
+    write_out(programs.sequence(data))
 
 
 def _abandon() -> None:

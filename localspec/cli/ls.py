@@ -21,7 +21,7 @@ from localspec.models.available import whole_models
 from localspec.models.foreign import OLLAMA, ForeignModel, foreign_models, of_hub
 from localspec.models.gguf.shards import size_on_disk
 from localspec.models.hub.cache import PARTIAL, Cache, CachedFile
-from localspec.models.hub.receipts import Receipts
+from localspec.models.hub.pulled import Receipts
 from localspec.models.hub.remove import Removal, plan_removal
 from localspec.models.hub.remove import carry_out as remove_files
 from localspec.models.names import DraftChoice, HubName, ModelName, PathName, parse

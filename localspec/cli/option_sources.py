@@ -11,8 +11,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from localspec.cli.file_names import located
-from localspec.cli.key_names import capitals, path_of, perhaps
+from localspec.cli.config_names import capitals, located, path_of, perhaps
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.settings.config_file import MAX_PARTS, TABLE, Configuration, Entry, Key, find_preset, read_configuration
 from localspec.settings.declaration import Kind, Option, Origin, sample

@@ -21,8 +21,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Protocol
 
 from localspec.cli.console import Console, columns_of_stdout, is_accessible, is_terminal, write_out
-from localspec.cli.live import Live
-from localspec.cli.wrap import SGR, WordWrap
+from localspec.cli.live import SGR, Live, WordWrap
 from localspec.engine.events import Committed, Event, Finished
 from localspec.errors import INTERRUPTED, TIMED_OUT
 from localspec.sanitize import Sanitizer

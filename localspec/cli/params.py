@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import click
 
+from localspec.cli.config_names import capitals, path_of
 from localspec.cli.console import Console
 from localspec.cli.habits import checked
-from localspec.cli.key_names import capitals, path_of
 from localspec.cli.option_sources import Configurable, in_command, options_of
 from localspec.errors import NotFoundError, UsageError
 from localspec.settings.declaration import out_of_range

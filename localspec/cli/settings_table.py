@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from localspec.cli.app import cli, commands
-from localspec.cli.file_names import located
+from localspec.cli.config_names import located
 from localspec.cli.option_sources import ONCE, Configurable, given, option_at, options_of, origin
 from localspec.cli.params import Command, complaint
 from localspec.errors import LocalspecError, UsageError

@@ -15,7 +15,7 @@ from localspec.engine.context import Context, Vocabulary
 from localspec.engine.draft import FORCED, Judged, Step
 from localspec.engine.events import Committed, Event, Finished, Logprob, Piece, Prefilled, StepMs
 from localspec.engine.loop import Engine
-from localspec.engine.reasoning import Marks, Parts, ReasoningStream
+from localspec.engine.text import Marks, Parts, ReasoningStream
 
 RESET, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 

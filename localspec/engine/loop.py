@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from localspec.engine.constraint import Ahead, cut, forced_run
 from localspec.engine.context import Context
 from localspec.engine.draft import Draft, Step, Times
-from localspec.engine.judge import Judge, LocalJudge
-from localspec.engine.logprobs import Judging
+from localspec.engine.judge import Judge, Judging, LocalJudge
 from localspec.engine.protocols import (
     Backend,
     Cancel,

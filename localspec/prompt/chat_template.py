@@ -19,14 +19,22 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from localspec.engine.reasoning import Marks
+from localspec.engine.text import Marks
 from localspec.errors import IncompatibleError, LocalspecError, NotFoundError, ResourceError, UsageError
-from localspec.prompt.content_form import STRINGS, ContentForm, forms_of
 from localspec.prompt.markers import Markers, Prompt, Segment, controls
+from localspec.prompt.message_forms import (
+    STRINGS,
+    UNKNOWN,
+    ContentForm,
+    Tools,
+    as_plain,
+    check_texts,
+    forms_of,
+    knows_tools,
+)
 from localspec.prompt.named_templates import CHATML, DIALOGUE, NAMED, stops_of
 from localspec.prompt.reasoning_marks import marks_of, without_reasoning
 from localspec.prompt.renderer import MAX_TEMPLATE, Program, Refused, RefusedByTemplate
-from localspec.prompt.tools import UNKNOWN, Tools, as_plain, check_texts, knows_tools
 from localspec.sanitize import decoded
 from localspec.settings.request import Message
 

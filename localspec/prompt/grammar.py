@@ -20,7 +20,7 @@ import numpy as np
 from localspec.backends.model import Model
 from localspec.engine.constraint import NOTHING, Constraint, Matched
 from localspec.engine.distribution import Ids
-from localspec.engine.reasoning import Marks
+from localspec.engine.text import Marks
 from localspec.errors import UsageError
 from localspec.prompt.form import compiled, form_of, limits, refused
 from localspec.prompt.prompt import Tokenised

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 
-from localspec.engine.reasoning import Marks
+from localspec.engine.text import Marks
 from localspec.prompt.renderer import Program, Refused
 from localspec.settings.request import Message
 

@@ -25,9 +25,9 @@ import numpy as np
 
 from localspec.backends.batch import Batch
 from localspec.backends.build import build_info
-from localspec.backends.cgroup import available_memory
 from localspec.backends.context import MAX_OUTPUTS, context_size, open_context
 from localspec.backends.lib import api, decode_error
+from localspec.backends.limits import available_memory
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.memory import context_bytes
 from localspec.backends.model import Model

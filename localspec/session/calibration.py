@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from localspec.backends.build import build_info
-from localspec.backends.cpus import physical_cores
 from localspec.backends.exact_widths import ENOUGH, exact_widths
+from localspec.backends.limits import physical_cores
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.control.prices import Prices
 from localspec.control.profile import Profile

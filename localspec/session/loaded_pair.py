@@ -16,13 +16,13 @@ from localspec.engine import events
 from localspec.engine.constraint import Constraint, is_whole
 from localspec.engine.context import Context, Vocabulary
 from localspec.engine.event_stream import stream_events
-from localspec.engine.logprobs import Judging
+from localspec.engine.judge import Judging
 from localspec.engine.loop import Engine
 from localspec.engine.protocols import Cancel, Cancelled, Clock
 from localspec.engine.randomness import SeededRandom
-from localspec.engine.reasoning import Marks
 from localspec.engine.repetition import Breakers
 from localspec.engine.sampling import Sampler
+from localspec.engine.text import Marks
 from localspec.engine.translation import Translation
 from localspec.lossless.questions import Subject, answer
 from localspec.methods import DrafterContext

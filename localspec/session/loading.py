@@ -11,8 +11,7 @@ from pathlib import Path
 
 from localspec import __version__
 from localspec.backends.build import WITHOUT_AMX, build_info, is_amx_broken
-from localspec.backends.cgroup import read
-from localspec.backends.cpus import allowed
+from localspec.backends.limits import allowed, read
 from localspec.backends.rpc import add_servers
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from localspec.backends.cgroup import available_memory
-from localspec.backends.cpus import physical_cores
 from localspec.backends.devices import Device, devices, offloading
+from localspec.backends.limits import available_memory, physical_cores
 from localspec.backends.memory import ContextShape, attention_for, context_bytes
 from localspec.backends.options import LoadOptions, Placement, wants_flash
 from localspec.errors import ResourceError

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.backends.cgroup import available_memory
+from localspec.backends.limits import available_memory
 from localspec.backends.saved_state import SavedState, SavingBackend, common_tokens
 from localspec.engine import events
 from localspec.models.gguf.header import file_fingerprint

@@ -22,8 +22,7 @@ from typing import Any
 
 import localspec
 from localspec import __version__
-from localspec.backends.cgroup import available_memory
-from localspec.backends.cpus import allowed
+from localspec.backends.limits import allowed, available_memory
 from localspec.engine.events import Event, Warned
 from localspec.errors import LocalspecError, ResourceError
 from localspec.models.gguf.header import file_fingerprint

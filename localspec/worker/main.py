@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from localspec import __version__
-from localspec.backends.cpus import Binding
+from localspec.backends.limits import Binding
 from localspec.engine.events import Event, EventsThen, Failed, Finished, Inspected, Loaded
 from localspec.errors import IncompatibleError, InternalError, LocalspecError, NotFoundError, ResourceError
 from localspec.settings.jobs import Generate, Load, PairJob, RankQuestion, SurveyRequest, TextQuestion, VerifyRound
@@ -31,7 +31,7 @@ from localspec.worker.codec import JSON, PAIR_JOBS, CodecError, event_line, job_
 
 if TYPE_CHECKING:
     from localspec.session.loaded_pair import LoadedPair
-    from localspec.session.verifying import Verifying
+    from localspec.session.pair_jobs import Verifying
 
 SELDOM = 0.2  # seconds between two reports of how far a prompt is
 GRACE = 1.0  # seconds between the parent's end and ours
@@ -125,7 +125,7 @@ class JobServer:
             raise IncompatibleError(told, hint="Ask on that machine, or leave out --verifier.")
         match job:
             case Generate(request) if request.reads_ahead:
-                from localspec.session.reading_ahead import read_ahead
+                from localspec.session.pair_jobs import read_ahead
 
                 yield from read_ahead(request, pair)
             case Generate(request):
@@ -143,7 +143,7 @@ class JobServer:
                 mark = target.facts().fingerprint
                 yield Inspected(ranked(job, target.model, mark, target.backend, prompt, pair.cancel))
             case VerifyRound():
-                from localspec.session.verifying import Verifying
+                from localspec.session.pair_jobs import Verifying
 
                 self._verifying = self._verifying or Verifying(pair)
                 yield Inspected(self._verifying.answer(job))

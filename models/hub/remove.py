@@ -15,7 +15,7 @@ from pathlib import Path
 from localspec.errors import LocalspecError, ResourceError
 from localspec.models.hub.cache import PARTIAL, Cache, CachedFile, blob_lock, real_place
 from localspec.models.hub.files import select
-from localspec.models.hub.receipts import Receipts
+from localspec.models.hub.pulled import Receipts
 from localspec.models.names import HubName
 from localspec.sanitize import shown
 

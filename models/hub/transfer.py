@@ -21,9 +21,8 @@ from typing import Protocol
 from localspec.errors import IntegrityError, NetworkError, ResourceError
 from localspec.models.hub.cache import PARTIAL, Cache, blob_lock
 from localspec.models.hub.files import Listing, RepoFile
-from localspec.models.hub.partial import LostError, Partial, hash_of, partial_file
 from localspec.models.hub.problems import is_passing, translated, wait_wanted
-from localspec.models.hub.receipts import Receipts
+from localspec.models.hub.pulled import LostError, Partial, Receipts, hash_of, partial_file
 from localspec.models.hub.remote import Hub
 from localspec.sanitize import shown
 

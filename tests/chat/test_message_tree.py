@@ -14,7 +14,7 @@ from localspec.conversations.records import ASSISTANT, USER, Attachment
 from localspec.conversations.sending import to_send
 from localspec.conversations.store import Store
 from localspec.errors import NotFoundError
-from localspec.ui.editor import edited
+from localspec.ui.programs import edited
 
 
 def talked(*texts: str, system: str | None = None) -> MessageTree:

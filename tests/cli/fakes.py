@@ -26,7 +26,7 @@ from localspec.engine.events import (
     StepMs,
     Warned,
 )
-from localspec.engine.reasoning import Marks, ReasoningStream
+from localspec.engine.text import Marks, ReasoningStream
 from localspec.errors import LocalspecError, PromptTooLongError, WorkerDiedError
 from localspec.settings.jobs import Generate, LoadedJob
 from localspec.settings.request import LoadSettings, Request

@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 import pytest
 
-from localspec.backends.cpus import allowed
 from localspec.backends.devices import Device
+from localspec.backends.limits import allowed
 from localspec.cli.app import cli
 from localspec.engine.events import Event, Loaded, Loading, Started
 from localspec.settings.jobs import LoadedJob, RankQuestion

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localspec.cli.console import Console
-from localspec.cli.progress import ProgressLines
+from localspec.cli.fetch import ProgressLines
 
 
 def pull(phase: str, n_bytes: int) -> Any:

@@ -329,7 +329,7 @@ def test_a_race_keeps_nothing(talk: Talk) -> None:
 
 def test_copying(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[str] = []
-    monkeypatch.setattr("localspec.ui.clipboard.copy", lambda text, send: copied.append(text) or "copied")
+    monkeypatch.setattr("localspec.ui.programs.copy", lambda text, send: copied.append(text) or "copied")
     talk.say("/copy")
     assert "nothing to copy" in talk.errors
     talk.worker.passes = ["Look:\n```py\nx = 1\n```\nor\n~~~\ny = 2\n"]

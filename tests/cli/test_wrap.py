@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.cli.wrap import WordWrap
+from localspec.cli.live import WordWrap
 
 LONG = "a paragraph with words of all kinds, some of them preposterously long, that goes on beyond the edge"
 

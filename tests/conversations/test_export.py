@@ -6,8 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from localspec.conversations.export import markdown, page, to_wire
-from localspec.conversations.markdown import DEEPEST, MAX_CHARACTERS, MAX_LINE, is_plain
+from localspec.conversations.export import DEEPEST, MAX_CHARACTERS, MAX_LINE, is_plain, markdown, page, to_wire
 from localspec.conversations.records import Attachment
 from localspec.conversations.store import Store
 

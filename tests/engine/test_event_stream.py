@@ -6,7 +6,7 @@ from localspec.engine.context import Vocabulary
 from localspec.engine.draft import Draft, Source, Step, Times
 from localspec.engine.event_stream import _committed, _drafted
 from localspec.engine.protocols import Plan
-from localspec.engine.reasoning import Parts
+from localspec.engine.text import Parts
 
 
 def test_rows_that_only_fill_a_pass_are_no_drafts() -> None:

@@ -12,7 +12,7 @@ from localspec.engine.context import Vocabulary
 from localspec.engine.draft import Judged
 from localspec.engine.event_stream import _logprob
 from localspec.engine.events import Committed, Logprob, StepMs
-from localspec.engine.logprobs import Judging, log_softmax
+from localspec.engine.judge import Judging, log_softmax
 from localspec.engine.protocols import Shape
 from localspec.engine.sampling import Sampler
 from localspec.settings.request import Sampling

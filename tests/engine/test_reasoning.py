@@ -11,8 +11,8 @@ from localspec.engine.event_stream import stream_events
 from localspec.engine.events import Committed, Finished
 from localspec.engine.loop import Engine
 from localspec.engine.randomness import SeededRandom
-from localspec.engine.reasoning import Marks, ReasoningStream
 from localspec.engine.sampling import Sampler
+from localspec.engine.text import Marks, ReasoningStream
 from localspec.methods.plain import Plain
 from localspec.settings.request import Sampling, Speculation
 from localspec.speculation.resolve import resolve_axes

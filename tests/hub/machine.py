@@ -14,7 +14,7 @@ from unittest.mock import patch
 from huggingface_hub import constants
 
 from localspec.models.hub.cache import Cache
-from localspec.models.hub.receipts import Receipts
+from localspec.models.hub.pulled import Receipts
 from localspec.models.hub.remote import Hub
 from localspec.models.names import HubName, parse_model
 from localspec.models.pull import Pull, PullPlan, make_plan, pull_all

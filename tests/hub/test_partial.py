@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.models.hub.partial import partial_file
+from localspec.models.hub.pulled import partial_file
 
 DATA = bytes(range(250)) * 4
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.models.hub.receipts import Receipts
+from localspec.models.hub.pulled import Receipts
 from tests.hub.machine import sha256
 
 BYTES = b"GGUF" * 100

@@ -15,7 +15,7 @@ from huggingface_hub.utils._shared_blobs import publish_blob_to_shared_store, tr
 
 from localspec.errors import ResourceError
 from localspec.models.hub.files import select
-from localspec.models.hub.partial import Partial
+from localspec.models.hub.pulled import Partial
 from localspec.models.hub.remove import carry_out, plan_removal
 from localspec.models.names import HubName
 from tests.hub.machine import DRAFT, Machine, sha256

@@ -425,7 +425,7 @@ def test_what_nobody_foresaw_costs_no_download(machine: Machine, monkeypatch: py
         raise RuntimeError("a mistake of ours")
 
     with monkeypatch.context() as patch:
-        patch.setattr("localspec.models.hub.partial.Partial.settle", fail)
+        patch.setattr("localspec.models.hub.pulled.Partial.settle", fail)
         with pytest.raises(RuntimeError):
             machine.pull(TARGET)
     machine.pull(TARGET)

@@ -17,7 +17,7 @@ import pytest
 from localspec.backends.llama_cpp import Model
 from localspec.backends.options import LoadOptions
 from localspec.engine import events
-from localspec.engine.logprobs import log_softmax
+from localspec.engine.judge import log_softmax
 from localspec.engine.protocols import Logits
 from localspec.engine.sampling import Sampler
 from localspec.models.store import bundled_head
@@ -163,6 +163,6 @@ def test_reproducible_ones_are_equal_to_the_bit(is_after: bool) -> None:
 
 def test_nothing_is_told_that_nobody_asked_for(opened: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor computed."""
-    monkeypatch.setattr("localspec.engine.logprobs.log_softmax", lambda row: pytest.fail("computed"))
+    monkeypatch.setattr("localspec.engine.judge.log_softmax", lambda row: pytest.fail("computed"))
     told = [*opened("draft-model").answer(replace(REQUEST, logprobs=None))]
     assert not any(event.logprobs for event in told if isinstance(event, events.Committed))

@@ -11,7 +11,7 @@ import pytest
 from localspec.engine.events import Committed, Prefilled
 from localspec.engine.protocols import Cancelled
 from localspec.session.loaded_pair import LoadedPair
-from localspec.session.reading_ahead import read_ahead
+from localspec.session.pair_jobs import read_ahead
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from tests.integration import pair

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.backends import cpus
+from localspec.backends import limits
 from localspec.engine.events import Loaded
 from localspec.settings.request import LoadSettings, Request, Speculation
 from localspec.worker.client import Worker
@@ -17,12 +17,12 @@ from tests.machine.test_worker_kill import SETTINGS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has affinity masks")
 ANSWER = Request(prompt="Once upon a time", max_tokens=4, speculation=Speculation(method="plain"))
-ALL = cpus.allowed()
+ALL = limits.allowed()
 
 
 @pytest.fixture
 def processors() -> int:
-    if not 1 < len(ALL) == cpus.physical_cores():
+    if not 1 < len(ALL) == limits.physical_cores():
         pytest.skip("needs several processors, one thread each, and all of them")  # a test cannot add any
     return len(ALL)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from localspec.engine.reasoning import Marks
+from localspec.engine.text import Marks
 from localspec.errors import IncompatibleError
 from localspec.prompt.chat_template import Rendered, render
-from localspec.prompt.content_form import ContentForm
+from localspec.prompt.message_forms import ContentForm
 from localspec.prompt.named_templates import CHATML
 from localspec.prompt.renderer import RENDERER
 from localspec.settings.request import Message

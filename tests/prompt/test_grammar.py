@@ -17,7 +17,7 @@ import pytest
 from localspec.backends.model import Model
 from localspec.engine.constraint import NOTHING, Constraint, Matched, is_whole
 from localspec.engine.distribution import Ids
-from localspec.engine.reasoning import Marks
+from localspec.engine.text import Marks
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.prompt.form import compiled
 from localspec.prompt.grammar import AfterReasoning, Grammars

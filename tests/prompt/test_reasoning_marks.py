@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.engine.reasoning import Marks
+from localspec.engine.text import Marks
 from localspec.prompt.chat_template import render
 from localspec.settings.request import Message
 

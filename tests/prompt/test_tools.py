@@ -8,8 +8,8 @@ import pytest
 
 from localspec.errors import UsageError
 from localspec.prompt.chat_template import Rendered, render
+from localspec.prompt.message_forms import UNKNOWN
 from localspec.prompt.named_templates import CHATML
-from localspec.prompt.tools import UNKNOWN
 from localspec.settings.request import Message
 
 TOOLS = [

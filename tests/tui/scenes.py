@@ -13,7 +13,7 @@ from localspec.conversations.store import Store
 from localspec.errors import WorkerDiedError
 from localspec.models.hub.cache import Cache
 from localspec.models.hub.files import Listing, RepoFile
-from localspec.models.hub.receipts import Receipts
+from localspec.models.hub.pulled import Receipts
 from localspec.models.hub.remote import Hub
 from localspec.models.names import HubName
 from localspec.models.pull import Item, Pull, PullPlan

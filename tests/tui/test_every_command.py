@@ -74,7 +74,7 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         target, _, draft = name.partition("+")
         return PairRef(Path(target), Path(draft) if draft != "none" else None, "other")
 
-    monkeypatch.setattr("localspec.ui.clipboard.copy", lambda text, send: texts.append(text) or "copied")
+    monkeypatch.setattr("localspec.ui.programs.copy", lambda text, send: texts.append(text) or "copied")
     monkeypatch.setattr("localspec.models.available.find", find)
     monkeypatch.setattr("localspec.models.candidates.require_sound", lambda target, draft: None)
     return texts

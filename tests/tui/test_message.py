@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Markdown, Static
 
-from localspec.conversations.markdown import MAX_CHARACTERS
+from localspec.conversations.export import MAX_CHARACTERS
 from localspec.models.store import usual_speculation
 from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp

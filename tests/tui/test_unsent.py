@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from textual.events import Key
 
-from localspec.chat.unsent import recover, write
+from localspec.chat.conversation_writer import recover, write
 from localspec.conversations.store import Store
 from localspec.settings.folders import state_folder
 from tests.tui.scripted import ScriptedWorker, opened, say, say_until_held, until
@@ -21,7 +21,9 @@ from tests.tui.test_terminal import chat, has
 def left_by_ended(*texts: str) -> None:
     """Leave texts as processes that were killed."""
     for text in texts:
-        code = f"import os, signal; from localspec.chat.unsent import write; write({text!r}); os.kill(0, 9)"
+        code = (
+            f"import os, signal; from localspec.chat.conversation_writer import write; write({text!r}); os.kill(0, 9)"
+        )
         subprocess.run([sys.executable, "-c", code], check=False, start_new_session=True)
 
 

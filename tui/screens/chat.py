@@ -13,9 +13,9 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
+from localspec.chat.conversation_writer import Unsent
 from localspec.chat.message_tree import Node
 from localspec.chat.opening import remarks
-from localspec.chat.unsent import Unsent
 from localspec.conversations.records import USER
 from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.models.store import introduction

@@ -21,7 +21,7 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from localspec.conversations.markdown import MAX_CHARACTERS, MAX_LINE, is_plain, parser
+from localspec.conversations.export import MAX_CHARACTERS, MAX_LINE, is_plain, parser
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown

@@ -1,23 +1,29 @@
-"""Edges whose drafts this process's target judges: `remote.verifier`, with the parts that a loaded pair has."""
+"""Jobs of a loaded pair that are no answers.
+
+Its target judges the drafts of edges: `remote.verifier`, with the parts that a loaded pair has. The start of a prompt
+is read before it is sent, while nobody waits; nothing of that is written to disk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from localspec.backends.llama_cpp import LlamaBackend
+from localspec.engine import events
 from localspec.engine.context import Vocabulary
 from localspec.engine.draft import Mask, Nodes
 from localspec.engine.event_stream import peak_memory
 from localspec.engine.protocols import Cancel, Capabilities, Rows, Tokens
-from localspec.engine.reasoning import Marks
 from localspec.engine.sampling import Sampler
+from localspec.engine.text import Marks, common_prefix
 from localspec.errors import UsageError
-from localspec.prompt.prompt import Tokenised
+from localspec.prompt.prompt import Tokenised, tokenise
 from localspec.remote.messages import Hello, Prefix, Verify, encode, request_of
 from localspec.remote.verifier import Served, VerifyingSessions
 from localspec.session.loaded_pair import LoadedPair
+from localspec.session.prompt_states import MIN_TOKENS
 from localspec.settings.jobs import VerifyRound
 from localspec.settings.request import FORMS, Request
 from localspec.speculation.capabilities import require_tokens
@@ -104,3 +110,31 @@ class Verifying:
         sampler = Sampler(sampling, breakers=pair.breakers(sampling), constraint=constraint)
         vocabulary = Vocabulary(pair.target.model.is_eog, pair.target.model.piece)
         return Served(RecallingTarget(pair), sampler, vocabulary)
+
+
+ENDS = (" and", "\n\n# So")  # the message may go on in either way
+UNSURE = 2  # tokens before its end: what follows may change how they are cut
+
+
+def read_ahead(request: Request, pair: LoadedPair) -> Iterator[events.Event]:
+    """Evaluate what `request` begins with, however its last message goes on; ends after Finished.
+
+    Raises Cancelled once somebody asks for anything: what was read until then stays.
+    """
+    began, backend = pair.clock(), pair.target.backend
+    *before, last = request.messages
+    ends = [replace(request, messages=(*before, replace(last, content=last.content + end))) for end in ENDS]
+    one, other = (tokenise(each, pair.target.model, pair.target.specials).tokens for each in ends)
+    n = common_prefix(one, other) - UNSURE
+    if backend.options.reproducible:  # rows of other chunks are other bits
+        n -= n % backend.options.n_batch
+    if MIN_TOKENS <= n < pair.n_ctx:
+        yield from pair.states.begin(request, [pair.target], one[: n + 1])
+        cached = backend.cached(one[: n + 1])
+        if n - cached >= MIN_TOKENS:
+            backend.prefill(one[:n], pair.cancel)
+            draft = pair.draft
+            if draft is not None and draft.kind == "model" and pair.translation is None and draft.backend.length:
+                draft.backend.prefill(one[: min(n, draft.backend.capabilities.n_ctx)], pair.cancel)
+            yield events.Prefilled(n, cached, 1e3 * (pair.clock() - began))
+    yield events.Finished("stop", "", 1e3 * (pair.clock() - began), 0.0, 0)

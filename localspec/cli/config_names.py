@@ -1,18 +1,47 @@
-"""Names of files in config.toml: relative to its folder, and absolute once `localspec config set` has written them.
+"""Names in config.toml: of settings, of the commands that they are for, and of files.
+
+Names of files are relative to its folder, and absolute once `localspec config set` has written them.
 
 On the command line and in the environment they are relative to the current folder, as everywhere.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+
+import click
 
 from localspec.errors import UsageError
 from localspec.models.cached import placed
 from localspec.models.names import DraftChoice, ModelName, PathName, parse, parse_draft
+from localspec.settings.config_file import Key
 from localspec.settings.folders import typed_path
+
+
+def path_of(ctx: click.Context) -> Key:
+    """Return the names of the command and the groups it is in, aliases resolved; () for localspec itself."""
+    if ctx.parent is None:
+        return ()
+    return (*path_of(ctx.parent), str(ctx.command.name))
+
+
+def capitals(name: str) -> str:
+    """Return a name as a variable of the environment has it."""
+    return name.upper().replace("-", "_")
+
+
+def perhaps(name: str, known: Mapping[str, click.Option] | Iterable[str]) -> str:
+    """Return which of the known names was probably meant, as it follows the sentence that refuses `name`."""
+    if isinstance(known, Mapping):  # a short flag is no key
+        long = [each for each, option in known.items() if f"-{name}" in option.opts]
+        if long:
+            return f": -{name} is '{long[0]}'"
+    near = difflib.get_close_matches(name.lower().replace("_", "-"), list(known), n=1)
+    return f", perhaps '{near[0]}' was meant" if near else ""
 
 
 def located(key: str, placeholder: str, text: str, folder: Path) -> str:
