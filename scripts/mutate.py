@@ -7,7 +7,8 @@
 Each line of code that an operator of mutations.py fits is drawn with the same chance, then an operator, then a place.
 The changes are made in a copy of the working tree. Each is tried on the tests nearest to its file, until one fails or
 --limit seconds of processor time are over: those named after the file, those of its folder that import it, others that
-import it, the rest of its folder. A test that fails is run without the change too, once, and left out if it fails.
+import it, the rest of its folder. Of equally near tests the quickest come first; what each took is kept beside FILE.
+A test that fails is run without the change too, once, and left out if it fails.
 A test that hangs or ends its process counts if the same tests end without the change. A change whose tests are killed
 by something else, such as a full memory, is undecided; --resume tries it again.
 Results go to FILE, one JSON object a line; build/mutate-SEED.jsonl unless --resume names it. A survivor that was read
@@ -36,7 +37,7 @@ import threading
 import time
 import venv
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -114,8 +115,8 @@ def module_of(file: str) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def tests_of(root: Path, file: str) -> list[str]:
-    """Return the test files of a file of the product, the nearest first."""
+def tests_of(root: Path, file: str) -> dict[str, int]:
+    """Return the test files of a file of the product, the nearest first, with a number that equally near ones share."""
     module = module_of(file)
     room = "/".join(module.split(".")[1:-1])
     folders = FOLDERS.get(room) or FOLDERS.get(room.partition("/")[0]) or [room, room.partition("/")[0]]
@@ -129,13 +130,15 @@ def tests_of(root: Path, file: str) -> list[str]:
         does_import = bool(imports.search(path.read_text(encoding="utf-8")))
         if (is_near or does_import or has_name) and not test.startswith("tests/machine/"):
             ranks[test] = (not (has_name and is_near), not (has_name and does_import), not does_import, not is_near)
-    return sorted(ranks, key=lambda test: (ranks[test], test))
+    numbers = {rank: number for number, rank in enumerate(sorted(set(ranks.values())))}
+    nearest = sorted(ranks, key=lambda test: (ranks[test], test))[:FILES]
+    return {test: numbers[ranks[test]] for test in nearest}
 
 
 class Copy:
     """A copy of the working tree with an environment of its own, in which modules come from the copy alone."""
 
-    def __init__(self, folder: Path, under: Sequence[str], tests: Sequence[str]) -> None:
+    def __init__(self, folder: Path, under: Sequence[str], tests: Iterable[str], seconds: Path) -> None:
         self.root, self._under = folder / "tree", under
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -153,14 +156,14 @@ class Copy:
         self._temporary = folder / "t"
         # A changed line may delete what it should not.
         self._env = {name: value for name, value in os.environ.items() if name.partition("_")[0] not in ("XDG", "HF")}
-        self._env |= {"HOME": str(folder / "home"), "TMPDIR": str(self._temporary)}
+        self._env |= {"HOME": str(folder / "home"), "TMPDIR": str(self._temporary), "MUTATE_SECONDS": str(seconds)}
         (folder / "home").mkdir()
         self._temporary.mkdir()
         self._tests = self._collected(tests)
         if not self._tests.is_collected():  # before the first change
             raise SystemExit("pytest cannot collect the tests")
 
-    def _collected(self, files: Sequence[str]) -> Tests:
+    def _collected(self, files: Iterable[str]) -> Tests:
         return Tests(self.root / ".venv/bin/python", self.root, self._env, files)
 
     def close(self) -> None:
@@ -187,9 +190,9 @@ class Copy:
             compiled.unlink()
 
     def run(
-        self, tests: Sequence[str], limit: float, without: Sequence[str], change: Change | None, last: str = ""
+        self, tests: Mapping[str, int], limit: float, without: Sequence[str], change: Change | None, last: str = ""
     ) -> tuple[str, str]:
-        """Run tests with or without a change up to the last; return what Tests.run does, without ANEW."""
+        """Run files or tests, by rank, with or without a change, up to the last; return what Tests.run does."""
         asked = {"files": tests, "limit": limit, "without": without, "change": None, "file": "", "last": last}
         with self._turn():
             if change is None:
@@ -251,7 +254,7 @@ class Trial:
 
     def _one_run(self, copy: Copy, change: Change) -> tuple[str, str]:
         """Return the result and the test that tells it; no result where that test fails without the change too."""
-        tests = tests_of(copy.root, change.file)[:FILES]
+        tests = tests_of(copy.root, change.file)
         if not tests:
             return "no tests", ""
         bad = [test for test, passes in self._passes.items() if not passes]
@@ -265,7 +268,7 @@ class Trial:
             return "caught", f"{'time' if result == HUNG else 'its end'}: {by}"
         if result == "caught" and by.startswith("tests/"):
             if by not in self._passes:
-                self._passes[by] = copy.run([by], self._limit, (), None)[0] == "survived"
+                self._passes[by] = copy.run({by: 0}, self._limit, (), None)[0] == "survived"
                 self._write({"test": by, "passes": self._passes[by]})
             if not self._passes[by]:
                 return "", ""
@@ -326,11 +329,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         trial = Trial([], asked.limit, results)
         todo = [change for change in changes if not trial.is_known(change)]
         if todo:
-            tests = sorted({test for change in todo for test in tests_of(ROOT, change.file)[:FILES]})
-            copies = []
+            tests = sorted({test for change in todo for test in tests_of(ROOT, change.file)})
+            copies, seconds = [], results.with_name("mutate-seconds.json").absolute()
             for job in range(asked.jobs):
                 (Path(folder) / str(job)).mkdir()
-                copies.append(Copy(Path(folder) / str(job), shlex.split(asked.under), tests))
+                copies.append(Copy(Path(folder) / str(job), shlex.split(asked.under), tests, seconds))
             trial = Trial(copies, asked.limit, results)
             with ThreadPoolExecutor(asked.jobs) as pool:
                 list(pool.map(trial.try_change, todo))

@@ -1,5 +1,7 @@
 """Tests that are collected once, and run many times: each run is a fork in which functions have other code.
 
+Of equally near files the tests that take least time come first, in bands: within a band files keep their fixtures.
+
 `Tests` talks to a process of pytest that has this module as a plugin. To import and collect takes seconds; a fork takes
 none of that. A change that lies in no function, such as a constant of a module, wants a process that collects anew.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import ast
 import gc
 import json
+import math
 import os
 import resource
 import select
@@ -16,7 +19,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -28,6 +31,9 @@ HANG = 120  # seconds in which a test does nothing; none of the suite waits as l
 PATIENCE = 30  # processor seconds over the limit, which no test of the suite takes either
 IDLE = 2  # seconds for a tick: a test that takes less processor time waits for nothing
 COLLECTION = 600  # seconds, for the imports of all test files
+QUICK = 0.1  # seconds: tests that take less are alike
+BAND = 4  # times the seconds of the band before
+SAME = 40  # seconds in which nothing is done count as one of processor time
 IS_FUNCTION = 1  # CO_OPTIMIZED, which codes of modules and classes have not
 ANEW = "anew"  # the change wants tests that are collected anew
 HUNG = "hung"  # a test went on for too long
@@ -38,7 +44,7 @@ KILLED = "killed"  # something else ended the process: the memory is full
 class Tests:
     """A process of pytest that has collected test files of a tree."""
 
-    def __init__(self, python: Path, root: Path, env: dict[str, str], files: Sequence[str]) -> None:
+    def __init__(self, python: Path, root: Path, env: dict[str, str], files: Iterable[str]) -> None:
         asks, self._ask = os.pipe()
         told, replies = os.pipe()
         self._replies = os.fdopen(told)
@@ -53,7 +59,7 @@ class Tests:
         os.close(replies)
 
     def run(self, asked: dict[str, Any]) -> tuple[str, str]:
-        """Run `files` up to the first test that fails, or to `limit` seconds of processor time.
+        """Run `files`, by rank, up to the first test that fails, or to `limit` seconds of processor time.
 
         Return `survived` or `caught` and by which test, or HUNG, BROKEN or KILLED and at which, or ANEW for a `change`
         that lies in no function. `last` is the last test that may run.
@@ -92,18 +98,39 @@ def pytest_runtestloop(session: Any) -> bool:
     """Answer what is asked, and run no test here."""
     asks, replies = map(int, os.environ["MUTATE_FDS"].split())
     os.write(replies, b"\n")
+    seconds = Seconds(Path(os.environ["MUTATE_SECONDS"]))
     for line in os.fdopen(asks):
-        os.write(replies, json.dumps(_answer(session, json.loads(line))).encode() + b"\n")
+        os.write(replies, json.dumps(_answer(session, json.loads(line), seconds)).encode() + b"\n")
     return True
 
 
-def _answer(session: Any, asked: dict[str, Any]) -> tuple[str, str]:
+class Seconds:
+    """How long each test took when it was quickest: mostly without the fixtures of its module. A file keeps that."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._of: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+    def band(self, test: str) -> int:
+        """Return how slow a test is; one that was never run is as quick as any, so that it is known soon."""
+        return math.ceil(math.log(max(self._of.get(test, 0.0), QUICK), BAND))
+
+    def learn(self, told: Mapping[str, float]) -> None:
+        """Keep what tests took."""
+        for test, seconds in told.items():
+            self._of[test] = min(seconds, self._of.get(test, seconds))
+        beside = self._path.with_suffix(f".{os.getpid()}")
+        beside.write_text(json.dumps(self._of), encoding="utf-8")
+        beside.replace(self._path)
+
+
+def _answer(session: Any, asked: dict[str, Any], seconds: Seconds) -> tuple[str, str]:
     if asked.get("is_anew") and session.testsfailed:
         return "caught", "an error of collection"
     codes = _codes(Path(asked["file"]), asked["change"]) if asked["change"] is not None else {}
     if codes is None:
         return ANEW, ""
-    items = _items(session, asked)
+    items = _items(session, asked, seconds)
     progress, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -126,8 +153,9 @@ def _answer(session: Any, asked: dict[str, Any]) -> tuple[str, str]:
     with suppress(ProcessLookupError):  # with what it left behind
         os.killpg(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    *_, last = told.split(b"\n") if told else [b""]
+    *passed, last = told.split(b"\n")
     if last:
+        seconds.learn({item.nodeid: float(took) for item, took in zip(items, passed, strict=False)})
         result, by = json.loads(last)
         return result, by
     at = items[min(told.count(b"\n"), len(items) - 1)].nodeid if items else ""
@@ -148,7 +176,7 @@ def _ticks(session: int) -> int:
 def _run(
     session: Any, asked: dict[str, Any], items: Sequence[Any], codes: dict[CodeType, CodeType], write: int
 ) -> None:
-    """Run tests in a child; each that passes writes a line end, and the result is the last line."""
+    """Run tests in a child; each that passes writes a line, its seconds, and the result is the last line."""
     limit = int(asked["limit"]) + asked["patience"]
     resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1]))
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -164,26 +192,33 @@ def _run(
                 failed.append(report.nodeid)
 
     session.config.pluginmanager.register(Failures())
-    began, result = time.monotonic(), ("survived", f"{len(items)} tests")
+    began, used, result = time.monotonic(), 0.0, ("survived", f"{len(items)} tests")
     for n, item in enumerate(items):
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=items[n + 1] if n + 1 < len(items) else None)
         if failed:
             result = "caught", failed[0]
             break
-        os.write(write, b"\n")
-        if max(sum(os.times()[:4]), (time.monotonic() - began) / 40) > asked["limit"]:
+        before, used = used, max(sum(os.times()[:4]), (time.monotonic() - began) / SAME)
+        os.write(write, f"{used - before:.2f}\n".encode())
+        if used > asked["limit"]:
             result = "survived", f"{n + 1} of {len(items)} tests, no time for more"
             break
-    os.write(write, b"\n" + json.dumps(result).encode())
+    os.write(write, json.dumps(result).encode())
     os.close(write)
     session._setupstate.teardown_exact(None)
 
 
-def _items(session: Any, asked: dict[str, Any]) -> list[Any]:
-    """Return the tests of files, and those that are named themselves, in this order up to the last that may run."""
-    ranks = {file: rank for rank, file in enumerate(asked["files"])}
-    ranked = [(ranks.get(item.nodeid, ranks.get(item.nodeid.partition("::")[0])), item) for item in session.items]
-    found = [(rank, item) for rank, item in ranked if rank is not None and item.nodeid not in asked["without"]]
+def _items(session: Any, asked: dict[str, Any], seconds: Seconds) -> list[Any]:
+    """Return the tests of files, and those that are named themselves, the nearest and quickest first.
+
+    The last that may run is the last of them.
+    """
+    ranks, files = asked["files"], {file: n for n, file in enumerate(asked["files"])}
+    found = []
+    for item in session.items:
+        named = item.nodeid if item.nodeid in ranks else item.nodeid.partition("::")[0]
+        if named in ranks and item.nodeid not in asked["without"]:
+            found.append(((ranks[named], seconds.band(item.nodeid), files[named]), item))
     items = [item for _, item in sorted(found, key=lambda pair: pair[0])]
     ends = [n for n, item in enumerate(items, 1) if item.nodeid == asked["last"]]
     return items[: ends[0]] if ends else items

@@ -129,8 +129,8 @@ def test_a_seed_draws_the_same_lines() -> None:
 )
 def test_the_nearest_tests_come_first(file: str, nearest: str) -> None:
     found = mutate.tests_of(ROOT, file)
-    assert found[0] == nearest
-    assert len(set(found)) == len(found)
+    assert next(iter(found)) == nearest
+    assert list(found.values()) == sorted(found.values())
 
 
 @pytest.fixture
@@ -205,6 +205,21 @@ def test_a_change_that_never_ends_is_caught_by_time(small: Path, monkeypatch: py
     monkeypatch.setattr("mutate_tests.HANG", 3)
     test = f"def test_it():\n    while step() > 3:\n        {waiting}\n"
     assert a_run(small, "def step():\n    return 3\n", test) == ["caught, time: tests/low/test_step.py::test_it"]
+
+
+def test_of_equally_near_tests_the_quickest_come_first(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first change teaches that a file takes all the time there is; for the second the other file comes first."""
+    (small / "tests/low/test_step.py").unlink()
+    (small / "localspec/low/step.py").write_text("def step():\n    return 3\n\n\ndef other():\n    return 4\n")
+    imports = "from time import process_time\nfrom localspec.low.step import step, other\n\n\ndef test_it():\n    "
+    (small / "tests/low/test_a.py").write_text(f"{imports}while process_time() < 0.3: pass\n")
+    (small / "tests/low/test_b.py").write_text(f"{imports}assert (step(), other()) == (3, 4)\n")
+    mutate.main(["--seed", "1", "-n", "2", "--only", "localspec/low", "--limit", "0.2"])
+    output = capsys.readouterr()
+    first, second = output.err.splitlines()
+    assert first.endswith("1 of 2 tests, no time for more")
+    assert second.endswith("tests/low/test_b.py::test_it")
+    assert json.loads((small / "build/mutate-seconds.json").read_text())["tests/low/test_a.py::test_it"] >= 0.2
 
 
 def test_a_change_that_ends_the_process_is_caught(small: Path) -> None:
