@@ -20,10 +20,10 @@ from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.heads import head_for
 from localspec.models.hub.cache import Cache
-from localspec.models.hub.files import is_model, part_number
+from localspec.models.hub.files import drafters, is_model, part_number
 from localspec.models.hub.remote import Hub
 from localspec.models.low_bit import copies_of
-from localspec.models.names import HubName
+from localspec.models.names import HubName, ModelName
 from localspec.models.pairs import PairReport, check_pair, require_fit
 from localspec.models.plan.models import ModelPart
 from localspec.models.remote_header import HEADERS, remote_part
@@ -227,6 +227,15 @@ def _checked(target: ModelPart, name: str, size: int, path: Path) -> DraftCandid
         return candidate(target, look_at(path, may_be_head=True), name, "here", size)
     except LocalspecError as error:
         return DraftCandidate(name, "here", size, reason=error.message, path=path)
+
+
+def drafters_beside(target: ModelName, hub: Hub) -> tuple[HubName, ...]:
+    """Return what the repository of a target has to draft for it; nothing where the hub cannot tell."""
+    if isinstance(target, HubName):
+        with suppress(LocalspecError):
+            listing = hub.listing(target.repo, target.revision)
+            return drafters([file.name for file in listing.files], target)
+    return ()
 
 
 def remote_candidate(target: ModelPart, name: HubName, where: str, hub: Hub) -> DraftCandidate:

@@ -20,6 +20,7 @@ from localspec.errors import IncompatibleError, LocalspecError, NetworkError, Us
 from localspec.models.candidates import (
     DraftCandidate,
     candidate,
+    drafters_beside,
     local_candidates,
     look_at,
     remote_candidate,
@@ -170,6 +171,7 @@ def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Cons
     for one in local_candidates(seen.part):
         yield one
         for each in (one.name, *one.copies):
+            here.add(each)
             if each.startswith("hf:") and (name := _repo(each.removeprefix("hf:"))) is not None:
                 here.add(str(HubName(name.repo, quant=quant_of(name.file or ""))))
                 tried |= set() if _may_have_better(one, seen) else {name.repo}
@@ -184,7 +186,8 @@ def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Cons
             about = model.size_gb * 1e9
             yield DraftCandidate(str(model.source), "catalogue", None, about, reason="it is not on this machine")
         return
-    wanted = [(model.source, "catalogue") for model in listed]
+    wanted = [(name, "hub") for name in drafters_beside(seen.source, hub) if str(name) not in here]
+    wanted += [(model.source, "catalogue") for model in listed]
     tried |= {source.repo for source, _ in wanted}
     if len(wanted) < limit:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from localspec.cli.params import Command, json_option, option
 from localspec.errors import IncompatibleError, LocalspecError, NetworkError, NotFoundError, UsageError
 from localspec.models.catalog import load_catalog
 from localspec.models.hub.cache import Cache
+from localspec.models.hub.files import drafters
 from localspec.models.hub.problems import OFFLINE
 from localspec.models.names import HubName
 from localspec.models.pairs import require_fit
@@ -71,7 +73,8 @@ def pull(
     warnings = carry_out(plan, console)
     seconds = time.monotonic() - began
     if not as_json:
-        write_out("".join(f"{_summary(plan, name)}\n" for name in plan.names))
+        lines = [*(_summary(plan, name) for name in plan.names), *_offers(plan)]
+        write_out("".join(f"{line}\n" for line in lines))
     more, misfits = _compared(names, console)
     made = {**_wire(plan), "seconds": seconds, "warnings": [*warnings, *more]}
     if misfits:
@@ -185,6 +188,20 @@ def _summary(plan: PullPlan, name: HubName) -> str:
     ]
     came = "already here" if all(item.is_cached for item in items) else "pulled"
     return f"{one_line(str(name))}: {came}, hash correct"
+
+
+def _offers(plan: PullPlan) -> list[str]:
+    """Return a line for each model beside which its repository has what drafts for it, unless that was pulled too."""
+    pulled = {(item.listing.repo, item.file.name) for item in plan.items}
+    told = []
+    for name in plan.names:
+        model = replace(name, revision=None)
+        listing = next(one for one in plan.listings if one.repo == name.repo and one.commit[:7] == name.revision)
+        found = drafters([file.name for file in listing.files], model)
+        if found and not any((one.repo, one.file) in pulled for one in found):
+            files = one_line(", ".join(str(one.file) for one in found))
+            told.append(f"{files} beside it may draft for it: localspec pairs suggest {one_line(str(model))}")
+    return told
 
 
 def _wire(plan: PullPlan) -> dict[str, Any]:

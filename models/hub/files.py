@@ -106,6 +106,19 @@ def select(names: Sequence[str], wanted: HubName) -> tuple[str, ...]:
     return _whole(wanted.repo, groups[found[0]])
 
 
+def drafters(names: Sequence[str], wanted: HubName) -> tuple[HubName, ...]:
+    """Return what lies in a repository to draft for the model that `wanted` names: in its quantisation, else in any.
+
+    A drafter has none beside it. Raises as `select` does.
+    """
+    (own, *_) = select(names, wanted)
+    if _DRAFTERS.search(f"/{own}"):
+        return ()
+    groups = {base: parts[0] for base, parts in _groups(names).items() if _DRAFTERS.search(f"/{base}")}
+    same = [file for file in groups.values() if quant_of(file) == quant_of(own)]
+    return tuple(HubName(wanted.repo, wanted.revision, file=file) for file in same or groups.values())
+
+
 def _groups(names: Sequence[str]) -> dict[str, list[str]]:
     """Return the models among the names: parts of one under the name they share."""
     groups: dict[str, list[str]] = {}

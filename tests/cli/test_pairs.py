@@ -288,6 +288,27 @@ def test_a_head_on_the_hub_is_a_draft(machine: Machine, tmp_path: Path) -> None:
     assert made["pair"]["draft"]["path"].endswith(head.name)
 
 
+def test_what_lies_beside_a_model_to_draft_for_it_is_offered(machine: Machine) -> None:
+    """By `pull`, which takes the model alone, and as a draft by `pairs suggest`, before the download and after it."""
+    beside = ["X-MTP-Q8_0.gguf", "assistant/X-assistant-Q8_0.gguf"]
+    files = {"X-Q8_0.gguf": machine.server.repos["tales/storyteller-GGUF"].files["storyteller-Q8_0.gguf"]}
+    machine.server.repos["tales/x-GGUF"] = Repo(files | dict.fromkeys([*beside, "X-MTP-Q4_0.gguf"], DRAFT_BYTES))
+    names = [f"hf:tales/x-GGUF/{file}" for file in beside]
+    told = f"{', '.join(beside)} beside it may draft for it: localspec pairs suggest hf:tales/x-GGUF:Q8_0\n"
+    for _ in range(2):
+        found = [
+            one for one in machine.json("pairs", "suggest", "hf:tales/x-GGUF:Q8_0")["candidates"] if one["is_good"]
+        ]
+        assert [one["name"] for one in found if "x-GGUF" in one["name"]] == names
+        assert machine.call("pull", "-y", "hf:tales/x-GGUF:Q8_0").stdout.decode().endswith(told)
+    assert machine.links() == ["X-Q8_0.gguf"]
+    with_draft = machine.call("pull", "-y", f"hf:tales/x-GGUF:Q8_0+{names[0]}").stdout.decode()
+    assert "may draft" not in with_draft
+    assert "may draft" not in machine.call("pull", "-y", DRAFT).stdout.decode(), "a drafter has none"
+    here = machine.json("pairs", "suggest", "hf:tales/x-GGUF:Q8_0")["candidates"]
+    assert [one["where"] for one in here if names[0] in (one["name"], *one["copies"])] == ["here"]
+
+
 def list_the_tales(machine: Machine) -> None:
     """Give the machine a catalogue of the hub's target and the draft for it."""
     catalog = machine.folder / "home" / "config" / "catalog.toml"
