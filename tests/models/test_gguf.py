@@ -50,7 +50,7 @@ def test_the_valid_file_that_the_bad_ones_are_made_from_is_read_completely(tmp_p
 
 
 def test_every_truncation_is_refused_with_the_size_found(tmp_path: Path) -> None:
-    """F1, B23: at each field's end, one byte before and after, and at each 64th of the file."""
+    """At each field's end, one byte before and after, and at each 64th of the file."""
     file = model()
     whole = file.build()
     path = tmp_path / "cut.gguf"

@@ -44,7 +44,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_flipping_any_bit_of_the_counts_and_types_never_escapes(path: Path) -> None:
-    """F2: each bit of the fixed part, and 1500 others of the header."""
+    """Each bit of the fixed part, and 1500 others of the header."""
     chooser = random.Random(7)
     bits = [*range(24 * 8), *(chooser.randrange(HEADER * 8) for _ in range(1500))]
     refused = 0

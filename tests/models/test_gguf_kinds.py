@@ -1,4 +1,4 @@
-"""Sound GGUF files that are no language model (case B24)."""
+"""Sound GGUF files that are no language model."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ OTHER_KINDS: dict[str, tuple[Callable[[], File], str]] = {
     "projector by architecture": (lambda: File().set("general.architecture", "str", "clip"), "projector"),
     "importance matrix": (lambda: File().set("general.type", "str", "imatrix"), "importance matrix"),
     "encoder": (lambda: model(arch="bert"), "encoder"),
+    "diffusion": (lambda: model(arch="dream"), "diffusion"),
     "causal switched off": (lambda: model().set("llama.attention.causal", "bool", False), "embeddings"),
     "pooled": (lambda: model().set("llama.pooling_type", "u32", 3), "embeddings"),
     "vocabulary only": (lambda: model().with_tensors(data=b""), "without weights"),
@@ -35,7 +36,6 @@ OTHER_KINDS: dict[str, tuple[Callable[[], File], str]] = {
 def test_a_sound_file_that_is_no_language_model_is_incompatible(
     tmp_path: Path, make: Callable[[], File], text: str
 ) -> None:
-    """B24."""
     error = assert_fails(make().write(tmp_path / "other.gguf"), IncompatibleError, text)
     assert error.exit_code == 6
 

@@ -2,131 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jinja2 import UndefinedError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from localspec.engine.text import Marks
 from localspec.errors import IncompatibleError
-from localspec.prompt.chat_template import Rendered, render
-from localspec.prompt.message_forms import ContentForm
+from localspec.prompt.message_forms import ContentForm, forms_of
 from localspec.prompt.named_templates import CHATML
 from localspec.prompt.renderer import RENDERER
 from localspec.settings.request import Message
+from tests.prompt.families import (
+    CHAT,
+    DEEPSEEK,
+    FAMILIES,
+    HARMONY,
+    KIMI,
+    MAGISTRAL,
+    NEMOTRON_2,
+    PARTS,
+    THINK,
+    run,
+    thought,
+    turns,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "templates.md"
-PARTS = "{% for part in message.content %}{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}"
-THINK = Marks("<think>", "</think>")
-OPEN = Marks("<think>", "</think>", is_open=True)
-CHAT = (Message("user", "Q1"), Message("assistant", "A1", reasoning="T1"), Message("user", "Q2"))
-
-
-def turns(answer: str, generation: str, other: str = "{{ message.content }}") -> str:
-    """Return a template that writes `answer` for an answer, and `generation` at the end."""
-    return (
-        "{%- for message in messages %}[{{ message.role }}]{% if message.role == 'assistant' %}"
-        + answer
-        + "{% else %}"
-        + other
-        + "{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]"
-        + generation
-        + "{% endif %}"
-    )
-
-
-def thought(kept: str = "false") -> str:
-    """Return an answer with its thought from `reasoning_content`, where the variable `kept` is true."""
-    return (
-        "{%- set said = message.content.split('</think>')[-1] %}"
-        f"{{% if {kept} and message.reasoning_content %}}"
-        "<think>{{ message.reasoning_content }}</think>{% endif %}"
-        "{{ said }}"
-    )
-
-
-SWITCHED = (
-    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% else %}<think>\n{% endif %}"
-)
-GEMMA = (
-    "{% macro bare(text) %}{% for part in text.split('<channel|>') %}"
-    "{{ part.split('<|channel>')[0] if '<|channel>' in part else part }}{% endfor %}{% endmacro %}"
-    + turns("{{ bare(message.content) }}", "")
-)
-HARMONY = turns(
-    "{% if '<|channel|>analysis<|message|>' in message.content %}{{ raise_exception('no') }}{% endif %}"
-    "<|channel|>final<|message|>{{ message.content }}{# {{ message.thinking }} #}<|end|>",
-    "",
-)
-MAGISTRAL = turns(
-    "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
-    "{% if part['type'] == 'thinking' %}[THINK]{{ part['thinking'] }}[/THINK]{% else %}{{ part['text'] }}{% endif %}"
-    "{% endfor %}{% endif %}",
-    "",
-)
-APERTUS = "{% set inner, outer = '<|inner_prefix|>', '<|inner_suffix|>' %}" + turns("{{ message.content }}", "")
-KIMI = turns("<think></think>{{ message.content }}", "")
-DEEPSEEK = turns("</think>{{ message.content }}", "{% if thinking %}<think>{% else %}</think>{% endif %}")
-SEED = turns(
-    "{% if keep %}<seed:think>{{ message.reasoning_content }}</seed:think>{% endif %}{{ message.content }}",
-    "{% if thinking_budget == 0 %}<seed:think><seed:reflect>{# </seed:reflect> #}{% endif %}",
-)
-
-
-@dataclass(frozen=True)
-class Family:
-    """A template, the marks that are read off it, and what it sends of an earlier answer."""
-
-    template: str
-    marks: Marks
-    sent: str = "A1"
-    arguments: dict[str, Any] = field(default_factory=dict)
-    thinks: bool | None = None
-
-
-FAMILIES = {
-    "Gemma 4": [Family(GEMMA, Marks("<|channel>thought", "<channel|>"))],
-    "Qwen 3.5": [
-        Family(turns(thought("preserve_thinking"), SWITCHED), OPEN),
-        Family(turns(thought("preserve_thinking"), SWITCHED), THINK, thinks=False),
-        Family(turns(thought("preserve_thinking"), SWITCHED), OPEN, "<think>T1</think>A1", {"preserve_thinking": True}),
-    ],
-    "gpt-oss": [
-        Family(
-            HARMONY,
-            Marks(
-                "<|channel|>analysis<|message|>",
-                "<|end|><|start|>assistant<|channel|>final<|message|>",
-                skip="<|channel|>final<|message|>",
-            ),
-            "<|channel|>final<|message|>A1<|end|>",
-        )
-    ],
-    "GLM": [
-        Family(turns(thought("not clear_thinking"), "<think>"), OPEN, arguments={"clear_thinking": True}),
-        Family(turns(thought("not clear_thinking"), "<think>"), OPEN, "<think>T1</think>A1", {"clear_thinking": False}),
-    ],
-    "Kimi K2": [Family(KIMI, THINK, "<think></think>A1")],
-    "MiniMax": [Family(turns(thought(), "<think>\n"), OPEN)],
-    "DeepSeek V3.2": [
-        Family(DEEPSEEK, OPEN, "</think>A1", thinks=True),
-        Family(DEEPSEEK, THINK, "</think>A1", thinks=False),
-    ],
-    "Seed": [
-        Family(SEED, Marks("<seed:think>", "</seed:think>")),
-        Family(SEED, Marks("<seed:think>", "</seed:think>", is_open=True), arguments={"thinking_budget": 0}),
-        Family(SEED, Marks("<seed:think>", "</seed:think>"), "<seed:think>T1</seed:think>A1", {"keep": True}),
-    ],
-    "Magistral": [Family(MAGISTRAL, Marks("[THINK]", "[/THINK]"), "[THINK]T1[/THINK]A1")],
-    "Apertus": [Family(APERTUS, Marks("<|inner_prefix|>", "<|inner_suffix|>"))],
-    "Nemotron": [Family(turns(thought(), SWITCHED), THINK, thinks=False), Family(turns(thought(), SWITCHED), OPEN)],
-}
-
-
-def run(template: str, *messages: Message, **settings: Any) -> Rendered:
-    specials = ("<|im_start|>", "<|im_end|>", "<think>", "</think>")
-    return render(messages or CHAT, template, bos="", eos="", specials=specials, **settings)
 
 
 @pytest.mark.parametrize(("name", "at"), [(name, at) for name, rows in FAMILIES.items() for at in range(len(rows))])
@@ -138,9 +45,100 @@ def test_a_family_gets_what_it_asks_for(name: str, at: int) -> None:
     assert rendered.warnings == ()
 
 
+def rows() -> dict[str, dict[str, str]]:
+    """Return the table of the page: the cells of each family, by the names of their columns."""
+    head, _, *lines = [
+        re.split(r" \| |\|-", line.strip("| ")) for line in re.findall(r"^\|.*$", PAGE.read_text(), re.M)
+    ]
+    return {line[0]: dict(zip(head[1:], line[1:], strict=True)) for line in lines}
+
+
+def named(cell: str) -> list[str]:
+    """Return what a cell of the page has in backticks."""
+    return [each.replace("\\|", "|") for each in re.findall("`([^`]+)`", cell)]
+
+
+def contents(template: str, shape: Callable[[str], Any]) -> str:
+    """Return what a template makes of a chat whose contents have a shape, "" where it fails."""
+    wire = [{"role": each.role, "content": shape(each.content)} for each in CHAT]
+    with suppress(UndefinedError):
+        return ImmutableSandboxedEnvironment().from_string(template).render(messages=wire, add_generation_prompt=True)
+    return ""
+
+
 def test_the_page_has_each_family() -> None:
-    rows = [line.split("|")[1].strip() for line in PAGE.read_text().splitlines() if line.startswith("| ")]
-    assert rows[1:] == list(FAMILIES)
+    assert list(rows()) == list(FAMILIES)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_takes_the_content_that_its_row_tells(name: str) -> None:
+    shapes: dict[str, Callable[[str], Any]] = {
+        "parts": lambda text: [{"type": "text", "text": text}],
+        "blocks": lambda text: {"blocks": [{"type": "response", "text": text}]},
+    }
+    cell = rows()[name]["content"]
+    for family in FAMILIES[name]:
+        as_text = contents(family.template, str)
+        taken = [form for form, shape in shapes.items() if contents(family.template, shape) == as_text]
+        assert " or ".join(["string", *taken]) == cell
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_has_the_marks_that_its_row_tells(name: str) -> None:
+    cell = rows()[name]["marks"]
+    for family in FAMILIES[name]:
+        told = [family.marks.start, family.marks.end]
+        assert all(any(mark in part for part in told) for mark in named(cell)[:1])
+    assert any(family.marks.is_open for family in FAMILIES[name]) >= ("opened" in cell)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_sends_the_system_message_as_its_row_tells(name: str) -> None:
+    """One that comes later goes before the first question where the template takes the first alone."""
+    cell = rows()[name]["system message"]
+    role = "developer" if "developer" in cell else "system"
+    system, later = Message("system", "S"), Message("system", "L")
+    for family in FAMILIES[name]:
+        asked = {"arguments": family.arguments, "thinks": family.thinks, "is_explicit": True}
+        rendered = run(family.template, system, *CHAT, **asked)
+        assert f"[{role}]S" in rendered.text
+        assert rendered.warnings == ()
+        rendered = run(family.template, system, CHAT[0], later, CHAT[2], **asked)
+        if cell == "first only":
+            assert "[user]S\n\nL\n\nQ1" in rendered.text
+            assert "it was put before the first message" in rendered.warnings[0]
+        else:
+            assert "[user]Q1[system]L[user]Q2" in rendered.text
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_gets_the_thought_in_the_field_that_its_row_tells(name: str) -> None:
+    cell = rows()[name]["field of a thought"]
+    for family in FAMILIES[name]:
+        form = next(iter(forms_of(family.template, {"user", "assistant"})))
+        assert form.has_thoughts == ("parts" in cell)
+        assert form.fields == tuple(field for field in named(cell) if not form.has_thoughts)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_reads_the_arguments_that_its_row_tells(name: str) -> None:
+    told = [word for cell in rows()[name].values() for word in named(cell) if re.fullmatch(r"\w+_\w+|thinking", word)]
+    fields = set(named(rows()[name]["field of a thought"]))
+    templates = [family.template for family in FAMILIES[name]]
+    for argument in set(told) - fields:
+        assert any(not run(template, arguments={argument: True}).warnings for template in templates), argument
+    switch = {"enable_thinking", "thinking"} & set(named(rows()[name]["arguments"]))
+    unread = [any("--think does nothing" in each for each in run(each, thinks=True).warnings) for each in templates]
+    assert all(unread) == (not switch)
+
+
+def test_kimi_keeps_the_thoughts_behind_its_last_answer() -> None:
+    """Those that led to a call, whose result is asked about; Nemotron is switched by a word of the message."""
+    calls = '[{"id": "1", "type": "function", "function": {"name": "f", "arguments": {}}}]'
+    call = Message("assistant", "C", reasoning="T2", calls=calls)
+    rendered = run(KIMI, *CHAT, call, Message("tool", "R", name="f", call_id="1"), is_explicit=True)
+    assert "[assistant]<think></think>A1[user]Q2[assistant]<think>T2</think>C" in rendered.text
+    assert run(NEMOTRON_2, Message("user", "Q /no_think")).marks == THINK
 
 
 def test_a_family_that_is_not_known_is_read_off_its_template() -> None:

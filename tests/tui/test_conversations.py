@@ -166,8 +166,9 @@ async def test_what_is_typed_is_searched_for_and_nothing_else(store: Store) -> N
     before = [(each.id, each.title) for each in store.conversations()]
     async with opened(store=store) as (pilot, app):
         await open_list(pilot, app)
-        for typed in ("dragon", *string.printable.split()[0], "delete", "backspace", "ctrl+d", "ctrl+k", "ctrl+w"):
-            await pilot.press(*([typed] if len(typed) > 6 or typed in ("delete",) else typed))
+        keys = ("delete", "backspace", "ctrl+d", "ctrl+k", "ctrl+u", "ctrl+w")
+        for key in (*"dragon", *string.printable.split()[0], *keys, *"wolf", *keys):
+            await pilot.press(key)
         await settled(pilot)
         assert isinstance(app.screen, Conversations)
         assert [(each.id, each.title) for each in store.conversations()] == before

@@ -45,6 +45,9 @@ COMMANDS = (
     "/export note.md",
     "/regen",
     "/edit",
+    "/save mine.txt",
+    "/export mine.txt",
+    "/read mine.txt",
 )
 PLACES = ("f8", "ctrl+r", "ctrl+o", "ctrl+p", "f9", "f12", "f1", "escape", "escape", "tab")
 EDITS = ("enter", "enter", "backspace", "delete", "up", "down", "left", "home", "end", "pageup", "ctrl+k", "ctrl+w")
