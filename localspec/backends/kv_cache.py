@@ -77,6 +77,9 @@ class KvCache:
     def keep_prompt(self, row: Logits | None = None) -> None:
         """Keep what leads back to the committed text, and the `row` [V] that follows it after a prompt."""
 
+    def keep_each(self, n: int) -> None:
+        """Keep what leads back to the committed text, `n` tokens behind the last that was kept."""
+
     def apply(self, changes: Sequence[CopyCells | RemoveCells]) -> None:
         """Do what the cells say."""
         for change in changes:

@@ -284,6 +284,8 @@ class LlamaBackend:
 
     def _replayed(self, n: int) -> Ids:
         """Return the committed tokens that a pass of `n` nodes evaluates first; more than fit are evaluated now."""
+        if not self._cells.n_open:
+            self._cache.keep_each(self._n_batch)
         if n > 1 and not self._cells.n_open:
             self._cache.begin_draft()
         most = (self._max_rows if self._listener.takes_logits else self._n_batch) - n

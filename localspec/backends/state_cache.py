@@ -9,7 +9,7 @@ Attention keeps an entry a token, and a rejected token is left out. A state is o
 
 A checkpoint is a copy of the state in main memory. There is one after a prompt, with the prompt's last row of logits:
 another answer evaluates none of it. Others stand where new text begins behind what was there, and after each chunk of a
-long prompt. An edited message, or a stop, leads back to the last one before it.
+long prompt or answer. An edited message, or a stop, leads back to the last one before it.
 """
 
 from __future__ import annotations
@@ -140,6 +140,11 @@ class StateCache(KvCache):
             made = Checkpoint(self._held, data, None if row is None else row.copy())
             self.checkpoints = _thinned([*others, made], _most(len(data)))
 
+    def keep_each(self, n: int) -> None:
+        """Keep the state as it is, if the last that was kept is `n` tokens back."""
+        if self._held - max((each.length for each in self.checkpoints), default=0) >= n:
+            self.keep_prompt()
+
     def apply(self, changes: Sequence[CopyCells | RemoveCells]) -> None:
         """Hold nothing behind the committed text: a draft is a chain on sequence 0."""
         self.take_back(self.cells.length + self.cells.n_open)
@@ -205,10 +210,15 @@ def _most(n_bytes: int) -> int:
 
 
 def _thinned(points: list[Checkpoint], most: int) -> list[Checkpoint]:
-    """Return `most` of the checkpoints, the last among them: those that are closest to the one before go first."""
+    """Return `most` of the checkpoints: those that are closest to the one before go first.
+
+    The last one stays, and that of the last prompt where there is room for both.
+    """
     while len(points) > most:
+        prompt = max((i for i, each in enumerate(points) if each.row is not None), default=-1)
         gaps = [
-            each.length - before for each, before in zip(points, [0, *(one.length for one in points)], strict=False)
+            (i == prompt, each.length - before)
+            for i, (each, before) in enumerate(zip(points, [0, *(one.length for one in points)], strict=False))
         ]
         del points[min(range(len(points) - 1), key=gaps.__getitem__)]
     return points

@@ -52,14 +52,14 @@ def test_all_rows_of_a_pass_but_its_first_are_taken_back_in_place(arch: str, row
         assert off_by(model, context, draft[: rows - taken]) <= NOISE
 
 
-@pytest.mark.parametrize("arch", COPIED)
+@pytest.mark.parametrize("arch", ROLLING)
 def test_all_rows_of_a_pass_are_taken_back_wrongly(arch: str) -> None:
-    """llama.cpp grants it where as many states are kept: what lies there is not the state from before the pass."""
+    """llama.cpp grants it where as many states are kept. Mostly that of before the pass is not there."""
     with Model(stateful_gguf(arch), OPTIONS) as model, RawContext(model, OPTIONS) as context:
         context.decode(PROMPT, 0)
         context.decode([200, 201, 202], len(PROMPT))
         assert context.remove(len(PROMPT))
-        assert off_by(model, context, []) > WRONG
+        assert (off_by(model, context, []) > WRONG) == (arch in COPIED)
         context.remove(0)
         context.decode(PROMPT, 0)
         context.decode(list(range(200, 201 + K)), len(PROMPT))

@@ -256,6 +256,20 @@ def test_an_edited_prompt_reads_a_chunk_again_at_most(backend: LlamaBackend, fre
     assert np.abs(row - fresh.prefill(edited, never).logits(0)).max() <= NOISE
 
 
+@pytest.mark.parametrize("n_draft", [0, 2])
+def test_a_stop_string_leads_back_by_a_chunk_at_most(backend: LlamaBackend, fresh: LlamaBackend, n_draft: int) -> None:
+    """Its tokens are no part of what the next turn sends. States are kept after each 64 tokens of the answer."""
+    backend.prefill(PROMPT, never)
+    while backend.length < len(PROMPT) + 150:
+        draft_pass(backend, [5 + backend.length, *range(40, 40 + n_draft)], n_draft)
+    follows = [*backend.tokens[:-2], 300, 301]
+    before = backend.evaluated
+    row = backend.prefill(follows, never).logits(0)
+    backend.check()
+    assert backend.evaluated - before <= 64
+    assert np.abs(row - fresh.prefill(follows, never).logits(0)).max() <= NOISE
+
+
 def test_a_prompt_that_is_stopped_keeps_its_whole_chunks(backend: LlamaBackend, fresh: LlamaBackend) -> None:
     long = [100 + 37 * i % 900 for i in range(300)]
     asked: list[int] = []
@@ -275,9 +289,16 @@ def test_a_prompt_that_is_stopped_keeps_its_whole_chunks(backend: LlamaBackend, 
 
 def test_few_copies_are_kept_and_far_apart(backend: LlamaBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localspec.backends.state_cache.MOST_CHECKPOINTS", 3)
-    backend.prefill([100 + 37 * i % 900 for i in range(300)], never)
+    prompt = [100 + 37 * i % 900 for i in range(300)]
+    backend.prefill(prompt, never)
     assert isinstance(backend._cache, StateCache)
     assert [each.length for each in backend._cache.checkpoints] == [128, 256, 300]
+    while backend.length < 300 + 150:
+        draft_pass(backend, [5], 0)
+    assert [each.length for each in backend._cache.checkpoints] == [256, 300, 428]
+    before = backend.evaluated
+    backend.prefill(prompt, never)
+    assert backend.evaluated == before, "the prompt's own stays, however long the answer is"
 
 
 @pytest.mark.parametrize(("free", "most"), [(None, 8), (0, 1), (79, 1), (80, 2), (319, 7), (10_000, 8)])
