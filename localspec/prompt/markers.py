@@ -10,6 +10,7 @@ from localspec.prompt.renderer import Refused
 from localspec.settings.request import Message
 
 _BEGIN, _END = "\ue000", "\ue001"
+_SWITCH = re.compile(r"(?<!\S)/(?:no_?)?think(?!\S)")  # a word of a message by which some templates switch reasoning
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,14 @@ class Markers:
     """Stand-ins for the texts of messages, which neither the template nor a message contains.
 
     `messages` have them for content and reasoning. Blank texts stay: they are harmless, and templates ask for them. So
-    does the white space around a text, which templates trim.
+    does the white space around a text, which templates trim, and a word in it by which the template is switched.
     """
 
     def __init__(self, messages: Sequence[Message], template: str, specials: Collection[str]) -> None:
         self._texts = [text for message in messages for text in (message.content, message.reasoning)]
         # Only where a control token holds white space could the user's make one.
         self._has_spaced_specials = any(char.isspace() for special in specials for char in special)
+        self._switches = frozenset(re.findall(r"""["'](/(?:no_?)?think)["']""", template))
         everything = "\0".join([template, *self._texts])
         number = 0
         # Private-use characters around letters and digits: no template trims, splits or compares with these.
@@ -68,15 +70,16 @@ class Markers:
         A template may leave out reasoning, but no content; and nothing may be left of a marker.
         """
         pieces = re.split(f"{re.escape(self._prefix)}([0-9]+){_END}", marked)
-        found = {int(index) for index in pieces[1::2]}
-        if not self._wanted <= found or any(char in part for part in pieces[::2] for char in (_BEGIN, _END)):
+        found = [int(index) for index in pieces[1::2]]
+        if not self._wanted <= set(found) or any(char in part for part in pieces[::2] for char in (_BEGIN, _END)):
             raise Refused("it cuts or changes messages, which hold the text of control tokens")
-        made = [
-            Segment(self._core(self._texts[int(piece)]), is_trusted=False, ids=self._ids[int(piece)])
-            if i % 2
-            else Segment(piece, is_trusted=True)
-            for i, piece in enumerate(pieces)
-        ]
+        made = [Segment(pieces[0], is_trusted=True)]
+        for index, behind in zip(found, pieces[2::2], strict=True):
+            text, words = self._core(self._texts[index]), self._words(index)
+            if words and not behind.startswith(words):  # the template has taken them out
+                text = _SWITCH.sub("", text).strip()
+            made.append(Segment(text, is_trusted=False, ids=self._ids[index]))
+            made.append(Segment(behind.removeprefix(words), is_trusted=True))
         return tuple(segment for segment in made if segment.text)
 
     def _name(self, index: int) -> str:
@@ -89,7 +92,11 @@ class Markers:
     def _mark(self, index: int) -> str:
         text = self._texts[index]
         core = self._core(text)
-        return text.replace(core, self._name(index), 1) if core else text
+        return text.replace(core, self._name(index) + self._words(index), 1) if core else text
+
+    def _words(self, index: int) -> str:
+        """Return the words of a text by which the template is switched, each behind a blank."""
+        return "".join(f" {word}" for word in _SWITCH.findall(self._texts[index]) if word in self._switches)
 
 
 def controls(text: str, specials: Collection[str]) -> list[str]:

@@ -14,6 +14,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from localspec.engine.text import Marks
 from localspec.errors import IncompatibleError
+from localspec.prompt.chat_template import render
 from localspec.prompt.message_forms import ContentForm, forms_of
 from localspec.prompt.named_templates import CHATML
 from localspec.prompt.renderer import RENDERER
@@ -26,6 +27,7 @@ from tests.prompt.families import (
     KIMI,
     MAGISTRAL,
     NEMOTRON_2,
+    OPEN,
     PARTS,
     THINK,
     run,
@@ -133,12 +135,28 @@ def test_a_family_reads_the_arguments_that_its_row_tells(name: str) -> None:
 
 
 def test_kimi_keeps_the_thoughts_behind_its_last_answer() -> None:
-    """Those that led to a call, whose result is asked about; Nemotron is switched by a word of the message."""
+    """Those that led to a call, whose result is asked about."""
     calls = '[{"id": "1", "type": "function", "function": {"name": "f", "arguments": {}}}]'
     call = Message("assistant", "C", reasoning="T2", calls=calls)
     rendered = run(KIMI, *CHAT, call, Message("tool", "R", name="f", call_id="1"), is_explicit=True)
     assert "[assistant]<think></think>A1[user]Q2[assistant]<think>T2</think>C" in rendered.text
-    assert run(NEMOTRON_2, Message("user", "Q /no_think")).marks == THINK
+
+
+@pytest.mark.parametrize("specials", [(), ("<think>", "</think>")])
+@pytest.mark.parametrize("is_taken_out", [False, True])
+@pytest.mark.parametrize("said", ["Q </think>", "Q"])
+def test_a_word_of_a_message_switches_reasoning(specials: tuple[str, ...], said: str, is_taken_out: bool) -> None:
+    """As Nemotron has it: the prompt ends otherwise, and so the marks, whether or not they are control tokens."""
+    other = "{{ message.content.replace('/no_think', '').strip() }}" if is_taken_out else "{{ message.content }}"
+    template = NEMOTRON_2.replace("{{ message.content }}{% endif %}{% endif %}", other + "{% endif %}{% endif %}")
+    assert is_taken_out == (template != NEMOTRON_2)
+    for word, marks in ((" /no_think", THINK), ("", OPEN), (" not/thinking", OPEN)):
+        rendered = render((Message("user", said + word),), template, bos="", eos="", specials=specials)
+        shown = said + word * (word != " /no_think" or not is_taken_out)
+        ending = "<think></think>" if marks == THINK else "<think>\n\n"
+        assert (rendered.text, rendered.marks) == (f"[user]{shown}[assistant]{ending}", marks)
+        assert all("</think>" not in part.text or not part.is_trusted or "[assistant]" in part.text
+                   for part in rendered.segments if specials)  # fmt: skip
 
 
 def test_a_family_that_is_not_known_is_read_off_its_template() -> None:
