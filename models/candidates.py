@@ -119,10 +119,10 @@ def require_sound(target: Path, draft: Path | None) -> None:
         require_fit(found, look(draft, may_be_head=True))
 
 
-def local_candidates(target: ModelPart, folders: Iterable[Path] = ()) -> Iterator[DraftCandidate]:
+def local_candidates(target: ModelPart) -> Iterator[DraftCandidate]:
     """Yield every GGUF model on this machine that is smaller than the target: the hub's cache, the target's folder.
 
-    `folders` are looked into as well. A file that lies in several places is one candidate.
+    A file that lies in several places is one candidate.
     """
     info = seen_info(target)
     seen = {os.path.realpath(info.path)}

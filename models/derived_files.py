@@ -75,6 +75,23 @@ def only_writer(folder: Path, what: str) -> Iterator[None]:
         os.close(lock)
 
 
+@contextmanager
+def new_file(path: Path, what: str) -> Iterator[Path]:
+    """Yield the place of a file that gets the name `path` at the end; after an error nothing is left of it.
+
+    Raises ResourceError where `what` cannot be kept.
+    """
+    part = path.with_suffix(".part")
+    try:
+        yield part
+        part.replace(path)
+    except OSError as error:
+        raise unwritable(path.parent, what, error) from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
 def is_whole(path: Path) -> bool:
     """Return whether a file is there and as long as its header says."""
     try:

@@ -24,7 +24,7 @@ from functools import cached_property
 from pathlib import Path
 
 from localspec.errors import IncompatibleError, InternalError, LocalspecError, ResourceError
-from localspec.models.derived_files import clean, identity, in_use, is_whole, note_source, only_writer, unwritable
+from localspec.models.derived_files import clean, identity, in_use, is_whole, new_file, note_source, only_writer
 from localspec.models.gguf.header import Header
 from localspec.sanitize import shown
 
@@ -125,13 +125,8 @@ class Exits:
     def store(self, best: Tuned) -> Path:
         """Keep what was found for this model; return where."""
         path = self._tuned_path
-        with only_writer(self.folder, WHAT):
-            partial = path.with_suffix(".part")
-            try:
-                partial.write_text(json.dumps(asdict(best)) + "\n", "utf-8")
-                partial.replace(path)
-            except OSError as error:
-                raise unwritable(self.folder, WHAT, error) from error
+        with only_writer(self.folder, WHAT), new_file(path, WHAT) as part:
+            part.write_text(json.dumps(asdict(best)) + "\n", "utf-8")
         return path
 
     @property
@@ -183,17 +178,10 @@ def _make(header: Header, layers: Layers, path: Path, quantise: Quantise) -> Non
     """Write the file of these layers; the caller holds the folder's lock."""
     dropped = [layer for layer in range(n_layers(header)) if layer not in layers]
     _require_space(header, dropped, path.parent)
-    partial = path.with_suffix(".part")
-    try:
-        code = quantise(header.path, partial, dropped)
-        if code != 0 or not is_whole(partial):
+    with new_file(path, WHAT) as part:
+        code = quantise(header.path, part, dropped)
+        if code != 0 or not is_whole(part):
             raise _failure(header, dropped, path.parent, code)
-        partial.replace(path)
-    except OSError as error:
-        raise unwritable(path.parent, WHAT, error) from error
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
 
 
 def _prune(source: Path, target: Path, dropped: Sequence[int]) -> int:

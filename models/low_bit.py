@@ -154,7 +154,7 @@ def kinds(bits: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((KINDS[bits], SMALLER.get(bits, KINDS[bits]))))
 
 
-def other_types(bits: str, kind: str, n_layers: int) -> tuple[tuple[str, str], ...]:
+def other_types(bits: str, n_layers: int) -> tuple[tuple[str, str], ...]:
     """Return the types that differ from the mix, by patterns of names: a mixed copy has three bits at either end."""
     if bits != "mixed":
         return ()

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import LocalspecError, NotFoundError, UsageError
-from localspec.models.cached import find_cached, placed
 from localspec.models.gguf.head import KINDS, LOW_BIT, MASKS, MTP, has_own_head
 from localspec.models.gguf.header import read_architecture
 from localspec.models.gguf.shards import read_model
 from localspec.models.gguf.types import MTP_ARCHS
+from localspec.models.lookup import find_cached, missing_file, placed, unknown_name, with_known_name
 from localspec.models.names import (
     Alias,
     DraftChoice,
@@ -29,7 +29,6 @@ from localspec.models.names import (
     parse,
     parse_draft,
 )
-from localspec.models.near import missing_file, unknown_name, with_known_name
 from localspec.models.ollama import named, spoken
 from localspec.sanitize import shown
 from localspec.settings.request import LoadSettings, Speculation

@@ -33,7 +33,7 @@ from typing import Any
 
 from delay_proxy import Network, running
 
-from localspec.cli.edge import edge_settings
+from localspec.cli.settings import edge_settings
 from localspec.engine.events import Committed, Returning, Started
 from localspec.remote.ahead import DraftingOn
 from localspec.session.loaded_pair import LoadedPair

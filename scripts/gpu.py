@@ -34,8 +34,7 @@ from make_scaled_pair import SHAPES, write_scaled
 from localspec.bench.answers import survey
 from localspec.bench.contenders import Contender, parse_contenders
 from localspec.bench.measurement import Cell, Measurement, measured
-from localspec.bench.provenance import machine
-from localspec.bench.result import rows
+from localspec.bench.result import machine, rows
 from localspec.bench.statistics import Interval
 from localspec.bench.suites import choose, load_suite
 from localspec.bench.table import piped

@@ -43,6 +43,7 @@ class House:
             "Python files directly in localspec/": str(len(list((self.root / "localspec").glob("*.py")))),
             "product files": str(len(self.texts)),
             "product lines": str(sum(len(text.splitlines()) for text in self.texts.values())),
+            "of them code": self._share_of_code(),
             "files under 40 lines": str(sum(len(text.splitlines()) < 40 for text in self.texts.values())),
             "longest file": str(max(len(text.splitlines()) for text in self.texts.values())),
             "imports against the order of rooms": _or_dash(self._backward()),
@@ -52,6 +53,20 @@ class House:
             "tuned constants": _or_dash(self._constants()),
             "test functions": str(sum(1 for _ in self._tests())),
         }
+
+    def _share_of_code(self) -> str:
+        """Return the share of lines that are no docstring, import, comment or blank, in per cent."""
+        n = code = 0
+        for path, tree in self.trees.items():
+            lines = self.texts[path].splitlines()
+            others = {at for at, line in enumerate(lines, 1) if not line.strip() or line.lstrip().startswith("#")}
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    others.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+                elif isinstance(node, Function | ast.ClassDef | ast.Module) and ast.get_docstring(node) is not None:
+                    others.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+            n, code = n + len(lines), code + len(lines) - len(others)
+        return f"{code / max(n, 1):.1%}"
 
     def _lengths(self) -> Iterator[int]:
         for tree in self.trees.values():

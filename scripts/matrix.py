@@ -36,8 +36,7 @@ from make_scaled_pair import SHAPES, write_scaled
 from resume import State
 
 from localspec.bench.measurement import Cell, Measurement, measured
-from localspec.bench.provenance import Hashes, machine
-from localspec.bench.result import rates
+from localspec.bench.result import Hashes, machine, rates
 from localspec.bench.statistics import Interval, ratio_interval
 from localspec.bench.suites import choose, load_suite
 from localspec.bench.table import piped

@@ -43,8 +43,7 @@ from llama_peers.texts import of_one_text
 
 from localspec.bench.contenders import parse_contenders
 from localspec.bench.measurement import Cell, Measurement, measured
-from localspec.bench.provenance import Hashes, machine
-from localspec.bench.result import SummaryRow, rates, rows
+from localspec.bench.result import Hashes, SummaryRow, machine, rates, rows
 from localspec.bench.runner import WARM_UP, BenchJob
 from localspec.bench.statistics import Interval, ratio_interval
 from localspec.bench.suites import choose, load_suite

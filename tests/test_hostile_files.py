@@ -14,7 +14,7 @@ from resume import _measurement
 
 from localspec.backends import lib, tokenizer
 from localspec.bench import contenders
-from localspec.bench.provenance import Hashes
+from localspec.bench.result import Hashes
 from localspec.chat import message_commands
 from localspec.cli import option_sources
 from localspec.cli.output import Sentences

@@ -36,6 +36,7 @@ def test_figures_of_a_small_source(tmp_path: Path, house: object) -> None:
     found = vars(house)["House"](tmp_path).table()
     assert found["Python files directly in localspec/"] == "2"
     assert found["product files"] == "6"
+    assert found["of them code"] == "50.0%"  # eight of sixteen lines
     assert found["imports against the order of rooms"] == "1"
     assert found["module names used twice"] == "1"
     assert found["class names used twice"] == "1"

@@ -17,8 +17,7 @@ from localspec.bench.answers import MeasuringWorker, survey
 from localspec.bench.compare import ResultComparison, compare, require_same_models
 from localspec.bench.measurement import Measurement
 from localspec.bench.plots import draw, require_plots
-from localspec.bench.provenance import Hashes, provenance
-from localspec.bench.result import BenchResult, Wire
+from localspec.bench.result import BenchResult, Hashes, Wire, provenance
 from localspec.bench.runner import BenchJob, BenchProgress, Runner
 from localspec.bench.table import fenced, markdown, text
 from localspec.cli.console import Console, write_out

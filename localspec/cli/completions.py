@@ -7,14 +7,13 @@ from click.shell_completion import get_completion_class
 
 from localspec.cli.app import cli
 from localspec.cli.complete import VARIABLE
-from localspec.cli.console import Console, write_out
+from localspec.cli.console import write_out
 from localspec.cli.params import Command
 
 
 @click.command(cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_obj
-def completions(console: Console, /, shell: str) -> int:
+def completions(shell: str) -> int:
     """Print what makes SHELL complete commands, options, pairs, methods and files.
 
     \b

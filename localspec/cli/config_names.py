@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from localspec.errors import UsageError
-from localspec.models.cached import placed
+from localspec.models.lookup import placed
 from localspec.models.names import DraftChoice, ModelName, PathName, parse, parse_draft
 from localspec.settings.config_file import Key
 from localspec.settings.folders import typed_path

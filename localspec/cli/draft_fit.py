@@ -94,8 +94,7 @@ def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline
 @click.argument("draft", required=False, metavar="DRAFT", shell_complete=pair_names)
 @option("--offline", is_flag=True, section="Search", help="Only files on this machine.")
 @json_option
-@click.pass_obj
-def explain(console: Console, /, target: str, draft: str | None, as_json: bool, offline: bool) -> int:
+def explain(target: str, draft: str | None, as_json: bool, offline: bool) -> int:
     """Say whether DRAFT fits TARGET, and if not, why.
 
     The first tokens that differ are listed. The exit code is 6 if the draft does not fit. TARGET+DRAFT is understood.

@@ -155,8 +155,7 @@ def list_drafts(console: Console, /, as_json: bool) -> int:
 @drafts.command("rm", cls=Command)
 @click.argument("name", metavar="COPY")
 @option("-y", "--yes", is_flag=True, section="Removal", help="Do not ask.")
-@click.pass_obj
-def remove_draft(console: Console, /, name: str, yes: bool) -> int:
+def remove_draft(name: str, yes: bool) -> int:
     """Remove a copy that was made here. COPY is a name from the list."""
     return remove_made(named_copy(name), name, yes=yes)
 

@@ -13,7 +13,7 @@ from itertools import product
 import click
 
 from localspec.cli.complete import explained_names
-from localspec.cli.console import Console, columns_of_stdout, is_terminal, write_out
+from localspec.cli.console import columns_of_stdout, is_terminal, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, json_option
 from localspec.ui.explain import AXES, MethodFacts, Page, facts, spelled
@@ -28,8 +28,7 @@ KINDS = {"method": "drafting method", "tree": "tree policy", "length": "length r
 @click.command(cls=Command)
 @click.argument("name", nargs=-1, shell_complete=explained_names)
 @json_option
-@click.pass_obj
-def explain(console: Console, /, name: tuple[str, ...], as_json: bool) -> int:
+def explain(name: tuple[str, ...], as_json: bool) -> int:
     """Explain a drafting method, tree policy, length rule, verifier or term by its name.
 
     A page has the idea, the formula, when it helps and when it hurts, the options, the source, and whether the output
@@ -144,8 +143,7 @@ def _wrapped(text: str, first: str, other: str = "") -> list[str]:
 
 @click.command(cls=Command)
 @json_option
-@click.pass_obj
-def methods(console: Console, /, as_json: bool) -> int:
+def methods(as_json: bool) -> int:
     """List drafting methods, tree shapes, length rules and verifiers.
 
     First stand those for every day, with which a gain was measured; the others are for the laboratory.

@@ -90,7 +90,7 @@ def fetched(missing: NotCachedError, options: PairOptions, console: Console) -> 
 
 def _instead(missing: NotCachedError) -> str:
     """Return the beginning of a hint: the option for a model that is here and has the missing one's name; or ""."""
-    from localspec.models.near import here_instead
+    from localspec.models.lookup import here_instead
 
     first = missing.wanted[0]
     found = here_instead(first)

@@ -53,8 +53,7 @@ def list_heads(console: Console, /, as_json: bool) -> int:
 @heads.command("show", cls=Command)
 @click.argument("name", metavar="HEAD")
 @json_option
-@click.pass_obj
-def show_head(console: Console, /, name: str, as_json: bool) -> int:
+def show_head(name: str, as_json: bool) -> int:
     """Show a head: its kind, the states that it reads, and its training. HEAD is a name from the list, or a file."""
     head = read_head(named_head(name))
     if as_json:
@@ -79,8 +78,7 @@ def show_head(console: Console, /, name: str, as_json: bool) -> int:
 @heads.command("rm", cls=Command)
 @click.argument("name", metavar="HEAD")
 @option("-y", "--yes", is_flag=True, section="Removal", help="Do not ask.")
-@click.pass_obj
-def remove_head(console: Console, /, name: str, yes: bool) -> int:
+def remove_head(name: str, yes: bool) -> int:
     """Remove a head that was trained here. HEAD is a name from the list."""
     path = heads_folder() / f"{name}.gguf"
     if named_head(name) != path:

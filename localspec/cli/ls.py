@@ -11,7 +11,7 @@ import click
 
 from localspec.chat.listing import when
 from localspec.cli.complete import pair_names
-from localspec.cli.console import Console, write_out
+from localspec.cli.console import write_out
 from localspec.cli.fetch import confirmed
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, json_option, option
@@ -35,8 +35,7 @@ from localspec.ui.columns import aligned
 
 @click.command("ls", cls=Command)
 @json_option
-@click.pass_obj
-def list_models(console: Console, /, as_json: bool) -> int:
+def list_models(as_json: bool) -> int:
     """List the models that are here: in the Hugging Face cache, and the pairs that a chat used lately.
 
     Then come those of Ollama, LM Studio, llama.cpp and of folders called models. The cache's models may come from
@@ -121,10 +120,7 @@ def _row(name: HubName, files: list[CachedFile], receipts: Receipts) -> dict[str
 @option("--force", is_flag=True, section="Removal", help="Also remove files that other programs downloaded.")
 @option("-y", "--yes", is_flag=True, section="Removal", help="Do not ask.")
 @json_option
-@click.pass_obj
-def remove_models(
-    console: Console, /, names: tuple[str, ...], as_json: bool, dry_run: bool, force: bool, yes: bool
-) -> int:
+def remove_models(names: tuple[str, ...], as_json: bool, dry_run: bool, force: bool, yes: bool) -> int:
     """Remove models from the Hugging Face cache.
 
     NAME is a name from `localspec ls`, or a pair's name. A pair's name removes the target only, since other pairs may

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from localspec.cli.complete import pair_names
-from localspec.cli.console import Console, columns_of_stdout, is_terminal, write_out
+from localspec.cli.console import columns_of_stdout, is_terminal, write_out
 from localspec.cli.draft_fit import explain, suggest
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, json_option, option
@@ -61,8 +61,7 @@ def pairs(ctx: click.Context) -> int:
 @pairs.command("list", cls=Command)
 @click.argument("term", default="", metavar="[TERM]")
 @json_option
-@click.pass_obj
-def list_pairs(console: Console, /, term: str, as_json: bool) -> int:
+def list_pairs(term: str, as_json: bool) -> int:
     """List the names for -m, each with its size, draft and licence.
 
     With TERM, only those that have it in name, family, repository or note. Sizes are approximate; localspec pull NAME
@@ -74,8 +73,7 @@ def list_pairs(console: Console, /, term: str, as_json: bool) -> int:
 @pairs.command(cls=Command)
 @click.argument("name", shell_complete=pair_names)
 @json_option
-@click.pass_obj
-def show(console: Console, /, name: str, as_json: bool) -> int:
+def show(name: str, as_json: bool) -> int:
     """Show the catalogue's entry of NAME, and whether its files are here."""
     catalog = load_catalog()
     entry = next((one for one in _entries(catalog) if one["name"] == name.lower()), None)
@@ -97,8 +95,7 @@ def show(console: Console, /, name: str, as_json: bool) -> int:
 @option("--notes", default="", metavar="TEXT", section="Entry", help="A note of your own.")
 @option("--replace", is_flag=True, section="Entry", help="Replace an existing name.")
 @json_option
-@click.pass_obj
-def add(console: Console, /, name: str, pair: str, notes: str, replace: bool, as_json: bool) -> int:
+def add(name: str, pair: str, notes: str, replace: bool, as_json: bool) -> int:
     """Give PAIR the name NAME; PAIR is written as after -m."""
     from localspec.models.user_catalog import add as add_entry
 
@@ -115,8 +112,7 @@ def add(console: Console, /, name: str, pair: str, notes: str, replace: bool, as
 @pairs.command(cls=Command)
 @click.argument("name", shell_complete=pair_names)
 @json_option
-@click.pass_obj
-def rm(console: Console, /, name: str, as_json: bool) -> int:
+def rm(name: str, as_json: bool) -> int:
     """Remove NAME, one of your own names. Files of models stay: localspec rm removes those."""
     from localspec.models.user_catalog import remove
 

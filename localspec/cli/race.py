@@ -29,7 +29,7 @@ from localspec.cli.options import (
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.pair_engine import PairEngine, open_engine
 from localspec.cli.params import Command, option
-from localspec.cli.settings import PairOptions, prompted_request, request_settings
+from localspec.cli.settings import PairOptions, draft_alone, prompted_request, request_settings
 from localspec.cli.signals import timed
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
@@ -110,8 +110,6 @@ def _progress(engine: PairEngine, what: str, answer: Answer | None) -> None:
 
 def _with_edge_alone(engine: PairEngine, settings: LoadSettings, found: Race) -> Race:
     """Load the draft as a target of its own and let it answer what was raced; a draft that cannot is warned of."""
-    from localspec.cli.edge import draft_alone  # late: it connects
-
     alone = draft_alone(settings)
     if alone is None or engine.is_stopped():
         return replace(found, alone=())

@@ -1,6 +1,8 @@
 """From what click collected to settings.
 
 Values that need no model are checked before a file is opened.
+
+With `--verifier` an edge is loaded. The verifier says what it holds; its vocabulary is fetched and kept.
 """
 
 from __future__ import annotations
@@ -101,8 +103,6 @@ def promised_settings(options: PairOptions) -> Promised:
     if options.load.verifier is not None and not _takes_verifier():
         options = replace(options, load=replace(options.load, verifier=None))  # set for good, for other commands
     if options.load.verifier is not None:
-        from localspec.cli.edge import edge_settings  # late: it connects
-
         named = options.model if is_chosen("model") else None
         if named is not None and options.draft is not None:
             hint = f"--verifier {options.load.verifier} -m {options.draft}"
@@ -246,3 +246,51 @@ def model_and_draft(model: str | None, draft: str | None) -> tuple[str | None, s
 def source_of(name: str) -> ParameterSource:
     """Return where the value of a parameter of the command at hand is from."""
     return click.get_current_context().get_parameter_source(name) or ParameterSource.DEFAULT
+
+
+def edge_settings(load: LoadSettings, draft: str | None) -> LoadSettings:
+    """Return how to load an edge whose draft is called so, None for copies alone.
+
+    Raises NetworkError, and what its verifier refuses; a draft that is not here is NotFoundError.
+    """
+    from localspec.models.available import edge_draft  # late: few targets are elsewhere
+
+    return drafting_for(load, edge_draft(draft))
+
+
+def drafting_for(load: LoadSettings, drafting: Path | None) -> LoadSettings:
+    """Return how to load an edge: its verifier's vocabulary in the place of the target, and the file `drafting`."""
+    from localspec.remote.connection import Address, Connection  # late, as above
+    from localspec.remote.vocabulary import fetched, look
+
+    load = _with_key_read(load)
+    assert load.verifier is not None
+    connection = Connection.open(Address(load.verifier, load.verifier_key_file, load.verifier_ca))
+    try:
+        facts = look(connection)
+        target = fetched(connection, facts)
+    finally:
+        connection.close()
+    name = f"{facts.name} at {connection.address.name}" + ("" if drafting is None else f"+{drafting.stem}")
+    return replace(load, target=str(target), draft=None if drafting is None else str(drafting.absolute()), name=name)
+
+
+def _with_key_read(load: LoadSettings) -> LoadSettings:
+    """Return the settings without a key file that is a pipe, such as the shell's <(command).
+
+    It is read once, and by this process alone: the worker finds the key in the environment.
+    """
+    if load.verifier is None or load.verifier_key_file is None or not Path(load.verifier_key_file).is_fifo():
+        return load
+    from localspec.remote.connection import KEY, Address  # late, as above
+
+    os.environ[KEY] = Address(load.verifier, load.verifier_key_file).key() or ""
+    return replace(load, verifier_key_file=None)
+
+
+def draft_alone(load: LoadSettings) -> LoadSettings | None:
+    """Return how to load an edge's draft as a target of its own, None where a model drafts nothing."""
+    if load.draft is None:
+        return None
+    here = replace(load, verifier=None, verifier_key_file=None, verifier_ca=None)
+    return replace(here, target=load.draft, draft=None, name=Path(load.draft).stem)

@@ -56,13 +56,12 @@ class EventsSink:
         settings: LoadSettings,
         request: Request,
         state: ChatState,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._live = live
         self._state = state
         self._settings = settings
         self._request = request
-        self._lines = EventLines(clock)
+        self._lines = EventLines()
         self._stats = Stats(asked_at=time.monotonic())
         self._loading = ("", -1)
         pair = AskedFields(name=settings.name, target=settings.target, draft=settings.draft)

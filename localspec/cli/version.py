@@ -20,12 +20,16 @@ class EngineFacts:
     reason: str = ""
 
 
-def version_line() -> str:
+def binding_version() -> str:
+    """Return the version of llama-cpp-python, or that it is not installed."""
     try:
-        binding = metadata.version("llama-cpp-python")
+        return metadata.version("llama-cpp-python")
     except metadata.PackageNotFoundError:
-        binding = "not installed"
-    engine = ask_engine()
+        return "not installed"
+
+
+def version_line() -> str:
+    binding, engine = binding_version(), ask_engine()
     tail = f"not available ({engine.reason})" if engine.reason else f"{engine.llama_cpp} · GPU: {engine.gpu}"
     separator = ": " if engine.reason else " "
     return f"localspec {__version__} · llama-cpp-python {binding} · llama.cpp{separator}{tail}"

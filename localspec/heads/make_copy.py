@@ -12,7 +12,6 @@ import shutil
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.options import LoadOptions
 from localspec.backends.quantise import QuantiseRecipe, quantise, size_of
 from localspec.errors import ResourceError
-from localspec.models.derived_files import is_whole, only_writer, unwritable
+from localspec.models.derived_files import is_whole, new_file, only_writer
 from localspec.models.gguf.header import file_fingerprint
 from localspec.models.gguf.shards import read_model
 from localspec.models.low_bit import KEY, other_types, path_for
@@ -69,7 +68,7 @@ def make_copy(options: CopyOptions) -> Iterator[Event]:
     }
     recipe = QuantiseRecipe(
         options.kind,
-        other_types(options.bits, options.kind, layers),
+        other_types(options.bits, layers),
         options.dropped,
         {KEY + name: text for name, text in told.items()},
         options.threads or 0,
@@ -149,17 +148,10 @@ def _written(target: Path, path: Path, recipe: QuantiseRecipe, matrix: Matrix) -
                 hint="free some space, or keep it elsewhere with LOCALSPEC_HOME=FOLDER",
                 detail={"needed_bytes": needed, "free_bytes": free},
             )
-        part = path.with_suffix(".part")
-        try:
+        with new_file(path, WHAT) as part:
             written = yield from _quantised(target, part, recipe, matrix)
             if not written or not is_whole(part):
                 raise _refused(target, path)
-            part.replace(path)
-        except OSError as error:
-            raise unwritable(path.parent, WHAT, error) from error
-        finally:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
 
 
 def _quantised(target: Path, part: Path, recipe: QuantiseRecipe, matrix: Matrix) -> Generator[Event, None, bool]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from localspec.engine.constraint import Ahead
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Backend, Cancel, DraftBudget
 from localspec.engine.repetition import Breakers
@@ -99,17 +100,6 @@ def _rule(axes: Axes, tokens: Sequence[int], *, is_drawn: bool) -> TriedRule:
     """Return the rule on trial, with a plan as its length rule makes it."""
     verifier = axes.verifier
     depth = min(DEPTH, axes.shape.depth)
-    plan = axes.controller(axes.shape).plan(_Text(tokens), DraftBudget(depth, axes.shape.nodes))
+    plan = axes.controller(axes.shape).plan(Ahead(tokens), DraftBudget(depth, axes.shape.nodes))
     draw = axes.draw if is_drawn or Draw.FIXED not in verifier.accepts else Draw.FIXED
     return TriedRule(axes.policy, replace(plan, max_depth=min(depth, plan.max_depth), draw=draw), verifier)
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A text as a length rule sees it."""
-
-    tokens: Sequence[int]
-
-    @property
-    def position(self) -> int:
-        return len(self.tokens)

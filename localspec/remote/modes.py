@@ -41,13 +41,12 @@ RULES: dict[str, Verifier] = {
 class Mode:
     """One way to share the work. `rules`: those it can apply, none named: all. `has_laws`: laws are sent.
 
-    `is_drawn_by_edge`: the edge draws tokens itself, which go up with the next round. `trees`: siblings are allowed.
+    `trees`: siblings are allowed.
     """
 
     name: str
     rules: tuple[str, ...] = ()
     has_laws: bool = False
-    is_drawn_by_edge: bool = False
     trees: bool = True
 
     def require(self, verify: str, sampling: Sampling, n_vocab: int) -> None:
@@ -66,9 +65,9 @@ MODES = {
     for mode in (
         Mode("coupled", ("coupled",)),
         Mode("ids", ("match",)),
-        Mode("scalar-q", ("token",), has_laws=True, is_drawn_by_edge=True, trees=False),
+        Mode("scalar-q", ("token",), has_laws=True, trees=False),
         Mode("sparse-q", ("token", "block", "traversal", "tree"), has_laws=True),
-        Mode("laws", has_laws=True, is_drawn_by_edge=True),
+        Mode("laws", has_laws=True),
     )
 }
 

@@ -190,9 +190,9 @@ class Fields:
 
     # What the APIs have in common.
 
-    def sampling(self, base: Sampling, names: Mapping[str, str] = SAMPLED) -> Sampling:
+    def sampling(self, base: Sampling) -> Sampling:
         """Return how to sample, with the seed: -1 is a drawn one, as in llama.cpp."""
-        sampling = self.settings(base, names)
+        sampling = self.settings(base, SAMPLED)
         seed = self.take("seed", int)
         if seed is not None:
             sampling = replace(sampling, seed=None if seed == -1 else seed % 2**64)

@@ -97,7 +97,7 @@ def offered(
         given = fields.take("tools", list[dict[str, Any]], [])
     if len(given) > MOST_TOOLS:
         raise fields.refusal("tools", f"at most {MOST_TOOLS}")
-    tools = [_tool(fields, each, i) for i, each in enumerate(given)]
+    tools = [_tool(each, i) for i, each in enumerate(given)]
     choice = fields.take("tool_choice", str | dict[str, Any], "auto")
     by_name = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
     wanted = _chosen(fields, choice, list(by_name))
@@ -112,7 +112,7 @@ def offered(
     return request, frozenset(by_name)
 
 
-def _tool(fields: Fields, given: dict[str, Any], i: int) -> dict[str, Any]:
+def _tool(given: dict[str, Any], i: int) -> dict[str, Any]:
     """Return a tool with no more than templates expect."""
     own = Fields(given, f"tools[{i}].")
     if own.take("type", str, "function") != "function":

@@ -121,7 +121,7 @@ class Edge(TypedDict):
 
 
 class MemoryFields(TypedDict):
-    """Memory."""
+    """Resident memory."""
 
     peak_bytes: Annotated[int | None, "largest resident size of the engine's process during the answer"]
     kv_bytes: Annotated[int | None, "caches of both models at full length"]

@@ -8,37 +8,33 @@ from __future__ import annotations
 
 import os
 import re
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
 from localspec.errors import IntegrityError, NotFoundError
-from localspec.models.gguf.header import Header, Limits, read_header
+from localspec.models.gguf.header import Header, read_header
 from localspec.sanitize import shown
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 _AGAIN = "download the parts again, all of the same version"
 
 
-def read_model(
-    path: str | PathLike[str], *, limits: Limits | None = None, clock: Callable[[], float] = time.thread_time
-) -> Header:
+def read_model(path: str | PathLike[str]) -> Header:
     """Read the header of the model at `path`; of a split model, the headers of all parts as one.
 
     `path` names the model's only file or any of its parts; the header's own `path` is then the first's, with which
     llama.cpp begins. Raises what `read_header` does, NotFoundError for a part that is missing, and IntegrityError for
     parts that do not belong together.
     """
-    first = read_header(path, limits=limits, clock=clock)
+    first = read_header(path)
     count = _number(first, "split.count", "u16", 1)
     if count <= 1:
         return first
     paths = _require_parts(first, count)
     if first.path != paths[0]:
-        first = read_header(paths[0], limits=limits, clock=clock)
-    return joined([first, *(read_header(part, limits=limits, clock=clock) for part in paths[1:])])
+        first = read_header(paths[0])
+    return joined([first, *(read_header(part) for part in paths[1:])])
 
 
 def part_paths(path: Path) -> tuple[Path, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localspec.bench.measurement import Cell, Measurement, from_wire
-from localspec.bench.provenance import Hashes
+from localspec.bench.result import Hashes
 from scripts.matrix import DRAFTS, Matrix, code, is_late, report, state_of
 
 EMPTY = Measurement(

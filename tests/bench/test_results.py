@@ -17,8 +17,7 @@ from localspec.bench import plots
 from localspec.bench.compare import compare
 from localspec.bench.measurement import Cell, Measurement, from_wire
 from localspec.bench.plots import draw
-from localspec.bench.provenance import Hashes
-from localspec.bench.result import BenchResult, read_result, rows
+from localspec.bench.result import BenchResult, Hashes, read_result, rows
 from localspec.bench.table import markdown, text
 from localspec.errors import IncompatibleError, NotFoundError, UsageError
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from localspec.bench.provenance import Hashes
+from localspec.bench.result import Hashes
 from localspec.cli.bench_run import measure
 from localspec.cli.console import Console
 from localspec.cli.live import Live

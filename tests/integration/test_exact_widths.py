@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localspec.backends.exact_widths import DEPTHS, ENOUGH, WIDEST, exact_widths
 from localspec.engine.draft import Mask
 from localspec.engine.protocols import Cancelled, Logits, Tokens
+from localspec.session.calibration import DEPTHS, ENOUGH, WIDEST, exact_widths
 from localspec.testing.contract import TableBackend, TableRows
 
 V = 64

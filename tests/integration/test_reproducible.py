@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localspec.backends.exact_widths import exact_widths
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.options import LoadOptions
 from localspec.engine import events
 from localspec.engine.protocols import Cancelled
 from localspec.errors import UsageError
+from localspec.session.calibration import exact_widths
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.loading import load
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation

@@ -37,11 +37,11 @@ def test_layers_are_read_and_the_ends_stay() -> None:
 
 
 def test_a_mixed_copy_has_three_bits_at_either_end() -> None:
-    ((pattern, kind),) = other_types("mixed", "Q2_K", 16)
+    ((pattern, kind),) = other_types("mixed", 16)
     assert (pattern[: len(r"^blk\.(0|1|14|15)\.")], kind) == (r"^blk\.(0|1|14|15)\.", "Q3_K")
-    ((pattern, _),) = other_types("mixed", "Q2_K", 4)
+    ((pattern, _),) = other_types("mixed", 4)
     assert pattern.startswith(r"^blk\.(0|3)\."), "at least one"
-    assert other_types("2", "Q2_K", 16) == ()
+    assert other_types("2", 16) == ()
 
 
 def test_a_copy_is_refused_on_a_processor_and_pays_beside_a_gpu() -> None:

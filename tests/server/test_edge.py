@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from localspec.backends.tokenizer import sample_tokens
-from localspec.cli.edge import drafting_for
+from localspec.cli.settings import drafting_for
 from localspec.engine.events import Committed, Event, Finished, Loading, Returning
 from localspec.errors import IncompatibleError, LocalspecError, NetworkError
 from localspec.remote import channel

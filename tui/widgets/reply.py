@@ -110,8 +110,8 @@ class Flow(Widget):
 
     DEFAULT_CSS = "Flow { height: auto; width: 1fr; padding: 0 2; }"
 
-    def __init__(self, text: str = "", *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, text: str = "") -> None:
+        super().__init__()
         self._lines: list[str] = [""]
         self._rows: list[str] = []
         self._first_row: list[int] = []  # of each line that was wrapped

@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, Positive, json_option, option
 from localspec.cli.settings import PairOptions, promised_settings, rpc_servers
 from localspec.cli.settings_table import check_file
+from localspec.cli.version import binding_version
 from localspec.errors import LocalspecError, UsageError
 from localspec.models.hub.cache import Cache
 from localspec.models.plan import calibration
@@ -144,10 +144,7 @@ def _settings() -> Finding:
 
 
 def _versions() -> Finding:
-    try:
-        binding = metadata.version("llama-cpp-python")
-    except metadata.PackageNotFoundError:
-        binding = "not installed"
+    binding = binding_version()
     facts = {
         "localspec": __version__,
         "python": platform.python_version(),

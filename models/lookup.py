@@ -1,4 +1,7 @@
-"""What a person may have meant by the name of a pair that there is none of."""
+"""Names that are looked up among the models of this machine, and what was meant by one that is none of them.
+
+The hub's cache and other programs keep files under other names than their paths.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,47 @@ import difflib
 import os
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
-from localspec.errors import NotFoundError, UsageError
-from localspec.models.hub.files import is_model
-from localspec.models.names import FORMS, NEAR, HubName, nearest
+from localspec.errors import IntegrityError, NotFoundError, UsageError
+from localspec.models.names import FORMS, NEAR, HubName, PathName, nearest
 from localspec.sanitize import shown
+
+
+def find_cached(name: HubName) -> tuple[Path, HubName] | None:
+    """Return a cached model's first part, and its name with commit and quantisation."""
+    from localspec.models.foreign import of_hub  # late: it reads what other programs keep
+    from localspec.models.hub.cache import Cache
+    from localspec.models.hub.files import quant_of
+    from localspec.models.hub.pulled import Receipts
+
+    files = Cache().find(name)
+    if files is None:
+        found = of_hub(name)
+        return None if found is None else (found.path, name)
+    receipts = Receipts()
+    for file in files:
+        if not receipts.is_unchanged(file.blob):
+            raise IntegrityError(
+                f"{shown(file.name)} of {name.repo} has changed since it was pulled",
+                hint=f"localspec pull {name}",
+            )
+    quant = quant_of(files[0].name)
+    is_named = name.file is not None or quant == "?"
+    return files[0].link, HubName(name.repo, files[0].commit[:7], None if is_named else quant, name.file)
+
+
+def placed(name: PathName) -> PathName:
+    """Return where the file lies that `name` is the bare name of: here, else in a folder of another program.
+
+    Raises UsageError, with the list, for several. A name that is found nowhere comes back as it is.
+    """
+    if os.path.dirname(name.path) or os.path.lexists(name.path) or "\0" in name.path:
+        return name
+    from localspec.models.foreign import by_file_name  # late, as above
+
+    found = by_file_name(name.path)
+    return name if found is None else PathName(str(found.path))
 
 
 def unknown_name(name: str, names: list[str]) -> NotFoundError:
@@ -53,6 +92,7 @@ def here_instead(wanted: HubName) -> str | None:
 def missing_file(path: str) -> NotFoundError:
     """Return the error of a path where no file is, with the nearest name in its folder, or of a model that is here."""
     from localspec.models.foreign import foreign_models  # late, as above
+    from localspec.models.hub.files import is_model
 
     folder, name = os.path.split(path)
     try:
