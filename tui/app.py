@@ -25,7 +25,7 @@ from localspec.sanitize import sanitize
 from localspec.settings.declaration import Setting
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.form import Form
-from localspec.tui.keyboard import Burst, Keyboard
+from localspec.tui.keyboard import Burst, Keyboard, events_of
 from localspec.tui.places import OF_THE_CHAT, Places
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.themes import DARK, LIGHT, THEMES
@@ -80,6 +80,7 @@ class LocalspecApp(App[int]):
         engine: ChatEngine,
         *,
         is_dark: bool = True,
+        typed: str = "",
         has_tokens: bool = False,
         has_figures: bool = True,
         settings: Callable[[], Sequence[Setting]] = tuple,
@@ -96,6 +97,7 @@ class LocalspecApp(App[int]):
         self.theme = self._first_theme = DARK if is_dark else LIGHT
         self.stylesheet.set_variables(self.get_css_variables())
         self._interrupted_at, self._has_begun = -AGAIN, False  # the latter: the first picture was drawn
+        self._early = events_of(typed)  # what was typed before that, for the composer
         self._chat = ChatScreen(self, engine, has_tokens=has_tokens, has_figures=has_figures)
         self._places = Places(self, engine, self._chat, self.push_screen)
 
@@ -108,9 +110,11 @@ class LocalspecApp(App[int]):
         self.call_after_refresh(self._begin)
         self.run_worker(recall(self, self.chat_state.writer, self.chat.composer), exit_on_error=False)
 
-    def _begin(self) -> None:
-        """Go on once there is a picture."""
+    async def _begin(self) -> None:
+        """Go on once there is a picture, with what was typed before it."""
         self._has_begun = True
+        for event in self._early:
+            await self.on_event(event)
         gc.enable()
         self.engine.load()
 
@@ -221,6 +225,9 @@ class LocalspecApp(App[int]):
 
     async def on_event(self, event: Event) -> None:
         """Make what is pasted safe; the composer does so itself. Text typed at a message goes to the composer."""
+        if isinstance(event, (Burst, Key)) and not self._has_begun:
+            self._early.append(event)
+            return
         if isinstance(event, Burst) and not event.is_forwarded:
             await self._type(event)
             return

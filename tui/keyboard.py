@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import InputEvent, Key
+from textual.events import Event, InputEvent, Key
 from textual.keys import KEY_NAME_REPLACEMENTS, _character_to_key
 from textual.message import Message
 from textual.screen import Screen
@@ -105,6 +105,13 @@ class Reader:
         if begun != ended:
             self._is_bracketed = begun > ended
         self._end = seen[-len(BRACKETED_PASTE_START) + 1 :]
+
+
+def events_of(text: str) -> list[Event]:
+    """Return the events of text that was read at one time, as by a terminal in raw mode."""
+    reader = Reader(XTermParser())
+    found = [*reader.read(text, 0.0), *reader.quiet()] if text else []
+    return [each for each in found if isinstance(each, Event)]
 
 
 class WakingEvent(threading.Event):

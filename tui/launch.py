@@ -46,6 +46,7 @@ PATIENCE = 0.15  # seconds; over a slow line the default is taken
 QUESTION = b"\x1b]11;?\x1b\\\x1b[c"
 _COLOR = re.compile(rb"\x1b\]11;rgb:([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})")
 _ATTRIBUTES = re.compile(rb"\x1b\[\?[\d;]*c")
+_ANSWERS = re.compile(rb"\x1b\]11;[^\x07\x1b]*(?:\x07|\x1b\\)|" + _ATTRIBUTES.pattern)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,11 @@ def open_chat(
     """
     look = look or ScreenLook()
     engine = ChatEngine(state, WorkerThread(worker))
+    is_dark, typed = background() if look.theme == "auto" else (look.theme == "dark", "")
     app = LocalspecApp(
         engine,
-        is_dark=is_dark() if look.theme == "auto" else look.theme == "dark",
+        is_dark=is_dark,
+        typed=typed,
         settings=form,
         has_tokens=look.has_tokens,
         has_figures=look.has_figures,
@@ -88,18 +91,19 @@ def open_chat(
     return code or 0
 
 
-def is_dark() -> bool:
-    """Return whether the background is dark; dark where nothing is known of it."""
+def background() -> tuple[bool, str]:
+    """Return whether it is dark, as it is where nothing is known of it, and what was typed before the answer."""
     try:
         answer = _ask(sys.__stdin__.fileno() if sys.__stdin__ else 0, sys.__stderr__.fileno() if sys.__stderr__ else 2)
     except (OSError, ValueError, termios.error):
         answer = b""
+    typed = _ANSWERS.sub(b"", answer).decode("utf-8", "replace").replace("\n", "\r")  # Enter as in raw mode
     told = darkness(answer)
     if told is not None:
-        return told
+        return told, typed
     # rxvt and others tell a number of the 16 colours: 7 and 9 to 15 are light.
     number = os.environ.get("COLORFGBG", "").rpartition(";")[2]
-    return not (number.isdigit() and (int(number) == 7 or int(number) > 8))
+    return not (number.isdigit() and (int(number) == 7 or int(number) > 8)), typed
 
 
 def darkness(answer: bytes) -> bool | None:

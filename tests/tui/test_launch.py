@@ -7,13 +7,15 @@ import pty
 import select
 import signal
 import sys
+import termios
 import threading
+from types import SimpleNamespace
 
 import pytest
 from textual.app import App
 
 from localspec.tui.keyboard import Keyboard
-from localspec.tui.launch import GRACE, QUESTION, STUCK, _ask, darkness
+from localspec.tui.launch import GRACE, QUESTION, STUCK, _ask, background, darkness
 from tests.cli.harness import TIMEOUT, Terminal
 
 
@@ -36,8 +38,6 @@ def test_an_answer_is_read(answer: bytes, is_dark: bool | None) -> None:
 
 @pytest.mark.parametrize("answer", [b"\x1b]11;rgb:ffff/ffff/ffff\x1b\\\x1b[?62c", b"\x1b[?62c", b""])
 def test_a_terminal_is_asked_and_left_as_it_was(answer: bytes) -> None:
-    import termios
-
     master, slave = pty.openpty()
     before = termios.tcgetattr(slave)
     asked: list[bytes] = []
@@ -54,6 +54,33 @@ def test_a_terminal_is_asked_and_left_as_it_was(answer: bytes) -> None:
     assert b"".join(asked) == QUESTION
     assert said == answer
     assert termios.tcgetattr(slave) == before
+    os.close(master)
+    os.close(slave)
+
+
+@pytest.mark.parametrize(
+    ("before", "between", "after"), [("", "", ""), ("early", "", ""), ("one\ntwo", "\x1b[A", "é"), ("", "x", "")]
+)
+def test_what_is_typed_before_the_answer_is_kept(
+    before: str, between: str, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read with the answer, and lost. Enter is what a raw terminal sends for it."""
+    master, slave = pty.openpty()
+    monkeypatch.setattr(sys, "__stdin__", SimpleNamespace(fileno=lambda: slave))
+    monkeypatch.setattr(sys, "__stderr__", SimpleNamespace(fileno=lambda: slave))
+    os.write(master, before.encode())
+
+    def terminal() -> None:
+        asked = b""
+        while QUESTION not in asked:
+            asked += os.read(master, 100)
+        typed = between.encode(), after.encode()
+        os.write(master, b"\x1b]11;rgb:ffff/ffff/ffff\x1b\\%b%b\x1b[?62;4c" % typed)
+
+    thread = threading.Thread(target=terminal)
+    thread.start()
+    assert background() == (False, (before + between + after).replace("\n", "\r"))
+    thread.join()
     os.close(master)
     os.close(slave)
 

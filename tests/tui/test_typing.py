@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from textual._xterm_parser import XTermParser
+from textual.events import Key
 from textual.widgets import Input, TextArea
 
 from localspec.chat.commands import TABLE
@@ -11,7 +12,7 @@ from localspec.tui.app import LocalspecApp
 from localspec.tui.keyboard import HANDS, Reader
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
-from tests.tui.scripted import ScriptedWorker, ask, opened, settled, shown, until
+from tests.tui.scripted import ScriptedWorker, ask, made, opened, settled, shown, until
 
 SPEED = HANDS / 10  # seconds between two keys of a paste, also where a machine is slow
 HAND = 2 * HANDS
@@ -147,6 +148,25 @@ async def test_a_command_typed_at_a_message_is_written_whole(gap: float | None) 
         await keys(app, "/copy", gap)
         await settled(pilot)
         assert (app.chat.composer.text, app.notice) == ("/copy", "")
+
+
+@pytest.mark.parametrize(
+    ("typed", "written", "sent"), [("early", "early!", 0), ("a\x1b[Db", "b!a", 0), ("one\r", "!", 1), ("", "!", 0)]
+)
+async def test_what_is_typed_before_the_first_picture_is_written(typed: str, written: str, sent: int) -> None:
+    """By the shell's reader or by hand, in the order in which it came: no field had the keyboard yet."""
+    app = made(ScriptedWorker(), typed=typed)
+    begin = app._begin
+
+    async def begin_late() -> None:
+        await app.on_event(Key("exclamation_mark", "!"))
+        await begin()
+
+    app._begin = begin_late  # type: ignore[method-assign]
+    async with opened(app=app) as (pilot, _):
+        await settled(pilot)
+        assert app.chat.composer.text == written
+        assert len(shown(app)) == 2 * sent
 
 
 async def test_undo_has_the_key_of_a_shell() -> None:
