@@ -24,10 +24,10 @@ from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
 from localspec.settings.declaration import Setting
 from localspec.tui.chat_engine import ChatEngine
-from localspec.tui.form import Form
 from localspec.tui.keyboard import Burst, Keyboard, events_of
 from localspec.tui.places import OF_THE_CHAT, Places
 from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.settings_form import Form
 from localspec.tui.themes import DARK, LIGHT, THEMES
 from localspec.tui.trace import Trace
 from localspec.tui.turns import recall
@@ -91,7 +91,7 @@ class LocalspecApp(App[int]):
         self.engine, self.clock = engine, clock  # the latter in monotonic seconds
         self.download: Download | None = None
         self.bug: Exception | None = None
-        self._settings, self._request, self._notices = settings, engine.state.request, Notices(self)
+        self._settings, self._request, self.notices = settings, engine.state.request, Notices(self)
         for theme in THEMES:  # before the style sheet is read: it names their variables
             self.register_theme(theme)
         self.theme = self._first_theme = DARK if is_dark else LIGHT
@@ -128,11 +128,6 @@ class LocalspecApp(App[int]):
         return self._chat
 
     @property
-    def notice(self) -> str:
-        """The notice that is shown, "" for none."""
-        return self._notices.text
-
-    @property
     def chat_state(self) -> ChatState:
         return self.engine.state
 
@@ -159,7 +154,7 @@ class LocalspecApp(App[int]):
             loop.call_soon_threadsafe(self.exit, code, code)
 
     def say(self, text: str, *, is_wrong: bool = False) -> None:
-        self._notices.say(text, is_wrong=is_wrong)
+        self.notices.say(text, is_wrong=is_wrong)
 
     def notify(
         self,

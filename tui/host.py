@@ -16,7 +16,7 @@ from localspec.tui.widgets.message import Answered
 
 if TYPE_CHECKING:
     from localspec.tui.downloads import Download
-    from localspec.tui.form import Form
+    from localspec.tui.settings_form import Form
 
 
 class Host(Protocol):

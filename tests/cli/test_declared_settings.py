@@ -29,7 +29,7 @@ from localspec.settings.request import (
     Sampling,
     Speculation,
 )
-from localspec.tui.form import Form
+from localspec.tui.settings_form import Form
 from localspec.ui.settings import changed, shown
 from tests.tui.chats import ScriptedEngine, engine_of
 from tests.worker.wire import crossed

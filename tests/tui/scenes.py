@@ -18,11 +18,11 @@ from localspec.models.hub.remote import Hub
 from localspec.models.names import HubName
 from localspec.models.pull import Item, Pull, PullPlan
 from localspec.tui.downloads import Download
-from localspec.tui.form import Form
 from localspec.tui.pair_rows import FreeMemory
 from localspec.tui.screens.pairs import PairsScreen
 from localspec.tui.screens.race import RaceScreen
 from localspec.tui.screens.settings import Field
+from localspec.tui.settings_form import Form
 from tests.tui.scripted import NOON, ScriptedWorker, app_of, ask, settled, until
 
 Scene = Callable[[Pilot[int]], Awaitable[None]]

@@ -70,7 +70,7 @@ async def test_copying_says_what_was_done(monkeypatch: pytest.MonkeyPatch) -> No
         await settled(pilot)
         whole = "".join(passes)
         assert copied == [whole, "y\n", whole, "x = 1\n", "y\n", "x = 1\n"]
-        assert "if your terminal allows it" in app.notice
+        assert "if your terminal allows it" in app.notices.text
 
 
 async def test_edit_title_and_fork() -> None:

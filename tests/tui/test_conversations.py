@@ -180,13 +180,13 @@ async def test_delete_names_it_and_is_undone_from_where_one_is(store: Store) -> 
         for place in ("list", "composer"):
             await open_list(pilot, app)
             await pilot.press(*"wolf", "ctrl+x")
-            await until(pilot, lambda: "“Tell of the wolf”, 2 messages" in app.notice)
+            await until(pilot, lambda: "“Tell of the wolf”, 2 messages" in app.notices.text)
             assert titles(app) == []
             assert [each.title for each in store.conversations()] == ["Tell of the fox"]
             if place == "composer":
                 await pilot.press("escape", *"a draft")
             await pilot.press("ctrl+y")
-            await until(pilot, lambda: app.notice.startswith("Restored"))
+            await until(pilot, lambda: app.notices.text.startswith("Restored"))
             assert len(store.conversations()) == 2
             if place == "list":
                 assert len(titles(app)) == 1
@@ -213,7 +213,7 @@ async def test_what_is_typed_before_a_command_comes_before_it(store: Store) -> N
         for key in "fox":
             app.post_message(Key(key, key))
         app.post_message(Key("ctrl+x", None))
-        await until(pilot, lambda: app.notice.startswith("Deleted"))
+        await until(pilot, lambda: app.notices.text.startswith("Deleted"))
         assert [each.title for each in store.conversations()] == ["Tell of the wolf"]
 
 
@@ -240,7 +240,7 @@ async def test_what_comes_back_takes_the_place_of_nothing_that_was_said(store: S
         app.chat_state.writer.ask(lambda each: None).result()
         app.chat_state.messages.key = None  # as before it was written
         await pilot.press("ctrl+y")
-        await until(pilot, lambda: app.notice.startswith("Restored"))
+        await until(pilot, lambda: app.notices.text.startswith("Restored"))
         assert shown(app)[0] == "go"
         worker.go.set()
         await until(pilot, lambda: app.chat_state.answering is None)
@@ -254,7 +254,7 @@ async def test_what_goes_wrong_in_the_list_is_said(store: Store) -> None:
         await until(pilot, lambda: len(titles(app)) == 1)
         store.delete(app.chat_state.deleted[0], now=True)  # by another process
         await pilot.press("ctrl+y")
-        await until(pilot, lambda: "no conversation was deleted" in app.notice)
+        await until(pilot, lambda: "no conversation was deleted" in app.notices.text)
 
 
 async def test_a_fork_leaves_the_old_one_as_it_was(store: Store) -> None:
@@ -306,7 +306,7 @@ async def test_an_export_that_cannot_be_written_replaces_nothing(name: str, tmp_
     (tmp_path / "there.md").write_text("mine")
     async with opened() as (pilot, app):
         await export(pilot, app, tmp_path / name)
-        await until(pilot, lambda: bool(app.notice))
+        await until(pilot, lambda: bool(app.notices.text))
         assert (tmp_path / "there.md").read_text() == "mine"
         assert sorted(path.name for path in tmp_path.iterdir()) == ["there.md"]
 
@@ -503,7 +503,7 @@ async def test_a_search_for_a_whole_page_is_refused_in_words(store: Store) -> No
         await pilot.press("f8")
         await until(pilot, lambda: isinstance(app.screen, Conversations))
         app.screen.query_one("#search", Input).value = " ".join(chr(0x4E00 + n) for n in range(1200))
-        await until(pilot, lambda: "too much to search for" in app.notice)
+        await until(pilot, lambda: "too much to search for" in app.notices.text)
 
 
 def test_what_is_handed_over_is_written_before_the_end() -> None:

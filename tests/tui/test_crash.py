@@ -130,7 +130,7 @@ async def test_escape_twice_leaves_the_engine_alone_and_a_deaf_one_is_ended_late
         assert worker.n_closed == 0
         await pilot.press("escape")
         await until(pilot, lambda: worker.n_closed == 1)
-        assert "was ended" in app.notice
+        assert "was ended" in app.notices.text
         worker.go.set()
         await until(pilot, lambda: not app.engine.worker_thread.is_busy)
 

@@ -309,8 +309,8 @@ async def test_a_hub_that_fails_is_told_in_the_drawer_and_in_the_chat(hub: Serve
         await pilot.press(*"tales", "enter")
         await wait_for(pilot, "failed")
         said = drawer(app)
-        await until(pilot, lambda: bool(app.notice))
-        told = app.notice
+        await until(pilot, lambda: bool(app.notices.text))
+        told = app.notices.text
     assert "tales: the hub has no" in said
     assert "Try:" in said
     assert told.startswith("tales: ")

@@ -165,5 +165,5 @@ async def test_the_refused_drafts_need_the_colours_and_say_so() -> None:
         answer.focus()
         await pilot.press("d")
         await settled(pilot)
-        assert "F3 shows where tokens come from" in app.notice
+        assert "F3 shows where tokens come from" in app.notices.text
         assert not answer.is_revealed

@@ -15,8 +15,8 @@ from localspec.errors import UsageError
 from localspec.settings.config_file import config_file
 from localspec.settings.request import Request
 from localspec.tui.app import LocalspecApp
-from localspec.tui.form import HERE, Form
 from localspec.tui.screens.settings import Field, SettingsScreen
+from localspec.tui.settings_form import HERE, Form
 from localspec.tui.themes import DARK, LIGHT
 from tests.tui import chats as desks
 from tests.tui.chats import ScriptedEngine, engine_of, opened, shown, until
@@ -136,7 +136,7 @@ async def test_keeping_writes_what_is_new_and_nothing_else() -> None:
         await write(pilot, "theme", "light")
         await pilot.press("ctrl+s")
         await pilot.pause(0.1)
-        told = app.notice
+        told = app.notices.text
         theme, origin = app.theme, screen.form.origin("temp")
     assert theme == LIGHT
     assert config_file().read_text() == '# mine\ntop-k = 30\ntemp = 0.3\nmin-p = 0.2\ntheme = "light"\n'

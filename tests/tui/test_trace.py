@@ -123,9 +123,9 @@ async def test_f3_says_why_an_answer_that_was_kept_has_no_colours() -> None:
         await ask(pilot, "go")
         await pilot.press("f3")
         await settled(pilot)
-        assert app.notice == ""
+        assert app.notices.text == ""
         await pilot.press("f3", "f3")
         app.engine.traces.clear()
         await app.chat.renew()
         await pilot.press("f3")
-        await until(pilot, lambda: "not the origins of their tokens" in app.notice)
+        await until(pilot, lambda: "not the origins of their tokens" in app.notices.text)

@@ -106,7 +106,10 @@ async def test_one_message_waits_for_the_end_of_the_answer(text: str) -> None:
         await say(pilot, text)
         assert text in str(app.chat.query_one("#attached").render())
         await say(pilot, "three")
-        assert (app.chat.composer.text, app.notice) == ("three", "One message waits already · Esc stops the answer")
+        assert (app.chat.composer.text, app.notices.text) == (
+            "three",
+            "One message waits already · Esc stops the answer",
+        )
         assert len(worker.requests) == 1
         worker.go.set()
         if text == "/fork":
@@ -172,10 +175,10 @@ async def test_an_edit_is_a_branch_and_the_old_one_stays() -> None:
         await ask(pilot, "second")
         app.chat.transcript.query("UserMessage").first().focus()
         await pilot.press("e")
-        await until(pilot, lambda: "new branch" in app.notice)
+        await until(pilot, lambda: "new branch" in app.notices.text)
         assert app.chat.composer.text == "first"
         await ask(pilot, "first, edited")
-        assert app.notice == ""
+        assert app.notices.text == ""
         assert shown(app) == ["first, edited", "Three."]
         assert [message.content for message in worker.requests[-1].messages] == ["first, edited"]
         app.chat.transcript.query("UserMessage").first().focus()
@@ -189,9 +192,9 @@ async def test_escape_gives_an_edit_up() -> None:
         await ask(pilot, "first")
         app.chat.transcript.query("UserMessage").first().focus()
         await pilot.press("e")
-        await until(pilot, lambda: "new branch" in app.notice)
+        await until(pilot, lambda: "new branch" in app.notices.text)
         await pilot.press("escape")
-        assert (app.chat.composer.text, app.notice) == ("", "")
+        assert (app.chat.composer.text, app.notices.text) == ("", "")
         await ask(pilot, "next")
         assert shown(app) == ["first", STORY, "next", STORY]
 
@@ -414,7 +417,7 @@ async def test_a_branch_of_another_terminal_is_there_when_a_person_comes_back(tm
             there.add_message(key, None, USER, "elsewhere")
             app.post_message(AppFocus())
             await until(pilot, lambda: [each.branch for each in app.chat.query(Spoken)][:1] == [(1, 2)])
-            assert "another localspec has added 1 message here" in app.notice
+            assert "another localspec has added 1 message here" in app.notices.text
             assert shown(app) == ["one", STORY]
             there.add_message(key, None, USER, "again")
             await ask(pilot, "two")

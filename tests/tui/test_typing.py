@@ -94,11 +94,11 @@ async def test_tab_completes_a_command_and_its_values() -> None:
         composer.fill("/re")
         await pilot.press("tab")
         await settled(pilot)
-        assert app.notice.split() == ["/resume", "/read", "/regen", "/restart"]
+        assert app.notices.text.split() == ["/resume", "/read", "/regen", "/restart"]
         composer.fill("/set verify t")
         await pilot.press("tab")
         await settled(pilot)
-        assert sorted(app.notice.split()) == ["token", "traversal", "tree", "typical"]
+        assert sorted(app.notices.text.split()) == ["token", "traversal", "tree", "typical"]
 
 
 async def test_tab_completes_a_command_that_comes_in_one_burst() -> None:
@@ -147,7 +147,7 @@ async def test_a_command_typed_at_a_message_is_written_whole(gap: float | None) 
         await settled(pilot)
         await keys(app, "/copy", gap)
         await settled(pilot)
-        assert (app.chat.composer.text, app.notice) == ("/copy", "")
+        assert (app.chat.composer.text, app.notices.text) == ("/copy", "")
 
 
 @pytest.mark.parametrize(

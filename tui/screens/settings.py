@@ -17,10 +17,10 @@ from textual.widgets import Input, Static
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
 from localspec.settings.config_file import config_file
-from localspec.tui.form import THEME, Form
 from localspec.tui.host import Host
 from localspec.tui.keyboard import in_turn
 from localspec.tui.screens.dialog import OverChat
+from localspec.tui.settings_form import THEME, Form
 from localspec.tui.themes import DARK, LIGHT
 from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.composer import LineInput
