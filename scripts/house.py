@@ -5,7 +5,8 @@
   house --collect       count test cases too, which imports every test
 
 A figure that a commit's layout does not have is a dash. Product files are the Python files of localspec/, models/ and
-tui/. Imports against the order are counted with ROOMS of that commit's tests/test_architecture.py.
+tui/. Imports against the order are counted with ROOMS of that commit's tests/test_architecture.py. A walk is how many
+functions take a parameter of that name, and how many calls hand on what has it, a field too.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("localspec", "models", "tui")
+WALKS = ("settings", "request", "values")  # what is handed on most
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -50,6 +52,7 @@ class House:
             "module names used twice": str(_repeated(path.stem for path in self.texts if path.stem[:2] != "__")),
             "class names used twice": str(_repeated(self._classes())),
             "function lines p50/p95/max": "/".join(str(_quantile(lengths, share)) for share in (0.5, 0.95, 1.0)),
+            **{f"walk of {name}: functions/calls": self._walk(name) for name in WALKS},
             "tuned constants": _or_dash(self._constants()),
             "test functions": str(sum(1 for _ in self._tests())),
         }
@@ -77,6 +80,16 @@ class House:
     def _classes(self) -> Iterator[str]:
         for tree in self.trees.values():
             yield from (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+
+    def _walk(self, name: str) -> str:
+        takers = hands = 0
+        for node in (node for tree in self.trees.values() for node in ast.walk(tree)):
+            if isinstance(node, Function):
+                takers += any(each.arg == name for each in (*node.args.args, *node.args.kwonlyargs))
+            elif isinstance(node, ast.Call):
+                given = [*node.args, *(keyword.value for keyword in node.keywords)]
+                hands += any(name == getattr(each, "id", getattr(each, "attr", None)) for each in given)
+        return f"{takers}/{hands}"
 
     def _constants(self) -> int | None:
         """Count the assignments of localspec/tuning.py."""

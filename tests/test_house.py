@@ -11,7 +11,7 @@ FILES = {
     "localspec/__init__.py": "",
     "localspec/tuning.py": "A = 1\nB: int = 2\n",
     "localspec/low/step.py": "from localspec.high import step\n\n\nclass Step: ...\n",
-    "localspec/high/step.py": "class Step: ...\n\n\ndef long() -> None:\n    pass\n    pass\n",
+    "localspec/high/step.py": "class Step: ...\n\n\ndef long(values: int) -> None:\n    pass\n    go(a=it.values)\n",
     "models/__init__.py": "",
     "tui/app.py": "from localspec.high.step import Step\n\n\ndef short() -> Step: ...\n",
     "tests/test_architecture.py": 'ROOMS = ("tuning", "low", "high", "models", "tui")\n',
@@ -41,6 +41,8 @@ def test_figures_of_a_small_source(tmp_path: Path, house: object) -> None:
     assert found["module names used twice"] == "1"
     assert found["class names used twice"] == "1"
     assert found["function lines p50/p95/max"] == "3/3/3"
+    assert found["walk of values: functions/calls"] == "1/1"
+    assert found["walk of settings: functions/calls"] == "0/0"
     assert found["tuned constants"] == "2"
     assert found["test functions"] == "1"
     (tmp_path / "tests" / "test_architecture.py").unlink()

@@ -16,7 +16,7 @@ from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.shards import read_model
 from localspec.session.controllers import PairController
 from localspec.session.loaded_model import LoadedModel, inspect_model, load_model
-from localspec.session.placement import InspectedModel, fits_memory, load_options
+from localspec.session.placement import PairFiles, load_options
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
 
@@ -37,10 +37,9 @@ class LoadedExit:
 class EarlyExitDraft:
     """The drafts of one target's own layers. The one that was loaded last stays, as `loaded`."""
 
-    def __init__(self, settings: LoadSettings, target: InspectedModel) -> None:
+    def __init__(self, settings: LoadSettings) -> None:
         self.loaded: LoadedExit | None = None
         self._settings = settings
-        self._path = target.info.path
         self._exits: Exits | None = None  # from the first load on: it holds the header, and that the vocabulary
         self._paying: Layers | None = None
 
@@ -49,9 +48,9 @@ class EarlyExitDraft:
         """Whether there is one that `auto` may draft with."""
         return self._paying is not None
 
-    def find(self, target: InspectedModel) -> tuple[str, ...]:
+    def find(self, files: PairFiles) -> tuple[str, ...]:
         """Look, before anything is loaded, for one that was measured to pay; return what to warn of."""
-        exits = Exits(target.header, cache_folder("early-exit"))
+        exits = Exits(files.target.header, cache_folder("early-exit"))
         paying = exits.paying()
         if paying is None:
             return ()
@@ -59,7 +58,7 @@ class EarlyExitDraft:
             draft = inspect_model(str(exits.path(paying)))
         except LocalspecError as error:
             return (f"{error.message}; decoding runs without the early exit",)
-        if not fits_memory(self._settings, target, draft):
+        if not replace(files, draft=draft).fits_memory():
             return (NO_ROOM,)
         self._paying = paying
         return ()
@@ -71,7 +70,7 @@ class EarlyExitDraft:
     def load(self, choose: Choose, target: LoadedModel, cancel: Cancel, clock: Clock) -> events.EventsThen[LoadedExit]:
         """Return the draft with the layers that `choose` names, made and loaded if it is not yet."""
         if self._exits is None:
-            self._exits = Exits(read_model(self._path), cache_folder("early-exit"))
+            self._exits = Exits(read_model(target.info.path), cache_folder("early-exit"))
         tuned = self._exits.tuned()
         layers = choose(self._exits.n_layers, None if tuned is None else tuned.layers)
         if self.loaded is not None and self.loaded.layers == layers:

@@ -29,7 +29,7 @@ from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.loaded_model import SHORT_DRAFT, LoadedModel, inspect_model, load_model, own_head
 from localspec.session.loaded_pair import LoadedPair
-from localspec.session.placement import InspectedModel, first_step
+from localspec.session.placement import PairFiles
 from localspec.session.prompt_states import PromptStates
 from localspec.session.remote_target import inspect_vocabulary, open_remote, require_edge
 from localspec.session.trial import learn_draft
@@ -43,20 +43,6 @@ Tell = Callable[[events.Event], None]
 
 def untold(_event: events.Event) -> None:
     """Drop the event."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """The files of a pair, checked. `has_own_head`: the target's own block for further tokens drafts.
-
-    `report` compares target and draft, None without a draft file.
-    """
-
-    target: InspectedModel
-    draft: InspectedModel | None
-    has_own_head: bool
-    report: PairReport | None
-    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +72,14 @@ def load(
     if settings.rpc:
         add_servers(settings.rpc)
     files = _checked(settings)
-    early_exit = EarlyExitDraft(settings, files.target)
-    is_alone = files.draft is None and not files.has_own_head and settings.verifier is None
-    warnings = files.warnings + (early_exit.find(files.target) if is_alone else ())
-    if settings.verifier is None:
-        models = yield from _load_models(settings, files, cancel, tell)
-    else:
-        models = yield from _load_edge(settings, files, cancel, tell)
+    early_exit = EarlyExitDraft(settings)
+    is_alone = files.draft is None and settings.verifier is None
+    warnings = files.warnings + (early_exit.find(files) if is_alone else ())
+    models = yield from (_load_models if settings.verifier is None else _load_edge)(files, cancel, tell)
     try:
-        pair = yield from _prepared(settings, files, models, early_exit, cancel, clock)
+        pair = yield from _prepared(files, models, early_exit, cancel, clock)
         warnings += models.warnings + _short_draft(models) + _short_rollback(models)
-        for warning in warnings + _not_locked(settings, files.target.info):
+        for warning in warnings + _not_locked(files):
             yield events.Warned("pair", warning)
         yield pair.loaded(1e3 * (clock() - began), versions())
     except BaseException:
@@ -105,83 +88,84 @@ def load(
     return pair
 
 
-def _checked(settings: LoadSettings) -> _Files:
+def _checked(settings: LoadSettings) -> PairFiles:
     """Read the headers and compare them, before llama.cpp sees a file. Raises IncompatibleError for a misfit."""
-    target = inspect_model(settings.target) if settings.verifier is None else inspect_vocabulary(settings)
+    is_edge = settings.verifier is not None
+    target = inspect_vocabulary(settings) if is_edge else inspect_model(settings.target)
     for path, _ in settings.lora:
         check_adapter(Path(path), target.header)
-    has_own = target.info.has_mtp and settings.draft is not None and os.path.samefile(settings.draft, settings.target)
-    draft = None if settings.draft is None or has_own else inspect_model(settings.draft, may_be_head=True)
+    draft = None
+    if settings.draft is not None:
+        has_own = not is_edge and target.info.has_mtp and os.path.samefile(settings.draft, settings.target)
+        draft = target if has_own else inspect_model(settings.draft, may_be_head=True)
     warnings: tuple[str, ...] = ()
     report: PairReport | None = None
-    if draft is not None:
+    if draft is not None and draft is not target:
         report = require_fit(target.info, draft.info)
         warnings = report.warnings + _another_target(target.info, draft.info)
         if report.overlap is None:
             warnings += template_warnings(target.info.chat_template, draft.info.chat_template)
-    if settings.verifier is not None:
+    if is_edge:
         require_edge(settings, None if draft is None else draft.info)
-    return _Files(target, draft, has_own, report, warnings + doubts_of(settings, target.info))
+    files = PairFiles(settings, target, draft, report=report)
+    return replace(files, warnings=warnings + _doubts_of(files))
 
 
-def _load_models(settings: LoadSettings, files: _Files, cancel: Cancel, tell: Tell) -> events.EventsThen[_Models]:
+def _load_models(files: PairFiles, cancel: Cancel, tell: Tell) -> events.EventsThen[_Models]:
     """Load both models. With mask tokens it is the target with them, which is told as the target's own file."""
     head = None if files.draft is None else files.draft.info.head
     if files.draft is None or head is None or head.kind != MASKS:
-        return (yield from _load_placed(settings, files, cancel, tell))
+        return (yield from _load_placed(files, cancel, tell))
     from localspec.heads.mask_file import with_masks  # late: a start without masks does not need it
 
     masked = inspect_model(str(with_masks(files.target.header, files.draft.header)))
-    models = yield from _load_placed(settings, replace(files, target=masked, draft=None), cancel, tell, head.n_guesses)
+    models = yield from _load_placed(replace(files, target=masked, draft=None, n_masks=head.n_guesses), cancel, tell)
     return replace(models, target=replace(models.target, info=files.target.info))
 
 
-def _load_edge(settings: LoadSettings, files: _Files, cancel: Cancel, tell: Tell) -> events.EventsThen[_Models]:
+def _load_edge(files: PairFiles, cancel: Cancel, tell: Tell) -> events.EventsThen[_Models]:
     """Load what drafts for a verifier, and connect to that."""
-    target = open_remote(settings, files.target, cancel, tell)
+    target = open_remote(files.settings, files.target, cancel, tell)
     try:
         if files.draft is None:
             return _Models(target, None, ())
-        step = first_step(settings, files.draft, None)
-        drafting = yield from load_model(files.draft, step.target, "draft", cancel)
-        return _Models(target, drafting, step.warnings)
+        placed = PairFiles(files.settings, files.draft).placed()
+        drafting = yield from load_model(files.draft, placed.target, "draft", cancel)
+        return _Models(target, drafting, placed.warnings)
     except BaseException:
         target.close()
         raise
 
 
-def _load_placed(
-    settings: LoadSettings, files: _Files, cancel: Cancel, tell: Tell, n_masks: int = 0
-) -> events.EventsThen[_Models]:
+def _load_placed(files: PairFiles, cancel: Cancel, tell: Tell) -> events.EventsThen[_Models]:
     """Load both models where they are to go.
 
     Where the memory that was counted on is not there, one step smaller is tried. The error then says what is missing.
     """
     target, draft = files.target, files.draft
-    step = first_step(settings, target, target if files.has_own_head else draft)
+    placed = files.placed()
     while True:
         try:
-            options = replace(step.target, has_mtp=files.has_own_head, n_masks=n_masks)
-            loaded = yield from load_model(target, options, "target", cancel, lambda n: tell(events.Reading(n)))
+            loaded = yield from load_model(target, placed.target, "target", cancel, lambda n: tell(events.Reading(n)))
             try:
-                if step.draft is None:
-                    return _Models(loaded, None, step.warnings)
-                if draft is None:
-                    return _Models(loaded, own_head(loaded, target), step.warnings)
-                drafting = yield from load_model(draft, step.draft, "draft", cancel, target=loaded)
-                return _Models(loaded, drafting, step.warnings)
+                if placed.draft is None or draft is None:
+                    return _Models(loaded, None, placed.warnings)
+                if files.has_own_head:
+                    return _Models(loaded, own_head(loaded, target), placed.warnings)
+                drafting = yield from load_model(draft, placed.draft, "draft", cancel, target=loaded)
+                return _Models(loaded, drafting, placed.warnings)
             except BaseException:
                 loaded.close()
                 raise
         except ResourceError as error:
-            step = step.smaller(error)
+            placed = placed.smaller(error)
 
 
 def _prepared(
-    settings: LoadSettings, files: _Files, models: _Models, early_exit: EarlyExitDraft, cancel: Cancel, clock: Clock
+    files: PairFiles, models: _Models, early_exit: EarlyExitDraft, cancel: Cancel, clock: Clock
 ) -> events.EventsThen[LoadedPair]:
     """Return the pair with what earlier runs learned of it; exact widths and the draft may be measured first."""
-    target, draft = models.target, models.draft
+    settings, target, draft = files.settings, models.target, models.draft
     controllers = PairController.of(settings, target, draft, clock)
     widths: tuple[int, ...] = ()
     if settings.reproducible:
@@ -222,8 +206,9 @@ def _short_rollback(models: _Models) -> tuple[str, ...]:
     return (f"memory holds the states of {kept} drafted tokens instead of {asked}: drafts are no longer than that",)
 
 
-def doubts_of(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
+def _doubts_of(files: PairFiles) -> tuple[str, ...]:
     """Return a warning for each setting that will not bring what it promises."""
+    settings, target = files.settings, files.target.info
     doubts: tuple[str, ...] = ()
     if warning := another_file(settings):
         doubts += (warning,)
@@ -242,9 +227,10 @@ def doubts_of(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
     return doubts
 
 
-def _not_locked(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
+def _not_locked(files: PairFiles) -> tuple[str, ...]:
     """Return a warning where --mlock locked little. The kernel says how much; weights on a GPU need none."""
     found = re.search(r"^VmLck:\s*(\d+) kB$", read(STATUS), re.MULTILINE)
+    settings, target = files.settings, files.target.info
     is_on_gpu = settings.gpu != "off" and build_info().gpu_offload
     if not settings.mlock or found is None or is_on_gpu or 1024 * int(found[1]) >= target.bytes // 2:
         return ()

@@ -19,6 +19,7 @@ from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.gguf.layer_sizes import Layer, anatomy
 from localspec.models.gguf.types import ROLLS_BACK
+from localspec.models.pairs import PairReport
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
@@ -67,43 +68,152 @@ def _shape(layers: Sequence[Layer], n_heads: int) -> ContextShape:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacementStep:
-    """How to load a pair now, and what is left to try after that. `plan` is None where nothing was planned."""
+class PairFiles:
+    """What is to be loaded: the settings, and the files that they name, looked at.
+
+    A draft that is the target stands for the target's own block for further tokens. `n_masks` tokens of the target are
+    masks. `report` compares target and draft, None where there is no second file. `warnings` are of the files.
+    """
 
     settings: LoadSettings
-    looked: tuple[InspectedModel, InspectedModel | None]
+    target: InspectedModel
+    draft: InspectedModel | None = None
+    n_masks: int = 0
+    report: PairReport | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def has_own_head(self) -> bool:
+        """Whether the target's own block for further tokens drafts."""
+        return self.draft is self.target
+
+    def placed(self) -> Placed:
+        """Return how to load the pair: by a plan where a device other than the CPU is there and --gpu is auto."""
+        found = offloading(devices()) if self.settings.gpu == "auto" else ()
+        return self.planned(found, None) if found else self.unplanned()
+
+    def target_options(self, placement: Placement | None = None, n_ctx: int | None = None) -> LoadOptions:
+        """Return how the target is loaded: with its LoRA adapters, and a way back for a model that keeps a state.
+
+        With --reproducible it has flash attention, unless that was switched off.
+        """
+        settings = self.settings
+        options = replace(
+            load_options(settings, settings.gpu if placement is None else "auto", placement, n_ctx),
+            adapters=settings.lora,
+            rollback=ROLLBACK if self.target.info.architecture in ROLLS_BACK else 0,
+            keeps_prompt=True,
+            has_mtp=self.has_own_head,
+            n_masks=self.n_masks,
+        )
+        if not settings.reproducible:
+            return options
+        flash_attn = "on" if settings.flash_attn == "auto" else settings.flash_attn
+        return replace(options, reproducible=True, flash_attn=flash_attn)
+
+    def fits_memory(self) -> bool:
+        """Whether main memory holds both, as far as they go there; asked before either is loaded."""
+        return not self._exceeds_memory(self.target_options(), load_options(self.settings, self.settings.draft_gpu))
+
+    def unplanned(self, warnings: tuple[str, ...] = ()) -> Placed:
+        """Return the layers where the settings want them."""
+        settings, target = self.settings, self.target_options()
+        draft: LoadOptions | None = None
+        if self.draft is not None:
+            # What it was not trained for it cannot guess. None is decided where the context is opened.
+            n_ctx = None if settings.ctx is None else min(settings.ctx, self.draft.info.n_ctx_train or settings.ctx)
+            draft = load_options(settings, settings.draft_gpu, n_ctx=n_ctx)
+        if settings.mmap and self._exceeds_memory(target, draft):
+            # Rearranged weights are a copy, which the system cannot drop and read again.
+            target, warnings = replace(target, repack=False), (*warnings, PAGED)
+            draft = None if draft is None else replace(draft, repack=False)
+        return Placed(self, target, draft, warnings)
+
+    def _exceeds_memory(self, target: LoadOptions, draft: LoadOptions | None) -> bool:
+        """Whether a target in main memory and what is there with it are more than that holds."""
+        available, has_devices = available_memory(), bool(offloading(devices()))
+        if available is None or (target.gpu != "off" and has_devices):
+            return False
+        needed = self.target.header.size + _context_bytes(self.target, target)
+        other = None if self.has_own_head else self.draft
+        if other is not None and draft is not None and (draft.gpu == "off" or not has_devices):
+            needed += other.header.size + _context_bytes(other, draft)
+        return needed > (1 - MARGIN_RAM) * available
+
+    def planned(self, found: Sequence[Device], failed: ResourceError | None) -> Placed:
+        """Plan the pair for the devices `found`, after a failure with less of their memory."""
+        from localspec.models.plan.models import ModelPart, placed
+        from localspec.models.plan.search import PlacementRequest, best_and_plain
+
+        settings = self.settings
+        models = placed(*(ModelPart.of(one.header, one.info) for one in (self.target, self.draft) if one is not None))
+        request = PlacementRequest(
+            n_ctx=settings.ctx,
+            kv_type=settings.kv_type,
+            # Contexts whose scores would be too large get it too, but their size is not known yet.
+            has_flash=wants_flash(self.target_options().flash_attn, settings.kv_type, has_gpu=bool(found)),
+            is_mapped=settings.mmap,
+            needs_draft=True,
+            threads=settings.threads,
+            draft_gpu=settings.draft_gpu,
+        )
+        plan, plain = best_and_plain(machine(found, 1.0 if failed is None else STEP), models, request)
+        draft = None
+        if plan.draft is not None and plan.draft_context is not None:
+            placement = _placement(plan, plan.draft)
+            draft = load_options(settings, settings.draft_gpu, placement, plan.draft_context.n_ctx)
+        return Placed(
+            self,
+            self.target_options(_placement(plan, plan.target), plan.context.n_ctx),
+            draft,
+            _doubts(plan, plain, models, settings.draft_gpu, failed),
+            plan,
+            is_last=failed is not None,
+        )
+
+    def cut(self, error: ResourceError) -> PairFiles:
+        """Return the files with a smaller context, after `error`; raises it where a context was asked for."""
+        default = min(self.target.info.n_ctx_train or DEFAULT_CTX, DEFAULT_CTX)
+        fitting = error.detail.get("fitting_n_ctx", default // 2)
+        if self.settings.ctx is not None or not isinstance(fitting, int) or not SMALLEST_CTX <= fitting < default:
+            raise error
+        return replace(self, settings=replace(self.settings, ctx=fitting))
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """How the files of a pair are loaded now, and what is left to try after that.
+
+    `plan` is None where nothing was planned. `is_last`: nothing is left.
+    """
+
+    files: PairFiles
     target: LoadOptions
     draft: LoadOptions | None
     warnings: tuple[str, ...] = ()
     plan: PlacementPlan | None = None
     is_last: bool = False
 
-    @property
-    def target_devices(self) -> tuple[str, ...]:
-        """Return the devices that hold layers of the target."""
-        return () if self.plan is None else self.plan.target.devices
-
-    def smaller(self, error: ResourceError) -> PlacementStep:
+    def smaller(self, error: ResourceError) -> Placed:
         """Return the next smaller step after `error`; raises ResourceError, with what is missing, after the last."""
         if self.is_last:
             raise self._explained(error) from error
         if self.plan is not None:
-            return _planned(self.settings, self.looked, offloading(devices()), error)
-        n_ctx = _smaller_context(self.settings, self.looked[0].info, error)
-        if n_ctx is None:
-            raise error
-        warning = f"{error.message}: the context is cut to {n_ctx} tokens"
-        return replace(_unplanned(replace(self.settings, ctx=n_ctx), self.looked, (warning,)), is_last=True)
+            return self.files.planned(offloading(devices()), error)
+        files = self.files.cut(error)
+        warning = f"{error.message}: the context is cut to {files.settings.ctx} tokens"
+        return replace(files.unplanned((warning,)), is_last=True)
 
     def _explained(self, error: ResourceError) -> ResourceError:
         """Add to llama.cpp's words what the plan needed and what there is now."""
-        if self.plan is None:
+        plan = self.plan
+        if plan is None:
             return error
         free = {device.name: device.free for device in devices()} | {"CPU": available_memory() or UNKNOWN_RAM}
-        needs = {place: use.allocated if place == "CPU" else use.total for place, use in self.plan.use.items()}
+        needs = {place: use.allocated if place == "CPU" else use.total for place, use in plan.use.items()}
         short = {place: needs[place] - free.get(place, 0) for place in needs}
         # Where nothing seems short, a device had less to give than it said.
-        worst = max(short, key=lambda place: (max(0, short[place]), place in self.target_devices, place))
+        worst = max(short, key=lambda place: (max(0, short[place]), place in plan.target.devices, place))
         missing = f"{size(short[worst])} missing" if short[worst] > 0 else "though less can be had at once"
         told = f"{worst} needs {size(needs[worst])} and {size(max(0, free.get(worst, 0)))} are free, {missing}"
         return ResourceError(
@@ -111,17 +221,6 @@ class PlacementStep:
             hint="--gpu off, a smaller --ctx, or --draft none",
             detail={**error.detail, "needed_bytes": needs, "free_bytes": free, "missing_bytes": max(0, short[worst])},
         )
-
-
-def first_step(settings: LoadSettings, target: InspectedModel, draft: InspectedModel | None) -> PlacementStep:
-    """Return how to load the pair: by a plan where a device other than the CPU is there and --gpu leaves it to us.
-
-    A draft that is the target stands for the target's own block for further tokens.
-    """
-    found = offloading(devices()) if settings.gpu == "auto" else ()
-    if not found:
-        return _unplanned(settings, (target, draft), ())
-    return _planned(settings, (target, draft), found, None)
 
 
 def load_options(
@@ -139,22 +238,6 @@ def load_options(
         max_leaves=MAX_LEAVES,
         placement=placement,
     )
-
-
-def target_options(
-    settings: LoadSettings, info: ModelInfo, placement: Placement | None = None, n_ctx: int | None = None
-) -> LoadOptions:
-    """Return how the target is loaded: with its LoRA adapters, and a way back for a model that keeps a state.
-
-    With --reproducible it has flash attention, unless that was switched off.
-    """
-    options = load_options(settings, settings.gpu if placement is None else "auto", placement, n_ctx)
-    rollback = ROLLBACK if info.architecture in ROLLS_BACK else 0
-    options = replace(options, adapters=settings.lora, rollback=rollback, keeps_prompt=True)
-    if not settings.reproducible:
-        return options
-    flash_attn = "on" if settings.flash_attn == "auto" else settings.flash_attn
-    return replace(options, reproducible=True, flash_attn=flash_attn)
 
 
 def machine(found: Sequence[Device], share: float = 1.0) -> Machine:
@@ -184,78 +267,10 @@ def machine(found: Sequence[Device], share: float = 1.0) -> Machine:
     )
 
 
-def _unplanned(
-    settings: LoadSettings, looked: tuple[InspectedModel, InspectedModel | None], warnings: tuple[str, ...]
-) -> PlacementStep:
-    target = target_options(settings, looked[0].info)
-    draft: LoadOptions | None = None
-    if looked[1] is not None:
-        # What it was not trained for it cannot guess. None is decided where the context is opened.
-        n_ctx = None if settings.ctx is None else min(settings.ctx, looked[1].info.n_ctx_train or settings.ctx)
-        draft = load_options(settings, settings.draft_gpu, n_ctx=n_ctx)
-    if settings.mmap and _exceeds_memory(looked, target, draft):
-        # Rearranged weights are a copy, which the system cannot drop and read again.
-        target, warnings = replace(target, repack=False), (*warnings, PAGED)
-        draft = None if draft is None else replace(draft, repack=False)
-    return PlacementStep(settings, looked, target, draft, warnings)
-
-
-def fits_memory(settings: LoadSettings, target: InspectedModel, draft: InspectedModel) -> bool:
-    """Whether main memory holds both, as far as they go there; asked before either is loaded."""
-    options = target_options(settings, target.info), load_options(settings, settings.draft_gpu)
-    return not _exceeds_memory((target, draft), *options)
-
-
-def _exceeds_memory(
-    looked: tuple[InspectedModel, InspectedModel | None], target: LoadOptions, draft: LoadOptions | None
-) -> bool:
-    """Whether a target in main memory and what is there with it are more than that holds."""
-    available, has_devices = available_memory(), bool(offloading(devices()))
-    if available is None or (target.gpu != "off" and has_devices):
-        return False
-    needed = looked[0].header.size + _context_bytes(looked[0], target)
-    other = None if looked[1] is looked[0] else looked[1]
-    if other is not None and draft is not None and (draft.gpu == "off" or not has_devices):
-        needed += other.header.size + _context_bytes(other, draft)
-    return needed > (1 - MARGIN_RAM) * available
-
-
 def _context_bytes(looked: InspectedModel, options: LoadOptions) -> int:
     n_ctx = options.n_ctx or min(looked.info.n_ctx_train or DEFAULT_CTX, DEFAULT_CTX)
     shape = looked.context_shape()
     return context_bytes(shape, n_ctx, attention_for(shape, n_ctx, options, has_gpu=False))
-
-
-def _planned(
-    settings: LoadSettings,
-    looked: tuple[InspectedModel, InspectedModel | None],
-    found: Sequence[Device],
-    failed: ResourceError | None,
-) -> PlacementStep:
-    """Plan the pair, after a failure with less of the devices' memory."""
-    from localspec.models.plan.models import ModelPart, placed
-    from localspec.models.plan.search import PlacementRequest, best_and_plain
-
-    target = looked[0]
-    models = placed(*(ModelPart.of(one.header, one.info) for one in looked if one is not None))
-    request = PlacementRequest(
-        n_ctx=settings.ctx,
-        kv_type=settings.kv_type,
-        # Contexts whose scores would be too large get it too, but their size is not known yet.
-        has_flash=wants_flash(target_options(settings, target.info).flash_attn, settings.kv_type, has_gpu=bool(found)),
-        is_mapped=settings.mmap,
-        needs_draft=True,
-        threads=settings.threads,
-        draft_gpu=settings.draft_gpu,
-    )
-    plan, plain = best_and_plain(machine(found, 1.0 if failed is None else STEP), models, request)
-    warnings = _doubts(plan, plain, models, settings, failed)
-    options = target_options(settings, target.info, _placement(plan, plan.target), plan.context.n_ctx)
-    draft_options = None
-    if plan.draft is not None and plan.draft_context is not None:
-        placement = _placement(plan, plan.draft)
-        draft_options = load_options(settings, settings.draft_gpu, placement, plan.draft_context.n_ctx)
-    return PlacementStep(settings, looked, options, draft_options, warnings, plan, is_last=failed is not None)
 
 
 def _placement(plan: PlacementPlan, layout: Layout) -> Placement:
@@ -263,14 +278,14 @@ def _placement(plan: PlacementPlan, layout: Layout) -> Placement:
 
 
 def _doubts(
-    plan: PlacementPlan, plain: PlacementPlan, models: Models, settings: LoadSettings, failed: ResourceError | None
+    plan: PlacementPlan, plain: PlacementPlan, models: Models, draft_gpu: str, failed: ResourceError | None
 ) -> tuple[str, ...]:
     """Return what a person should know of the plan."""
     doubts: tuple[str, ...] = ()
     if failed is not None:
         doubts += (f"{failed.message}: placed again, with less on the devices, {plan.target.tell(models.target)}",)
     if models.draft is not None and plan.draft is None:
-        where = "" if settings.draft_gpu == "auto" else f" with --draft-gpu {settings.draft_gpu}"
+        where = "" if draft_gpu == "auto" else f" with --draft-gpu {draft_gpu}"
         doubts += (f"there is no memory for the draft model{where}: decoding without it",)
     elif plan.draft is not None and plan.tokens_per_s and plain.seconds < CLEARLY * plan.seconds:
         doubts += (
@@ -280,12 +295,3 @@ def _doubts(
     if plan.is_paged:
         doubts += (PAGED,)
     return doubts
-
-
-def _smaller_context(settings: LoadSettings, info: ModelInfo, error: ResourceError) -> int | None:
-    """Return a context to try where nobody asked for one, None if there is none."""
-    if settings.ctx is not None:
-        return None
-    default = min(info.n_ctx_train or DEFAULT_CTX, DEFAULT_CTX)
-    fitting = error.detail.get("fitting_n_ctx", default // 2)
-    return fitting if isinstance(fitting, int) and SMALLEST_CTX <= fitting < default else None

@@ -16,7 +16,7 @@ from localspec.errors import IntegrityError, PromptTooLongError, UsageError
 from localspec.session import loading
 from localspec.session.loaded_model import LoadedModel
 from localspec.session.loaded_pair import LoadedPair
-from localspec.session.placement import InspectedModel
+from localspec.session.placement import InspectedModel, PairFiles
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from scripts.make_random_gguf import Shape, write_random_gguf
 from tests.integration import pair
@@ -187,8 +187,8 @@ def test_a_pair_whose_draft_cannot_be_loaded_is_not_half_loaded(monkeypatch: pyt
 def test_a_draft_that_was_left_out_leaves_no_price(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It would be taken for free by the next run, in which there is memory for it."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    real = loading.first_step
-    monkeypatch.setattr(loading, "first_step", lambda *asked: replace(real(*asked), draft=None))
+    real = PairFiles.placed
+    monkeypatch.setattr(PairFiles, "placed", lambda files: replace(real(files), draft=None))
     session, _ = opened(pair.TARGET, pair.DRAFT)
     list(session.answer(Request(prompt="Once", max_tokens=4)))
     session.close()

@@ -33,7 +33,7 @@ from localspec.models.plan.memory import ContextPlan, n_states
 from localspec.models.plan.memory_use import ON_CPU, MemoryUse
 from localspec.session.loaded_model import inspect_model
 from localspec.session.loaded_pair import LoadedPair
-from localspec.session.placement import target_options
+from localspec.session.placement import PairFiles
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.trees.static import Chain
 from localspec.tuning import ROLLBACK
@@ -421,7 +421,7 @@ def test_the_memory_of_all_states_is_counted(arch: str) -> None:
     looked = inspect_model(str(stateful_gguf(arch)))
     shape, parts = looked.context_shape(), anatomy(looked.header)
     assert shape.state == STATES[arch]
-    options = target_options(LoadSettings(str(looked.info.path)), looked.info)
+    options = PairFiles(LoadSettings(str(looked.info.path)), looked).target_options()
     assert options.rollback == (ROLLBACK if arch in ROLLING else 0)
     assert options.n_states == n_states(parts) == (ROLLBACK + 2 if arch in ROLLING else 3)
     assert LoadOptions().n_states == n_states(parts, is_draft=True) == 2
@@ -511,7 +511,7 @@ def test_too_little_memory_for_all_states_is_told(monkeypatch: pytest.MonkeyPatc
     """In one line; drafts are shorter then."""
     looked = inspect_model(str(stateful_gguf("qwen35")))
     settings = LoadSettings(str(looked.info.path), ctx=512, threads=1, kv_type="f32")
-    options = replace(target_options(settings, looked.info), flash_attn="off")
+    options = replace(PairFiles(settings, looked).target_options(), flash_attn="off")
     room = context_bytes(looked.context_shape(), 512, options) - 4 * looked.context_shape().state
     for place in ("backends.context", "session.placement"):
         monkeypatch.setattr(f"localspec.{place}.available_memory", lambda: room)

@@ -15,7 +15,7 @@ from localspec.backends.options import LoadOptions
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.session.loaded_model import inspect_model
-from localspec.session.placement import InspectedModel, first_step
+from localspec.session.placement import InspectedModel, PairFiles
 from localspec.settings.request import LoadSettings
 from tests.integration import pair
 from tests.integration.heads import with_own_block
@@ -84,7 +84,7 @@ def test_without_devices_nothing_is_planned() -> None:
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
     header = read_model(pair.TARGET)
-    step = first_step(LoadSettings(str(pair.TARGET), gpu="off"), InspectedModel(header, model_info(header)), None)
+    step = PairFiles(LoadSettings(str(pair.TARGET), gpu="off"), InspectedModel(header, model_info(header))).placed()
     assert step.plan is None
     assert step.target == LoadOptions(gpu="off", max_leaves=step.target.max_leaves, keeps_prompt=True)
 
@@ -96,7 +96,7 @@ def test_a_model_larger_than_the_memory_stays_in_its_file(
     """Rearranged weights are a copy, which the kernel cannot drop and read again."""
     monkeypatch.setattr("localspec.session.placement.available_memory", lambda: available)
     header = read_model(pair.TARGET)
-    step = first_step(LoadSettings(str(pair.TARGET), gpu="off"), InspectedModel(header, model_info(header)), None)
+    step = PairFiles(LoadSettings(str(pair.TARGET), gpu="off"), InspectedModel(header, model_info(header))).placed()
     assert step.target.repack is repack
     assert ("read from the disk" in str(step.warnings)) is (repack is False)
 
@@ -125,7 +125,7 @@ def test_what_is_kept_beside_the_weights_counts_too(
     monkeypatch.setattr("localspec.session.placement.available_memory", lambda: int(available))
     target, draft = hollow
     settings = LoadSettings(str(target.info.path), ctx=4096, gpu="off", draft_gpu="off")
-    step = first_step(settings, target, draft if has_draft else None)
+    step = PairFiles(settings, target, draft if has_draft else None).placed()
     assert step.target.repack is (False if is_paged else None)
     assert step.draft is None or step.draft.repack is step.target.repack
     assert ("read from the disk" in str(step.warnings)) is is_paged
@@ -138,7 +138,7 @@ def test_a_draft_gets_no_context_that_it_was_not_trained_for(
     """Without a plan as with one; beyond it decoding is plain, which the session tells."""
     target, draft = hollow
     settings = LoadSettings(str(target.info.path), str(draft.info.path), ctx=asked, gpu="off", draft_gpu="off")
-    step = first_step(settings, target, draft)
+    step = PairFiles(settings, target, draft).placed()
     assert step.draft is not None
     assert (step.target.n_ctx, step.draft.n_ctx) == (asked, given)
 
@@ -153,7 +153,7 @@ def test_a_draft_with_a_place_of_its_own_is_planned_with_the_target(
     monkeypatch.setattr("localspec.session.placement.available_memory", lambda: 64 * 10**9)
     target, draft = hollow
     settings = LoadSettings(str(target.info.path), str(draft.info.path), ctx=4096, draft_gpu=asked)
-    step = first_step(settings, target, draft)
+    step = PairFiles(settings, target, draft).placed()
     assert step.plan is not None
     assert step.draft is not None
     assert step.draft.placement is not None
@@ -169,7 +169,7 @@ def test_a_draft_whose_place_has_no_room_is_left_out(
     monkeypatch.setattr("localspec.session.placement.devices", lambda: (Device("CUDA0", "", True, 3 * 10**8),))
     monkeypatch.setattr("localspec.session.placement.available_memory", lambda: 64 * 10**9)
     target, draft = hollow
-    step = first_step(LoadSettings(str(target.info.path), str(draft.info.path), draft_gpu="all"), target, draft)
+    step = PairFiles(LoadSettings(str(target.info.path), str(draft.info.path), draft_gpu="all"), target, draft).placed()
     assert step.draft is None
     assert "no memory for the draft model with --draft-gpu all" in str(step.warnings)
 
@@ -181,7 +181,7 @@ def test_a_block_for_further_tokens_is_planned_with_its_target_and_its_weights_c
     monkeypatch.setattr("localspec.session.placement.available_memory", lambda: 64 * 10**9)
     target = inspect_model(str(with_own_block(tmp_path / "own.gguf")))
     settings = LoadSettings(str(target.info.path), str(target.info.path))
-    steps = [first_step(settings, target, draft) for draft in (None, target)]
+    steps = [PairFiles(settings, target, draft).placed() for draft in (None, target)]
     (alone, with_block) = [step.plan.use["CUDA0"] for step in steps if step.plan is not None]
     assert steps[1].draft is not None
     assert with_block.weights == alone.weights
@@ -193,7 +193,7 @@ def test_a_block_for_further_tokens_is_no_second_file_in_main_memory(
 ) -> None:
     target = inspect_model(str(with_own_block(tmp_path / "own.gguf")))
     monkeypatch.setattr("localspec.session.placement.available_memory", lambda: int(1.5 * target.header.size))
-    step = first_step(LoadSettings(str(target.info.path), str(target.info.path), ctx=256), target, target)
+    step = PairFiles(LoadSettings(str(target.info.path), str(target.info.path), ctx=256), target, target).placed()
     assert step.warnings == ()
 
 
