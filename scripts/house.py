@@ -53,6 +53,7 @@ class House:
             "class names used twice": str(_repeated(self._classes())),
             "function lines p50/p95/max": "/".join(str(_quantile(lengths, share)) for share in (0.5, 0.95, 1.0)),
             **{f"walk of {name}: functions/calls": self._walk(name) for name in WALKS},
+            "the same of settings in session": self._walk("settings", "session"),
             "tuned constants": _or_dash(self._constants()),
             "test functions": str(sum(1 for _ in self._tests())),
         }
@@ -81,9 +82,10 @@ class House:
         for tree in self.trees.values():
             yield from (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
 
-    def _walk(self, name: str) -> str:
+    def _walk(self, name: str, room: str = "") -> str:
         takers = hands = 0
-        for node in (node for tree in self.trees.values() for node in ast.walk(tree)):
+        trees = [tree for path, tree in self.trees.items() if room in ("", _room(path))]
+        for node in (node for tree in trees for node in ast.walk(tree)):
             if isinstance(node, Function):
                 takers += any(each.arg == name for each in (*node.args.args, *node.args.kwonlyargs))
             elif isinstance(node, ast.Call):

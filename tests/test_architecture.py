@@ -97,12 +97,14 @@ TALKERS = (
     "localspec.server.listening",
 )
 NETWORK = ("socket", "http", "urllib", "ssl", "requests", "httpx")
+CHANGING = ("add", "append", "clear", "discard", "extend", "pop", "popleft", "remove", "update")
 STRUCTS = ("params", "struct", "entry")  # names of structs of llama.cpp, which are filled field by field
 # Where a field of what another module made is set all the same: state that a chat and its commands share, widgets and
 # what else other packages made, errors that are told with more words.
 SHARED = {
+    "localspec.backends": "states",  # a batch's array
     "localspec.chat": "attached attachments deleted editing finish key listed loaded pair stats system text",
-    "localspec.cli": "control ctx has_marks has_stats has_told_stop hint message on_error on_stop quiet remarks",
+    "localspec.cli": "control ctx detail has_marks has_stats has_told_stop hint message on_error on_stop quiet remarks",
     "localspec.conversations": "content",
     "localspec.tui": "download editing has_begun is_cancelled is_told loaded refused text theme unseen value words",
 }
@@ -254,8 +256,10 @@ def calls() -> Iterator[tuple[str, ast.Call]]:
 
 
 def assigned(node: ast.AST) -> Iterator[ast.Attribute]:
-    """Yield the attributes that a statement sets or deletes."""
+    """Yield the attributes that a statement sets, deletes or changes: also by an item, and by a method of a list."""
     match node:
+        case ast.Call(func=ast.Attribute(value=ast.Attribute() as field, attr=name), args=[] | [_]) if name in CHANGING:
+            todo: list[ast.expr] = [field]
         case ast.Assign(targets=targets) | ast.Delete(targets=targets):
             todo = list(targets)
         case ast.AugAssign(target=target) | ast.AnnAssign(target=target) | ast.For(target=target):
@@ -268,6 +272,7 @@ def assigned(node: ast.AST) -> Iterator[ast.Attribute]:
         todo += (
             one.elts if isinstance(one, ast.Tuple | ast.List) else [one.value] if isinstance(one, ast.Starred) else []
         )
+        todo += [one.value] if isinstance(one, ast.Subscript) else []
         if isinstance(one, ast.Attribute):
             yield one
 
@@ -306,6 +311,8 @@ def test_no_field_is_set_from_outside() -> None:
                 wrong.append(f"{module}:{one.lineno} sets {ast.unparse(one)}")
     assert not wrong
     assert used == {room: set(names.split()) for room, names in SHARED.items()}, "what is mended leaves the list"
+    by_name = {module for module, call in calls() if ast.unparse(call.func) in ("setattr", "object.__setattr__")}
+    assert by_name == {"localspec.backends.batch", "localspec.engine.draft", "localspec.models.plan.machine"}
 
 
 def test_nothing_prints_below_the_faces() -> None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from localspec.chat.pair_loader import ChatWorker, PairLoader
 from localspec.engine.events import Event, Prefilled
 from localspec.errors import InternalError, LocalspecError, WorkerDiedError
+from localspec.settings.jobs import Generate
 from localspec.settings.request import LoadSettings, Request
 
 
@@ -196,7 +197,7 @@ class WorkerThread:
         self._is_reading = True  # first: who takes `_ahead` away then looks whether to cancel
         try:
             if self._ahead is asked and self._loader.has(settings):
-                for event in self.worker.generate(request):
+                for event in self.worker.start(Generate(request)):
                     if self._ahead is not asked:
                         break
                     if isinstance(event, Prefilled):

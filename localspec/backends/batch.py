@@ -143,8 +143,8 @@ def _struct(**arrays: NDArray[Any] | None) -> Any:
     return struct
 
 
-def ignored(_n: int) -> None:
-    """Ignore the progress."""
+def ignored(_news: object) -> None:
+    """Ignore how far a call is."""
 
 
 def not_cancelled() -> bool:

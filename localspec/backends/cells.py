@@ -132,6 +132,10 @@ class Cells:
         self._close(length)
         return todo
 
+    def empty(self, sequence: int) -> None:
+        """Count that a sequence of no tree holds nothing."""
+        self.synced[sequence] = 0
+
     def _continues_chain(self, parents: Sequence[int]) -> bool:
         """Whether the new nodes go on where sequence 0, alone in use, ends: by far the most common case."""
         first = self.n_open

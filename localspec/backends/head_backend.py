@@ -125,13 +125,10 @@ class OwnHead(HeadModel):
         tap = Tap(int(api.llama_model_n_embd(target.handle)), is_nextn=True)
         options = replace(target.options, adapters=())
         super().__init__(target.path, HeadTraits(MTP, tap), target, options, shape=shape)
-        target.users.add(self)
+        target.serve(self)
 
-    def close(self) -> None:
-        """Free the contexts; the weights are the target's. Idempotent."""
-        for user in list(self.users):
-            user.close()
-        self.handle = None
+    def _free(self) -> None:
+        """Free nothing: the weights are the target's."""
 
     def _load(self, on_progress: Progress | None) -> Any:
         return self._target.handle

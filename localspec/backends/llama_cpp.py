@@ -70,7 +70,7 @@ class LlamaBackend:
         n_leaves = 1 if model.is_stateful else self.options.max_leaves
         has_snapshots = model.is_stateful and not self.options.rollback
         self._growing = GrowingContext(model, self.options, n_leaves + has_snapshots)
-        model.users.add(self)
+        model.serve(self)
         self._n_ctx = self._growing.limit
         self._n_batch = min(self.options.n_batch, self._n_ctx)
         self._max_rows = min(self._n_batch, MAX_OUTPUTS)  # llama.cpp aborts the process beyond

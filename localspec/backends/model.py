@@ -75,7 +75,7 @@ class Model(Tokenizer):
         self.path = Path(path)
         self.options = options or LoadOptions()
         self.handle: Any = None
-        self.users: WeakSet[Closeable] = WeakSet()
+        self._users: WeakSet[Closeable] = WeakSet()
         n_bytes = max(self._file_bytes(), n_bytes or 0)
         if not self.options.mmap and not api.llama_supports_gpu_offload():
             check_weights(n_bytes, available_memory())
@@ -143,13 +143,20 @@ class Model(Tokenizer):
         """Return a metadata value as llama.cpp prints it, None where the file has no such key."""
         return self._string(lambda buffer, size: api.llama_model_meta_val_str(self.handle, key.encode(), buffer, size))
 
+    def serve(self, user: Closeable) -> None:
+        """Have a user of the weights closed before they are freed."""
+        self._users.add(user)
+
     def close(self) -> None:
         """Free the weights, and the contexts on them before. Idempotent."""
-        for user in list(self.users):
+        for user in list(self._users):
             user.close()
         if self.handle is not None:
-            api.llama_model_free(self.handle)
+            self._free()
             self.handle = None
+
+    def _free(self) -> None:
+        api.llama_model_free(self.handle)
 
     def __enter__(self) -> Self:
         return self

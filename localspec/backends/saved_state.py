@@ -159,7 +159,7 @@ class SavingBackend(LlamaBackend):
 
     def _empty_aside(self) -> None:
         api.llama_memory_seq_rm(self._cache.memory, self._aside, -1, -1)
-        self._cells.synced[self._aside] = 0
+        self._cells.empty(self._aside)
 
     def _written(self, sequence: int) -> NDArray[np.uint8]:
         """Return what llama.cpp writes of a sequence."""

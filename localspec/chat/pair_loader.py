@@ -10,6 +10,7 @@ from typing import Protocol
 from localspec.conversations.answers import bring_up_to_date
 from localspec.engine.events import Event, Finished, Loaded, Warned
 from localspec.errors import WorkerDiedError
+from localspec.settings.jobs import Generate, LoadedJob
 from localspec.settings.request import LoadSettings, Request
 
 _INTERRUPTED = Finished("interrupted", "", 0.0, 0.0, 0)
@@ -25,8 +26,8 @@ class ChatWorker(Protocol):
     def load(self, settings: LoadSettings) -> Iterator[Event]:
         """Load a pair; ends after Loaded, or Finished where it was cancelled."""
 
-    def generate(self, request: Request) -> Iterator[Event]:
-        """Answer; ends after Finished."""
+    def start(self, job: LoadedJob) -> Iterator[Event]:
+        """Ask the loaded pair; ends after Finished or Inspected."""
 
     def cancel(self) -> None:
         """Ask the running request to stop."""
@@ -91,6 +92,15 @@ class PairLoader:
         """Write what a request reads beside its models: earlier answers to copy from. It takes a moment at most."""
         bring_up_to_date(request.speculation.corpus, self._began)
 
+    def start(self, job: LoadedJob, is_stopped: Callable[[], bool]) -> Iterator[Event]:
+        """Ask the loaded pair. The job is on its way when this returns; it ends at once if it was stopped before."""
+        if isinstance(job, Generate):
+            self.prepare(job.request)
+        events = self._worker.start(job)
+        if is_stopped():  # while nothing ran: cancelling is for the job that runs
+            self._worker.cancel()
+        return events
+
     def answer(self, settings: LoadSettings, request: Request, is_stopped: Callable[[], bool]) -> Iterator[Event]:
         """Answer a request, and load the pair before if that is necessary; the last event is Finished."""
         if is_stopped():  # while another pair loaded
@@ -99,8 +109,4 @@ class PairLoader:
         is_ready = yield from self.ready(settings, is_stopped)
         if not is_ready:
             return
-        self.prepare(request)
-        events = self._worker.generate(request)
-        if is_stopped():  # between the last request and this one: cancelling is for the request that runs
-            self._worker.cancel()
-        yield from events
+        yield from self.start(Generate(request), is_stopped)

@@ -23,7 +23,7 @@ from localspec.cli.output import Sink
 from localspec.cli.settings import open_worker
 from localspec.cli.signals import Stop, deferred, leave_at_once, stopping
 from localspec.engine.events import Committed, Event, Finished, Loaded, Loading, Reading, Warned
-from localspec.settings.jobs import Generate, LoadedJob
+from localspec.settings.jobs import LoadedJob
 from localspec.settings.request import LoadSettings
 from localspec.ui.stats import Stats
 from localspec.ui.summary import Doing
@@ -75,12 +75,7 @@ class PairEngine:
 
     def start(self, job: LoadedJob) -> Iterator[Event]:
         """Ask the loaded pair: a `MeasuringWorker`, whose jobs end at once where a stop was asked for before."""
-        if isinstance(job, Generate):
-            self.pairs.prepare(job.request)
-        events = self.worker.start(job)
-        if self.is_stopped():  # while nothing ran: cancelling is for the job that runs
-            self.worker.cancel()
-        return events
+        return self.pairs.start(job, self.is_stopped)
 
     def cancel(self) -> None:
         """Ask the job that is running to stop soon."""

@@ -259,7 +259,7 @@ class _Serving:
         servers: list[HttpServer] = []
 
         def leave() -> None:
-            self.worker.cancel() if not servers else setattr(servers[0], "should_exit", True)
+            servers[0].leave() if servers else self.worker.cancel()
 
         with asking(self.worker, Live(self.console), self.console, cancel=leave) as loading:
             loaded = loading.load(self.settings)

@@ -8,7 +8,7 @@ Each is kept by the draft's own probability too, since the planner asks for the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -58,8 +58,7 @@ class Trial:
 
     @property
     def total(self) -> Kind:
-        kinds = self.kinds.values()
-        return Kind(*(sum(getattr(one, each.name) for one in kinds) for each in fields(Kind)))
+        return Kind(*map(sum, zip(*map(astuple, self.kinds.values()), strict=True)))
 
     def likeliest_is(self, kind: str, share: float, is_equal: bool) -> None:
         """Take the likeliest token of the draft, of probability `share` at temperature 1, and whether it is right."""
@@ -96,9 +95,8 @@ class Trial:
     def add(self, other: Trial) -> None:
         """Take what another one found."""
         for name, found in other.kinds.items():
-            one = self.kinds.setdefault(name, Kind())
-            for each in fields(Kind):
-                setattr(one, each.name, getattr(one, each.name) + getattr(found, each.name))
+            both = astuple(self.kinds.get(name, Kind())), astuple(found)
+            self.kinds[name] = Kind(*map(sum, zip(*both, strict=True)))
         for mine, its in zip((*self.likeliest, *self.drawn), (*other.likeliest, *other.drawn), strict=True):
             mine[:] = (a + b for a, b in zip(mine, its, strict=True))
 

@@ -115,7 +115,7 @@ class HttpConnection(H11Protocol):
 
 
 class HttpServer(uvicorn.Server):
-    """Serves until `should_exit`. The answer that is being made has `patience` seconds to end, and is then stopped.
+    """Serves until `leave`. The answer that is being made has `patience` seconds to end, and is then stopped.
 
     The command line handles signals, so this handles none. `tls` are the files of certificate and key. `on_wait` is
     called where an answer is given that time.
@@ -153,6 +153,10 @@ class HttpServer(uvicorn.Server):
         self._engine = engine
         self._patience = patience
         self._on_wait = on_wait
+
+    def leave(self) -> None:
+        """Begin to stop. Safe in a signal handler."""
+        self.should_exit = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

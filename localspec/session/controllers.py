@@ -128,11 +128,12 @@ class PairController:
     def controller(
         self,
         axes: Axes,
-        drafters: dict[str, Drafter],
+        drafter: Drafter,
+        copier: Copy | None,
         parts: DrafterContext,
         sampling: Sampling,
     ) -> Controller:
-        """Return the controller of a request that samples so; the planner may add to `drafters`.
+        """Return the controller of a request that samples so; the planner chooses among `drafter` and `copier`.
 
         With a seed a named method drafts in the same passes whatever they take.
         """
@@ -148,23 +149,28 @@ class PairController:
             return Probing(named, acceptance, settles=self._settles, is_known=self._is_known, is_spread=not is_seeded)
         sources: list[CandidateSource] = []
         prices = self._prices()
-        reader = _reader(drafters[axes.method])
+        reader = _reader(drafter)
         if not axes.is_automatic:
             inner = axes.controller(axes.shape)
             sources = [RuleCandidates(axes.method, prices, inner, acceptance, reader, can_follow=can_follow)]
         else:
-            if self._can_verify and prices.is_known:
-                if self._copier is None or not self._copier.reads(parts):
-                    self._copier = Copy(parts)
-                self._copier.resume(parts.sampler.constraint, self.profile.copied(f"{sampling.temperature:g}"))
-                drafters[COPY] = self._copier
-                is_asked = bool(self._copier.prediction)
-                sources.append(Copies(COPY, prices, self._copier, axes.longest_copy, is_asked=is_asked))
+            if copier is not None:
+                is_asked = bool(copier.prediction)
+                sources.append(Copies(COPY, prices, copier, axes.longest_copy, is_asked=is_asked))
             if axes.shape.nodes:
                 chains = Chains(axes.method, prices, acceptance, axes.shape, axes.draw, reader, can_follow=can_follow)
                 sources.append(chains)
         self._auto = Auto(prices, sources, axes.method, self._settles)
         return Probing(self._auto, settles=self._settles, is_known=self._is_known)
+
+    def copier(self, axes: Axes, parts: DrafterContext, sampling: Sampling) -> Copy | None:
+        """Return what copies from the text where the planner may choose that, for `controller`."""
+        if not (axes.is_automatic and self._can_verify and self._prices().is_known):
+            return None
+        if self._copier is None or not self._copier.reads(parts):
+            self._copier = Copy(parts)
+        self._copier.resume(parts.sampler.constraint, self.profile.copied(f"{sampling.temperature:g}"))
+        return self._copier
 
     def learned(self, axes: Axes, sampling: Sampling) -> tuple[str, Draw, Acceptance]:
         """Return the name of a rule, how its drafts are drawn, and what was learned of them, at first by the trial."""

@@ -77,8 +77,8 @@ class EarlyExitDraft:
             return self.loaded
         yield events.Loading("early exit", 0.0)
         with self._exits.held(layers) as path:
-            settings = replace(self._settings, ctx=target.backend.capabilities.n_ctx)
-            options = load_options(settings, settings.draft_gpu)
+            n_ctx = target.backend.capabilities.n_ctx
+            options = load_options(self._settings, self._settings.draft_gpu, n_ctx=n_ctx)
             self.close()
             model = yield from load_model(inspect_model(str(path)), options, "early exit", cancel)
             try:

@@ -33,7 +33,7 @@ from localspec.prompt.truncate import shortened, too_long
 from localspec.remote.ahead import DraftingOn
 from localspec.session.attention import NOTHING, survey_attention
 from localspec.session.calibration import survey_pair
-from localspec.session.controllers import PairController
+from localspec.session.controllers import COPY, PairController
 from localspec.session.corpus import CorpusReader
 from localspec.session.decision import Decision, LastDrafter, decide
 from localspec.session.early_exit import EarlyExitDraft
@@ -317,12 +317,13 @@ class LoadedPair:
             prediction=predicted(request, self.target.model),
             corpus=self.corpora.corpus(request.speculation.corpus, self.target, self.cancel, waits=axes.must_repeat),
         )
-        drafters = {axes.method: self.last_drafter.get(parts, decision, sampling)}
-        controller = decision.controllers.controller(axes, drafters, parts, sampling)
+        drafter = self.last_drafter.get(parts, decision, sampling)
+        copier = decision.controllers.copier(axes, parts, sampling)
+        controller = decision.controllers.controller(axes, drafter, copier, parts, sampling)
+        drafters = {axes.method: drafter} | ({} if copier is None else {COPY: copier})
         sampler, n_top = Sampler(sampling, breakers=breakers, constraint=constraint), request.logprobs
         rng = SeededRandom(seed)
         if self.remote is not None:
-            drafter = drafters[axes.method]
             meantime = DraftingOn(drafter, rng, self.clock) if isinstance(drafter, ModelDrafter) else None
             judge = self.remote.judge(axes, request, seed, prompt, rng, constraint, meantime)
             return Engine(judge, drafters, controller, rng, self.clock, self.cancel)

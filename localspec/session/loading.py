@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec import __version__
+from localspec.backends.batch import ignored
 from localspec.backends.build import WITHOUT_AMX, build_info, is_amx_broken
 from localspec.backends.limits import allowed, read
 from localspec.backends.rpc import add_servers
@@ -41,10 +42,6 @@ STATUS = Path("/proc/self/status")
 Tell = Callable[[events.Event], None]
 
 
-def untold(_event: events.Event) -> None:
-    """Drop the event."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Models:
     """Both models in memory, and the warnings of their placement."""
@@ -60,7 +57,7 @@ class _Models:
 
 
 def load(
-    settings: LoadSettings, cancel: Cancel, clock: Clock = time.perf_counter, tell: Tell = untold
+    settings: LoadSettings, cancel: Cancel, clock: Clock = time.perf_counter, tell: Tell = ignored
 ) -> events.EventsThen[LoadedPair]:
     """Check the files, load the pair, report that, and return it. `cancel` is read between passes and inside prefill.
 

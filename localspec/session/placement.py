@@ -171,14 +171,6 @@ class PairFiles:
             is_last=failed is not None,
         )
 
-    def cut(self, error: ResourceError) -> PairFiles:
-        """Return the files with a smaller context, after `error`; raises it where a context was asked for."""
-        default = min(self.target.info.n_ctx_train or DEFAULT_CTX, DEFAULT_CTX)
-        fitting = error.detail.get("fitting_n_ctx", default // 2)
-        if self.settings.ctx is not None or not isinstance(fitting, int) or not SMALLEST_CTX <= fitting < default:
-            raise error
-        return replace(self, settings=replace(self.settings, ctx=fitting))
-
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -196,13 +188,17 @@ class Placed:
 
     def smaller(self, error: ResourceError) -> Placed:
         """Return the next smaller step after `error`; raises ResourceError, with what is missing, after the last."""
+        files = self.files
         if self.is_last:
             raise self._explained(error) from error
         if self.plan is not None:
-            return self.files.planned(offloading(devices()), error)
-        files = self.files.cut(error)
-        warning = f"{error.message}: the context is cut to {files.settings.ctx} tokens"
-        return replace(files.unplanned((warning,)), is_last=True)
+            return files.planned(offloading(devices()), error)
+        default = min(files.target.info.n_ctx_train or DEFAULT_CTX, DEFAULT_CTX)
+        fitting = error.detail.get("fitting_n_ctx", default // 2)
+        if files.settings.ctx is not None or not isinstance(fitting, int) or not SMALLEST_CTX <= fitting < default:
+            raise error  # a context that was asked for is not cut
+        files = replace(files, settings=replace(files.settings, ctx=fitting))
+        return replace(files.unplanned((f"{error.message}: the context is cut to {fitting} tokens",)), is_last=True)
 
     def _explained(self, error: ResourceError) -> ResourceError:
         """Add to llama.cpp's words what the plan needed and what there is now."""

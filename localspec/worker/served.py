@@ -82,10 +82,6 @@ class ServedWorker:
         loaded = None if wire is None else self._event(wire)
         return iter([loaded] if isinstance(loaded, Loaded) else [])
 
-    def generate(self, request: Request) -> Iterator[Event]:
-        """Answer; ends after Finished."""
-        return self.start(Generate(request))
-
     def start(self, job: LoadedJob) -> Iterator[Event]:
         """Answer, or say where two answers fork; ends after Finished or Inspected.
 

@@ -14,7 +14,7 @@ import pytest
 
 from localspec.engine.events import Finished
 from localspec.errors import NetworkError
-from localspec.settings.jobs import ForkQuestion
+from localspec.settings.jobs import ForkQuestion, Generate
 from localspec.settings.request import Request
 from localspec.worker.codec import event_wire
 from localspec.worker.served import ServedWorker
@@ -62,7 +62,7 @@ BROKEN = [None, "", b"", b"{", b"[1]", b"3", b"null", b"{} cut"]
 @pytest.mark.parametrize("worker", [*BROKEN, b'{"type":"refused"}', b'{"type":"refused","status":"x"}'], indirect=True)
 def test_a_broken_answer_is_one_line(worker: ServedWorker) -> None:
     with pytest.raises(NetworkError) as raised:
-        list(worker.generate(REQUEST))
+        list(worker.start(Generate(REQUEST)))
     assert "\n" not in raised.value.message
     assert raised.value.hint
 
@@ -76,7 +76,7 @@ def test_a_broken_answer_to_a_question_is_one_line(worker: ServedWorker) -> None
 
 
 def test_cancelled_before_the_first_event(worker: ServedWorker) -> None:
-    events = worker.generate(REQUEST)
+    events = worker.start(Generate(REQUEST))
     worker.cancel()
     assert [each.reason for each in events if isinstance(each, Finished)] == ["interrupted"]
     questions = worker.start(FORK)
@@ -94,9 +94,11 @@ def test_cancelled_while_it_connects(worker: ServedWorker, monkeypatch: pytest.M
 
     monkeypatch.setattr(http.client.HTTPConnection, "connect", cancelled)
     for _ in range(2):
-        assert [each.reason for each in worker.generate(REQUEST) if isinstance(each, Finished)] == ["interrupted"]
+        last = list(worker.start(Generate(REQUEST)))[-1]
+        assert isinstance(last, Finished)
+        assert last.reason == "interrupted"
         assert not list(worker.start(FORK))
     monkeypatch.undo()
-    (last,) = worker.generate(REQUEST)
+    (last,) = worker.start(Generate(REQUEST))
     assert isinstance(last, Finished)
     assert last.reason == "length", "the next answer is not cancelled"
