@@ -58,7 +58,7 @@ from localspec.cli.settings import (
     request_settings,
     system_message,
 )
-from localspec.cli.signals import Stop, timed
+from localspec.cli.signals import Stop, deferred, timed
 from localspec.cli.store_options import answered, is_going_on, store_for_talking, wanted
 from localspec.conversations.records import Attachment
 from localspec.conversations.store import Store
@@ -149,13 +149,13 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
     if not words and _opens_chat(options):
         return _chat(model)
     values["model"] = named_pair(values["model"], model)
-    with _store(options, console) as store:
-        job = plan(words, options, values, console, store)
+    with _store(options, console) as store, open_worker(options.log_file, options.kept_s) as own:
+        job = plan(words, options, values, console, store, own)
         live = Live(console)
         sink = choose_sink(job, console, live, options)
         console.on_error = sink.fail
         _warn_of_trouble(job.state, console)
-        with job.far or open_worker(options.log_file, options.kept_s) as worker:
+        with job.far or own as worker:
             stats, stop = answer(worker, job, sink, live, console)
         sink.finish(stats)
         console.on_error = None  # the output has its end: later errors are for people
@@ -197,7 +197,9 @@ def _warn_of_trouble(state: ChatState, console: Console) -> None:
         console.warn(trouble.message)
 
 
-def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: Console, store: Store) -> Job:
+def plan(
+    words: tuple[str, ...], options: RunOptions, values: Values, console: Console, store: Store, worker: Worker
+) -> Job:
     """Return the job that words and options ask for; raises before anything is loaded, and reads stdin last."""
     options.check_format()
     found = wanted(store, options)
@@ -205,6 +207,9 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
     held = None if found is None else answered(store, found)
     far = options.served(pair)
     promised = promised_of(far, pair if held is None else pair.of_conversation(held))
+    if far is None and promised.missing is None:
+        with deferred():
+            worker.prepare()  # the pair is here
     request = request_settings(values, promised.settings, None if held is None else held.kept)
     system = system_message(values["system"], options.stdin_limit)
     if options.is_raw and system:

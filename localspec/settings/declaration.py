@@ -15,6 +15,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from localspec.errors import UsageError
@@ -301,6 +302,7 @@ def setting(default: T, flags: str, *, group: Group, help: str, aliases: str = "
     return field(default=default, metadata={_DECLARED: made})
 
 
+@cache
 def declared(cls: type[Any]) -> tuple[Option, ...]:
     """Return the settings that a dataclass declares, in the order of its fields."""
     hints = get_type_hints(cls)

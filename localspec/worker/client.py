@@ -36,6 +36,7 @@ from localspec.sanitize import one_line
 from localspec.settings.jobs import Generate, Load, LoadedJob, PairJob, SurveyRequest
 from localspec.settings.request import LoadSettings, Request
 from localspec.worker.process import CRASH, Child, Log, ProtocolError, last_lines
+from localspec.worker.runtime import has_engines
 
 if TYPE_CHECKING:
     from localspec.worker.kept import Keeping
@@ -60,8 +61,6 @@ _EXIT_REASONS = {
     ),
 }
 _SMALLER = "--draft none, or a smaller quantisation of the model"  # of what is killed while it loads
-
-
 # What ggml says before it aborts because of another machine.
 _RPC = ("Remote RPC server crashed", "Failed to connect to", "RPC handshake failed")
 _RPC_FATE = (
@@ -111,8 +110,8 @@ class Worker:
         self._command = command or [sys.executable, "-P", "-m", "localspec.worker.main"]
         self._log_file = log_file
         self._keeping: Keeping | None = None
-        if keep_alive is not None and log_file is None:
-            from localspec.worker.kept import Keeping  # late: commands that measure have a child of their own
+        if keep_alive is not None and log_file is None and (keep_alive or has_engines()):
+            from localspec.worker.kept import Keeping  # late: most commands have a child of their own
 
             self._keeping = Keeping(self._command, keep_alive)
         self._timeouts = timeouts or Timeouts()
@@ -125,6 +124,11 @@ class Worker:
         self._last_log = ""
         self._saves = 0  # bytes that the child may be writing
 
+    def prepare(self) -> None:
+        """Start the child ahead of its first load, unless a warm engine may take its place."""
+        if self._keeping is None:
+            self._start()
+
     def load(self, settings: LoadSettings) -> Iterator[Event]:
         """Load models, starting the child if there is none; ends after Loaded.
 
@@ -134,10 +138,7 @@ class Worker:
         keeping = self._keeping
         if keeping is not None:
             self._child = keeping.engine(settings, self._child)
-        if self._child is None:
-            self._doing = "starting"
-            self._child = Child.start(self._command, Log(self._log_file))
-        events = self._request(self._child, Load(settings))
+        events = self._request(self._child or self._start(), Load(settings))
         return events if keeping is None else keeping.told(events)
 
     def generate(self, request: Request) -> Iterator[Event]:
@@ -165,7 +166,7 @@ class Worker:
 
         What the child writes of the last answer's text has the time that it takes.
         """
-        self._close(self._timeouts.close + self._saves / SLOW_DISK)
+        self._close(self._timeouts.close + self._saves / SLOW_DISK if self._sequence else 0.0)
 
     @property
     def pid(self) -> int | None:
@@ -178,8 +179,8 @@ class Worker:
         Without this the next request would be blamed for it.
         """
         child = self._child
-        if child is None or self._running or child.process.poll() is None:
-            return None
+        if child is None or self._running or not self._sequence or child.process.poll() is None:
+            return None  # one that was asked for nothing yet is told by its load
         self._doing = "idle"
         return self._died(child)
 
@@ -192,6 +193,11 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _start(self) -> Child:
+        self._doing = "starting"
+        self._child = Child.start(self._command, Log(self._log_file))
+        return self._child
 
     def _loaded_child(self) -> Child:
         """Return the child, which holds models; raises WorkerDiedError where there is none."""

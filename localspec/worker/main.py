@@ -200,6 +200,7 @@ def main(arguments: list[str]) -> None:
     threading.Thread(target=_watch, args=(control, cancel, server), daemon=True, name="watch").start()
     with contextlib.suppress(BrokenPipeError):
         server.begin()
+        _prepare()
         with open(commands, "rb") as lines:
             waiting = select.poll()
             waiting.register(lines, select.POLLIN)
@@ -239,6 +240,14 @@ def _watch(control: int, cancel: CancelFlag, server: JobServer) -> None:
     while server.is_writing and time.monotonic() < ends:
         time.sleep(GRACE / 20)
     os._exit(0)
+
+
+def _prepare() -> None:
+    """Import what every load needs but llama.cpp, whose threads are bound as the job says. It comes meanwhile."""
+    with contextlib.suppress(ImportError):  # the load tells what is missing
+        import localspec.engine.loop
+        import localspec.models.pairs
+        import localspec.speculation.resolve  # noqa: F401 - for the load
 
 
 def _load_function() -> Callable[..., EventsThen[LoadedPair]]:

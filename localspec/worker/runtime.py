@@ -147,6 +147,13 @@ class Runtime:
         return str(self.path / f"{name}{SUFFIX}")
 
 
+def has_engines() -> bool:
+    """Whether a warm engine may listen; False where the folder is not safe."""
+    with contextlib.suppress(ResourceError), Runtime.opened() as runtime:
+        return runtime is not None and bool(runtime.names())
+    return False
+
+
 def peer(connection: socket.socket) -> int:
     """Return the user id of the process at the other end."""
     if hasattr(socket, "SO_PEERCRED"):

@@ -120,6 +120,9 @@ class FakeWorker:
         assert isinstance(job, Generate)
         return self.generate(job.request)
 
+    def prepare(self) -> None:
+        """Have nothing to start."""
+
     def cancel(self) -> None:
         """Stop at the next pass, unless the script is deaf."""
         self.is_cancelled = not os.environ.get("FAKE_DEAF")

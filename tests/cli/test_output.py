@@ -426,6 +426,38 @@ def test_a_warm_run_does_without_the_fields_of_json() -> None:
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment()).returncode == 0
 
 
+# Nothing on the way to the start of the engine needs these.
+LATE = {
+    "asyncio",
+    "ssl",
+    "tomlkit",
+    "importlib.metadata",
+    "localspec.worker.kept",
+    "localspec.ui.json_fields",
+    "localspec.models.hub.cache",
+}
+
+
+@needs_pair
+def test_the_engine_starts_before_the_command_checks_what_was_asked(tmp_path: Path) -> None:
+    """Both processes import at the same time; the child has llama.cpp to import as well."""
+    script = (
+        "import sys\nfrom localspec.cli.entry import outcome\nfrom localspec.worker.process import Child\n"
+        "start = Child.start\n"
+        "def started(*given):\n"
+        "    print(*sorted(sys.modules), file=sys.stderr)\n"
+        "    return start(*given)\n"
+        "Child.start = started\n"
+        "sys.exit(outcome(['run', '-q', '-n', '1', 'Once']))"
+    )
+    env = environment({"LOCALSPEC_HOME": str(tmp_path)})
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    modules = {*done.stderr.decode().split()}
+    assert "localspec.cli.run" in modules
+    assert not modules & {*LATE, "numpy", "localspec.speculation.resolve", "localspec.worker.codec", "msgspec"}
+
+
 def test_version_names_every_part() -> None:
     line = harness.localspec("--version").stdout.decode()
     assert line.count("\n") == 1

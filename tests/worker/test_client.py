@@ -73,6 +73,36 @@ def test_events_arrive_as_they_were_sent() -> None:
     assert "".join(event.text for event in answer if isinstance(event, Committed)) == "Once upon a time"
 
 
+def test_a_child_that_was_started_ahead_is_that_of_the_load() -> None:
+    with stub("good") as worker:
+        worker.prepare()
+        pid = worker.pid
+        assert pid is not None
+        assert isinstance(list(worker.load(SETTINGS))[-1], Loaded)
+        assert worker.pid == pid
+
+
+def test_a_child_that_was_started_ahead_and_asked_for_nothing_ends_at_once() -> None:
+    """It may be in the middle of its imports, and has nothing to lose."""
+    worker = stub("good", replace(PATIENT, close=AT_ONCE))
+    worker.prepare()
+    pid = worker.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)  # it hears of no end of a file
+    worker.close()
+    assert not is_running(pid)
+
+
+def test_the_death_of_a_child_that_was_started_ahead_is_told_by_the_load() -> None:
+    with stub("start:SIGKILL") as worker:
+        worker.prepare()
+        assert worker.pid is not None
+        os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+        assert worker.lost() is None
+        with pytest.raises(WorkerDiedError, match="SIGKILL.*starting"):
+            list(worker.load(SETTINGS))
+
+
 def test_what_is_being_written_is_written_to_its_end(tmp_path: Path) -> None:
     """The child says how much that may be; without it, it would be ended after the usual patience."""
     worker = stub(f"writes:{tmp_path / 'state'}", replace(PATIENT, close=0.1))

@@ -405,6 +405,14 @@ def test_an_engine_in_use_is_not_asked_to_leave(monkeypatch: pytest.MonkeyPatch)
         assert len(warm_engines()) == 1
 
 
+def test_no_child_is_started_ahead_where_a_warm_engine_may_answer() -> None:
+    opened(stub("good", keep_alive=MINUTE)).close()
+    for keep_alive in (0.0, MINUTE):
+        with stub("good", keep_alive=keep_alive) as worker:
+            worker.prepare()
+            assert worker.pid is None
+
+
 @pytest.mark.parametrize(
     "change",
     [{"ctx": 512}, {"threads": 1}, {"kv_type": "q8_0"}, {"gpu": "off"}, {"reproducible": True}, {"mmap": False}],
