@@ -34,6 +34,7 @@ from localspec.sanitize import shown
 from localspec.settings.request import LoadSettings, Speculation
 
 DEFAULT = "storyteller"
+HERE = Path(__file__).parent  # the bundled models lie here
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,7 @@ def is_kind(draft: ModelName | DraftChoice) -> bool:
 
 def bundled_head(name: str, kind: str) -> Path | None:
     """Return the head of a kind that comes with a bundled pair, None without one."""
-    path = _models() / name / f"{kind}-q8_0.gguf"
+    path = HERE / name / f"{kind}-q8_0.gguf"
     return path if path.is_file() else None
 
 
@@ -265,7 +266,7 @@ def _head(name: ModelName, target: Path, kind: str) -> Path:
 
 
 def _bundled(name: str) -> Path:
-    path = _models() / name
+    path = HERE / name
     if not path.is_file():
         raise NotFoundError(
             f"the bundled model {name} is missing from this installation", hint="Install localspec again."
@@ -327,10 +328,3 @@ def _pair_files(name: str) -> tuple[str, str | None]:
     except LocalspecError:
         return "", None
     return str(pair.target.absolute()), None if pair.draft is None else str(pair.draft.absolute())
-
-
-def _models() -> Path:
-    """Return the folder of the bundled models."""
-    from importlib import resources  # late: a warm run waits for its imports
-
-    return Path(str(resources.files("localspec.models")))

@@ -15,7 +15,6 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
-from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from localspec.errors import UsageError
@@ -76,6 +75,7 @@ def spelled(value: Any) -> str:
 T = TypeVar("T")
 NOTHING = ("none", "auto", "random", "off")  # words for a value that may be missing
 _DECLARED = "option"  # the key in a field's metadata
+_FOUND: dict[type[Any], tuple[Any, ...]] = {}  # what `declared` returned
 _UNBOUNDED = 1e6  # a greater limit guards the program and tells a person nothing
 _KINDS: dict[type, Kind] = {bool: "switch", int: "integer", float: "number"}
 _SWITCH = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
@@ -302,18 +302,15 @@ def setting(default: T, flags: str, *, group: Group, help: str, aliases: str = "
     return field(default=default, metadata={_DECLARED: made})
 
 
-@cache
 def declared(cls: type[Any]) -> tuple[Option, ...]:
     """Return the settings that a dataclass declares, in the order of its fields."""
-    hints = get_type_hints(cls)
-    found = []
-    for each in fields(cls):
-        if _DECLARED in each.metadata:
-            option: Option = each.metadata[_DECLARED]
-            hint = hints[each.name]
-            named = next(iter(get_args(hint)), hint)  # int for `int | None`
-            found.append(replace(option, name=each.name, of_type=named))
-    return tuple(found)
+    if cls not in _FOUND:
+        hints = get_type_hints(cls)
+        made = {each.name: each.metadata[_DECLARED] for each in fields(cls) if _DECLARED in each.metadata}
+        # int for `int | None`
+        types = {name: next(iter(get_args(hints[name])), hints[name]) for name in made}
+        _FOUND[cls] = tuple(replace(option, name=name, of_type=types[name]) for name, option in made.items())
+    return _FOUND[cls]
 
 
 def declaration(cls: type[Any], field: str) -> Option:

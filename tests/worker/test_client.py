@@ -99,7 +99,7 @@ def test_the_death_of_a_child_that_was_started_ahead_is_told_by_the_load() -> No
         assert worker.pid is not None
         os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
         assert worker.lost() is None
-        with pytest.raises(WorkerDiedError, match="SIGKILL.*starting"):
+        with pytest.raises(WorkerDiedError, match=r"SIGKILL.*starting"):
             list(worker.load(SETTINGS))
 
 
