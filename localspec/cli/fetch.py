@@ -18,7 +18,6 @@ from localspec.cli.settings import PairOptions, Promised
 from localspec.errors import DeclinedError, LocalspecError, NetworkError, NotFoundError
 from localspec.models.names import HubName
 from localspec.models.ollama import untaken
-from localspec.models.pull import Pull
 from localspec.models.store import NotCachedError, PairRef, expand, locate
 from localspec.sanitize import one_line
 from localspec.settings.request import LoadSettings
@@ -26,7 +25,7 @@ from localspec.settings.sizes import duration, size
 
 if TYPE_CHECKING:
     from localspec.models.gguf.header import Header
-    from localspec.models.pull import PullPlan
+    from localspec.models.pull import Pull, PullPlan
 
 
 def is_offline(is_asked: bool) -> bool:
