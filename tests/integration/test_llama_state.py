@@ -5,6 +5,10 @@ docs/llama.md lists it. A test that fails after an upgrade says that the engine 
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,3 +110,21 @@ def test_a_whole_state_is_copied_for_an_empty_range(arch: str) -> None:
         api.llama_memory_seq_cp(context.memory, 0, 1, 0, 0)
         assert context.ends(1)[1] == len(PROMPT) - 1
         assert off_by(model, context, [], sequence=1) <= NOISE
+
+
+@pytest.mark.parametrize(("first", "end"), [(-1, -1), (0, 0), (0, 10)])
+def test_deepseek4s_cache_is_copied_whole_or_the_process_ends(first: int, end: int) -> None:
+    """So there is no snapshot of it, as of other states."""
+    code = (
+        "from tests.integration.test_llama_state import *\n"
+        "with Model(stateful_gguf('deepseek4'), OPTIONS) as model, RawContext(model, OPTIONS, 2) as context:\n"
+        f"    context.decode(PROMPT, 0); api.llama_memory_seq_cp(context.memory, 0, 1, {first}, {end})\n"
+        "    print(off_by(model, context, [], sequence=1))"
+    )
+    env = {**os.environ, "GGML_NO_BACKTRACE": "1"}
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=root)
+    if end == -1:
+        assert float(done.stdout) <= NOISE
+    else:
+        assert (done.returncode, done.stdout) == (-signal.SIGABRT, "")
