@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from localspec.conversations.answers import bring_up_to_date
+from localspec.conversations.answer_files import bring_up_to_date
 from localspec.engine.events import Event, Finished, Loaded, Warned
 from localspec.errors import WorkerDiedError
 from localspec.settings.jobs import Generate, LoadedJob

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from localspec.worker.process import Log
+from localspec.worker.request_queue import GRACE, Turns
 from localspec.worker.runtime import Runtime, peer
-from localspec.worker.turns import GRACE, Turns
 from localspec.worker.visitor import GoneError, Visitor
 
 FIRST_PATIENCE = 30.0  # seconds in which the client that started it must come

@@ -11,7 +11,7 @@ import pytest
 from localspec.cli.console import Console
 from localspec.cli.live import Live
 from localspec.cli.pair_engine import asking
-from localspec.conversations import answers
+from localspec.conversations import answer_files
 from localspec.conversations.store import Store
 from localspec.settings.folders import answers_folder, cache_folder, conversations_file, drop_texts
 from localspec.settings.jobs import Generate
@@ -22,7 +22,7 @@ from localspec.settings.values import corpus_source
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    monkeypatch.setattr(answers, "PATIENCE", 60.0)
+    monkeypatch.setattr(answer_files, "PATIENCE", 60.0)
 
 
 def said(store: Store, question: str, answer: str) -> str:
@@ -37,7 +37,7 @@ def said(store: Store, question: str, answer: str) -> str:
 
 def written(began: float = 1e12) -> dict[str, str]:
     """Return the texts of the files by conversation, after they were brought up to date."""
-    answers.bring_up_to_date((corpus_source("answers"),), began)
+    answer_files.bring_up_to_date((corpus_source("answers"),), began)
     return {file.stem: file.read_text("utf-8") for file in answers_folder().glob("*")}
 
 
@@ -55,7 +55,7 @@ def test_answers_alone_are_written_for_their_owner_alone() -> None:
 def test_nothing_is_written_unless_it_is_asked_for() -> None:
     with Store.open(conversations_file()) as store:
         said(store, "a question", "an answer")
-    answers.bring_up_to_date(("/a/project",), 1e12)
+    answer_files.bring_up_to_date(("/a/project",), 1e12)
     assert not answers_folder().exists()
 
 
@@ -95,7 +95,7 @@ def test_the_latest_are_kept_where_there_are_too_many(monkeypatch: pytest.Monkey
             now[0] += 1.0
             names.append(said(store, "q", f"answer {n}"))
         written()
-        monkeypatch.setattr(answers, "MOST_BYTES", 2 * len("answer 0"))
+        monkeypatch.setattr(answer_files, "MOST_BYTES", 2 * len("answer 0"))
         assert sorted(written()) == sorted(names[2:])
 
 
