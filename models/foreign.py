@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -86,10 +86,12 @@ def models_in(folder: Path) -> list[Path]:
 
 
 def by_part(name: str) -> ForeignModel | None:
-    """Return the one model whose name has `name` in it, None without one; signs that programs spell differently count
-    for nothing, and of a file only its own name counts. Raises UsageError, with the list, for several.
+    """Return the one model whose name is `name` or has it in it, None without one. A whole name comes before a part;
+    signs that programs spell differently count for nothing in a part, and of a file only its own name counts. Raises
+    UsageError, with the list, for several.
     """
-    return _one_of(name, with_part(name)) if len(squeezed(name)) >= LEAST_PART else None
+    found = with_part(name) if len(squeezed(name)) >= LEAST_PART else []
+    return _one_of(name, _spelt_as(name, found, lambda one: {*_names(one), one.path.stem}) or found)
 
 
 def with_part(name: str) -> list[ForeignModel]:
@@ -99,18 +101,39 @@ def with_part(name: str) -> list[ForeignModel]:
 
 
 def by_file_name(name: str) -> ForeignModel | None:
-    """Return the one model whose first file is called `name`, None without one. Raises UsageError, with the list."""
-    return _one_of(name, [one for one in foreign_models() if one.path.name.lower() == name.lower()])
+    """Return the one model whose first file is called `name`, None without one; the case decides only among several.
+
+    Raises UsageError, with the list, for several.
+    """
+    return _one_of(name, _spelt_as(name, foreign_models(), lambda one: {one.path.name}))
+
+
+def _spelt_as(name: str, models: list[ForeignModel], names: Callable[[ForeignModel], set[str]]) -> list[ForeignModel]:
+    """Return the models of which one of the `names` is `name`: in the case typed, else in any."""
+    exact = [one for one in models if name in names(one)]
+    return exact or [one for one in models if name.lower() in {each.lower() for each in names(one)}]
 
 
 def _one_of(name: str, found: list[ForeignModel]) -> ForeignModel | None:
     """Return what was found by `name`: the only file, None without one. Raises UsageError, with the list."""
     if len({os.path.realpath(one.path) for one in found}) < 2:
         return found[0] if found else None
-    names = ", ".join(shown(own_name(one)) for one in found[:_LISTED])
+    names = [shown(_typed(one)) for one in found[:_LISTED]]
     more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-    told = f"{len(found)} models here have '{shown(name)}' in their names: {names}{more}"
-    raise UsageError(told, hint=f"{shown(found[0].name)}, or more of the name")
+    told = f"{len(found)} models here have '{shown(name)}' in their names: {', '.join(names)}{more}"
+    raise UsageError(told, hint=f"{names[0]}, or more of the name")
+
+
+def _typed(one: ForeignModel) -> str:
+    """Return what to type for this model and for no other: what it is called, else its path."""
+    name = own_name(one)
+    if one.hub is not None and one.program != OLLAMA:
+        same = [other for other in foreign_models() if other.name == name]
+    elif one.program == OLLAMA:
+        same = [other for other in ollama_models() if other.name == name]
+    else:
+        same = [other for other in foreign_models() if other.path.name == name]
+    return name if len(same) == 1 and not os.path.lexists(name) else str(one.path)
 
 
 def own_names() -> list[str]:
@@ -136,7 +159,7 @@ def only_model(folder: Path) -> Path:
     label = shown(str(folder))
     if not found:
         raise NotFoundError(f"{label} is a directory without a GGUF model", hint="give the path of a GGUF file")
-    names = ", ".join(shown(str(path.relative_to(folder))) for path in found[:_LISTED])
+    names = ", ".join(shown(str(path)) for path in found[:_LISTED])
     more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     raise UsageError(f"{label} holds {len(found)} models: {names}{more}", hint=shown(str(found[0])))
 

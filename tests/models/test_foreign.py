@@ -182,8 +182,9 @@ def test_a_folder_is_the_one_model_in_it(home: Path) -> None:
     assert os.path.samefile(find_model("LMSTUDIO/tales/story"), file)
     assert os.path.samefile(find_model(str(home / "LMSTUDIO")), file)
     put(file.with_name("small-Q8_0.gguf"), DRAFT)
-    with pytest.raises(UsageError, match=r"holds 2 models: small-Q8_0\.gguf, story-Q8_0\.gguf"):
+    with pytest.raises(UsageError, match="holds 2 models: ") as caught:
         find_model("./LMSTUDIO/tales/story")
+    loads_each_candidate(caught.value, file, file.with_name("small-Q8_0.gguf"))
     only = put(home / "one" / "only-q8_0.gguf", TARGET)
     assert find_model("one").samefile(only), "without ./ as well"
     assert parse_pair("one+none").target.samefile(only)
@@ -230,8 +231,9 @@ def test_a_whole_file_name_is_found_as_a_part_of_it_is(home: Path) -> None:
     here = put(home / file.name, DRAFT)
     assert find_model(file.name).samefile(here)
     put(home / ".lmstudio/models/tales/other-GGUF/Story-lms-Q8_0.gguf", TARGET)
-    with pytest.raises(UsageError, match="2 models here"):
+    with pytest.raises(UsageError, match="2 models here") as caught:
         parse_pair(studio.name)
+    loads_each_candidate(caught.value, studio, home / ".lmstudio/models/tales/other-GGUF/Story-lms-Q8_0.gguf")
 
 
 def test_a_name_of_ollamas_without_its_tag(home: Path) -> None:
@@ -287,7 +289,43 @@ def test_a_part_of_several_names_lists_them(home: Path) -> None:
         parse_pair("coder")
     listed = "coder-large.gguf, coder-small.gguf"
     assert caught.value.message == f"2 models here have 'coder' in their names: {listed}"
-    assert caught.value.hint == f"{home}/models/coder-large.gguf, or more of the name"
+    assert caught.value.hint == "coder-large.gguf, or more of the name"
+    loads_each_candidate(caught.value, *(home / "models").iterdir())
+
+
+def loads_each_candidate(error: UsageError, *files: Path) -> None:
+    """Each name in a list of candidates, typed as it is printed, loads one of the files, and each file has one."""
+    printed = error.message.rpartition(": ")[2] if "hf:" not in error.message else error.message.split("names: ")[1]
+    found = [find_model(name).resolve() for name in printed.split(", ")]
+    assert sorted(found) == sorted(file.resolve() for file in files)
+    assert error.hint is not None
+    assert error.hint.removesuffix(", or more of the name") == printed.split(", ")[0]
+
+
+def test_the_case_of_a_files_name_decides_among_several(home: Path) -> None:
+    """A whole name comes before a part of one, and without the ending as with it."""
+    small = put(home / "models" / "smollm2-135m-q4_1.gguf", TARGET)
+    other = put(home / ".lmstudio/models/tales/SmolLM2-GGUF/SmolLM2-135M-Q4_1.gguf", DRAFT)
+    longer = put(home / "models" / "smollm2-135m-q4_1-v2.gguf", DRAFT)
+    for typed, file in ((small.name, small), (other.name, other), (longer.name, longer), (longer.stem, longer)):
+        assert find_model(typed) == file
+        assert parse_pair("storyteller", typed).draft == file
+    for typed, files in (("SMOLLM2-135M-Q4_1.GGUF", (small, other)), ("smollm2", (small, other, longer))):
+        with pytest.raises(UsageError) as caught:
+            find_model(typed)
+        loads_each_candidate(caught.value, *files)
+    other.unlink()
+    assert find_model(small.stem) == small, "not the one whose name goes on"
+
+
+def test_candidates_of_one_name_are_told_by_their_paths(home: Path) -> None:
+    files = [put(home / place / "coder-q8_0.gguf", data) for place, data in (("models", TARGET), ("models/b", DRAFT))]
+    files += [
+        put(home / f".lmstudio/models/tales/coder-GGUF/{name}-Q8_0.gguf", TARGET) for name in ("coder", "x-coder")
+    ]
+    with pytest.raises(UsageError) as caught:
+        find_model("coder")
+    loads_each_candidate(caught.value, *files)
 
 
 @pytest.mark.parametrize("typed", ["gemma-3-270m", "ggml-org/gemma-3-270m-it-GGUF"])
