@@ -127,13 +127,11 @@ def _one_of(name: str, found: list[ForeignModel]) -> ForeignModel | None:
 def _typed(one: ForeignModel) -> str:
     """Return what to type for this model and for no other: what it is called, else its path."""
     name = own_name(one)
-    if one.hub is not None and one.program != OLLAMA:
-        same = [other for other in foreign_models() if other.name == name]
-    elif one.program == OLLAMA:
-        same = [other for other in ollama_models() if other.name == name]
+    if one.program == OLLAMA:
+        names = [other.name for other in ollama_models()]
     else:
-        same = [other for other in foreign_models() if other.path.name == name]
-    return name if len(same) == 1 and not os.path.lexists(name) else str(one.path)
+        names = [other.path.name if one.hub is None else other.name for other in foreign_models()]
+    return name if names.count(name) == 1 and not os.path.lexists(name) else str(one.path)
 
 
 def own_names() -> list[str]:

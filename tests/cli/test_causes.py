@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -343,14 +344,22 @@ def test_what_there_was_no_time_for_is_told_as_that() -> None:
     assert told == "speed not measured: the time was up; localspec doctor PAIR --seconds 300, or more"
 
 
-@pytest.mark.parametrize(("guess", "state", "words"), [(0.9, "bad", "does not pay here: "), (0.1, "ok", "pays here: ")])
-def test_a_draft_is_worth_what_plan_and_suggest_say(guess: float, state: str, words: str) -> None:
-    """The sentence is the same, and no other finding speaks against it."""
-    known = Worth(1, 1.6, 1.0 + guess, 0.6, "measured here", "measured here", is_timed=True)
-    made = {one.name: one for one in causes(Case(LOADED, PARTS, DRAFTS, healthy(**STEEP), known))}
-    assert made["draft"].message.endswith(f"; it {known.told}")
-    assert known.told.startswith(words)
+@pytest.mark.parametrize(
+    ("guess", "accepted", "state"), [(0.9, 620, "bad"), (0.9, 760, "bad"), (0.9, 768, "note"), (0.1, 780, "ok")]
+)
+def test_the_numbers_of_a_line_decide_it(guess: float, accepted: int, state: str) -> None:
+    """One acceptance and one break-even, those measured just now; what loads measured before is told as that."""
+    known = Worth(1, 1.6, 1.0 + guess, 0.57, "measured here", "measured here", is_timed=True)
+    steep_now = {**STEEP, "tried": {"sampled": Tried(accepted, 1000, 3)}}
+    made = {one.name: one for one in causes(Case(LOADED, PARTS, DRAFTS, healthy(**steep_now), known))}
+    assert made["draft"].message.endswith(f", which auto goes by: it {known.told}")
+    asked, were = re.findall(
+        r"guesses pay only if (\d+)% of them are accepted, and (\d+)% were", made["draft"].message
+    )[0]
+    assert (asked, were) == ("77", f"{accepted / 10:.0f}"), "as they are compared"
     assert made["draft"].state == state
-    is_blamed = "guesses pay only if" in made["accepted"].message
-    assert is_blamed == known.loses
-    assert ("they pay only if" in made["rows"].message) == known.loses
+    is_too_few = int(were) < int(asked)
+    assert ("guesses pay only if 77%" in made["accepted"].message) == is_too_few
+    assert (made["accepted"].state == "bad") == is_too_few
+    assert ("they pay only if 77%" in made["rows"].message) == is_too_few
+    assert ("on other texts" in made["draft"].message) == (is_too_few == (known.gain >= 1.0))

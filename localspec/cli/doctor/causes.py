@@ -26,6 +26,8 @@ ASKED = 0.15  # acceptance that rows alone ask for, were drafting free: with mor
 LOW = (0.6, 0.4)  # acceptance: below, worth a note, bad
 STEEPER = 1.3  # the price of rows deep in a context over that at its start
 TIGHT = 1.5  # a cliff within the rows of a short chain that costs this is bad
+STATES = ("ok", "note", "bad")
+DECIDES = "localspec bench PAIR --methods plain,auto"
 MORE_TIME = "localspec doctor PAIR --seconds 300, or more"
 COPIES = "--method suffix, which drafts only what is likely"
 
@@ -109,14 +111,33 @@ def _too_dear(case: Case) -> str:
     costs = case.costs
     least, of_rows = break_even(costs, case.draft), break_even(costs, 0.0)
     is_theirs = of_rows is None or of_rows > ASKED
-    if least is None or not is_theirs or _is_worth(case, tried.share >= least):
+    if least is None or not is_theirs or _suffices(tried.share, least):
         return ""  # where none is enough and rows are not why, the draft is
     return f": checking guesses takes so long that they pay only if {least:.0%} are accepted; {tried.share:.0%} were"
 
 
-def _is_worth(case: Case, seems: bool) -> bool:
-    """Whether the draft pays: by its worth where that was measured, and otherwise as it `seems`."""
-    return case.worth.gain >= 1.0 if case.worth is not None and case.worth.is_measured else seems
+def _pays(case: Case) -> bool | None:
+    """Whether guesses pay by what was measured just now, None where that was not measured whole."""
+    tried = case.evidence.tried.get("sampled")
+    if case.draft is None or not case.has_rows or tried is None or not tried.seen:
+        return None
+    least = break_even(case.costs, case.draft)
+    return least is not None and _suffices(tried.share, least)
+
+
+def _suffices(share: float, least: float) -> bool:
+    """Whether so many are accepted, in the percents that are printed."""
+    return round(share, 2) >= least
+
+
+def _before(case: Case) -> str:
+    """Return what loads and answers found of the draft before, and why that is another number; "" for nothing."""
+    if case.worth is None or not case.worth.is_measured:
+        return ""
+    pays = _pays(case)
+    agree = pays is None or pays == (case.worth.gain >= 1.0)
+    told = "" if agree else ", on other texts and at another pace of the machine"
+    return f"; measured before{told}, which auto goes by: it {case.worth.told}"
 
 
 def dear_draft(case: Case) -> Finding:
@@ -130,18 +151,19 @@ def dear_draft(case: Case) -> Finding:
     facts: dict[str, Any] = {"draft_ms": case.draft, "target_ms": plain, "target_rows": n, "ratio": ratio}
     if case.has_rows:
         least = facts["break_even"] = break_even(case.costs, case.draft)
+        judged = f"pay only if {least:.0%} of them are" if least else "never pay, even if all are"
+        tried = case.evidence.tried.get("sampled")
+        were = f", and {tried.share:.0%} were" if least and tried is not None and tried.seen else ""
+        text += f"; by these costs guesses {judged} accepted{were}{_before(case)}"
         if case.worth is not None and case.worth.is_measured:
             facts["worth"] = case.worth.to_wire()
-            text += f"; it {case.worth.told}"
-        else:
-            judged = f"pay only if {least:.0%} of them are" if least else "never pay, even if all are"
-            text += f"; by these costs guesses {judged} accepted"
     else:
         text += "; what further rows cost was not measured"
     state = "bad" if ratio > DEAR[1] else "note" if ratio > DEAR[0] else "ok"
     hint = "" if state == "ok" else "a smaller draft: localspec pairs list, or --method suffix"
     if case.worth is not None and case.worth.loses:
-        state, hint = "bad", NEXT
+        is_denied = case.worth.is_measured and _pays(case)
+        state, hint = (max(state, "note", key=STATES.index), DECIDES) if is_denied else ("bad", NEXT)
     return Finding("draft", state, text, hint, facts=facts)
 
 
@@ -157,7 +179,7 @@ def acceptance(case: Case) -> Finding:
     is_too_few = False
     if case.has_rows:
         least = facts["break_even"] = break_even(case.costs, case.draft or 0.0)
-        is_too_few = least is not None and not _is_worth(case, tried.share >= least)  # else the costs are the cause
+        is_too_few = least is not None and not _suffices(tried.share, least)  # else the costs are the cause
         text += f"; guesses pay only if {least:.0%} are accepted" if is_too_few else ""
     state = "bad" if is_too_few or tried.share < LOW[1] else "note" if tried.share < LOW[0] else "ok"
     hint = "" if state == "ok" else "another draft: localspec pairs list"

@@ -13,7 +13,7 @@ from localspec.bench.diagnosis import TEMPERATURE, Evidence, Examination, Templa
 from localspec.bench.race import Race, agreed, factor
 from localspec.cli.console import Console, wrapped, write_out
 from localspec.cli.doctor.case import Case, Finding
-from localspec.cli.doctor.causes import MORE_TIME, causes
+from localspec.cli.doctor.causes import DECIDES, MORE_TIME, causes
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.pair_engine import open_engine
 from localspec.models.candidates import look_at, seen_info
@@ -23,7 +23,6 @@ from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import counted
 
 SCHEMA = "localspec.doctor/1"
-DECIDES = "localspec bench PAIR --methods plain,auto"
 CUT = "; answers were cut to end in time (more of it: --seconds)"
 
 
