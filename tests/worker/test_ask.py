@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from typing import Any
 
 import pytest
 
@@ -91,7 +93,16 @@ def test_one_that_hangs_is_ended(child) -> None:
         ask(BuildFacts(), timeout=0.2)
 
 
-def test_a_job_of_another_version_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "_line", lambda job: b'{"seq": 0, "command": "sing"}\n')
-    with pytest.raises(InternalError, match="there is no job 'sing'"):
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ({"command": "sing"}, "there is no job 'sing'"),
+        ({"command": "load", "settings": {"target": "m.gguf"}}, "there is no job 'load'"),  # it is for a pair's process
+        ({"command": "machinefacts", "servers": 5}, r"machinefacts: .*`\$\.servers`"),
+    ],
+)
+def test_a_job_of_another_version_is_one_line(monkeypatch: pytest.MonkeyPatch, job: dict[str, Any], said: str) -> None:
+    monkeypatch.setattr(asking, "_line", lambda _job: json.dumps(job).encode() + b"\n")
+    with pytest.raises(InternalError, match=said) as caught:
         ask(BuildFacts())
+    assert "\n" not in caught.value.message
