@@ -136,7 +136,7 @@ class PromptStates:
         """Keep the text of a model on disk where that pays; `size` is the model's, in sizes of the target."""
         backend = model.backend
         assert isinstance(backend, SavingBackend), "others hold no text that can be saved"
-        if self._folder is None or backend.length < MIN_TOKENS:
+        if self._folder is None:
             return
         seconds, rate = size * self._seconds, self._folder.rate
         covered = max((n for n, _ in self._on_disk(model, backend, backend.tokens)), default=0)
@@ -164,7 +164,7 @@ class PromptStates:
 
 
 def _usable(kept: _Kept, backend: SavingBackend, wanted: Sequence[int]) -> int:
-    if kept.backend is not backend or len(kept.state.tokens) > backend.capabilities.n_ctx:
+    if kept.backend is not backend:
         return 0
     state = kept.state
     return backend.usable(state.ends, state.read, common_tokens(state.tokens, wanted))
@@ -176,7 +176,7 @@ def _usable_of(found: StateFile, backend: SavingBackend, wanted: Sequence[int]) 
 
 def _holds(kept: _Kept, backend: SavingBackend) -> bool:
     """Whether a kept state holds all that a backend does."""
-    return kept.backend is backend and _usable(kept, backend, backend.tokens) == backend.length
+    return _usable(kept, backend, backend.tokens) == backend.length
 
 
 def _is_start(kept: _Kept, backend: SavingBackend, state: SavedState) -> bool:

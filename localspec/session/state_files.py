@@ -93,10 +93,10 @@ class StateFolder:
                 data, left = np.empty(head.n_bytes, np.uint8), head.n_bytes
                 file.seek(0)
                 digest = hashlib.sha256(file.read(HEAD.size + head.tokens.nbytes + head.points.nbytes))
-                while left and (n := file.readinto(rest := data.data[head.n_bytes - left :][:PIECE])):
+                while n := file.readinto(rest := data.data[head.n_bytes - left :][:PIECE]):
                     digest.update(rest[:n])
                     left -= n
-                is_whole = file.read() == digest.digest() and not left
+                is_whole = file.read() == digest.digest()
         except (OSError, ValueError, MemoryError):
             return None
         if not is_whole:
@@ -127,7 +127,7 @@ class StateFolder:
         if size > self._limit:
             return False
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._folder.mkdir(parents=True, exist_ok=True)
             os.chmod(self._folder, 0o700)
             covered = [each for each in self.found(key) if each.path != path and _begins(tokens, each.tokens)]
             self._make_room(size)
@@ -183,7 +183,7 @@ def _name(key: bytes) -> str:
 
 
 def _begins(text: Ids, start: Ids) -> bool:
-    return len(start) <= len(text) and bool(np.array_equal(text[: len(start)], start))
+    return bool(np.array_equal(text[: len(start)], start))
 
 
 def _opened(path: Path) -> io.BufferedReader:

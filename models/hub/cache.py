@@ -222,10 +222,9 @@ class Cache:
 
     def _whole(self, wanted: HubName, commit: str) -> tuple[CachedFile, ...] | None:
         files = {file.name: file for file in self._snapshot(wanted.repo, commit)}
-        try:
+        with suppress(LocalspecError):
             return tuple(files[name] for name in select(sorted(files), wanted))
-        except LocalspecError:
-            return None
+        return None
 
     def _snapshot(self, repo: str, commit: str) -> Iterator[CachedFile]:
         top = self.folder(repo) / "snapshots" / commit
@@ -240,7 +239,7 @@ class Cache:
 
     def _file(self, repo: str, commit: str, name: str, link: Path) -> CachedFile | None:
         try:
-            real = link.resolve(strict=True)
+            real = link.resolve()
             status = real.stat()
             blob = real_place(link.parent / os.readlink(link)) if link.is_symlink() else real_place(link)
         except (OSError, RuntimeError):  # a link that leads nowhere, or in a circle

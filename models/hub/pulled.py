@@ -176,7 +176,7 @@ class Receipts:
 
     def remove(self, blob: Path) -> None:
         with suppress(OSError):
-            self._path(blob).unlink(missing_ok=True)
+            self._path(blob).unlink()
 
     def _path(self, blob: Path) -> Path:
         return self.folder / f"{hashlib.sha256(os.fsencode(blob)).hexdigest()[:32]}.json"

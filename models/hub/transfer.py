@@ -297,7 +297,7 @@ def _clean(blob: Path) -> None:
     Where locks do not work, a live program's file might be among them: those change, so only old ones go.
     """
     with suppress(OSError):
-        blob.with_name(blob.name + PARTIAL).unlink(missing_ok=True)
+        blob.with_name(blob.name + PARTIAL).unlink()
     for left in blob.parent.glob(f"{blob.name}.*incomplete"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > STALE:

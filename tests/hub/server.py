@@ -75,6 +75,8 @@ class Request:
     path: str
     authorization: str | None
     range: str | None
+    agent: str | None
+    encoding: str | None
 
 
 class Server:
@@ -144,7 +146,15 @@ class _Handler(BaseHTTPRequestHandler, ABC):
     def _note(self) -> None:
         headers = self.headers
         self.world.requests.append(
-            Request(self.name, self.command, self.path, headers.get("Authorization"), headers.get("Range"))
+            Request(
+                self.name,
+                self.command,
+                self.path,
+                headers.get("Authorization"),
+                headers.get("Range"),
+                headers.get("User-Agent"),
+                headers.get("Accept-Encoding"),
+            )
         )
         try:
             self.answer()

@@ -119,7 +119,7 @@ ANSWERS: dict[str, tuple[Prepare, int, list[str]]] = {
     "429": (_statuses(429, Retry_After="300"), 4, ["fewer requests for 300 s", "wait"]),
     "500": (_statuses(500), 4, ["status 500", "try again later"]),
     "a portal": (_fault(html=True), 4, ["does not answer as the hub does", "browser"]),
-    "an answer without an end": (_fault(endless=b'[{"id": "a/b"}, ' * 4096), 4, ["does not end within 64 MiB"]),
+    "an answer without an end": (_fault(endless=b'[{"id": "a/b"}, ' * 4096), 4, ["does not end within 64 MiB or 60 s"]),
     "a file that is gone": (_fault(cdn=[(404, {})]), 4, [f"does not find {REPO}"]),
     "a body that is too long": (_fault(surplus=b"x"), 5, ["more than 1", "removed"]),
     "a body that is too short": (_fault(lengths=[1000] + [0] * 20), 4, ["after 1000 bytes"]),

@@ -117,6 +117,8 @@ def test_a_repository_is_removed_by_its_name_in_any_case(machine: Machine) -> No
     assert [one.link for one in removal.files] == [file.link]
     partial = file.blob.with_name(f"{'0' * 64}{PARTIAL}")
     partial.write_bytes(b"x")
+    for one in (other, HubName(other.repo, file="sub/draft.Q8_0.gguf")):
+        assert plan_removal([one], machine.cache, machine.receipts).partials == (), "of which file is not known"
     assert plan_removal([HubName(other.repo)], machine.cache, machine.receipts).partials == (partial,)
     machine.server.repos[other.repo] = machine.server.repos[TALES]
     machine.pull(str(other))
@@ -248,9 +250,107 @@ def test_what_stands_in_the_place_of_a_file_is_none(machine: Machine) -> None:
     os.mkfifo(file.link.with_name("pipe-Q8_0.gguf"))
     round_about = file.link.with_name("round-Q8_0.gguf")
     round_about.symlink_to(round_about.name)
-    (machine.cache.folder(TALES) / "snapshots" / "no commit").mkdir()
+    no_commit = machine.cache.folder(TALES) / "snapshots" / "no commit" / "a-Q8_0.gguf"
+    no_commit.parent.mkdir()
+    for link in (file.link.with_name("two\nlines-Q8_0.gguf"), no_commit):
+        link.symlink_to(file.blob)
     assert list(machine.cache.all()) == [file]
-    assert machine.cache.users() == {file.blob: {file.link}, round_about: {round_about}}
+    links = {path for path in file.blob.parents[1].rglob("*.gguf") if path.is_symlink()} - {round_about}
+    assert machine.cache.users() == {file.blob: links, round_about: {round_about}}
+
+
+def test_where_the_bytes_of_a_file_are(machine: Machine, tmp_path: Path) -> None:
+    """A blob comes first; a file in the link's place is taken where there is none, and a link never."""
+    cache, sha = machine.cache, "a" * 64
+    blob, link = cache.blob(TALES, sha), cache.link(TALES, "b" * 40, "x-Q8_0.gguf")
+    elsewhere = tmp_path / "elsewhere"
+    for path in (blob, link, elsewhere):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"GGUF")
+    assert cache.place(TALES, "b" * 40, "x-Q8_0.gguf", sha) == blob
+    blob.unlink()
+    assert cache.place(TALES, "b" * 40, "x-Q8_0.gguf", sha) == link
+    link.unlink()
+    assert cache.place(TALES, "b" * 40, "x-Q8_0.gguf", sha) == blob
+    link.symlink_to(elsewhere)
+    assert cache.place(TALES, "b" * 40, "x-Q8_0.gguf", sha) == blob
+
+
+def test_which_blobs_of_others_have_the_same_bytes(machine: Machine) -> None:
+    sha, repos = "a" * 64, ("a/folder", "b/own", "c/other", "d/size")
+    for repo in repos:
+        machine.cache.blob(repo, sha).parent.mkdir(parents=True)
+    machine.cache.blob("a/folder", sha).mkdir()
+    for repo in repos[1:]:
+        machine.cache.blob(repo, sha).write_bytes(b"GGUF" if repo != "d/size" else b"GGUF and more")
+    assert list(machine.cache.twins("b/own", sha, 4)) == [machine.cache.blob("c/other", sha)]
+
+
+def test_of_older_commits_the_newest_is_meant(machine: Machine) -> None:
+    """Where the branch's own lacks the model. What is named otherwise is no commit."""
+    folder = machine.cache.folder(TALES) / "snapshots"
+    for age, name in enumerate(("a" * 40, "no commit", "c" * 40, "b" * 40, "d" * 40), start=1):
+        (folder / name).mkdir(parents=True)
+        if name[0] != "a":
+            (folder / name / "x-Q8_0.gguf").write_text(name)
+        os.utime(folder / name, (1000 - age, 1000 - age))
+    machine.cache.set_ref(TALES, "main", "a" * 40)
+    assert machine.found(DRAFT) == [b"c" * 40]
+
+
+def test_what_is_written_within_the_cache_stays_there(machine: Machine, tmp_path: Path) -> None:
+    """A folder may be a link to another of the cache; a branch that is no text stands for nothing."""
+    (machine.cache.root / "shared").mkdir(parents=True)
+    folder = machine.cache.folder(TALES)
+    folder.mkdir()
+    (folder / "blobs").symlink_to(machine.cache.root / "shared")
+    machine.pull(DRAFT)
+    assert machine.found(DRAFT) == [DRAFT_BYTES]
+    (folder / "refs" / "main").write_bytes(b"\xff" * 40)
+    assert machine.cache.commit_of(TALES, None) is None
+
+
+def test_two_dashes_in_the_name_of_a_repository(machine: Machine) -> None:
+    name = "tales/two--dashes-GGUF"
+    machine.server.repos[name] = machine.server.repos[TALES]
+    machine.pull(f"hf:{name}:Q8_0")
+    assert machine.cache.repos() == [name]
+    partial = machine.cache.blob(name, "0" * 64).with_name(f"{'0' * 64}{PARTIAL}")
+    partial.write_bytes(b"x")
+    removal = plan_removal([HubName(name)], machine.cache, machine.receipts)
+    lock = machine.cache.lock(name, "0" * 64)
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with blob_lock(lock, 1.0), pytest.raises(ResourceError, match=f"a file of {name} is being"):
+        carry_out(removal, machine.cache, machine.receipts)
+    assert partial.exists()
+
+
+def test_a_blob_that_could_not_be_moved_stays(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are no links, and the bytes cannot be given the link's name either."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "no links here")
+
+    machine.cache.link(TALES, machine.server.repos[TALES].commit, "sub/draft.Q8_0.gguf").mkdir(parents=True)
+    monkeypatch.setattr(os, "symlink", refuse)
+    with pytest.raises(ResourceError, match="cannot write"):
+        machine.pull(DRAFT)
+    assert machine.cache.blob(TALES, sha256(DRAFT_BYTES)).read_bytes() == DRAFT_BYTES
+
+
+def test_what_a_link_leads_to_in_another_repository_is_not_removed_with_it(machine: Machine) -> None:
+    """Nothing else of the repository is here: it has no branch, and no bytes of its own."""
+    blob = machine.cache.blob("tales/other", sha256(DRAFT_BYTES))
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(DRAFT_BYTES)
+    link = machine.cache.link(TALES, "b" * 40, "sub/draft.Q8_0.gguf")
+    link.parent.mkdir(parents=True)
+    link.symlink_to(blob)
+    (file,) = machine.cache.all()
+    assert (file.repo, file.blob) == (TALES, blob)
+    carry_out(plan_removal([HubName(TALES)], machine.cache, machine.receipts), machine.cache, machine.receipts)
+    assert not machine.cache.folder(TALES).exists()
+    assert blob.read_bytes() == DRAFT_BYTES
 
 
 def test_a_link_that_the_disk_refuses_is_an_error(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +373,7 @@ def test_a_model_that_some_commits_lack_is_removed_from_the_others(machine: Mach
     removal = plan_removal([hub_name(DRAFT)], machine.cache, machine.receipts)
     assert [file.name for file in removal.files] == ["sub/draft.Q8_0.gguf"]
     carry_out(removal, machine.cache, machine.receipts)
-    assert machine.links() == ["new-Q4_0.gguf"]
+    assert machine.found(NEW) == [TARGET_BYTES]
     assert plan_removal([hub_name(f"hf:{TALES}@nobranch:Q4_0")], machine.cache, machine.receipts).files == ()
 
 

@@ -63,6 +63,7 @@ def test_a_name_server_that_is_silent_is_not_waited_for(monkeypatch: pytest.Monk
     for ask in (lambda: hub.listing("a/b", None), lambda: hub.search("b")):
         with pytest.raises(NetworkError, match="offline: the hub cannot be reached"):
             ask()
+    assert [one.daemon for one in threading.enumerate() if one.name == "reach"] == [True, True], "no end waits for it"
     over.set()
     assert time.monotonic() - began < 30
 

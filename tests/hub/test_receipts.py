@@ -29,6 +29,8 @@ def blob(tmp_path: Path, receipts: Receipts) -> Path:
 def test_a_blob_that_was_only_touched_is_unchanged(receipts: Receipts, blob: Path) -> None:
     before = receipts.of(blob)
     assert receipts.is_unchanged(blob)
+    assert [path.name for path in receipts.folder.iterdir()] == [f"{sha256(os.fsencode(blob))[:32]}.json"]
+    assert receipts.folder.stat().st_mode & 0o777 == 0o700
     os.utime(blob, ns=(1, 1))
     assert receipts.of(blob) is None
     assert receipts.any(blob) == before
@@ -44,6 +46,14 @@ def test_other_bytes_are_a_change(receipts: Receipts, blob: Path, after: bytes) 
     os.utime(blob, ns=(1, 1))
     assert not receipts.is_unchanged(blob)
     assert receipts.of(blob) is None
+
+
+def test_a_blob_that_looks_as_it_was_is_not_hashed(receipts: Receipts, blob: Path) -> None:
+    """It may have many gigabytes: size and time tell."""
+    status = blob.stat()
+    blob.write_bytes(b"g" * len(BYTES))
+    os.utime(blob, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert receipts.is_unchanged(blob)
 
 
 def test_what_has_no_receipt_or_a_broken_one_counts_as_unchanged(receipts: Receipts, blob: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from localspec.errors import IntegrityError, LocalspecError, NetworkError, UsageError
-from localspec.models.hub.files import is_model, quant_of, select
+from localspec.models.hub.files import is_model, part_number, quant_of, select
 from localspec.models.hub.remote import Hub
 from localspec.models.names import HubName
 from localspec.models.pull import make_plan
@@ -70,10 +70,13 @@ def test_a_token_with_a_newline(machine: Machine, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("status", "headers", "words"),
     [
+        (400, {}, ["refuses the request for tales/storyteller-GGUF (status 400)"]),
+        (401, {"X-Error-Message": "Invalid credentials in Authorization header"}, ["does not accept the token"]),
         (403, {}, ["refuses access", "HF_TOKEN"]),
         (404, {}, ["does not find"]),
         (429, {"Retry-After": "300"}, ["fewer requests for 300 s"]),
-        (429, {"Retry-After": "soon"}, ["fewer requests"]),
+        (429, {"Retry-After": "21"}, ["fewer requests for 21 s"]),
+        (429, {"Retry-After": "soon"}, ["asks for fewer requests |"]),
         (429, {"RateLimit": '"api";r=0;t=55'}, ["fewer requests for 55 s"]),
         (429, {"RateLimit": '"api";r=0;t=55', "Retry-After": "60"}, ["fewer requests for 60 s"]),
         (429, {"RateLimit": '"api";r=7;t=55'}, ["asks for fewer requests |"]),
@@ -89,7 +92,9 @@ def test_statuses(machine: Machine, status: int, headers: dict[str, str], words:
     machine.server.faults.api = [(status, headers)] * 10
     error = refused(machine, TARGET, NetworkError, *words)
     assert (error.exit_code, error.detail) == (4, {"status": status})
-    assert sum(machine.pauses) < 10, "a long wait is told, not taken"
+    asked = len([one for one in machine.server.requests if one.server == "hub"])
+    assert machine.pauses in ([], [0.5, 1.0, 2.0]), "a long wait is told, not taken"
+    assert asked == len(machine.pauses) + 1
 
 
 def test_a_server_that_fails_twice(machine: Machine) -> None:
@@ -123,6 +128,7 @@ def test_answers_of_another_shape(machine: Machine, monkeypatch: pytest.MonkeyPa
         ("http://", UsageError),
         ("http://[", UsageError),
         ("http://x:y", UsageError),
+        ("http://x:0", UsageError),
         ("\x1b]0;x", UsageError),
         ("http://name.invalid", NetworkError),
         ("closed", NetworkError),
@@ -168,6 +174,8 @@ def test_names_that_leave_the_cache(machine: Machine, name: str) -> None:
     machine.server.repos["tales/draft-GGUF"].files[name] = MODEL
     error = refused(machine, DRAFT, IntegrityError, "refused", "tales/draft-GGUF")
     assert error.exit_code == 5
+    assert error.detail["repo"] == "tales/draft-GGUF"
+    assert error.detail["file"]
 
 
 def test_odd_names_that_do_no_harm(machine: Machine) -> None:
@@ -184,7 +192,31 @@ def test_hashes_that_are_none(machine: Machine, etag: str) -> None:
 
 def test_a_file_without_a_hash(machine: Machine) -> None:
     machine.server.repos["tales/draft-GGUF"].lfs = False
-    assert refused(machine, DRAFT, IntegrityError, "no hash")
+    assert refused(machine, DRAFT, IntegrityError, "no hash").detail["sha256"] == ""
+
+
+OTHER_HASH = {"lfs": {"sha256": "0" * 64, "size": 1, "pointerSize": 134}}
+
+
+@pytest.mark.parametrize("changed", [OTHER_HASH, {"size": None}], ids=str)
+def test_two_hashes_or_no_size(machine: Machine, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]) -> None:
+    """The list of the repository tells otherwise than the file's own head, or not how long it is."""
+    from tests.hub import server
+
+    told = server._Hub._file
+    monkeypatch.setattr(server._Hub, "_file", lambda handler, repo, name: told(handler, repo, name) | changed)
+    error = refused(machine, DRAFT, IntegrityError, "no hash")
+    assert error.detail["etag"] == machine.server.repos["tales/draft-GGUF"].etag("sub/draft.Q8_0.gguf")
+
+
+def test_a_file_that_is_gone_between_the_list_and_the_question(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.hub import server
+
+    head = {"X-Error-Code": "EntryNotFound"}
+    monkeypatch.setattr(server._Hub, "_resolve", lambda handler, *_: handler.send(404, **head))
+    assert refused(machine, DRAFT, NetworkError, "a file of tales/draft-GGUF is no longer there", "tree/main")
 
 
 def test_a_file_too_large_for_a_plain_download(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +249,11 @@ NAMES = [
     "broken-Q6_K-00003-of-00003.gguf",
     "one-Q5_0.gguf",
     "two-Q5_0.gguf",
+    "twice-Q2_K-00001-of-00002.gguf",
+    "twice-Q2_K-00002-of-00002.gguf",
+    "twice-Q2_K-00001-of-00003.gguf",
 ]
+MANY = [f"{i}-Q8_0.gguf" for i in range(40)]
 
 
 @pytest.mark.parametrize(
@@ -230,6 +266,7 @@ NAMES = [
         (HubName("o/r", quant="F16"), NAMES[8:10]),
         (HubName("o/r", file=NAMES[9]), NAMES[8:10]),
         (HubName("o/r", file="one-Q5_0.gguf"), ["one-Q5_0.gguf"]),
+        (HubName("o/r", quant="Q2_K"), NAMES[14:16]),
     ],
 )
 def test_which_files_are_meant(wanted: HubName, found: list[str]) -> None:
@@ -240,16 +277,26 @@ def test_which_files_are_meant(wanted: HubName, found: list[str]) -> None:
     ("names", "wanted", "error", "words"),
     [
         (NAMES, HubName("o/r", quant="Q3_K_S"), UsageError, ["Q3_K_S", "IQ2_XXS", "Q8_0"]),
-        (NAMES, HubName("o/r", quant="Q5_0"), UsageError, ["2 models", "one-Q5_0.gguf", "two-Q5_0.gguf"]),
+        (NAMES, HubName("o/r", quant="Q5_0"), UsageError, ["2 models of the quantisation Q5_0: one-Q5_0.gguf, two"]),
+        (["a-Q4_K_M.gguf", "b-Q4_K_M.gguf"], HubName("o/r"), UsageError, ["2 models of the quantisation Q4_K_M: a-"]),
+        (["x-mtp-Q8_0.gguf", "x-draft-Q8_0.gguf"], HubName("o/r", quant="Q8_0"), UsageError, ["2 models"]),
+        (NAMES, HubName("o/r", file="F16/model.gguf"), UsageError, ["no file F16/model.gguf; it has"]),
+        (
+            [*(f"model-{i}.gguf" for i in range(9)), "mist-of-other-sort.gguf"],
+            HubName("o/r", file="model.gguf"),
+            UsageError,
+            ["it has model-8.gguf, model-7.gguf, model-6.gguf | hf:o/r/model-8.gguf"],
+        ),
+        (["mobile-9.gguf", "zzzzzzzzzzzzzz.gguf"], HubName("o/r", file="model.gguf"), UsageError, ["mobile-9.gguf | "]),
         (NAMES, HubName("o/r", file="modle-Q8_0.gguf"), UsageError, ["no file", "model-Q8_0.gguf"]),
         (NAMES, HubName("o/r", quant="Q6_K"), IntegrityError, ["00002-of-00003"]),
         (NAMES[:4], HubName("o/r"), UsageError, ["no GGUF model"]),
         (NAMES[:4], HubName("o/r", file="a.gguf"), UsageError, ["no file a.gguf, nor any other GGUF model"]),
-        (["zz.gguf", "yy.gguf"], HubName("o/r", file="00000"), UsageError, ["no file 00000; it has yy.gguf, zz.gguf"]),
-        (["zz.gguf", "yy.gguf"], HubName("o/r", quant="Q8_0"), UsageError, ["Q8_0; it has yy.gguf, zz.gguf"]),
-        (NAMES[5:8], HubName("o/r"), UsageError, ["Q8_0", "IQ2_XXS", "UD-Q4_K_XL"]),
-        ([f"{i}-Q8_0.gguf" for i in range(12)], HubName("o/r", quant="Q8_0"), UsageError, ["12 models", "9-Q8_0.gguf"]),
-        ([f"{i}-Q8_0.gguf" for i in range(40)], HubName("o/r", quant="Q8_0"), UsageError, ["40 models", "28 more"]),
+        (["zz.gguf", "yy.gguf"], HubName("o/r", file="00000"), UsageError, ["file 00000; it has yy.gguf, zz.gguf |"]),
+        (["zz.gguf", "yy.gguf"], HubName("o/r", quant="Q8_0"), UsageError, ["Q8_0; it has yy.gguf, zz.gguf | hf:o"]),
+        (NAMES[5:8], HubName("o/r"), UsageError, ["Q4_K_M, and several others", "UD-Q4_K_XL | hf:o/r:IQ2_XXS"]),
+        (MANY[:12], HubName("o/r", quant="Q8_0"), UsageError, ["12 models", ", 9-Q8_0.gguf | "]),
+        (MANY, HubName("o/r", quant="Q8_0"), UsageError, ["40 models", "28 more"]),
         (["x-00001-of-99999.gguf"], HubName("o/r"), IntegrityError, ["00002-of-99999"]),
     ],
 )
@@ -257,8 +304,13 @@ def test_none_or_several(names: list[str], wanted: HubName, error: type[Localspe
     with pytest.raises(error) as caught:
         select(names, wanted)
     for word in words:
-        assert word in caught.value.message
+        assert word in f"{caught.value.message} | {caught.value.hint}"
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(("name", "number"), [("x-00003-of-00004.gguf", 3), ("x-00002-of-4.gguf", 1), ("x.gguf", 1)])
+def test_the_number_of_a_part(name: str, number: int) -> None:
+    assert part_number(name) == number
 
 
 def test_the_only_model_needs_no_quantisation(machine: Machine) -> None:

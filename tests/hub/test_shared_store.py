@@ -127,14 +127,20 @@ def refuse(*_: object) -> None:
     raise OSError(errno.EXDEV, "another disk")
 
 
-def test_damaged_bytes_are_not_linked(machine: Machine) -> None:
+@pytest.mark.parametrize("there", [DATA, bytes(len(DATA))], ids=["whole", "damaged"])
+def test_bytes_that_another_program_brought_are_linked_if_they_are_right(machine: Machine, there: bytes) -> None:
     machine.server.repos[OTHER] = Repo({"copy-Q8_0.gguf": DATA})
     blob = machine.cache.blob(ONE, sha256(DATA))
     blob.parent.mkdir(parents=True)
-    blob.write_bytes(bytes(len(DATA)))
+    blob.write_bytes(there)
     machine.pull(f"hf:{OTHER}")
     assert machine.found(f"hf:{OTHER}") == [DATA]
-    assert blob.read_bytes() == bytes(len(DATA)), "it is not ours"
+    assert len(machine.server.downloads()) == (there != DATA)
+    assert blob.read_bytes() == there, "it is not ours"
+    (file,) = (one for one in machine.cache.all() if one.repo == OTHER)
+    receipt = machine.receipts.of(file.blob)
+    assert receipt is not None
+    assert receipt.pulled
 
 
 def test_a_prune_leaves_what_is_being_pulled(machine: Machine) -> None:
@@ -180,9 +186,12 @@ def test_locks_that_the_file_system_does_not_know(
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with warnings.catch_warnings(record=True) as heard:
+        warnings.resetwarnings()
         machine.pull(DRAFT)
+        warnings.warn("another", UserWarning, stacklevel=1)
+        warnings.warn("no flock", RuntimeWarning, stacklevel=1)
     assert machine.found(DRAFT) == [DATA]
-    assert [str(one.message) for one in heard] == []
+    assert [str(one.message) for one in heard if one.category is not ResourceWarning] == ["another", "no flock"]
     assert capfd.readouterr().err == ""
 
 

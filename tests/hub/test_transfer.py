@@ -7,18 +7,21 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from localspec import __version__
 from localspec.errors import IntegrityError, LocalspecError, NetworkError, ResourceError
-from localspec.models.hub.cache import PARTIAL
+from localspec.models.hub.cache import PARTIAL, blob_lock
 from localspec.models.hub.remote import Hub
 from localspec.models.hub.remove import carry_out as remove
 from localspec.models.hub.remove import plan_removal
-from localspec.models.hub.transfer import Transfer
+from localspec.models.hub.transfer import DownloadCancelled, Transfer
 from localspec.models.names import HubName
 from localspec.models.pull import Pull, pull_all
 from tests.hub.machine import DRAFT, PAIR, PARTS, TARGET, Machine, sha256
@@ -55,6 +58,9 @@ def test_whole_and_in_parts(machine: Machine) -> None:
     assert len(machine.found(PARTS)) == 3
     assert not machine.partials()
     assert all(machine.receipts.of(file.blob) for file in machine.cache.all())
+    assert {one.encoding for one in machine.server.downloads()} == {"identity"}, "packed bytes have another length"
+    asked = [one for one in machine.server.requests if one.method == "GET"]
+    assert all(f"localspec/{__version__}" in str(one.agent) for one in asked)
 
 
 def test_the_library_finds_what_was_pulled(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,8 +199,7 @@ def test_a_wait_that_nobody_asked_for_is_no_pause_of_the_hubs(machine: Machine) 
     shown = shown_pauses(machine)
     assert [one for one in shown if one.startswith("pause")] == asked
     others = [one for one in shown if not one.startswith("pause")]
-    assert len(others) >= 3
-    assert all(one.startswith("again in ") for one in others)
+    assert others == [f"again in {left} s" for wait in (1, 4, 8) for left in range(wait, 0, -1) for _ in range(2)]
 
 
 def test_a_longer_pause_is_told(machine: Machine) -> None:
@@ -213,7 +218,7 @@ def test_a_server_that_ignores_ranges(machine: Machine) -> None:
 
 
 def test_a_server_that_knows_no_such_range(machine: Machine) -> None:
-    partial_of(machine, TARGET_BYTES).write_bytes(TARGET_BYTES[:1000])
+    partial_of(machine, TARGET_BYTES).write_bytes(TARGET_BYTES[:1])
     machine.server.faults.cdn = [(416, {})]
     machine.pull(TARGET)
     assert machine.found(TARGET) == [TARGET_BYTES]
@@ -236,7 +241,8 @@ def test_wrong_bytes_after_a_right_start(machine: Machine) -> None:
 
 def test_more_bytes_than_promised(machine: Machine) -> None:
     machine.server.faults.surplus = b"x" * 100
-    assert_fails(machine, IntegrityError, "more than 5160352 bytes")
+    error = assert_fails(machine, IntegrityError, "more than 5160352 bytes")
+    assert error.detail == {"file": "storyteller-Q8_0.gguf", "sha256": sha256(TARGET_BYTES)}
     assert not machine.partials()
 
 
@@ -248,7 +254,7 @@ def test_a_size_that_is_too_large(machine: Machine) -> None:
 
 def test_a_size_that_is_too_small(machine: Machine) -> None:
     """Answers end early, and say that they are whole."""
-    machine.server.faults.lengths = [1000, 5, 70_000]
+    machine.server.faults.lengths = [1000, 5, 70_000, 1, 1, 1, 1]
     machine.pull(DRAFT)
     assert machine.found(DRAFT) == [DRAFT_BYTES]
 
@@ -297,10 +303,52 @@ def test_what_is_done_is_told_after_a_wait_and_of_a_file_that_is_there(machine: 
 
 def test_a_file_is_not_bounded_as_other_answers_are(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor where the thread that asked for them reads it."""
-    monkeypatch.setattr("localspec.models.hub.remote.MAX_ANSWER", len(TARGET_BYTES) // 2)
+    monkeypatch.setattr("localspec.models.hub.remote.MAX_ANSWER", len(DRAFT_BYTES) // 2)
     (item,) = machine.plan(TARGET).items
     transfer = Transfer(machine.hub(), machine.cache, machine.receipts, item.listing, item.file, Seen())
     assert transfer.run().read_bytes() == TARGET_BYTES
+    machine.pull(DRAFT)  # by threads that asked for nothing else
+    assert machine.found(DRAFT) == [DRAFT_BYTES]
+
+
+def test_a_transfer_that_waits_for_another_process_says_so_and_can_be_ended(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localspec.models.hub.transfer.LOCK_WAIT", 0.01)
+
+    class Impatient(Seen):
+        def phase(self, name: str) -> None:
+            super().phase(name)
+            self.is_cancelled = len(self.phases) == 2
+
+    (item,) = machine.plan(TARGET).items
+    seen = Impatient()
+    transfer = Transfer(machine.hub(), machine.cache, machine.receipts, item.listing, item.file, seen)
+    lock = machine.cache.lock(item.listing.repo, sha256(TARGET_BYTES))
+    lock.parent.mkdir(parents=True)
+    with blob_lock(lock, 1.0), pytest.raises(DownloadCancelled):
+        transfer.run()
+    assert seen.phases == ["waiting", "waiting"]
+    seen.is_cancelled = False
+    assert transfer.run().read_bytes() == TARGET_BYTES
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_file_that_was_touched_stays_whose_it_was(machine: Machine, is_ours: bool) -> None:
+    """And a receipt of another hash is none: the file is hashed, and noted anew."""
+    machine.pull(TARGET)
+    (file,) = machine.cache.all()
+    known: dict[str, Any] = {"repo": file.repo, "commit": file.commit, "file": file.name, "pulled": is_ours}
+    for told in (sha256(TARGET_BYTES), "0" * 64):
+        machine.receipts.write(file.blob, file.blob.stat(), sha256=told, **known)
+        if told == sha256(TARGET_BYTES):
+            os.utime(file.blob, (1, 1))
+        machine.pull(TARGET)
+        receipt = machine.receipts.of(file.blob)
+        assert receipt is not None
+        assert (receipt.sha256, receipt.pulled) == (sha256(TARGET_BYTES), is_ours)
+    removal = plan_removal([HubName(file.repo)], machine.cache, machine.receipts)
+    assert removal.foreign == (() if is_ours else (file,))
 
 
 def test_the_token_goes_to_the_hub_alone(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,7 +380,9 @@ def test_what_others_left_goes_once_it_is_old(machine: Machine) -> None:
     old, new = (blob.with_name(f"{blob.name}.{end}.incomplete") for end in ("0123abcd", "4567abcd"))
     for path in (old, new):
         path.write_bytes(b"half")
-    os.utime(old, (0, 0))
+    now = time.time()
+    for path, age in ((old, 3700), (new, 3500)):
+        os.utime(path, (now - age, now - age))
     machine.pull(TARGET)
     assert machine.partials() == [new]
 
@@ -399,6 +449,8 @@ def test_a_write_that_fails_costs_nothing_of_what_came(
             "with every model of that repository",
         )
     assert ("full" in error.message) == (number == errno.ENOSPC)
+    mend = {errno.ENOSPC: "free some space", errno.EIO: "check that folder", errno.EROFS: "give yourself the right"}
+    assert error.hint.startswith(mend[number])
     (left,) = machine.partials()
     size = left.stat().st_size
     assert error.detail == {"kept_bytes": size}
@@ -447,7 +499,14 @@ def test_a_file_system_without_permissions(machine: Machine, monkeypatch: pytest
 
 def test_a_cache_that_cannot_be_written(hub: Server, tmp_path: Path) -> None:
     (tmp_path / "hf").write_bytes(b"a file where the folder should be")
-    assert_fails(Machine(hub, tmp_path), ResourceError, "cannot write")
+    error = assert_fails(Machine(hub, tmp_path), ResourceError, "cannot write")
+    assert "are kept" not in error.message
+    assert error.detail == {"kept_bytes": 0}
+
+
+def test_an_answer_to_the_download_that_refuses_it(machine: Machine) -> None:
+    machine.server.faults.cdn = [(400, {})]
+    assert_fails(machine, NetworkError, "refuses the request for tales/storyteller-GGUF (status 400)")
 
 
 def test_a_branch_that_moved(machine: Machine) -> None:
@@ -474,6 +533,13 @@ def test_a_link_out_of_the_cache_is_no_file_of_it(machine: Machine, tmp_path: Pa
         file.link.unlink()
         file.link.symlink_to(target)
         assert machine.found(TARGET) == []
+    file.link.unlink()
+    file.blob.unlink()
+    file.link.symlink_to(outside)
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    assert file.blob.is_file()
+    assert not outside.samefile(file.link)
 
 
 def test_a_damaged_copy_in_another_repository_is_passed_over(machine: Machine) -> None:

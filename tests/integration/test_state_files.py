@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import resource
+import struct
 import subprocess
 import sys
 import time
@@ -40,9 +42,9 @@ def loaded(folder: StateFolder, key: bytes = KEY) -> list[SavedState]:
 
 
 def same(some: SavedState, other: SavedState) -> bool:
-    return (
-        np.array_equal(some.tokens, other.tokens) and np.array_equal(some.data, other.data) and some.read == other.read
-    )
+    parts, others = ((each.tokens, each.data, *(data for _, data in each.points)) for each in (some, other))
+    is_same = [np.array_equal(part, other_part) for part, other_part in zip(parts, others, strict=True)]
+    return all(is_same) and (some.read, some.ends) == (other.read, other.ends)
 
 
 def only_file(folder: Path) -> Path:
@@ -50,9 +52,18 @@ def only_file(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kept", [state(), with_points()], ids=["attention", "states"])
-def test_a_state_comes_back_as_it_was(tmp_path: Path, kept: SavedState) -> None:
-    folder = StateFolder(tmp_path / "states", LIMIT)
+@pytest.mark.parametrize("piece", [300, 1 << 22])
+@pytest.mark.parametrize(
+    "kept",
+    [state(), with_points(), replace(state(), tokens=state().tokens.astype(np.int64)), state(size=0)],
+    ids=["attention", "states", "wide tokens", "nothing"],
+)
+def test_a_state_comes_back_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: SavedState, piece: int
+) -> None:
+    """In whatever pieces it is written and read, and in a folder above which there is none."""
+    monkeypatch.setattr("localspec.session.state_files.PIECE", piece)
+    folder = StateFolder(tmp_path / "cache" / "states", LIMIT)
     assert folder.write(KEY, kept, 0.01)
     (found,) = folder.found(KEY)
     assert found.seconds == 0.01
@@ -60,8 +71,26 @@ def test_a_state_comes_back_as_it_was(tmp_path: Path, kept: SavedState) -> None:
     assert same(back, kept)
     assert found.ends == kept.ends
     assert not loaded(folder, OTHER)
-    assert (tmp_path / "states").stat().st_mode & 0o777 == 0o700
+    assert found.path.parent.stat().st_mode & 0o777 == 0o700
     assert found.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_state_of_yesterday_is_read_and_written_in_the_same_form(tmp_path: Path) -> None:
+    """The form of the file, byte for byte, and its name: another wants another version."""
+    kept, store = with_points(), StateFolder(tmp_path, LIMIT)
+    head = struct.pack("<16sIIIIQd32s", b"localspec state\n", 1, 50, 25, 2, 4500, 0.01, KEY)
+    points = struct.pack("<IQIQ", 10, 300, 20, 200)
+    whole = b"".join((head, kept.tokens.tobytes(), points, kept.data.tobytes(), *(d.tobytes() for _, d in kept.points)))
+    name = f"{KEY[:8].hex()}-{hashlib.sha256(KEY + kept.tokens.tobytes()).hexdigest()[:16]}.state"
+    (tmp_path / name).write_bytes(whole + hashlib.sha256(whole).digest())
+    (back,) = loaded(store)
+    assert same(back, kept)
+    (tmp_path / name).unlink()
+    store.write(KEY, kept, 0.01)
+    assert only_file(tmp_path).name == name
+    assert only_file(tmp_path).read_bytes() == whole + hashlib.sha256(whole).digest()
+    (tmp_path / name).write_bytes(whole.replace(b"\x01\0\0\0", b"\x02\0\0\0", 1))
+    assert not list(store.found(KEY)), "of another version"
 
 
 @given(at=st.integers(0, 10**6), flipped=st.integers(1, 255))
@@ -132,6 +161,23 @@ def test_a_state_that_was_read_was_used(tmp_path: Path) -> None:
     assert store.load(first, KEY) is not None
     store.write(KEY, states[2], 0.01)
     assert [same(back, states[1]) for back in loaded(store)] == [False, False]
+
+
+def test_a_state_goes_for_room_alone_and_what_others_write_is_no_state(tmp_path: Path) -> None:
+    """However old it is. A part that another process writes just now is not counted, and not deleted."""
+    store = StateFolder(tmp_path, 2 * 4500)
+    store.write(KEY, state(seed=0), 0.01)
+    os.utime(only_file(tmp_path), (1, 1))
+    part = tmp_path / "a.1.part"
+    part.write_bytes(bytes(4000))
+    os.utime(part, (time.time() - 30, time.time() - 30))
+    store.write(KEY, state(seed=1), 0.01)
+    assert len(loaded(store)) == 2
+    for path in tmp_path.glob("*.state"):
+        os.utime(path)
+    store.write(KEY, state(seed=2), 0.01)
+    assert len(loaded(store)) == 2
+    assert part.exists()
 
 
 def test_what_fits_exactly_is_kept(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -80,7 +81,7 @@ def test_a_state_is_written_if_it_saves_the_twentieth_of_a_second_and_twice_its_
 
 def test_what_a_longer_text_adds_decides_whether_it_is_written(target: LoadedModel) -> None:
     states = PromptStates(SETTINGS)
-    for n, n_files in ((31, 0), (100, 1), (131, 1), (132, 1)):
+    for n, n_files in ((31, 0), (32, 1), (100, 1), (131, 1), (132, 1)):
         answer(states, target, TEXT[:n], 1.0)
         assert len(files()) == n_files
         sizes = [path.stat().st_size for path in files()]
@@ -126,6 +127,80 @@ def test_few_tokens_tell_how_long_one_takes_until_more_do(target: LoadedModel) -
     states.prefilled(Prefilled(200, 198, 1e3))
     states.idle(never)
     assert len(files()) == 2, "half a second a token, by the only two that were read"
+
+
+@pytest.mark.parametrize(("share", "is_written"), [(1.02, True), (0.98, False)])
+def test_a_prompt_that_was_all_there_took_the_time_of_one_token(
+    target: LoadedModel, share: float, is_written: bool
+) -> None:
+    states = PromptStates(SETTINGS)
+    begin(states, target, TEXT)
+    target.backend.prefill(TEXT, never)
+    states.prefilled(Prefilled(200, 200, 1e3 * share * 0.05 / len(TEXT)))
+    states.idle(never)
+    assert len(files()) == is_written
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.0, 1.0), (0.25, 0.25)])
+def test_a_state_on_disk_tells_how_long_a_token_takes_where_nobody_knows(
+    target: LoadedModel, before: float, after: float
+) -> None:
+    """Two tokens that were slow do not tell better."""
+    answer(PromptStates(SETTINGS), target, TEXT[:198], 1.0)
+    target.backend.truncate(0)
+    states = PromptStates(SETTINGS)
+    states._seconds = before
+    begin(states, target, TEXT)
+    assert target.backend.length == 198
+    states.prefilled(Prefilled(200, 198, 60e3))
+    assert states._seconds == after
+
+
+def test_a_text_that_is_not_kept_is_read_from_memory_alone(target: LoadedModel) -> None:
+    """And nothing is read from the disk that memory has as well."""
+    states = PromptStates(SETTINGS)
+    answer(states, target, TEXT, 1.0)
+    (file,) = files()
+    for is_in_memory, request, length in ((False, replace(KEEPS, keeps=False), 0), (True, KEEPS, 199)):
+        target.backend.truncate(0)
+        if is_in_memory:
+            target.backend.prefill(TEXT, never)
+            states.stow(target)
+            target.backend.truncate(0)
+        os.utime(file, (1, 1))
+        begin(states, target, TEXT, request)
+        assert target.backend.length == length
+        assert file.stat().st_mtime == 1, "it was not read"
+
+
+def test_a_text_as_long_as_the_context_is_taken_and_a_longer_one_is_not(
+    target: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process with a longer context wrote it."""
+    answer(PromptStates(SETTINGS), target, TEXT, 1.0)
+    backend = target.backend
+    for n_ctx, length in ((200, 199), (199, 0)):
+        backend.truncate(0)
+        monkeypatch.setattr(backend, "capabilities", replace(backend.capabilities, n_ctx=n_ctx))
+        begin(PromptStates(SETTINGS), target, TEXT)
+        assert backend.length == length
+
+
+def test_the_end_of_a_text_that_mostly_stays_is_not_copied(target: LoadedModel) -> None:
+    target.backend.prefill(TEXT, never)
+    states = PromptStates(SETTINGS)
+    begin(states, target, TEXT[:180] + OTHER[:20])
+    assert states._kept == []
+
+
+def test_two_models_keep_the_same_text_each(loaded: LoadedPair, target: LoadedModel) -> None:
+    assert loaded.draft is not None
+    states = PromptStates(SETTINGS)
+    for each in (target, loaded.draft):
+        each.backend.truncate(0)
+        each.backend.prefill(TEXT, never)
+        states.stow(each)
+    assert [kept.backend for kept in states._kept] == [target.backend, loaded.draft.backend]
 
 
 def test_a_damaged_state_gives_way_to_a_shorter_one(target: LoadedModel) -> None:

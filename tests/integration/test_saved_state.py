@@ -1,0 +1,98 @@
+"""What a backend says of a saved text: how much of it serves, what it depends on, and what is left of one refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from localspec.backends import saved_state
+from localspec.backends.llama_cpp import Model
+from localspec.backends.saved_state import SavingBackend, common_tokens
+from localspec.errors import InternalError
+from tests.integration.gguf_models import EXACT, SLIDING, TINY, never, random_gguf
+from tests.integration.stateful_models import stateful_gguf
+
+TOKENS = [100 + 37 * i % 300 for i in range(90)]
+
+
+@pytest.mark.parametrize(
+    ("is_reproducible", "is_stateful", "ends", "read", "common", "usable"),
+    [
+        pytest.param(False, False, (), 0, 70, 70, id="attention"),
+        pytest.param(True, False, (), 128, 127, 64, id="whole chunks of what is common"),
+        pytest.param(True, False, (), 64, 200, 64, id="whole chunks of what was read"),
+        pytest.param(True, False, (), 63, 200, 0, id="no whole chunk"),
+        pytest.param(False, True, (40, 90), 0, 39, 0, id="before the first state"),
+        pytest.param(False, True, (40, 90), 0, 40, 40, id="at a state"),
+        pytest.param(False, True, (40, 90), 0, 89, 40, id="between two"),
+        pytest.param(False, True, (40, 90), 0, 90, 90, id="at the last"),
+        pytest.param(True, True, (64, 128), 128, 200, 128, id="a state after whole chunks"),
+        pytest.param(True, True, (64, 130), 130, 200, 0, id="a state within a chunk"),
+    ],
+)
+def test_how_much_of_a_saved_text_serves(
+    is_reproducible: bool, is_stateful: bool, ends: Sequence[int], read: int, common: int, usable: int
+) -> None:
+    backend = SimpleNamespace(
+        options=SimpleNamespace(reproducible=is_reproducible),
+        model=SimpleNamespace(is_stateful=is_stateful),
+        _n_batch=64,
+    )
+    assert SavingBackend.usable(cast("SavingBackend", backend), ends, read, common) == usable
+
+
+@pytest.mark.parametrize(
+    ("some", "others", "n"),
+    [([], [1], 0), ([1, 2], [1, 2], 2), ([1, 2], [1, 2, 3], 2), ([1, 2, 3], [1], 1), ([1, 2, 3], [1, 9, 3], 1)],
+)
+def test_what_two_texts_have_in_common(some: list[int], others: list[int], n: int) -> None:
+    assert common_tokens(np.array(some, np.int32), others) == n
+    assert common_tokens(np.array(others, np.int32), np.array(some, np.int32)) == n
+
+
+@pytest.mark.parametrize(("flash_attn", "is_other"), [("on", True), ("off", False)])
+def test_threads_matter_to_flash_attention_alone(flash_attn: Any, is_other: bool) -> None:
+    """It gives each of them a part of a text. And the files of llama.cpp are named, with their sizes."""
+    options = replace(EXACT, flash_attn=flash_attn)
+    with Model(random_gguf(TINY), options) as model, SavingBackend(model, options) as backend:
+        facts = backend.facts
+        backend.threads += 1
+        assert (backend.facts != facts) == is_other
+    libraries = [fact for fact in facts if isinstance(fact, tuple) and "llama" in str(fact[0])]
+    assert libraries
+    assert all(size > 0 for _, size, _ in libraries)
+
+
+@pytest.mark.parametrize("path", [random_gguf(TINY), random_gguf(SLIDING), stateful_gguf("qwen35")], ids=["", "w", "s"])
+def test_a_state_that_llama_cpp_refuses_leaves_an_empty_text(path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = replace(EXACT, keeps_prompt=True)
+    with ExitStack() as stack:
+        model = stack.enter_context(Model(path, options))
+        source, target = (stack.enter_context(SavingBackend(model, options)) for _ in range(2))
+        row = source.prefill(TOKENS, never).logits(0).copy()
+        saved = source.save()
+        target.prefill(TOKENS[40:60], never)
+        assert not target.restore(replace(saved, data=saved.data[:-1]), 90)
+        target.check()
+        assert (target.length, target.cached(TOKENS)) == (0, 0)
+        assert np.array_equal(target.prefill(TOKENS, never).logits(0), row)
+        if not source._block:
+            assert source.n_state_bytes == len(saved.data)
+        monkeypatch.setattr(saved_state.api, "llama_state_seq_get_data_ext", lambda *_: 0)
+        with pytest.raises(InternalError, match="did not write"):
+            source.save()
+
+
+def test_a_text_that_is_turned_by_other_factors_is_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a context that is longer than the first training."""
+    with Model(random_gguf(TINY), EXACT) as model, SavingBackend(model, EXACT) as backend:
+        monkeypatch.setattr(saved_state, "is_stretched", lambda model, n_ctx: n_ctx > 512)
+        assert backend.can_save
+        monkeypatch.setattr(saved_state, "is_stretched", lambda model, n_ctx: n_ctx == 512)
+        assert not backend.can_save
