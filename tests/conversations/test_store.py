@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.conversations import search
+from localspec.conversations import rows, search
 from localspec.conversations.records import LENGTH, Attachment, StoredMessage, as_typed, new_id
 from localspec.conversations.store import KEPT_DELETED, Store
 from localspec.errors import NotFoundError, UsageError
@@ -236,6 +236,10 @@ def test_deleting_and_bringing_back(store: Store, path: Path) -> None:
     store.delete(one)
     store.close()
     later = Clock()
+    deleted = store._clock() - 1
+    for now, n in ((deleted + 7 * 86400, 2), (deleted + 7 * 86400 + 1, 1)):
+        with Store.open(path, clock=iter([now]).__next__) as again:
+            assert len(again._file.read(lambda db: db.execute("SELECT id FROM conversation").fetchall())) == n
     later.now += KEPT_DELETED + 1000
     with Store.open(path, clock=later) as again:
         with pytest.raises(NotFoundError):
@@ -361,9 +365,48 @@ def test_an_excerpt_is_where_the_word_is_whatever_capitals_do_before_it(before: 
     assert search.excerpt(before * 500, "needle [") == before * 60 + "…", "what is not found is shown from its start"
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a" * 31 + "needle" + "b" * 55, "…" + "a" * 30 + "needle" + "b" * 54 + "…"),
+        ("a" * 30 + "needle" + "b" * 54, "a" * 30 + "needle" + "b" * 54),
+        ("thread and needle", "thread and needle"),
+    ],
+)
+def test_an_excerpt_tells_where_it_was_cut(text: str, shown: str) -> None:
+    """At the first of the words; letters in front of it do not end it early."""
+    assert search.excerpt(text, "needle thread") == shown
+
+
+@pytest.mark.parametrize(
+    ("query", "is_taken"),
+    [
+        (" ".join(map(str, range(100))), True),
+        (" ".join(map(str, range(101))), False),
+        ("a" * 10_000, True),
+        ("a" * 10_001, False),
+    ],
+)
+def test_how_much_is_searched_for(query: str, is_taken: bool) -> None:
+    if is_taken:
+        assert search._words(query) == query.split()
+    else:
+        with pytest.raises(UsageError, match="at most 100 words and 10000 characters"):
+            search._words(query)
+
+
+@pytest.mark.parametrize(("n", "title"), [(60, "x" * 60), (61, "x" * 59 + "…")])
+def test_a_title_has_sixty_characters(n: int, title: str) -> None:
+    assert rows.title_of(f"\n {'x' * n} ") == title
+
+
 def test_ids_are_short_in_order_and_forgiving() -> None:
     ids = [new_id(1.8e9 + second) for second in range(0, 10**8, 10**6)]
     assert ids == sorted(ids)
+    assert [new_id(second)[:6] for second in (0, 1577836800, 1577836801, 1577836832)] == ["000000"] * 2 + [
+        "000001",
+        "000010",
+    ]
     assert {len(each) for each in ids} == {LENGTH}
     assert as_typed(" 1O0IL ") == "10011"
     assert [as_typed(text) for text in ("", "u", "%", "123456789", "ü")] == [""] * 5

@@ -4,6 +4,7 @@ tokens inside a draft, the clamp at the end, adaptive drafting, measuring passes
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -269,3 +270,18 @@ def test_the_defaults_that_options_of_rules_name_are_those_of_the_rules() -> Non
         assert [each.default for each in verifier.options] == [
             getattr(made, f"_{each.name}") for each in verifier.options
         ]
+
+
+def test_what_the_options_of_rules_may_be() -> None:
+    found = {
+        (name, each.name): (each.default, each.low, each.high)
+        for name, rule in registered("verify").items()
+        for each in getattr(rule, "options", ())
+    }
+    assert found == {
+        ("shortcut", "ratio"): (1.0, 0.01, 100.0),
+        ("shortcut", "enough"): (1.0, 0.01, 1.0),
+        ("spectr", "rho"): (1.0, 1.0, math.inf),
+        ("typical", "epsilon"): (0.09, 0.0, 1.0),
+        ("typical", "delta"): (0.3, 0.0, 1.0),
+    }

@@ -17,17 +17,24 @@ from localspec.remote import LONGEST_FRAME
 from localspec.remote.connection import OPENING
 from localspec.remote.messages import (
     LONGEST_PART,
+    VERSION,
+    Bye,
+    Cancel,
     Error,
     Facts,
     Fetch,
     Hello,
     Law,
+    Look,
     MessageError,
     Prefix,
     Result,
+    Resync,
     ToEdge,
     ToVerifier,
     Verify,
+    VocabularyPart,
+    Wait,
     Welcome,
     digest_of,
     encode,
@@ -35,6 +42,7 @@ from localspec.remote.messages import (
     quantised,
     reply_of,
     request_of,
+    unpacked,
 )
 from localspec.settings.request import Sampling
 
@@ -127,15 +135,19 @@ def test_a_broken_message_is_one_error(message: ToVerifier, data: st.DataObject)
     "message",
     [
         Prefix(-1, ()),
+        Prefix(2**53 + 1, ()),
         Prefix(0, (-1,)),
         Prefix(0, (2**31,)),
         Prefix(0, (1,) * 262_145),
         Verify(0, 0, -1),
         Verify(0, 0, 0, (1,) * 1025),
-        Hello(1, "v" * 200),
+        Verify(0, 0, 0, q=bytes(2**21 + 1)),
+        Verify(0, 0, 0, laws=(Law(),) * 1025),
+        Hello(1, "v" * 129),
+        Hello(1, "v", form=("grammar", "x" * (2**20 + 1))),
         Hello(1, "v", sampling=replace(Sampling(), temperature=-1.0)),
         Hello(1, "v", stops=("x",) * 65),
-        Hello(1, "v", stops=("x" * 5000,)),
+        Hello(1, "v", stops=("x" * 4097,)),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -144,9 +156,34 @@ def test_values_out_of_range_are_refused(message: ToVerifier) -> None:
         request_of(encode(message))
 
 
-@pytest.mark.parametrize("message", [Prefix(0, (1,) * 262_144), Verify(0, 0, 0, (1,) * 1024)])
+@pytest.mark.parametrize(
+    "message",
+    [
+        Prefix(2**53, (0, 2**31 - 1) * 131_072),
+        Verify(0, 0, 2**64 - 1, (1,) * 1024, q=bytes(2**21), laws=(Law(),) * 1024),
+        Hello(1, "v" * 128, stops=("x" * 4096,) * 64, form=("grammar", "x" * 2**20)),
+    ],
+    ids=lambda message: type(message).__name__,
+)
 def test_the_longest_that_there_may_be(message: ToVerifier) -> None:
     assert request_of(encode(message)) == message
+
+
+def test_a_verdict_has_a_law_for_each_node_and_the_root() -> None:
+    whole = Result(1, 0, None, 3, laws=(Law(),) * 1025)
+    assert reply_of(encode(whole)) == whole
+    with pytest.raises(MessageError):
+        reply_of(encode(Result(1, 0, None, 3, laws=(Law(),) * 1026)))
+
+
+def test_the_numbers_of_messages_and_of_the_protocol() -> None:
+    """Both sides may be of another release: a change wants another version."""
+    first = [Look, Facts, Fetch, VocabularyPart, Hello, Welcome, Prefix]
+    kinds = [*first, Verify, Result, Wait, Resync, Error, Cancel, Bye]
+    assert [kind.__struct_config__.tag for kind in kinds] == list(range(1, 15))
+    assert encode(Look(VERSION)) == b"\x92\x01\x01"
+    assert digest_of([]) == 0
+    assert digest_of([0, 1, 2**31 - 1]) == 0xB1D256431BDD1DE8
 
 
 def test_a_long_frame_is_refused_unread() -> None:
@@ -250,7 +287,18 @@ def test_a_law_arrives(pairs: list[tuple[int, float]]) -> None:
         assert arrived.ids.tolist() == sent.ids.tolist()
         assert arrived.probs.tolist() == sent.probs.tolist()
     assert quantised(short).probs.tolist() == short.probs.tolist()
+    assert quantised(replace(dist, untempered=short)).untempered is short
     assert Law.of(None).distribution(100) is None
+
+
+def test_what_is_less_than_a_unit_leaves_a_short_law() -> None:
+    """And a probability of 0, which has no unit, is written in full."""
+    dist = Distribution(np.array([3, 5, 7], np.int32), np.array([1e-11, 1.0 - 2e-11, 1e-11]))
+    assert (quantised(dist).ids.tolist(), quantised(dist).probs.tolist()) == ([5], [1.0])
+    for probs, size in (([0.0, 1.0], 16), ([0.5, 0.5], 8), ([2**-32, 1 - 2**-32], 8), ([2**-33, 1 - 2**-33], 16)):
+        data = packed(np.array(probs))
+        assert len(data) == size
+        assert unpacked(data, 2).tolist() == probs
 
 
 @pytest.mark.parametrize(
@@ -279,7 +327,10 @@ def test_a_law_with_missing_bytes_is_refused() -> None:
 def test_a_draft_is_a_tree() -> None:
     assert Verify(1, 2, 3, (5, 6, 7)).tree() == (-1, 0, 1, 2)
     assert Verify(1, 2, 3, (5, 6, 7), (0, 0, 2)).tree() == (-1, 0, 0, 2)
-    assert Verify(1, 2, 3, (5, 6), q=packed(np.array([0.5, 0.25]))).chances() == (0.5, 0.25)
+    for chances in ((0.5, 0.25), (0.5, 0.1)):
+        told = Verify(1, 2, 3, (5, 6), q=packed(np.array(chances)), laws=(Law(), Law()))
+        assert (told.tree(), told.chances()) == ((-1, 0, 1), chances)
+    assert Verify(1, 2, 3).chances() == ()
     for wrong in (
         Verify(1, 2, 3, (5, 6), (0, 2)),
         Verify(1, 2, 3, (5, 6), (0,)),
