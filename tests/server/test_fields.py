@@ -16,12 +16,21 @@ from hypothesis import strategies as st
 from starlette.requests import Request as Sent
 
 from localspec.engine.events import Loaded
-from localspec.errors import PromptTooLongError, UsageError, WorkerDiedError
+from localspec.errors import (
+    IncompatibleError,
+    InternalError,
+    NetworkError,
+    NotFoundError,
+    PromptTooLongError,
+    UsageError,
+    WorkerDiedError,
+)
 from localspec.server import llama_server, ollama, openai, responses
+from localspec.server.answering import _numbered
 from localspec.server.app import Routes
 from localspec.server.fields import MOST_STOPS, ClientRequest, OfferedPair, ServedPair
 from localspec.server.pairs import Pairs
-from localspec.server.refusal import Refusal, Wire, refused, without_folders
+from localspec.server.refusal import Refusal, Wire, called, refused, without_folders
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.settings.structure import LONGEST_FORM
 from tests.cli.fakes import facts
@@ -246,7 +255,63 @@ def test_errors_of_the_engine() -> None:
     assert (long.status, long.code) == (400, "context_length_exceeded")
     dead = refused(WorkerDiedError("The engine was killed"))
     assert (dead.status, dead.headers) == (503, {"Retry-After": "1"})
-    assert refused(UsageError("no"), is_ours=True).status == 503
+    for error, code in ((UsageError("no"), 400), (NotFoundError("no"), 400), (IncompatibleError("no"), 400)):
+        assert (refused(error).status, refused(error).headers) == (code, {})
+        assert (refused(error, is_ours=True).status, refused(error, is_ours=True).headers) == (503, dead.headers)
+    assert (refused(InternalError("no")).status, refused(NetworkError("no")).status) == (500, 503)
+    for kind, is_ours, told in (
+        (NotFoundError, True, "no t"),
+        (NotFoundError, False, "no t — try: ls"),
+        (UsageError, True, "no t — try: ls"),
+    ):
+        assert refused(kind("no t", hint="ls"), is_ours=is_ours).message == told
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "invalid_request_error"),
+        (401, "authentication_error"),
+        (403, "permission_error"),
+        (404, "not_found_error"),
+        (429, "rate_limit_error"),
+        (499, "invalid_request_error"),
+        (500, "server_error"),
+    ],
+)
+def test_the_kinds_of_openais_errors(status: int, kind: str) -> None:
+    wire = Refusal(status, "no", param="n", code="c").to_openai()
+    assert wire == {"error": {"message": "no", "type": kind, "param": "n", "code": "c"}}
+
+
+@pytest.mark.parametrize(
+    ("stops", "is_taken"),
+    [(["x"] * 16, True), (["x"] * 17, False), ("x" * 256, True), ("x" * 257, False), (["x", ""], False)],
+    ids=lambda value: str(value)[:9],
+)
+def test_how_many_stops_there_may_be_and_how_long(stops: Any, is_taken: bool) -> None:
+    if is_taken:
+        assert read(stop=stops).request.stop == (tuple(stops) if isinstance(stops, list) else (stops,))
+    else:
+        with pytest.raises(Refusal, match="at most 16 texts of 1 to 256 characters"):
+            read(stop=stops)
+
+
+def test_the_most_that_a_request_may_ask_for() -> None:
+    assert len(read(logit_bias={str(token): 0 for token in range(10_000)}).request.sampling.logit_bias) == 10_000
+    assert read(logprobs=True, top_logprobs=100).request.logprobs == 100
+    assert read(n=4).n == 4
+    for token in ("1" * 10, "²", "-1"):
+        with pytest.raises(Refusal, match="its keys are numbers of tokens"):
+            read(logit_bias={token: 1})
+    assert read(logit_bias={"1" * 9: 1}).request.sampling.logit_bias == ((111_111_111, 1.0),)
+
+
+def test_answers_to_one_request_have_seeds_behind_each_other() -> None:
+    """The last one that there is goes on with 0. Without a seed each draws its own."""
+    given, free = (Request(sampling=Sampling(seed=seed)) for seed in (2**64 - 2, None))
+    assert [_numbered(given, i).sampling.seed for i in range(4)] == [2**64 - 2, 2**64 - 1, 0, 1]
+    assert [_numbered(each, i) for each, i in ((given, 0), (free, 2))] == [given, free]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +324,11 @@ def test_errors_of_the_engine() -> None:
     ],
 )
 def test_folders_are_not_told(said: str, told: str) -> None:
+    """A pair is called by its name, where it has one."""
     assert without_folders(said, LoadSettings("/srv/me/My Models/t.gguf")) == (told or said)
+    assert without_folders("t.gguf.", LoadSettings("")) == "t.gguf."
+    named = (called(LoadSettings("/m/t.gguf", name=name)) for name in ("", "tiny+none", "tiny+d"))
+    assert list(named) == ["t", "tiny", "tiny+d"]
 
 
 TAKEN = ["temperature", "seed", "stop", "logit_bias", "max_tokens", "model", "stream", "messages", "prompt", "suffix",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import queue
 import socket
 import threading
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from localspec.errors import LocalspecError, NotFoundError, ResourceError, UsageError
+from localspec.remote import LONGEST_FRAME
 from localspec.server import listening
 from localspec.server.listening import (
     HttpConnection,
@@ -213,6 +216,39 @@ def test_addresses() -> None:
     assert refused.value.hint == "--host 127.0.0.1"
     with pytest.raises(UsageError, match="is no address"):
         listener("a" * 70, 0)
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [(errno.EACCES, "--port N from 1024 on"), (errno.EADDRNOTAVAIL, "--host 127.0.0.1"), (0, "--host 127.0.0.1")],
+)
+def test_an_address_that_the_system_refuses(monkeypatch: pytest.MonkeyPatch, number: int, hint: str) -> None:
+    made: list[socket.socket] = []
+
+    class Refusing(socket.socket):
+        def bind(self, address: Any) -> None:
+            made.append(self)
+            raise OSError(number, os.strerror(number)) if number else OSError("no reason")
+
+    monkeypatch.setattr(socket, "socket", Refusing)
+    with pytest.raises(UsageError, match=os.strerror(number) if number else "no reason") as caught:
+        listener("127.0.0.1", 0)
+    assert caught.value.hint == hint
+    assert made[0].fileno() == -1, "it is closed"
+
+
+def test_what_the_server_is_told_to_do() -> None:
+    """Bounds, and nothing of the HTTP server's own: no log, no lifespan, no packing of frames."""
+
+    async def app(*_: Any) -> None:
+        raise AssertionError
+
+    config = HttpServer(app, Quiet(), 5.7, tls=("c.pem", "k.pem")).config  # type: ignore[arg-type]
+    assert (config.ssl_certfile, config.ssl_keyfile) == ("c.pem", "k.pem")
+    assert (config.ws_max_size, config.ws_per_message_deflate, config.ws) == (LONGEST_FRAME, False, "websockets-sansio")
+    assert (config.limit_concurrency, config.timeout_keep_alive, config.timeout_graceful_shutdown) == (256, 60, 15)
+    assert (config.lifespan, config.loop, config.log_config, config.log_level) == ("off", "asyncio", None, "critical")
+    assert (config.http, config.server_header, config.proxy_headers) == (HttpConnection, False, False)
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6")

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from localspec.engine.events import Event, Finished, Logprob, Prefilled, Started
+from localspec.engine.events import Event, Finished, Logprob, Prefilled, Started, Warned
 from localspec.methods._lookup import LookupDrafter
+from localspec.server import reply
 from localspec.server.openai import COPYING, OpenAI
 from localspec.server.refusal import Refusal
 from localspec.speculation import registered
@@ -73,6 +74,41 @@ def test_usage_counts_tokens_and_timings_have_llama_servers_names() -> None:
     assert (timings["cache_n"], timings["prompt_n"], timings["prompt_per_token_ms"]) == (6, 10, 1.0)
     assert (timings["draft_n"], timings["draft_n_accepted"], timings["draft_rounds"]) == (4, 2, 1)
     assert whole["speculation"]["method"] == "draft-model"
+
+
+@pytest.mark.parametrize(
+    ("events", "timings"),
+    [
+        ([], {"cache_n": 0, "prompt_n": 0, "prompt_per_token_ms": None, "predicted_per_token_ms": None}),
+        (EVENTS[:2], {"cache_n": 6, "prompt_n": 10, "prompt_per_token_ms": 1.0, "predicted_per_token_ms": None}),
+        ([STARTED, Prefilled(16, 16, 10.0)], {"cache_n": 16, "prompt_n": 0, "prompt_per_token_ms": None}),
+    ],
+)
+def test_what_did_not_come_has_no_time(events: list[Event], timings: dict[str, Any]) -> None:
+    """An answer that was stopped early, and a prompt that was all there."""
+    found = reply.timings(told(events))
+    assert {name: found[name] for name in timings} == timings
+
+
+def test_the_time_of_a_token_is_its_share() -> None:
+    found = reply.timings(told(EVENTS))
+    assert found["predicted_per_token_ms"] == found["predicted_ms"] / 4
+
+
+def test_what_is_told_of_drafting() -> None:
+    empty = reply.speculation(Stats())
+    assert "method" not in empty
+    assert (empty["passes"], empty["warnings"]) == (0, [])
+    warned = told([STARTED, Warned("state", "/srv/models/x.gguf is old")])
+    assert reply.speculation(warned, "hot")["warnings"] == ["x.gguf is old", "hot"]
+    assert reply.speculation(warned)["is_lossless"] is False
+
+
+def test_a_token_without_a_chance_has_openais_number() -> None:
+    likely = Logprob(5, "a", b"a", None, ())
+    assert reply.told_logprobs([likely, replace(likely, bytes=b"")]) == [
+        {"id": 5, "token": "a", "bytes": [97], "logprob": -9999.0, "top_logprobs": []}
+    ]
 
 
 def test_copying_methods_are_those_that_read_a_prediction() -> None:

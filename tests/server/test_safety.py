@@ -41,6 +41,37 @@ def test_a_name_that_was_made_to_lead_here(host: str) -> None:
     assert status(Rules(), host=host) == 403
 
 
+@pytest.mark.parametrize(
+    ("asked", "host", "found"),
+    [
+        ("192.168.1.5", "192.168.1.5:8080", 200),
+        ("192.168.1.5", "192.168.1.6:8080", 403),
+        ("Box.lan", "box.LAN", 200),
+        ("fe80::1", "[fe80::1]:8080", 200),
+        ("fe80::1", "fe80::1", 403),
+    ],
+)
+def test_the_address_that_was_asked_for_is_a_name_too(asked: str, host: str, found: int) -> None:
+    assert status(Rules(host=asked), host=host) == found
+
+
+@pytest.mark.parametrize(
+    ("key", "headers", "code", "more"),
+    [
+        (None, {"host": "evil.example"}, "host", {}),
+        (None, {"host": "localhost", "origin": PAGE}, "origin", {}),
+        (None, {"host": "localhost", "sec-fetch-site": "same-site"}, "origin", {}),
+        ("s3cret", {}, "invalid_api_key", {"WWW-Authenticate": "Bearer"}),
+    ],
+)
+def test_a_refusal_has_a_word_for_programs(
+    key: str | None, headers: dict[str, str], code: str, more: dict[str, str]
+) -> None:
+    with pytest.raises(Refusal) as caught:
+        Rules(key).judge(CHAT, headers)
+    assert (caught.value.code, caught.value.headers) == (code, more)
+
+
 def test_pages() -> None:
     """A page may ask if it is the server's own, or let in."""
     rules, host = Rules(origins=frozenset([PAGE])), "localhost:8080"
@@ -49,7 +80,10 @@ def test_pages() -> None:
     assert status(Rules(), host=host, origin="http://localhost:9090") == 403
     assert status(Rules(), host=host, origin="http://localhost:8080") == 200
     assert status(Rules(), host=host, sec_fetch_site="cross-site") == 403
+    assert status(Rules(), host=host, origin="https://localhost:8080") == 200
     assert status(Rules(), host=host, sec_fetch_site="none") == 200
+    assert status(Rules(), host=host, sec_fetch_site="same-origin") == 200
+    assert status(Rules(origins=frozenset("*")), host=host, origin=PAGE) == 200
     assert status(rules, host=host, origin=PAGE, sec_fetch_site="cross-site") == 200
     assert status(rules, host=host, origin=f"{PAGE}.com") == 403
 
@@ -62,7 +96,8 @@ def test_a_key() -> None:
     assert status(rules, host="box.lan", authorization="s3cret") == 401
     assert status(rules, host="box.lan", authorization="Bearer s3cret\xe9") == 401
     assert status(rules, host="box.lan", authorization="Bearer s3cret") == 200
-    assert status(rules, "/health", host="box.lan") == 200
+    for path in ("/", "/health", "/v1/health"):
+        assert status(rules, path, host="box.lan") == 200
     assert status(rules, host="box.lan", authorization="Bearer s3cret", origin=PAGE) == 403
 
 

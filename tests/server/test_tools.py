@@ -178,6 +178,34 @@ def test_a_refusal_names_the_field(fields: dict[str, Any], param: str) -> None:
     assert (caught.value.status, caught.value.param) == (400, param)
 
 
+def tool(name: str = "x", parameters: Any = CITY) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "description": "", "parameters": parameters}}
+
+
+def nested(levels: int) -> Any:
+    return {"x": nested(levels - 1)} if levels else 1
+
+
+@pytest.mark.parametrize(
+    ("tools", "is_taken"),
+    [
+        ([tool()] * 128, True),
+        ([tool()] * 129, False),
+        ([tool("x" * 64)], True),
+        ([tool("x" * 65)], False),
+        ([tool(parameters=nested(40))], True),
+        ([tool(parameters=nested(41))], False),
+    ],
+    ids=["128", "129", "a name of 64", "a name of 65", "40 levels", "41 levels"],
+)
+def test_how_much_may_be_offered(tools: list[dict[str, Any]], is_taken: bool) -> None:
+    if is_taken:
+        assert json.loads(read(tools=tools).request.tools or "") == tools
+    else:
+        with pytest.raises(Refusal):
+            read(tools=tools)
+
+
 def test_calls_and_results_come_back_as_messages() -> None:
     """A result has the name of what was called, which templates ask for and OpenAI leaves out."""
     call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}

@@ -1,0 +1,191 @@
+"""What is looked for in a form before llguidance reads it, and what its errors become: by figures, without a model."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from localspec.errors import UsageError
+from localspec.prompt import form
+from localspec.prompt.form import compiled, form_of, refused
+from localspec.settings.request import Request
+
+
+@pytest.mark.parametrize(
+    ("request_", "found"),
+    [
+        (Request(prompt="x"), None),
+        (Request(schema="{}"), ("schema", "{}")),
+        (Request(choices="a\nb"), ("choices", "a\nb")),
+        (Request(grammar=""), ("grammar", "")),
+    ],
+)
+def test_the_form_of_a_request(request_: Request, found: tuple[str, str] | None) -> None:
+    assert form_of(request_) == found
+
+
+@pytest.mark.parametrize(
+    ("bound", "is_kept"),
+    [
+        (2**53, True),
+        (2**53 + 1, False),
+        (2**53 + 2, True),
+        (2**63 - 2, False),
+        (2**63 - 1, True),
+        (1e300, True),
+        (-(2**53), True),
+        (-(2**53) - 1, False),
+        (-(2**62), True),
+        (-(2**63) + 1, False),
+        (-(2**63), False),
+        (-1e300, False),
+        (0.1, True),
+    ],
+)
+def test_which_bounds_are_taken_for_what_they_are(bound: float, is_kept: bool) -> None:
+    assert form._is_kept(bound) == is_kept
+    for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
+        said = form._overflow({"items": [{key: bound}]})
+        assert said == ("" if is_kept else f"{key} {bound} is too far from 0")
+    assert form._overflow({"minimum": "far", "multipleOf": bound}) == ""
+
+
+ROOT = {"a": [{"b": 1}, {"c/d": {"e~f": 2}}], "": 3}
+
+
+@pytest.mark.parametrize(
+    ("ref", "found"),
+    [
+        ("#", ROOT),
+        ("", ROOT),
+        ("#/a/0", {"b": 1}),
+        ("#/a/1/c~1d/e~0f", 2),
+        ("other.json#/a/0/b", 1),
+        ("#/a/2", None),
+        ("#/a/x", None),
+        ("#/a/0/b/c", None),
+        ("#/z", None),
+        ("#/", 3),
+        ("#/a%20b", ROOT),
+    ],
+)
+def test_the_part_that_a_reference_names(ref: str, found: Any) -> None:
+    assert form._named(ROOT, ref) == found
+
+
+@pytest.mark.parametrize(("n", "is_refused"), [(255, False), (256, True)])
+def test_how_many_parts_may_have_names_of_their_own(n: int, is_refused: bool) -> None:
+    """The schema itself is one."""
+    for key in ("$id", "id"):
+        said = form._overflow({"anyOf": [{key: str(i)} for i in range(n)]})
+        assert said == ("more than 256 of its parts have an $id" if is_refused else "")
+
+
+def deep(levels: int) -> Any:
+    return {"items": deep(levels - 1)} if levels else {}
+
+
+@pytest.mark.parametrize(("levels", "is_refused"), [(0, False), (1, True)])
+def test_how_deep_a_schema_may_be_with_all_that_it_refers_to(
+    monkeypatch: pytest.MonkeyPatch, levels: int, is_refused: bool
+) -> None:
+    """Each part that is named counts once, however often it is referred to."""
+    schema = {"$defs": {"x": deep(5), "y": deep(3)}, "anyOf": [{"$ref": "#/$defs/x"}] * 3 + [{"$ref": "#/$defs/y"}]}
+    least = form.levels_of(schema) + form.levels_of(deep(5)) + form.levels_of(deep(3))
+    monkeypatch.setattr(form, "MOST_LEVELS", least - levels)
+    said = f"the parts that it refers to have more than {least - levels} levels together"
+    assert form._overflow(schema) == (said if is_refused else "")
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (r'root ::= "A"', 'root ::= "A"'),
+        (r'root ::= "\u0041"', r'root ::= "\x41"'),
+        (r'root ::= "\u0080"', 'root ::= "\x80"'),
+        (r'root ::= "\u007f"', r'root ::= "\x7f"'),
+        (r'root ::= "\U0001F600"', 'root ::= "😀"'),
+        (r'root ::= "\ud7ff\ue000"', 'root ::= "\ud7ff\ue000"'),
+        (r'root ::= "\ud800\udfff"', r'root ::= "\ud800\udfff"'),
+        (r'root ::= "\U0010ffff\U00110000"', 'root ::= "\U0010ffff' + r'\U00110000"'),
+        (r'root ::= "\\u0041"', r'root ::= "\\u0041"'),
+        (r'root ::= "\\\u00e9"', r'root ::= "\\é"'),
+    ],
+)
+def test_numbers_of_characters_become_characters(text: str, read: str) -> None:
+    assert form._without_numbers(text) == read
+
+
+def test_where_schemas_are_looked_for() -> None:
+    """In a grammar of Lark those behind %json; not in what is too deep or no JSON, and not in other forms."""
+    assert list(form._schemas("schema", '{"a": 1} more')) == [{"a": 1}]
+    assert list(form._schemas("grammar", 'start: %json {"a": 1}\nx: %json  {"b": [2]} y: %json {')) == [
+        {"a": 1},
+        {"b": [2]},
+    ]
+    assert list(form._schemas("regex", '%json {"a": 1}')) == list(form._schemas("choices", '{"a": 1}')) == []
+    for levels, n in ((form.DEEPEST, 1), (form.DEEPEST + 1, 0)):
+        assert len(list(form._schemas("schema", "[" * levels + "]" * levels))) == n
+    assert list(form._schemas("schema", "[" * 100_000)) == []
+
+
+def test_the_parts_of_a_schema_and_their_paths() -> None:
+    schema = {
+        "properties": {"a": {"x": 1}, "b": 5},
+        "items": {"y": 2},
+        "anyOf": [{"z": 3}, 4],
+        "enum": [{"no": 1}],
+        "const": {"no": 1},
+        "default": {"no": 1},
+        "examples": [{"no": 1}],
+        "type": "object",
+        "$defs": {"q": {}},
+    }
+    found = {"properties/a": {"x": 1}, "items": {"y": 2}, "anyOf/0": {"z": 3}, "$defs/q": {}}
+    assert dict(form._parts(schema)) == found
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("plain\nmore", "plain"),
+        ("at 3(14): odd", "line 3, character 14: odd"),
+        ("3(14): odd", "line 3, character 14: odd"),
+        ("x (in regex): 5(6): odd '", "line 5, character 6: odd"),
+        ("NoExtensionBias of something", "no text has it"),
+        ("oneOf constraints are not", "the parts of oneOf overlap, or may; anyOf can be kept"),
+        ("Pointer '/x' does not exist", "$ref /x is not in the schema itself, and nothing is looked up elsewhere"),
+        ("Resource '/x' is not present in", "$ref /x is not in the schema itself, and nothing is looked up elsewhere"),
+        ("regex parse error:\n    ab[c\n      ^^\nerror: unclosed", "unclosed, at '[c' in ab[c"),
+    ],
+)
+def test_what_llguidance_says_in_fewer_words(message: str, said: str) -> None:
+    assert form._told(message) == said
+
+
+def test_an_error_is_one_line_of_two_hundred_characters() -> None:
+    error = refused("regex", "<non-verbose/> " + "x " * 150, "[")
+    assert error.message == f"--regex cannot be kept: {'x ' * 100}"
+    assert error.hint == "localspec run --help, --regex"
+    error = refused("schema", 'Unimplemented keys: ["not", "if"]', "{}")
+    assert (error.message, error.hint) == ("--schema: /not is a keyword that cannot be kept", "a schema without it")
+    assert refused("grammar", 'Unimplemented keys: ["not"]', "{}").message.endswith('keys: ["not"]')
+
+
+@pytest.mark.parametrize(("n", "path"), [(20_000, " at /items"), (20_001, "")])
+def test_the_part_that_is_wrong_is_looked_for_in_short_schemas(n: int, path: str) -> None:
+    text = json.dumps({"items": {"type": "foo"}, "description": ""})
+    text = text.replace('""', f'"{"x" * (n - len(text))}"')
+    assert len(text) == n
+    with pytest.raises(UsageError, match=f"--schema cannot be kept{path}: Invalid type"):
+        compiled(("schema", text))
+
+
+@pytest.mark.parametrize(("n", "path"), [(199, "/anyOf/199"), (200, "")])
+def test_two_hundred_parts_are_tried(monkeypatch: pytest.MonkeyPatch, n: int, path: str) -> None:
+    parts = [*({"a": i} for i in range(n)), {"bad": 1}]
+    monkeypatch.setattr(form, "_read", lambda _name, text: ("", "no" if "bad" in text else ""))
+    assert form._path({"anyOf": parts, "$defs": {}}, "no") == path
+    assert form._path([{"bad": 1}], "no") == ""
