@@ -101,12 +101,12 @@ def test_what_is_told_of_drafting() -> None:
     assert (empty["passes"], empty["warnings"]) == (0, [])
     warned = told([STARTED, Warned("state", "/srv/models/x.gguf is old")])
     assert reply.speculation(warned, "hot")["warnings"] == ["x.gguf is old", "hot"]
-    assert reply.speculation(warned)["is_lossless"] is False
+    assert reply.speculation(warned)["verify"] == "block"
 
 
 def test_a_token_without_a_chance_has_openais_number() -> None:
-    likely = Logprob(5, "a", b"a", None, ())
-    assert reply.told_logprobs([likely, replace(likely, bytes=b"")]) == [
+    likely = Logprob(5, (97,), None)
+    assert reply.told_logprobs([likely, replace(likely, bytes=())]) == [
         {"id": 5, "token": "a", "bytes": [97], "logprob": -9999.0, "top_logprobs": []}
     ]
 
