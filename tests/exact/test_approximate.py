@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
 from localspec.engine.draft import Draw
@@ -21,7 +22,7 @@ from localspec.trees.static import Chain, Static
 from localspec.verify.shortcut import ShortcutVerifier
 from localspec.verify.token import TokenVerifier
 from localspec.verify.typical import TypicalVerifier
-from tests.exact.harness import OPEN, Setup, answers, assert_exact, target_answers, total_variation
+from tests.exact.harness import OPEN, Setup, answers, assert_exact, passes, target_answers, total_variation
 
 IID, FIXED = Draw.IID, Draw.FIXED
 SEEDS = range(5)
@@ -64,6 +65,26 @@ def test_the_bias(case: Case) -> None:
     print(f"{case.name}: total variation {', '.join(f'{bias:.4f}' for bias in measured)} at T = 0.3, 1, 2")
     assert min(measured) > 1e-3
     assert measured == pytest.approx(case.bias, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("verifier", "n_tokens"),
+    [
+        pytest.param(ShortcutVerifier(ratio=1.0, enough=1.0), 3, id="as likely as in the draft"),
+        pytest.param(ShortcutVerifier(ratio=2.0, enough=0.25), 3, id="as likely as is enough"),
+        pytest.param(ShortcutVerifier(ratio=2.0, enough=0.5), 1, id="less likely than either"),
+        pytest.param(TypicalVerifier(epsilon=0.25, delta=1.0), 1, id="as likely as is typical"),
+        pytest.param(TypicalVerifier(epsilon=0.125, delta=1.0), 3, id="more likely than that"),
+    ],
+)
+def test_a_token_at_the_threshold(verifier: Verifier, n_tokens: int) -> None:
+    """Of four tokens each has a quarter, in the target and in the draft: two are drafted, and one follows."""
+
+    def evenly(_text: tuple[int, ...]) -> np.ndarray:
+        return np.zeros(4, np.float32)
+
+    setup = Setup(verifier, Chain(), 2, 2, IID, OPEN, n_vocab=4, target=evenly, draft=evenly, max_tokens=9)
+    assert {len(step.tokens) for _, step in passes(setup)} == {n_tokens}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

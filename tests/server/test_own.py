@@ -76,7 +76,7 @@ def nested(levels: int) -> Any:
         pytest.param(Request(prompt="x", template_args=(("x", nested(3)),)), True, id="a variable"),
         pytest.param(Request(prompt="x", schema="x" * (1 << 24)), False, id="a long form"),
         pytest.param(Request(prompt="x", speculation=Speculation(method="none such")), False, id="no method"),
-        pytest.param(Request(prompt="x", grammar="root ::= "), False, id="no grammar"),
+        pytest.param(Request(prompt="x", grammar='root ::= "a'), False, id="no grammar"),
     ],
 )
 def test_a_request_of_another_machine_harms_nobody(request_: Request, is_taken: bool) -> None:
