@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -219,12 +218,15 @@ def test_a_file_that_is_gone_between_the_list_and_the_question(
     assert refused(machine, DRAFT, NetworkError, "a file of tales/draft-GGUF is no longer there", "tree/main")
 
 
-def test_a_file_too_large_for_a_plain_download(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_too_large_for_a_plain_download(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     from localspec.models.hub import remote
 
     monkeypatch.setattr(remote, "MAX_PLAIN", 1000)
-    folder = Path(sys.executable).parent
-    program = folder / "hf" if (folder / "hf").exists() else "hf"
+    program = tmp_path_factory.mktemp("bin") / "hf"
+    program.touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(program.with_name("python")))
     error = refused(machine, DRAFT, NetworkError, "50 GB")
     assert error.hint == f"{program} download tales/draft-GGUF sub/draft.Q8_0.gguf"
     commit = machine.server.repos["tales/draft-GGUF"].commit

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -78,7 +79,9 @@ def test_a_state_that_llama_cpp_refuses_leaves_an_empty_text(path: Any, monkeypa
         row = source.prefill(TOKENS, never).logits(0).copy()
         saved = source.save()
         target.prefill(TOKENS[40:60], never)
-        assert not target.restore(replace(saved, data=saved.data[:-1]), 90)
+        spoilt = saved.data[:-1].copy()
+        spoilt[len(spoilt) // 4 : len(spoilt) // 4 * 3] = 0xFF  # no numbers: they would spoil rows that ignore them
+        assert not target.restore(replace(saved, data=spoilt), 90)
         target.check()
         assert (target.length, target.cached(TOKENS)) == (0, 0)
         assert np.array_equal(target.prefill(TOKENS, never).logits(0), row)
@@ -87,6 +90,14 @@ def test_a_state_that_llama_cpp_refuses_leaves_an_empty_text(path: Any, monkeypa
         monkeypatch.setattr(saved_state.api, "llama_state_seq_get_data_ext", lambda *_: 0)
         with pytest.raises(InternalError, match="did not write"):
             source.save()
+
+
+def test_the_files_of_a_build_are_its_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("libb.so.1", "libc.dylib", "liba.so", "x.h", "dylib"):
+        (tmp_path / name).write_text(name)
+    monkeypatch.setattr(saved_state.api._lib, "_name", str(tmp_path / "liba.so"))
+    found = [(name, size) for name, size, _ in saved_state._libraries()]
+    assert found == [("liba.so", 7), ("libb.so.1", 9), ("libc.dylib", 10)]
 
 
 def test_a_text_that_is_turned_by_other_factors_is_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
