@@ -88,6 +88,14 @@ def test_the_vocabulary_lets_no_control_token_into_a_string(model: Model) -> Non
     assert not [token for token in allowed.tolist() if model.is_parsed(token)]
 
 
+def test_the_mask_reaches_the_last_token(model: Model) -> None:
+    constraint = Grammars().constraint(Request(regex="(?s:.*)"), model, Tokenised([1]))
+    assert constraint is not None
+    plain = [token for token in range(model.n_vocab) if not model.is_parsed(token) and not model.is_eog(token)]
+    assert constraint.allowed([1])[-1] == plain[-1]
+    assert plain[-1] > model.n_vocab - 32
+
+
 def test_json_has_no_free_white_space(model: Model) -> None:
     """Small models loop there."""
     request = Request(schema='{"type": "array", "items": {"const": 1}}')
@@ -466,11 +474,22 @@ def test_texts_come_from_files(tmp_path: Path) -> None:
         (schema_text, "a b c", UsageError, "is not a name and"),
         (choices_text, "one", UsageError, "nothing to choose"),
         (grammar_text, "x.gbnf", NotFoundError, "no file x.gbnf"),
+        (grammar_text, "@x: y", NotFoundError, "no file x: y"),
+        (grammar_text, "x: y" + " " * 249_997, UsageError, "--grammar is longer than 250000 bytes"),
+        (schema_text, "[" + " " * 1_000_000, UsageError, "--schema is longer than 1000000 bytes"),
+        (choices_text, " \n", UsageError, "--choices is empty"),
     ],
+    ids=lambda value: str(value)[:20],
 )
 def test_a_text_that_is_wrong(read, text: str, kind: type[LocalspecError], said: str) -> None:
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=said) as caught:
         read(text)
+    assert caught.value.hint
+
+
+def test_how_long_a_text_may_be() -> None:
+    assert len(grammar_text("x: y" + " " * 249_996) or "") == 250_000
+    assert choices_text("a," + "b" * 999_998)
 
 
 def test_two_forms_exclude_each_other() -> None:

@@ -307,6 +307,33 @@ def test_the_most_that_a_request_may_ask_for() -> None:
     assert read(logit_bias={"1" * 9: 1}).request.sampling.logit_bias == ((111_111_111, 1.0),)
 
 
+def test_an_empty_form_is_none_and_a_method_keeps_what_may_be_approximate() -> None:
+    for empty in ({}, "", None):
+        request = llama_server.completion({"prompt": "x", "json_schema": empty, "grammar": ""}, SERVED).request
+        assert (request.schema, request.grammar) == (None, None)
+    lossy = served("lossy", request=Request(speculation=Speculation(verify="typical", approximate=True)))
+    found = openai.chat({"messages": HELLO, "speculation": {"method": "draft-model"}}, lossy).request.speculation
+    assert found == Speculation(method="draft-model", approximate=True)
+
+
+LLAMA_CPPS = {
+    "n": 1, "n_cmpl": 1, "timings_per_token": False, "return_progress": False, "return_tokens": False,
+    "response_fields": [], "t_max_predict_ms": 0, "ignore_eos": False, "mirostat": 0, "top_n_sigma": -1,
+    "dynatemp_range": 0, "n_keep": 0, "n_indent": 0, "n_discard": 0, "samplers": [],
+}  # fmt: skip
+
+
+def test_what_llama_cpps_clients_send_of_themselves_is_taken() -> None:
+    """Each of these asks for nothing; another value of it is refused by its name."""
+    assert llama_server.completion({"prompt": "x", **LLAMA_CPPS}, SERVED).request.prompt == "x"
+    other = {"t_max_predict_ms": -1, "top_n_sigma": 0, "n_keep": -1}
+    assert llama_server.completion({"prompt": "x", **other}, SERVED).request.prompt == "x"
+    for name in LLAMA_CPPS:
+        with pytest.raises(Refusal) as caught:
+            llama_server.completion({"prompt": "x", name: 2}, SERVED)
+        assert caught.value.param == name
+
+
 def test_answers_to_one_request_have_seeds_behind_each_other() -> None:
     """The last one that there is goes on with 0. Without a seed each draws its own."""
     given, free = (Request(sampling=Sampling(seed=seed)) for seed in (2**64 - 2, None))

@@ -260,6 +260,8 @@ def test_a_call_that_cannot_be_read_is_warned_of() -> None:
     assert whole["choices"][0]["message"]["content"] == "<tool_call>{weather}</tool_call>"
     assert whole["choices"][0]["finish_reason"] == "stop"
     assert NOT_READ in whole["speculation"]["warnings"]
+    other = Ollama("m", is_chat=True, tools=["weather"])
+    assert NOT_READ in other.whole(told(happened))["speculation"]["warnings"]
     assert NOT_READ in stream(reply, happened)[-1]["speculation"]["warnings"]
 
 
