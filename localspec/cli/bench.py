@@ -60,6 +60,7 @@ class BenchOptions(ReportOptions):
     markdown: str | None
     plots: str | None
     baseline: str | None
+    resume: bool
 
 
 @click.command(cls=Command)
@@ -89,13 +90,14 @@ class BenchOptions(ReportOptions):
         help="Measure the engine that is in memory, if it is this pair's: see localspec ps.")  # fmt: skip
 @declared_option(Sampling, "draft_temperature", group=MEASURED)
 @declared_option(Sampling, "seed", group=MEASURED)
-@option("--preset", metavar="NAME", section=MEASURED.title,
+@option("--preset", is_own=True, metavar="NAME", section=MEASURED.title,
         help="; ".join(f"{name}: {one.about}" for name, one in PRESETS.items()) + ".")  # fmt: skip
 @model_options
 @option("--json", "json_file", is_own=True, metavar="FILE|-", section=OUTPUT, help="Everything as one JSON object.")
 @option("--markdown", metavar="FILE", section=OUTPUT, help="The table with every column.")
 @option("--plots", metavar="FOLDER", section=OUTPUT, help="Figures as PNG and SVG; needs localspec[plots].")
 @option("--baseline", metavar="FILE", section=OUTPUT, help="A result of the same models to compare with.")
+@option("--resume", is_flag=True, hidden=True, section=OUTPUT)  # of 0.1.0: scripts and config.toml may have it
 @report_options
 @click.pass_context
 def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
@@ -118,6 +120,8 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
         raise UsageError(f"one pair at a time: {len(words)} were given", hint="localspec bench TARGET.gguf+DRAFT.gguf")
     if options.warm and options.log_file is not None:
         raise UsageError("--warm has no log: a warm engine has its own", hint="--warm or --log-file, not both")
+    if options.resume:
+        console.warn("--resume goes on with nothing any more: all is measured")
     promised = promised_settings(PairOptions.of(values, words[0] if words else None))
     job = _job(options, has_draft=promised.settings.draft is not None)
     outputs = Outputs(options.json_file, options.markdown, options.plots, shlex.join(["localspec", *sys.argv[1:]]))

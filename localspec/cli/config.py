@@ -180,7 +180,7 @@ def _keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
     found = set()
     for path, command in commands():
         for key, one in options_of(command).items():
-            if key not in ONCE:
+            if key not in ONCE and not one.hidden:
                 found |= {".".join((*path, key))} | (set() if one.is_own else {key})
     return [CompletionItem(key) for key in sorted(found) if key.startswith(incomplete)]
 

@@ -32,7 +32,8 @@ def described(path: Key = ()) -> list[Setting]:
     Raises UsageError for an unknown command and for a value that cannot be meant.
     """
     if path:
-        return _without_once(settings_of(path, list(options_of(_command(path)).values())))
+        listed = [option for option in options_of(_command(path)).values() if not option.hidden]
+        return _without_once(settings_of(path, listed))
     general = {
         key: option for name in GENERAL for key, option in options_of(_command((name,))).items() if not option.is_own
     }

@@ -22,6 +22,7 @@ from localspec.engine.acceptance import Acceptance, CopyAcceptance
 from localspec.engine.draft import Draw
 
 VERSION = 9
+EARLIER = 8  # of localspec 0.1.0: its file is read where there is none of this version
 
 
 @dataclass(slots=True)
@@ -48,11 +49,14 @@ class Profile:
     @staticmethod
     def of(folder: Path, models: Sequence[str], settings: Sequence[object]) -> Profile:
         """Return the profile of models, by their files' fingerprints, under `settings`: they name the file."""
-        facts = [VERSION, *models, *map(str, settings)]
-        profile = Profile(
-            folder / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:24]}.json", models=tuple(models)
-        )
+        facts = [*models, *map(str, settings)]
+        profile = Profile(_file_of(folder, [VERSION, *facts]), models=tuple(models))
         profile._read()
+        if profile._seen is None:
+            earlier = Profile(_file_of(folder, [EARLIER, *facts]))
+            earlier._read()
+            profile.prices, profile.exact_widths = earlier.prices, earlier.exact_widths
+            profile.acceptance, profile.copies = earlier.acceptance, earlier.copies
         return profile
 
     def accepted(self, key: str, draw: Draw, trial: Trial | None = None, *, is_greedy: bool = False) -> Acceptance:
@@ -215,6 +219,10 @@ def _all_profiles(folder: Path) -> list[Profile]:
 def _kept(folder: Path, _changed: int) -> list[Profile]:
     """Return all profiles, to be read alone: each that is written changes the folder's own time."""
     return _all_profiles(folder)
+
+
+def _file_of(folder: Path, facts: Sequence[object]) -> Path:
+    return folder / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:24]}.json"
 
 
 def _exact_widths(wire: Any) -> tuple[int, ...] | None:

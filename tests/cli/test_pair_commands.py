@@ -128,6 +128,14 @@ def test_no_command_that_loads_a_pair_is_left_out() -> None:
     assert callers("localspec.cli.pair_engine") == known | BESIDE
 
 
+def test_no_command_starts_an_engine_in_another_way() -> None:
+    """Then it would be in no table: who needs an engine takes `open_engine`, or asks a process without a pair."""
+    engine = {"localspec.worker.client", "localspec.worker.process", "localspec.worker.served"}
+    named = {one.removeprefix("localspec.cli.") for one, ours in OURS.items() if engine & set(ours) and ".cli." in one}
+    talking = {"converse", "line_chat", "run", "serve"}
+    assert named == {"pair_engine", "settings", "engine_options"} | talking
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_warning_of_the_load_is_told(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A draft that has no room on its device, unless the command takes no draft."""

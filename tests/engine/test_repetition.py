@@ -83,6 +83,12 @@ def test_breakers_end_a_repetition() -> None:
     assert (two, five) == (pytest.approx(0.8), pytest.approx(0.8 * 1.75**3))
 
 
+@pytest.mark.parametrize(("last_n", "ids"), [(-1, [7]), (64, []), (105, [7]), (104, [])])
+def test_minus_one_searches_the_whole_text(last_n: int, ids: list[int]) -> None:
+    text = [1, 2, 7, *range(10, 110), 1, 2]
+    assert Dry(replace(DRY, dry_penalty_last_n=last_n), {}).penalties(text)[0].tolist() == ids
+
+
 def test_a_base_of_any_size_overflows_nothing() -> None:
     ids, taken = Dry(replace(DRY, dry_base=100.0, dry_penalty_last_n=-1), {}).penalties([1, 2] * 200)
     assert ids.tolist() == [1]

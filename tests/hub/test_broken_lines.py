@@ -24,3 +24,12 @@ def test_as_many_in_a_row_without_a_byte_end_it(machine: Machine) -> None:
     with pytest.raises(NetworkError):
         machine.pull(TARGET)
     assert len(machine.server.downloads()) == 1 + FRUITLESS
+
+
+def test_answers_that_end_early_count_in_a_row_too(machine: Machine) -> None:
+    """A hub, or a proxy before it, that sends a part of what was asked for and ends as if that were all."""
+    part = len(TARGET_BYTES) // (2 * FRUITLESS)
+    machine.server.faults.lengths = [part] * (2 * FRUITLESS)
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    assert len(machine.server.downloads()) > 2 * FRUITLESS
