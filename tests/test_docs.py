@@ -111,7 +111,7 @@ def test_paths_in_backticks_are_there(path: Path) -> None:
     """
     missing = []
     text = re.sub(
-        r"^`[^`]+`[.:].*\n\n```python", "", path.read_text(encoding="utf-8"), flags=re.M
+        r"^`[^`]+`[.:].*\n\n```(?:python|markdown)", "", path.read_text(encoding="utf-8"), flags=re.M
     )  # files of an example
     for code in re.findall(r"`([^`\n]+)`", text):
         found = re.fullmatch(r"(?:\./)?([\w.-]+(?:/[\w.-]+)*)(/?)(?: .*)?", code)
