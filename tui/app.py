@@ -220,7 +220,7 @@ class LocalspecApp(App[int]):
 
     async def on_event(self, event: Event) -> None:
         """Make what is pasted safe; the composer does so itself. Text typed at a message goes to the composer."""
-        if isinstance(event, (Burst, Key)) and not self._has_begun:
+        if isinstance(event, (Burst, Key, Paste)) and not self._has_begun:
             self._early.append(event)
             return
         if isinstance(event, Burst) and not event.is_forwarded:

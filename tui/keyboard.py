@@ -38,6 +38,8 @@ else:
 HANDS = 0.02  # seconds between two keys: hands take longer, and a terminal that hands over a paste does not
 HELD = 0.05  # seconds that a burst waits for more of it
 _READ = 1 << 16  # bytes
+# What a terminal answers that is asked for its background and for what it is; over a slow line it comes late.
+ANSWERS = re.compile(r"\x1b\]11;[^\x07\x1b]*(?:\x07|\x1b\\)|\x1b\[\?[\d;]*c")
 _TEXT = re.compile("[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+")
 _NAMES = {"\n": "enter", "\t": "tab"}
 
@@ -75,7 +77,10 @@ class Reader:
         return None if until is None else max(0.0, until - time.monotonic())
 
     def read(self, data: str, at: float) -> Iterable[Message]:
-        """Take what was read at one time."""
+        """Take what was read at one time. Answers of the terminal are no text."""
+        given, data = data, ANSWERS.sub("", data)
+        if given and not data:
+            return
         is_text = not self._is_bracketed and self._parser._timeout_time is None and _TEXT.fullmatch(data) is not None
         if is_text and (self._text or self._is_fast(data, at)):
             self._text += data

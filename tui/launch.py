@@ -34,6 +34,7 @@ from localspec.chat.state import ChatState
 from localspec.settings.declaration import Setting
 from localspec.tui.app import LocalspecApp
 from localspec.tui.chat_engine import ChatEngine
+from localspec.tui.keyboard import ANSWERS
 from localspec.tui.worker_thread import WorkerThread
 
 GRACE = 1.0  # seconds for the app to leave by itself
@@ -46,7 +47,6 @@ PATIENCE = 0.15  # seconds; over a slow line the default is taken
 QUESTION = b"\x1b]11;?\x1b\\\x1b[c"
 _COLOR = re.compile(rb"\x1b\]11;rgb:([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})")
 _ATTRIBUTES = re.compile(rb"\x1b\[\?[\d;]*c")
-_ANSWERS = re.compile(rb"\x1b\]11;[^\x07\x1b]*(?:\x07|\x1b\\)|" + _ATTRIBUTES.pattern)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def background() -> tuple[bool, str]:
         answer = _ask(sys.__stdin__.fileno() if sys.__stdin__ else 0, sys.__stderr__.fileno() if sys.__stderr__ else 2)
     except (OSError, ValueError, termios.error):
         answer = b""
-    typed = _ANSWERS.sub(b"", answer).decode("utf-8", "replace").replace("\n", "\r")  # Enter as in raw mode
+    typed = ANSWERS.sub("", answer.decode("utf-8", "replace")).replace("\n", "\r")  # Enter as in raw mode
     told = darkness(answer)
     if told is not None:
         return told, typed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +72,7 @@ def pull(
     warnings = carry_out(plan, console)
     seconds = time.monotonic() - began
     if not as_json:
-        lines = [*(_summary(plan, name) for name in plan.names), *_offers(plan)]
+        lines = [*(_summary(plan, name) for name in plan.names), *_offers(plan, wanted)]
         write_out("".join(f"{line}\n" for line in lines))
     more, misfits = _compared(names, console)
     made = {**_wire(plan), "seconds": seconds, "warnings": [*warnings, *more]}
@@ -190,12 +189,11 @@ def _summary(plan: PullPlan, name: HubName) -> str:
     return f"{one_line(str(name))}: {came}, hash correct"
 
 
-def _offers(plan: PullPlan) -> list[str]:
+def _offers(plan: PullPlan, wanted: tuple[HubName, ...]) -> list[str]:
     """Return a line for each model beside which its repository has what drafts for it, unless that was pulled too."""
     pulled = {(item.listing.repo, item.file.name) for item in plan.items}
     told = []
-    for name in plan.names:
-        model = replace(name, revision=None)
+    for name, model in zip(plan.names, wanted, strict=True):
         listing = next(one for one in plan.listings if one.repo == name.repo and one.commit[:7] == name.revision)
         found = drafters([file.name for file in listing.files], model)
         if found and not any((one.repo, one.file) in pulled for one in found):

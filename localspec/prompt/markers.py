@@ -77,7 +77,7 @@ class Markers:
         for index, behind in zip(found, pieces[2::2], strict=True):
             text, words = self._core(self._texts[index]), self._words(index)
             if words and not behind.startswith(words):  # the template has taken them out
-                text = _SWITCH.sub("", text).strip()
+                text = _SWITCH.sub(lambda word: "" if word[0] in self._switches else word[0], text).strip()
             made.append(Segment(text, is_trusted=False, ids=self._ids[index]))
             made.append(Segment(behind.removeprefix(words), is_trusted=True))
         return tuple(segment for segment in made if segment.text)

@@ -158,7 +158,7 @@ def test_a_pair_is_examined(examined: subprocess.CompletedProcess[bytes]) -> Non
         assert re.search("not show whether speculation pays here|too far apart for", wire["verdict"])
     else:
         assert wire["speedup"] == raced["median"] > 0
-        assert f"{wire['speedup']:.2f}x plain" in wire["verdict"]
+        assert f"{wire['speedup']:.2f}× plain" in wire["verdict"]
 
 
 @needs_pair
@@ -168,7 +168,7 @@ def test_without_a_draft(tmp_path: Path) -> None:
     lines = done.stdout.decode().splitlines()
     assert [line.split()[1] for line in lines if line.split()[:1] in (["ok"], ["note"], ["BAD"])] == list(CAUSES)
     assert "not measured: the pair has no draft model" in done.stdout.decode()
-    verdicts = "x plain|too far apart for|auto drafted nothing here, so there is no speedup|not show whether"
+    verdicts = "× plain|too far apart for|auto drafted nothing here, so there is no speedup|not show whether"
     assert re.search(verdicts, lines[0])
 
 

@@ -269,11 +269,11 @@ def _answer(speed: float, drafted: int = 0) -> Answer:
 VERDICTS: dict[str, tuple[Race, str]] = {
     "rounds that agree": (
         timed(1.4, 1.4, 1.5, 1.5, 1.6, 1.8),
-        "speculation pays here: auto is 1.50x plain (median of 6 rounds at T=0.8, one prompt, 1.40 to 1.80)",
+        "speculation pays here: auto is 1.50× plain (median of 6 rounds at T=0.8, one prompt, 1.40 to 1.80)",
     ),
     "rounds that agree, far apart": (
         timed(1.1, 1.4, 1.5, 1.5, 1.6, 2.0),
-        "speculation pays here: auto is 1.10 to 2.00 times plain (6 rounds at T=0.8, one prompt: too far apart for one",
+        "speculation pays here: auto is 1.10 to 2.00× plain (6 rounds at T=0.8, one prompt: too far apart for one",
     ),
     "rounds that do not": (
         timed(0.8, 0.9, 1.0, 1.1, 1.2, 1.3),
@@ -281,9 +281,9 @@ VERDICTS: dict[str, tuple[Race, str]] = {
         "localspec bench PAIR --methods plain,auto does; no problem",
     ),
     "too few rounds": (timed(1.9, 2.0), "2 rounds at T=0.8, one prompt, do not show whether speculation pays here: "),
-    "slow rounds": (timed(*[0.8, 0.9] * 3), "speculation does not pay here: auto is 0.85x plain (median of 6 rounds"),
+    "slow rounds": (timed(*[0.8, 0.9] * 3), "speculation does not pay here: auto is 0.85× plain (median of 6 rounds"),
     "one round": (timed(1.5), "1 round at T=0.8, one prompt, does not show whether"),
-    "even rounds": (timed(*[0.99, 1.01] * 3), "speculation neither pays nor costs here: auto is 1.00x plain (median"),
+    "even rounds": (timed(*[0.99, 1.01] * 3), "speculation neither pays nor costs here: auto is 1.00× plain (median"),
     "nothing drafted": (
         timed(1.05, drafted=0), "auto drafted nothing here, so there is no speedup; no problem was found",
     ),
@@ -348,11 +348,12 @@ def test_what_there_was_no_time_for_is_told_as_that() -> None:
     ("guess", "accepted", "state"), [(0.9, 620, "bad"), (0.9, 760, "bad"), (0.9, 768, "note"), (0.1, 780, "ok")]
 )
 def test_the_numbers_of_a_line_decide_it(guess: float, accepted: int, state: str) -> None:
-    """One acceptance and one break-even, those measured just now; what loads measured before is told as that."""
+    """One acceptance and one break-even, those measured just now; what loads and answers measured is told as that."""
     known = Worth(1, 1.6, 1.0 + guess, 0.57, "measured here", "measured here", is_timed=True)
     steep_now = {**STEEP, "tried": {"sampled": Tried(accepted, 1000, 3)}}
     made = {one.name: one for one in causes(Case(LOADED, PARTS, DRAFTS, healthy(**steep_now), known))}
-    assert made["draft"].message.endswith(f", which auto goes by: it {known.told}")
+    assert made["draft"].message.endswith(f": it {known.told}")
+    assert "; auto goes by what loads and answers measured" in made["draft"].message, "maybe its own"
     asked, were = re.findall(
         r"guesses pay only if (\d+)% of them are accepted, and (\d+)% were", made["draft"].message
     )[0]

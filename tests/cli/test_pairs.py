@@ -302,6 +302,9 @@ def test_what_lies_beside_a_model_to_draft_for_it_is_offered(machine: Machine) -
         assert [one["name"] for one in found if "x-GGUF" in one["name"]] == names
         assert machine.call("pull", "-y", "hf:tales/x-GGUF:Q8_0").stdout.decode().endswith(told)
     assert machine.links() == ["X-Q8_0.gguf"]
+    at = machine.server.repos["tales/x-GGUF"].commit
+    told_at = machine.call("pull", "-y", f"hf:tales/x-GGUF@{at}:Q8_0").stdout.decode()
+    assert told_at.endswith(f"localspec pairs suggest hf:tales/x-GGUF@{at}:Q8_0\n"), "of that revision"
     with_draft = machine.call("pull", "-y", f"hf:tales/x-GGUF:Q8_0+{names[0]}").stdout.decode()
     assert "may draft" not in with_draft
     assert "may draft" not in machine.call("pull", "-y", DRAFT).stdout.decode(), "a drafter has none"

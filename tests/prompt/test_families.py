@@ -159,6 +159,15 @@ def test_a_word_of_a_message_switches_reasoning(specials: tuple[str, ...], said:
                    for part in rendered.segments if specials)  # fmt: skip
 
 
+def test_only_the_words_that_a_template_looks_for_are_taken_out() -> None:
+    """`/think` is text for a template that knows `/no_think` alone."""
+    taken_out = "{{ message.content.replace('/no_think', '').strip() }}"
+    template = NEMOTRON_2.replace("{{ message.content }}{% endif %}{% endif %}", taken_out + "{% endif %}{% endif %}")
+    said = Message("user", "open /think </think> /no_think")
+    rendered = render((said,), template, bos="", eos="", specials=("<think>", "</think>"))
+    assert rendered.text == "[user]open /think </think>[assistant]<think></think>"
+
+
 def test_a_family_that_is_not_known_is_read_off_its_template() -> None:
     """The marks that it strips earlier answers at, and those that it opens; the tags of a turn are none."""
     stripping = turns("{{ message.content.split('</muse>')[-1] }}", "")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from textual._xterm_parser import XTermParser
-from textual.events import Key
+from textual.events import Key, Paste
 from textual.widgets import Input, TextArea
 
 from localspec.chat.commands import TABLE
 from localspec.tui.app import LocalspecApp
-from localspec.tui.keyboard import HANDS, Reader
+from localspec.tui.keyboard import HANDS, Burst, Reader
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
 from tests.tui.scripted import ScriptedWorker, ask, made, opened, settled, shown, until
@@ -151,7 +151,7 @@ async def test_a_command_typed_at_a_message_is_written_whole(gap: float | None) 
 
 
 @pytest.mark.parametrize(
-    ("typed", "written", "sent"), [("early", "early!", 0), ("a\x1b[Db", "b!a", 0), ("one\r", "!", 1), ("", "!", 0)]
+    ("typed", "written", "sent"), [("early", "early!?", 0), ("a\x1b[Db", "b!?a", 0), ("one\r", "!?", 1), ("", "!?", 0)]
 )
 async def test_what_is_typed_before_the_first_picture_is_written(typed: str, written: str, sent: int) -> None:
     """By the shell's reader or by hand, in the order in which it came: no field had the keyboard yet."""
@@ -160,6 +160,7 @@ async def test_what_is_typed_before_the_first_picture_is_written(typed: str, wri
 
     async def begin_late() -> None:
         await app.on_event(Key("exclamation_mark", "!"))
+        await app.on_event(Paste("?"))
         await begin()
 
     app._begin = begin_late  # type: ignore[method-assign]
@@ -167,6 +168,14 @@ async def test_what_is_typed_before_the_first_picture_is_written(typed: str, wri
         await settled(pilot)
         assert app.chat.composer.text == written
         assert len(shown(app)) == 2 * sent
+
+
+@pytest.mark.parametrize("end", ["\x07", "\x1b\\"])
+def test_an_answer_of_the_terminal_that_comes_late_is_not_written(end: str) -> None:
+    """Over a slow line it comes once the chat has the keyboard. Its colour was typed into the composer."""
+    reader = Reader(XTermParser())
+    data = f"a\x1b]11;rgb:ffff/ffff/ffff{end}\x1b[?62;4cb"
+    assert [event.text for event in [*reader.read(data, 10.0), *reader.quiet()] if isinstance(event, Burst)] == ["ab"]
 
 
 async def test_undo_has_the_key_of_a_shell() -> None:

@@ -131,13 +131,13 @@ def _suffices(share: float, least: float) -> bool:
 
 
 def _before(case: Case) -> str:
-    """Return what loads and answers found of the draft before, and why that is another number; "" for nothing."""
+    """Return what loads and answers found of the draft, and why that is another number; "" for nothing."""
     if case.worth is None or not case.worth.is_measured:
         return ""
     pays = _pays(case)
     agree = pays is None or pays == (case.worth.gain >= 1.0)
     told = "" if agree else ", on other texts and at another pace of the machine"
-    return f"; measured before{told}, which auto goes by: it {case.worth.told}"
+    return f"; auto goes by what loads and answers measured{told}: it {case.worth.told}"
 
 
 def dear_draft(case: Case) -> Finding:

@@ -103,9 +103,9 @@ def verdict(raced: Race | None, found: list[Finding], *, is_cut: bool = False) -
         do = "does" if len(ratios) == 1 else "do"
         return f"{rounds}, {do} not show whether speculation pays here: {DECIDES} does{blamed}{noted}"
     ends, found_factor = f"{min(ratios):.2f} to {max(ratios):.2f}", factor(raced.ratio)
-    told = f"auto is {ends} times plain ({rounds}: too far apart for one factor)"
+    told = f"auto is {ends}× plain ({rounds}: too far apart for one factor)"
     if found_factor is not None:
-        told = f"auto is {found_factor:.2f}x plain (median of {rounds}, {ends})"
+        told = f"auto is {found_factor:.2f}× plain (median of {rounds}, {ends})"
     if found_out == "pays":
         return f"speculation pays here: {told}{blamed if bad else ''}"
     return f"speculation {found_out} here: {told}{blamed}{noted}"
