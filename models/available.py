@@ -19,6 +19,7 @@ from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.hub.cache import Cache, CachedFile
 from localspec.models.hub.files import is_model, part_number, quant_of, select
+from localspec.models.lookup import placed
 from localspec.models.names import DraftChoice, HubName, PairName, PathName, parse
 from localspec.models.ollama import is_blob
 from localspec.models.pairs import require_fit
@@ -27,7 +28,7 @@ from localspec.models.store import BUNDLED, PairRef, expand, find_model, locate
 from localspec.sanitize import shown
 from localspec.settings.request import LoadSettings
 
-Where = Literal["here", "hub"]
+Where = Literal["here", "hub", "gone"]
 NONE = DraftChoice.NONE.value  # a pair that was told to have no draft
 
 
@@ -35,7 +36,8 @@ NONE = DraftChoice.NONE.value  # a pair that was told to have no draft
 class AvailablePair:
     """One pair. `ref` is what to type for it; sizes are in bytes, 0 where nothing is known, and `is_about` a guess.
 
-    `where` is "here" if all its files are on this machine. `draft` is what would draft, in words.
+    `where` is "here" if all its files are on this machine, "gone" if one of a path is not. `draft` is what would
+    draft, in words.
     """
 
     name: str
@@ -149,7 +151,10 @@ def is_here(pair: PairName) -> bool:
 
 
 def _where(pair: PairName) -> Where:
+    files = [each for each in (pair.target, pair.draft) if isinstance(each, PathName)]
     try:
+        if any(not os.path.lexists(os.path.expanduser(placed(each).path)) for each in files):
+            return "gone"
         return "here" if is_here(pair) else "hub"
     except LocalspecError:
         return "hub"  # pulling it again mends it

@@ -263,6 +263,22 @@ class Catalog:
         """Return the model whose repository this is."""
         return next((model for model in self.models.values() if model.repo.lower() == repo.lower()), None)
 
+    def built_in(self, name: str) -> bool:
+        """Whether a name comes with localspec, with a pair of the user's before it or not."""
+        model = self.models.get(name) or self.shadowed.get(name)
+        return model is not None and not model.is_users
+
+    def lost(self, name: str) -> list[str]:
+        """Return the pairs that name one called `name`, if there is none of that name."""
+        if self.pair(name) is not None:
+            return []
+        ends = {each.name: (each.pair.target, each.pair.draft) for each in self.pairs.values()}
+        return [each for each, named in ends.items() if Alias(name) in named]
+
+    def of_path(self, path: str) -> list[CatalogPair]:
+        """Return the pairs in which a file is named by this path."""
+        return [one for one in self.pairs.values() if path in (str(one.pair.target), str(one.pair.draft))]
+
     def _pair(self, name: str, above: tuple[str, ...]) -> PairName | None:
         entry = self.pairs.get(name)
         if entry is None:

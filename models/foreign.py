@@ -33,6 +33,7 @@ REMOVAL = {
 }
 _LISTED = 12  # models of a folder
 LEAST_PART = 3  # letters of a part of a name
+LONGEST = 4096  # characters of a path that can be typed as it is shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def _one_of(name: str, found: list[ForeignModel]) -> ForeignModel | None:
     """Return what was found by `name`: the only file, None without one. Raises UsageError, with the list."""
     if len({os.path.realpath(one.path) for one in found}) < 2:
         return found[0] if found else None
-    names = [shown(_typed(one)) for one in found[:_LISTED]]
+    names = [shown(_typed(one), LONGEST) for one in found[:_LISTED]]
     more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     told = f"{len(found)} models here have '{shown(name)}' in their names: {', '.join(names)}{more}"
     raise UsageError(told, hint=f"{names[0]}, or more of the name")
@@ -157,9 +158,9 @@ def only_model(folder: Path) -> Path:
     label = shown(str(folder))
     if not found:
         raise NotFoundError(f"{label} is a directory without a GGUF model", hint="give the path of a GGUF file")
-    names = ", ".join(shown(str(path)) for path in found[:_LISTED])
+    names = ", ".join(shown(str(path), LONGEST) for path in found[:_LISTED])
     more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-    raise UsageError(f"{label} holds {len(found)} models: {names}{more}", hint=shown(str(found[0])))
+    raise UsageError(f"{label} holds {len(found)} models: {names}{more}", hint=shown(str(found[0]), LONGEST))
 
 
 def _whole(wanted: HubName) -> HubName:

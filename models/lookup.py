@@ -9,10 +9,11 @@ import difflib
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from localspec.errors import IntegrityError, NotFoundError, UsageError
-from localspec.models.names import FORMS, NEAR, HubName, PathName, nearest
+from localspec.models.names import FORMS, NEAR, DraftChoice, HubName, PairName, PathName, nearest
 from localspec.sanitize import shown
 
 
@@ -90,8 +91,12 @@ def here_instead(wanted: HubName) -> str | None:
 
 
 def missing_file(path: str) -> NotFoundError:
-    """Return the error of a path where no file is, with the nearest name in its folder, or of a model that is here."""
-    from localspec.models.foreign import foreign_models  # late, as above
+    """Return the error of a path where no file is, with the nearest name in its folder, or of a model that is here.
+
+    Where names of the user's own stand for it, the error says how these are mended.
+    """
+    from localspec.models.catalog import CatalogPair, load_catalog  # late, as above
+    from localspec.models.foreign import foreign_models
     from localspec.models.hub.files import is_model
 
     folder, name = os.path.split(path)
@@ -105,6 +110,18 @@ def missing_file(path: str) -> NotFoundError:
         if ratio > best:
             best, close = ratio, shown(each)
     hint = f"Did you mean '{close}'?" if close else "Check the path."
+    owners: list[CatalogPair] = []
+    with suppress(UsageError):  # a mistake in the catalogue is told where it is asked
+        owners = load_catalog().of_path(path)
+    if owners:
+        pair = owners[0].pair
+        new = PathName(close or "NEW.gguf")
+        draft = pair.draft if isinstance(pair.draft, DraftChoice) or str(pair.draft) != path else new
+        added = PairName(new if str(pair.target) == path else pair.target, draft)
+        name = owners[0].name
+        hint = f"localspec pairs add {name} {shown(str(added), 4096)} --replace, or localspec pairs rm {name}"
+        names = " and ".join(f"'{each.name}'" for each in owners)
+        return NotFoundError(f"{shown(path)}, for which {names} stands, does not exist", hint=hint)
     return NotFoundError(f"{shown(path)} does not exist", hint=hint)
 
 

@@ -89,8 +89,10 @@ def untaken(name: str) -> str:
     model = named(name)
     if model is None or not model.untaken:
         return ""
-    what = " and ".join(model.untaken)
-    return f"Ollama's {what} of {shown(model.name)} are not taken: --system TEXT, --temp F and their like set them here"
+    what, are = " and ".join(model.untaken), "is" if model.untaken == (_UNTAKEN[f"{_LAYER}system"],) else "are"
+    return (
+        f"Ollama's {what} of {shown(model.name)} {are} not taken: --system TEXT, --temp F and their like set them here"
+    )
 
 
 def spoken(path: str | PathLike[str], *, briefly: bool = False) -> str:

@@ -191,7 +191,8 @@ def _target(name: ModelName) -> tuple[ModelName, ModelName | DraftChoice]:
         raise unknown_name(pair.target.name, [*BUNDLED, *catalog.names()])
     if isinstance(pair.draft, Alias) and pair.draft.name not in (*BUNDLED, *KINDS, LOW_BIT):
         raise unknown_name(pair.draft.name, [*BUNDLED, *catalog.names()])
-    return pair.target, pair.draft
+    is_whole = pair.draft is DraftChoice.UNSET and isinstance(pair.target, Alias) and pair.target.name in BUNDLED
+    return pair.target, pair.target if is_whole else pair.draft
 
 
 def _of_family(target: ModelName) -> ModelName | DraftChoice:

@@ -8,6 +8,7 @@ from typing import Any
 
 from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.models.catalog import load_catalog, read_tables, user_path, wrong_pair
+from localspec.models.lookup import missing_file, placed
 from localspec.models.names import DraftChoice, ModelName, PairName, PathName, is_alias
 from localspec.models.store import BUNDLED
 from localspec.sanitize import shown
@@ -17,7 +18,8 @@ from localspec.settings.folders import replace_file
 def add(name: str, pair: PairName, notes: str = "", *, replace: bool = False) -> Path:
     """Give a pair a name; return the file it was written to.
 
-    Raises UsageError for a name that cannot be or is taken, unless it is to be replaced, and for what cannot be kept.
+    A bare name of a file stands for the one that is found, as after -m. Raises UsageError for a name that cannot be or
+    is taken, unless it is to be replaced, and for what cannot be kept; NotFoundError for a file that is not there.
     """
     if not is_alias(name) or name in BUNDLED:
         raise UsageError(
@@ -33,6 +35,9 @@ def add(name: str, pair: PairName, notes: str = "", *, replace: bool = False) ->
     why = wrong_pair(entry)
     if why:
         raise UsageError(f"'{name}' cannot be kept: {why}", hint=f"localspec pairs add {name} PAIR --notes TEXT")
+    for each in (pair.target, pair.draft):
+        if isinstance(each, PathName) and not os.path.lexists(_anywhere(each)):
+            raise missing_file(each.path)
     import tomlkit
 
     document = _document()
@@ -69,8 +74,8 @@ def _entry(pair: PairName, notes: str) -> dict[str, str]:
 
 def _anywhere(name: ModelName) -> str:
     """Return a name that means the same in every folder."""
-    if isinstance(name, PathName) and not name.path.startswith("~"):
-        return os.path.abspath(name.path)
+    if isinstance(name, PathName):
+        return os.path.abspath(os.path.expanduser(placed(name).path))
     return str(name)
 
 

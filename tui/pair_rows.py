@@ -22,6 +22,7 @@ from localspec.sanitize import one_line, shortened
 from localspec.settings.jobs import MachineFacts
 from localspec.worker.ask import ask
 
+WHERE = {"here": "on this machine", "hub": "to be downloaded", "gone": "a file of it is gone"}
 BESIDE = 1.15  # of the weights: caches and buffers
 MIN_DOWNLOAD = 200_000_000  # bytes of them
 COLUMNS = {"pair": 26, "size": 9, "draft": 20, "fit": 3, "where": 5, "tested": 6, "licence": 14}
@@ -66,7 +67,7 @@ def cells(
         if is_broken
         else Content("here")
         if offer.where == "here"
-        else Content.styled("hub", "$muted"),
+        else Content.styled(offer.where, "$error" if offer.where == "gone" else "$muted"),
         "tested": Content("yes" if offer.is_tested else ""),
         "licence": Content.styled(one_line(offer.license), "$muted"),
     }
@@ -80,7 +81,7 @@ def described(offer: AvailablePair, memory: FreeMemory, verdict: str, problem: s
         first.append(f"+ {offer.draft}" + (f", {about}{_size(offer.draft_bytes)}" if offer.draft_bytes else ""))
     second = [
         offer.origin,
-        "on this machine" if offer.where == "here" else "to be downloaded",
+        WHERE[offer.where],
         "" if problem else fit(offer.bytes, memory).words,
         f"{offer.context} tokens" if offer.context else "",
         offer.license,

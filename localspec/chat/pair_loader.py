@@ -52,6 +52,7 @@ class PairLoader:
         self._worker = worker
         self._starting = starting
         self._loaded: tuple[int | None, LoadSettings] | None = None  # the process, and the pair that it holds
+        self.held: Loaded | None = None  # what the last load told of its pair
         self._began = time.time()
 
     def has(self, settings: LoadSettings) -> bool:
@@ -70,7 +71,7 @@ class PairLoader:
         for event in events:
             yield event
             if isinstance(event, Loaded):
-                self._loaded = (self._worker.pid, settings)
+                self._loaded, self.held = (self._worker.pid, settings), event
 
     def ready(self, settings: LoadSettings, is_stopped: Callable[[], bool]) -> Generator[Event, None, bool]:
         """Load the pair unless it is loaded; the result is whether it is. If not, the last event was Finished."""

@@ -18,8 +18,26 @@ import click
 from localspec.errors import UsageError
 from localspec.models.lookup import placed
 from localspec.models.names import DraftChoice, ModelName, PathName, parse, parse_draft
-from localspec.settings.config_file import Key
+from localspec.settings.config_file import Key, read_configuration
+from localspec.settings.declaration import Origin
 from localspec.settings.folders import typed_path
+
+
+class BadSettingError(click.BadParameter):
+    """A value that cannot be meant and was not typed; `cure` is the command that takes it out of where it is set."""
+
+    def __init__(self, message: str, ctx: click.Context, param: click.Parameter, cure: str) -> None:
+        super().__init__(message, ctx, param)
+        self.cure = cure
+
+
+def cure(place: Origin) -> str:
+    """Return the command that takes a value out of the variable or the line of config.toml where it is set."""
+    if place.kind == "environment":
+        return f"unset {place.where}"
+    file = read_configuration()
+    line = int(place.where.rpartition(":")[2])
+    return f"localspec config unset {next('.'.join(each.path) for each in file.entries if each.line == line)}"
 
 
 def path_of(ctx: click.Context) -> Key:

@@ -30,7 +30,7 @@ from localspec.models.catalog import Catalog, CatalogModel, load_catalog
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.hub.files import quant_of
 from localspec.models.hub.remote import Hub
-from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse, parse_draft, parse_model
+from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse_draft, parse_model
 from localspec.models.pairs import PairReport
 from localspec.models.plan.models import ModelPart
 from localspec.models.remote_header import remote_part
@@ -97,12 +97,13 @@ def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline
 def explain(target: str, draft: str | None, as_json: bool, offline: bool) -> int:
     """Say whether DRAFT fits TARGET, and if not, why.
 
-    The first tokens that differ are listed. The exit code is 6 if the draft does not fit. TARGET+DRAFT is understood.
+    The first tokens that differ are listed. The exit code is 6 if the draft does not fit. TARGET+DRAFT is understood,
+    and the name of a pair.
     """
     if draft is None:
-        named = parse(target)
+        named = expand(target)
         if isinstance(named.draft, DraftChoice):
-            raise UsageError(f"which draft of {target}?", hint=f"localspec pairs explain {target} DRAFT")
+            raise UsageError(f"which draft of {target}?", hint=f"localspec pairs explain {named.target} DRAFT")
         target, draft = str(named.target), str(named.draft)
     is_off = is_offline(offline)
     big = _seen(target, is_off)
@@ -320,12 +321,13 @@ def _report_wire(report: PairReport) -> dict[str, Any]:
 def _verdict(big: Seen, small: Seen, report: PairReport) -> str:
     share = 100 * small.bytes / big.bytes
     left = report.n_different - len(report.differences)
+    reasons = report.reasons or report.differs
     lines = [
         f"target {big.name} · {big.info.n_vocab} tokens, {size(big.bytes)}",
         f"draft {small.name} · {small.info.n_vocab} tokens, {size(small.bytes)} ({share:.0f} % of the target)",
         _fitting(report),
-        *(f"  because {reason}" for reason in (report.reasons or report.differs)),
-        *(f"  {one}" for one in report.differences),
+        *(f"  because {reason}" for reason in reasons),
+        *(f"  {one}" for one in report.differences if not any(str(one) in reason for reason in reasons)),
         *([f"  and {counted(left, 'more token')}"] if left > 0 else []),
         *(f"  but {warning}" for warning in report.warnings),
     ]

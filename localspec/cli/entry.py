@@ -143,7 +143,8 @@ def _usage(error: click.ClickException) -> LocalspecError:
     message = complaint(error)
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "localspec"
-    hint = getattr(getattr(error, "param", None), "example", f"{command} --help")
+    example = getattr(getattr(error, "param", None), "example", f"{command} --help")
+    hint = getattr(error, "cure", example)
     if isinstance(error, click.NoSuchOption) and context is not None:
         what = "prompt" if takes_prompt(context.command) else "word"
         if any(isinstance(each, click.Argument) for each in context.command.params):

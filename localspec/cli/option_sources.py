@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from localspec.cli.config_names import capitals, located, path_of, perhaps
+from localspec.cli.config_names import BadSettingError, capitals, cure, located, path_of, perhaps
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.settings.config_file import MAX_PARTS, TABLE, Configuration, Entry, Key, find_preset, read_configuration
 from localspec.settings.declaration import Kind, Option, Origin, sample
@@ -133,10 +133,11 @@ class Configurable(click.Option):
             if self.check is not None and origin(ctx, self).kind != "default" and not ctx.resilient_parsing:
                 self.check(value)
         except click.BadParameter as error:
-            place = origin(ctx, self).where
-            if not place:
+            place = origin(ctx, self)
+            if not place.where:
                 raise
-            raise click.BadParameter(f"{error.message.rstrip('.')} (it is set in {place})", ctx, self) from None
+            told = f"{error.message.rstrip('.')} (it is set in {place.where})"
+            raise BadSettingError(told, ctx, self, cure(place)) from None
         except UsageError as error:
             raise in_command(ctx, error) from error.__cause__
         return value, rest
@@ -324,17 +325,21 @@ def origin(ctx: click.Context, option: Configurable) -> Origin:
 
 
 def in_command(ctx: click.Context, error: Told) -> Told:
-    """Return the error with the places of options that it names, where they were not typed, and this command's help.
+    """Return the error with the places of options that it names, where they were not typed, and with what takes them
+    out there; its help is this command's.
 
     One of what is not found names a value, too.
     """
     error.hint = error.hint.replace("localspec run --help", f"{ctx.command_path} --help")
-    named, found = set(_OPTION.findall(error.message)), []
+    named, found = set(_OPTION.findall(error.message)), list[Origin]()
     for option in options_of(ctx.command).values():
         value = ctx.params.get(str(option.name))
         is_told = isinstance(value, str) and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", error.message)
         if named & set(option.opts) or (is_told and isinstance(error, NotFoundError)):
-            found.append(origin(ctx, option).where)
-    if places := ", ".join(dict.fromkeys(filter(None, found))):
-        error.message += f" (it is set in {places})"
+            found.append(origin(ctx, option))
+    if places := list(dict.fromkeys(each for each in found if each.where)):
+        error.message += f" (it is set in {', '.join(each.where for each in places)})"
+        cures = " and ".join(map(cure, places))
+        is_question = error.hint.startswith("Did you mean")
+        error.hint = f"{error.hint} Or: {cures}" if is_question else ", or ".join(filter(None, (error.hint, cures)))
     return error

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from localspec.cli.complete import pair_names
-from localspec.cli.console import columns_of_stdout, is_terminal, write_out
+from localspec.cli.console import Console, columns_of_stdout, is_terminal, write_out
 from localspec.cli.draft_fit import explain, suggest
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, json_option, option
-from localspec.errors import LocalspecError, NotFoundError
+from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.available import is_here
 from localspec.models.catalog import Catalog, CatalogModel, CatalogPair, load_catalog, user_path
 from localspec.models.gguf.head import KINDS
@@ -95,28 +96,41 @@ def show(name: str, as_json: bool) -> int:
 @option("--notes", default="", metavar="TEXT", section="Entry", help="A note of your own.")
 @option("--replace", is_flag=True, section="Entry", help="Replace an existing name.")
 @json_option
-def add(name: str, pair: str, notes: str, replace: bool, as_json: bool) -> int:
+@click.pass_obj
+def add(console: Console, /, name: str, pair: str, notes: str, replace: bool, as_json: bool) -> int:
     """Give PAIR the name NAME; PAIR is written as after -m."""
     from localspec.models.user_catalog import add as add_entry
 
     parsed = parse(pair)
     expand(pair)
     path = add_entry(name, parsed, one_line(notes), replace=replace)
+    catalog = load_catalog()
+    kept = catalog.pairs[name].pair
+    if catalog.built_in(name):
+        console.warn(f"{name} now stands before the catalogue's own; localspec pairs rm {name} brings that back")
     if as_json:
-        write_json({"name": name, "pair": str(parsed), "path": str(path)})
+        write_json({"name": name, "pair": str(kept), "path": str(path)})
     else:
-        write_out(f"{name} is {one_line(str(parsed))} (in {one_line(str(path))})\n")
+        write_out(f"{name} is {one_line(str(kept))} (in {one_line(str(path))})\n")
     return 0
 
 
 @pairs.command(cls=Command)
 @click.argument("name", shell_complete=pair_names)
 @json_option
-def rm(name: str, as_json: bool) -> int:
+@click.pass_obj
+def rm(console: Console, /, name: str, as_json: bool) -> int:
     """Remove NAME, one of your own names. Files of models stay: localspec rm removes those."""
     from localspec.models.user_catalog import remove
 
     path = remove(name)
+    lost: list[str] = []
+    with suppress(UsageError):  # another mistake in the file stays
+        lost = load_catalog().lost(name)
+    for other in lost:
+        console.warn(
+            f"{other} stands for {one_line(name)}, which is gone; to remove it too: localspec pairs rm {other}"
+        )
     if as_json:
         write_json({"name": name, "path": str(path)})
     else:

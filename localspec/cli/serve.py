@@ -275,6 +275,7 @@ class _Serving:
                 on_end=self._tell_answer,
                 on_warning=self._tell_warning,
                 on_loaded=pairs.loaded,
+                on_session=self._note,
             )
             try:
                 tls = (self.options.ssl_certfile, self.options.ssl_keyfile)
@@ -303,8 +304,7 @@ class _Serving:
         files = (Path(self.settings.target).stem, *([whole] if whole else []), *self.options.alias)
         name = called(self.settings)
         aliases = tuple(dict.fromkeys(each for each in files if each != name))
-        facts = loaded.target
-        now = int(time.time())
+        facts, now = loaded.target, int(time.time())
         first = ServedPair(name, aliases, now, facts.bytes, facts.quant, loaded, self.settings, self.request)
         return Pairs(first, self.others.offers, self.others.served)
 
@@ -313,8 +313,7 @@ class _Serving:
 
         base = f"{'http' if self.options.ssl_certfile is None else 'https'}://{address_of(self.door)}"
         if self.options.as_json:
-            needs_key = self.rules.key is not None
-            told = {"model": loaded.name, "n_ctx": loaded.n_ctx, "needs_key": needs_key}
+            told = {"model": loaded.name, "n_ctx": loaded.n_ctx, "needs_key": self.rules.key is not None}
             write_json({"url": base, "page": f"{base}/#{self.rules.page_key}", **told})
             self.console.on_error = None  # the one object is this
         else:
@@ -323,19 +322,21 @@ class _Serving:
 
     def _tell_answer(self, stats: Stats) -> None:
         """Write a line about each answer that came to its end."""
-        if not self.console.quiet and stats.finished is not None and stats.passes and _is_read():
-            self.console.note(stats_line(stats, limit="max_tokens"), "dim")
+        if stats.finished is not None and stats.passes:
+            self._note(stats_line(stats, limit="max_tokens"))
+
+    def _note(self, told: str) -> None:
+        if not self.console.quiet and _is_read():
+            self.console.note(told, "dim")
 
     def _tell_warning(self, warned: Warned) -> None:
         if _is_read():
             self.console.warn(warned.message)
 
     def _tell_wait(self) -> None:
-        """Say why it has not left yet."""
         from localspec.server.listening import PATIENCE
 
-        if not self.console.quiet and _is_read():
-            self.console.note(f"the answer at hand has {PATIENCE:g} s to end; Ctrl-C again leaves at once", "dim")
+        self._note(f"the answer at hand has {PATIENCE:g} s to end; Ctrl-C again leaves at once")
 
     def _tell_bug(self, error: Exception) -> None:
         told = error.message if isinstance(error, LocalspecError) else f"{type(error).__name__}: {error}"

@@ -106,7 +106,8 @@ def _context(path: Key, options: Sequence[Configurable]) -> click.Context:
         return command.make_context(name, [], parent)
     except click.BadParameter as error:
         message = complaint(error)
-        raise UsageError(message[:1].lower() + message[1:], hint="localspec config edit") from None
+        hint = getattr(error, "cure", "localspec config edit")
+        raise UsageError(message[:1].lower() + message[1:], hint=hint) from None
 
 
 def _setting(ctx: click.Context, option: Configurable, value: Any) -> Setting:

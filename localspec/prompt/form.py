@@ -134,6 +134,14 @@ def _named(root: Any, ref: str) -> Any:
     return found
 
 
+EXAMPLES = {  # of forms that can be kept, by option
+    "schema": """--schema '{"type": "object"}'""",
+    "regex": "--regex '[0-9]+'",
+    "grammar": """--grammar 'root ::= "yes" | "no"'""",
+    "choices": "--choices yes,no",
+}
+
+
 def limits() -> llguidance.LLParserLimits:
     """Return the limits of a grammar: those of llguidance, without its grammar in each error."""
     from llguidance import LLParserLimits
@@ -151,7 +159,7 @@ def refused(name: str, message: str, text: str) -> UsageError:
         key = json.loads(line.removeprefix("Unimplemented keys: "))[0]
         return UsageError(f"--schema: {path}/{key} is a keyword that cannot be kept", hint="a schema without it")
     where = f" at {path}" if path else ""
-    return UsageError(f"--{name} cannot be kept{where}: {line}", hint=f"localspec run --help, --{name}")
+    return UsageError(f"--{name} cannot be kept{where}: {line}", hint=EXAMPLES[name])
 
 
 def _told(message: str) -> str:

@@ -78,8 +78,8 @@ class QueuedJob:
 class EngineQueue:
     """Answers jobs, of the pair of `settings` where they name none.
 
-    `most_waiting` may wait besides the one that is answered; `on_end` is told of each that ended, and `on_loaded` of
-    each pair that was loaded.
+    `most_waiting` may wait besides the one that is answered; `on_end` is told of each that ended, `on_loaded` of each
+    pair that was loaded, and `on_session` of sessions of edges, in words.
 
     Invariant: only the thread asks the worker for something, and only jobs that are generating are cancelled.
     """
@@ -94,6 +94,7 @@ class EngineQueue:
         on_end: Callable[[Stats], None] = lambda stats: None,
         on_warning: Callable[[Warned], None] = lambda warned: None,
         on_loaded: Callable[[LoadSettings, Loaded], None] = lambda settings, loaded: None,
+        on_session: Callable[[str], None] = lambda told: None,
     ) -> None:
         self.totals = Totals()
         self.board = Board()
@@ -104,6 +105,7 @@ class EngineQueue:
         self._on_end = on_end
         self._on_warning = on_warning
         self._on_loaded = on_loaded
+        self.on_session = on_session
         self._changed = threading.Condition()  # guards all below
         self._waiting: deque[QueuedJob] = deque()
         self._current: QueuedJob | None = None
@@ -238,6 +240,8 @@ class EngineQueue:
         except LocalspecError as error:
             self._on_warning(Warned("engine", error.message))
             raise refused(error, job.settings, is_ours=True) from error
+        if self._loader.held is not None:  # loaded for an earlier answer, perhaps
+            job.stats.observe(self._loader.held)
         if isinstance(job.work, Request):
             self._loader.prepare(job.work)
         with self._changed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +71,7 @@ class VerifyingApp:
     engine: EngineQueue
     served: ServedPair
     edges: int = 0
+    sessions: int = 0
     _vocabulary: asyncio.Task[tuple[str, bytes]] | None = None
 
     @property
@@ -95,6 +97,7 @@ class VerifyingApp:
         finally:
             self.edges -= 1
             edge.stop()
+            edge.leave()
 
     async def vocabulary(self) -> tuple[str, bytes]:
         """Return the digest of the target's vocabulary, and what is sent of it; it is made once.
@@ -125,6 +128,9 @@ class _Edge:
         self._verifying = verifying
         self._send = send
         self._session = ""
+        self._name = ""  # of the session, in the log
+        self._rounds = 0
+        self._began = 0.0
         self._answer_number = 0  # that errors name
         self._hello = b""
         self._prefixes: list[bytes] = []  # told since the last round
@@ -190,8 +196,27 @@ class _Edge:
                     self.stop()
             case Bye():
                 self.stop()
-                self._session = ""
+                self.leave()
                 self._drop()
+
+    def leave(self) -> None:
+        """End the session, if there is one, with a line in the log."""
+        if self._session:
+            seconds = time.monotonic() - self._began
+            self._verifying.engine.on_session(f"{self._name} ended: {counted(self._rounds, 'round')}, {seconds:.1f} s")
+        self._session = ""
+
+    def _begin(self, hello: Hello) -> None:
+        """Begin a session, or go on with one, with a line in the log."""
+        if self._session and self._session == hello.session:
+            return
+        self.leave()
+        self._verifying.sessions += 1
+        self._name = f"session {self._verifying.sessions} of an edge"
+        self._rounds, self._began = 0, time.monotonic()
+        self._session = hello.session or secrets.token_urlsafe(16)
+        begins = "goes on" if hello.session else "begins"
+        self._verifying.engine.on_session(f"{self._name} {begins}: a prompt of {counted(hello.prompt_n, 'token')}")
 
     def _read(self, prefix: Prefix) -> None:
         """Keep a part of the text for the next round. Empty parts are counted too."""
@@ -231,7 +256,7 @@ class _Edge:
             require_short(*hello.form)
         self.stop()
         self._drop()
-        self._session = hello.session or secrets.token_urlsafe(16)
+        self._begin(hello)
         self._hello = encode(hello)
         await self._say(Welcome(self._session, can.n_ctx, max_rows=can.max_rows, max_leaves=can.max_leaves))
 
@@ -243,6 +268,7 @@ class _Edge:
                 return
             raise Refusal(400, "one round at a time")
         self._round = message.round
+        self._rounds += 1
         work = VerifyRound(self._session, self._hello, tuple(self._prefixes), data)
         self._drop()
         self._task = asyncio.create_task(self._answer(work, self._answer_number))

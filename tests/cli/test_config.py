@@ -230,6 +230,43 @@ def test_a_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch, call: Callable
     code, _, err = call("run", "hi")
     assert code == 2
     assert "it is set in LOCALSPEC_TEMP" in err
+    assert err.endswith("try: unset LOCALSPEC_TEMP\n")
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "hi"), ("config", "show"), ("config", "show", "run"), ("run", "-P", "p", "hi")]
+)
+@pytest.mark.parametrize(
+    ("text", "env", "cure"),
+    [
+        ("", {"LOCALSPEC_TEMP": "warm"}, "unset LOCALSPEC_TEMP"),
+        ("", {"LOCALSPEC_RUN_TEMP": "-1"}, "unset LOCALSPEC_RUN_TEMP"),
+        ("temp = -1\n", {}, "localspec config unset temp"),
+        ("temp = 'warm'\n", {}, "localspec config unset temp"),
+        ("[run]\ntemp = -1\n", {}, "localspec config unset run.temp"),
+        ("regex = '('\n", {}, "localspec config unset regex"),
+        ("", {"LOCALSPEC_REGEX": "("}, "unset LOCALSPEC_REGEX"),
+        ("[presets.p]\ntemp = -1\n", {}, "localspec config unset presets.p.temp"),
+        ("[presets.p]\nregex = '('\n", {}, "localspec config unset presets.p.regex"),
+    ],
+)
+def test_a_wrong_value_names_what_takes_it_out_of_its_place(
+    text: str,
+    env: dict[str, str],
+    cure: str,
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    call: Callable[..., tuple[int, str, str]],
+) -> None:
+    write(f"[presets.p]\nseed = 1\n{text}" if "[presets.p]" not in text and words[1] == "-P" else text)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    code, _, err = call(*words)
+    if ("presets.p" in cure) != (words[1] == "-P") or ("run" in cure.lower() and words == ("config", "show")):
+        assert cure not in err
+        return
+    assert code == 2, err
+    assert err.rstrip().endswith(cure), err
 
 
 @pytest.mark.parametrize(

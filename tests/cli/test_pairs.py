@@ -13,6 +13,8 @@ from unittest.mock import patch
 import pytest
 from huggingface_hub import constants
 
+from localspec.models.available import offers
+from localspec.models.catalog import load_catalog
 from localspec.models.store import parse_pair
 from tests.cli.harness import PAIR, assert_one_line, run, run_engine
 from tests.heads.reference import write_random_head
@@ -109,7 +111,9 @@ def test_names_of_ones_own(tmp_path: Path) -> None:
         (["explain", "storyteller", "no.gguf"], 3, ["no.gguf"]),
         (["explain", "storyteller", "a.gguf+b.gguf"], 2, ["is a pair"]),
         (["explain", "storyteller", "none"], 2, ["none"]),
-        (["explain", "storyteller"], 2, ["which draft of storyteller?", "pairs explain storyteller DRAFT"]),
+        (["explain", "storyteller+none"], 2, ["which draft of storyteller+none?", "pairs explain storyteller DRAFT"]),
+        (["add", "x", "no.gguf"], 3, ["no.gguf does not exist"]),
+        (["add", "x", "storyteller+no.gguf"], 3, ["no.gguf does not exist"]),
         (["explain", "--offline", "storyteller", "hf:a/b"], 3, ["hf:a/b"]),
         (["suggest", "--offline", "hf:a/b"], 3, ["hf:a/b"]),
         (["suggest", "--limit", "-1", "storyteller"], 2, ["--limit"]),
@@ -120,6 +124,58 @@ def test_names_of_ones_own(tmp_path: Path) -> None:
 def test_mistakes(tmp_path: Path, args: list[str], code: int, words: list[str]) -> None:
     assert_one_line(call(tmp_path, *args), code, *words)
     assert not (tmp_path / "config").exists()
+
+
+def test_a_bare_name_is_kept_as_the_file_that_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after -m and -d; the name means the same in every folder, and says how it is mended when the file is gone."""
+    home = tmp_path / "home"
+    (home / "models").mkdir(parents=True)
+    big, small = (Path(shutil.copy(PAIR / f"{name}-q8_0.gguf", home / "models")) for name in ("target", "draft"))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    told = call(tmp_path, "add", "fast", f"{big}+{small.name}").stdout.decode()
+    assert told.startswith(f"fast is {big}+{small} (in ")
+    assert answer(tmp_path, "show", "fast")["pair"] == f"{big}+{small}"
+    assert answer(tmp_path, "explain", "fast") == answer(tmp_path, "explain", f"{big}+{small.name}")
+    rows = {offer.name: offer for offer in offers(load_catalog(tmp_path / "config" / "catalog.toml"))}
+    assert (rows["fast"].origin, rows["fast"].where) == ("yours", "here")
+    small.unlink()
+    rows = {offer.name: offer for offer in offers(load_catalog(tmp_path / "config" / "catalog.toml"))}
+    assert (rows["fast"].origin, rows["fast"].where) == ("yours", "gone")
+    env = {"LOCALSPEC_HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf")}
+    line = assert_one_line(run("run", "-m", "fast", "hi", env=env), 3, "for which 'fast' stands, does not exist")
+    assert line.endswith(f"try: localspec pairs add fast {big}+NEW.gguf --replace, or localspec pairs rm fast\n")
+    moved = Path(shutil.copy(PAIR / "draft-q8_0.gguf", home / "models" / "draft-q8_1.gguf"))
+    line = assert_one_line(run("run", "-m", "fast", "hi", env=env), 3)
+    words = line.partition("try: localspec pairs ")[2].partition(", or")[0].split()
+    assert call(tmp_path, *words).returncode == 0, "what it names can be typed"
+    assert answer(tmp_path, "show", "fast")["pair"] == f"{big}+{moved}"
+
+
+def test_what_a_name_hides_or_leaves_behind_is_said(tmp_path: Path) -> None:
+    told = call(tmp_path, "add", "qwen3-8b", "storyteller").stderr.decode()
+    assert "qwen3-8b now stands before the catalogue's own; localspec pairs rm qwen3-8b brings that back" in told
+    assert call(tmp_path, "add", "gem", "storyteller").stderr == b""
+    assert call(tmp_path, "add", "tale", "gem").stderr == b""
+    assert call(tmp_path, "add", "big", "qwen3-8b+none").stderr == b""
+    assert call(tmp_path, "rm", "qwen3-8b").stderr == b"", "the catalogue's own is back"
+    told = call(tmp_path, "rm", "gem").stderr.decode()
+    assert "tale stands for gem, which is gone; to remove it too: localspec pairs rm tale" in told
+
+
+def test_a_reason_is_printed_once(tmp_path: Path) -> None:
+    (other := tmp_path / "other.gguf").write_bytes(of_other_tokens())
+    told = call(tmp_path, "explain", "storyteller", str(other)).stdout.decode()
+    first = next(line for line in told.splitlines() if " in the target and " in line)
+    told_of = first.partition("because ")[2].partition(";")[0]
+    assert told.count(told_of) == 1, told
+    assert told.count(" in the target and ") == 5, "the others that differ are listed"
+
+
+@pytest.mark.parametrize("name", ["storyteller", "mine"])
+def test_a_pairs_name_is_a_pair_to_explain(tmp_path: Path, name: str) -> None:
+    answer(tmp_path, "add", "mine", "storyteller")
+    assert answer(tmp_path, "explain", name)["fits"] is True
 
 
 def test_a_catalogue_with_a_mistake_is_one_line(tmp_path: Path) -> None:

@@ -258,6 +258,7 @@ def test_what_ollama_adds_to_a_model_is_told_as_not_taken(home: Path, kinds: tup
     done = run("run", "-m", "me/pirate:latest", "--no-save", "-n", "1", "hi")
     told = [line for line in done.stderr.decode().splitlines() if "not taken" in line]
     assert len(told) == bool(kinds)
+    assert not kinds or (f"{'is' if kinds == ('system',) else 'are'} not taken" in told[0])
     for kind, word in (("system", "system message"), ("params", "parameters")):
         assert any(word in line for line in told) == (kind in kinds)
 

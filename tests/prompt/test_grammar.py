@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import resource
+import shlex
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -265,6 +266,9 @@ def test_a_grammar_that_cannot_be_read_is_refused_in_a_line(form: tuple[str, str
     with pytest.raises(UsageError) as caught:
         compiled(form)
     assert caught.value.message.startswith(f"--{form[0]} cannot be kept")
+    assert caught.value.hint.startswith(f"--{form[0]} "), "an option that can be typed"
+    _, value = shlex.split(caught.value.hint)
+    compiled((form[0], value))
     assert "\n" not in caught.value.message
 
 

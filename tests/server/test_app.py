@@ -23,6 +23,7 @@ from localspec.server.pairs import Pairs
 from localspec.server.refusal import Refusal
 from localspec.settings.jobs import Generate
 from localspec.settings.request import LoadSettings, Request
+from localspec.ui.stats import Stats
 from tests.cli.fakes import FakeWorker
 from tests.cli.harness import TIMEOUT, wait_for
 from tests.server.serving import chat
@@ -50,10 +51,12 @@ class Served:
         self.warned: list[str] = []
         self.bugs: list[Exception] = []
         self.ended = 0
+        self.stats: list[Stats] = []
         pairs = Pairs(SERVED)
 
-        def end(stats: object) -> None:
+        def end(stats: Stats) -> None:
             self.ended += 1
+            self.stats.append(stats)
 
         self.engine = EngineQueue(
             worker, PairLoader(worker), SERVED.settings, most_waiting=most_waiting, on_end=end,  # type: ignore[arg-type]
@@ -320,3 +323,13 @@ def test_the_seconds_of_an_answer_are_those_of_late(worker: Asked, monkeypatch: 
 
     asyncio.run(going())
     assert ended == [pytest.approx(4.0)]
+
+
+def test_the_figures_of_each_answer_know_its_pair(served: Served) -> None:
+    """The pair is loaded once; why a demonstration has no speedup is said of each answer, as `run` says it."""
+    for _ in range(2):
+        assert served.ask("POST", "/v1/completions", json={"prompt": "hi", "max_tokens": 2}).status_code == 200
+    first, second = served.stats
+    assert first.loaded is not None
+    assert second.loaded is not None
+    assert second.loaded.name == first.loaded.name

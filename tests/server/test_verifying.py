@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +36,7 @@ from localspec.remote.messages import (
 )
 from localspec.remote.vocabulary import fetched, look, vocabulary_of
 from localspec.server import verifying
-from tests.cli.harness import PAIR, REAL, localspec, wait_for
+from tests.cli.harness import PAIR, REAL, TIMEOUT, localspec, wait_for
 from tests.server.certificates import self_made
 from tests.server.serving import Server, serving
 
@@ -162,6 +164,26 @@ def frames(rng: random.Random) -> Iterator[bytes | str]:
 def resident(pid: int) -> int:
     """Return the memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def test_a_session_leaves_a_line_where_it_begins_and_where_it_ends() -> None:
+    """One that says goodbye, one that leaves without, and the one that takes it up again."""
+    with serving("--temp", "0") as server:
+        first = Connection.open(address(server))
+        first_round(first)
+        first.send(Bye())
+        first_round(first)
+        first.close()
+        hello = Hello(VERSION, "", session="a" * 22)
+        again = Connection.open(address(server))
+        assert isinstance(again.ask(msgspec.structs.replace(hello, vocabulary=look(again).vocabulary)), Welcome)
+        again.close()
+        server.process.send_signal(signal.SIGINT)
+        said = server.process.communicate(timeout=TIMEOUT)[1].decode()
+    told = re.findall(r"session (\d) of an edge (begins|goes on|ended): (a prompt of|\d rounds?)", said)
+    assert [one for one in told if one[0] == "1"] == [("1", "begins", "a prompt of"), ("1", "ended", "1 round")]
+    assert [one for one in told if one[0] == "2"] == [("2", "begins", "a prompt of"), ("2", "ended", "1 round")]
+    assert [one for one in told if one[0] == "3"] == [("3", "goes on", "a prompt of"), ("3", "ended", "0 rounds")]
 
 
 def test_hostile_frames_change_nothing(server: Server) -> None:
