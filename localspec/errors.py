@@ -169,6 +169,17 @@ KINDS: dict[str, type[LocalspecError]] = {
 }
 
 
+# What a server refuses with a status is the same error as here: docs/server.md has the table.
+_REFUSED: dict[int, type[LocalspecError]] = {404: NotFoundError, 429: ResourceError} | dict.fromkeys(
+    (400, 413, 422), UsageError
+)
+
+
+def refused_with(status: int) -> type[LocalspecError]:
+    """Return the error that a server's refusal with an HTTP status is to its client; of any other it just refuses."""
+    return _REFUSED.get(status, NetworkError)
+
+
 def exit_codes() -> dict[int, tuple[str, str]]:
     """Return the kind and the meaning of each exit code, in order of the codes; some have no kind."""
     errors = {cls.exit_code: (kind, " ".join((cls.__doc__ or "").split())) for kind, cls in KINDS.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from localspec.errors import (
     WorkerDiedError,
     exit_codes,
     from_wire,
+    refused_with,
 )
 from localspec.ui import glossary
 
@@ -60,3 +62,10 @@ def test_unknown_kinds_are_internal(wire: dict) -> None:
     assert type(error) is InternalError
     assert error.message
     assert error.detail == {}
+
+
+def test_the_table_of_what_a_server_refuses_is_that_of_the_docs() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "server.md").read_text("utf-8")
+    rows = re.findall(r"^\| ((?:\d{3}(?:, )?)+) \| [^|]* \| (\d+) \|$", text, re.MULTILINE)
+    told = {int(status): int(code) for statuses, code in rows for status in statuses.split(", ")}
+    assert told == {status: refused_with(status).exit_code for status in (400, 401, 403, 404, 413, 422, 429, 500, 503)}

@@ -30,6 +30,7 @@ _TAKEN: dict[Kind, tuple[str, Any]] = {  # what config.toml may have for a kind,
     "text": ("a text or a number", str | int | float),
     "texts": ("a text or a list of texts", str | int | float),
 }
+PRESET_HELP = "localspec config preset save --help"  # lists what a preset may have
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 Told = TypeVar("Told", bound=LocalspecError)
 
@@ -265,7 +266,7 @@ def option_at(key: Key) -> Configurable:
         kept = {each: option for each, option in options_of(presets.commands["save"]).items() if each not in ONCE}
         if len(tables) == 2 and name in kept:
             return kept[name]
-        raise UsageError(f"a preset has no setting '{name}'{perhaps(name, kept)}", hint="localspec config preset")
+        raise UsageError(f"a preset has no setting '{name}'{perhaps(name, kept)}", hint=PRESET_HELP)
     if not tables:
         if name in general:
             return general[name]

@@ -146,6 +146,11 @@ def _notes(rows: list[PlannedDraft], request: PlacementRequest) -> list[str]:
         notes.append(f"{chosen.k} draft tokens a pass, each accepted with probability {accepted_share:.2g}: assumed")
     if any(row.name and row.models.guessing.is_assumed for row in rows):
         notes.append("accepted with ?: assumed, for this machine has not measured it; without: measured")
+    if any(row.models.guessing.is_foreign and row.models.guessing.is_assumed for row in rows):
+        told = f"another vocabulary: {request.acceptance:g} is assumed of the tokens that both have"
+        notes.append(
+            f"{told}; one such pair measured 0.66 on shipped texts, and won no time with it (docs/benchmarks.md)"
+        )
     if any(not row.name for row in rows):
         notes.append(f"{COPIES}: the speed of plain decoding; a text that repeats itself is faster")
     return [*notes, f"bandwidths: {chosen.basis}; only the reading of weights and cache is counted"]

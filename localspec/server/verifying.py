@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.engine.events import Inspected, Loaded
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import LocalspecError, UsageError, refused_with
 from localspec.models.gguf.header import bare
 from localspec.remote.messages import (
     LONGEST_PART,
@@ -53,7 +53,6 @@ SILENCE = 2.0  # seconds after which an edge is told that its round waits
 SLOWEST = 30.0  # seconds that an edge may take nothing
 POLICY, GOING_AWAY, UNSUPPORTED = 1008, 1001, 1003  # why a WebSocket is closed
 SESSION = re.compile(r"[A-Za-z0-9_-]{22}")
-_KINDS = {400: "usage", 413: "usage", 429: "resources"}  # of refusals, for the edge's exit code
 
 
 class _ClosedError(Exception):
@@ -316,5 +315,5 @@ class _Edge:
 
 def _told(refusal: Refusal, answer: int) -> Error:
     """Return a refusal as the edge of an answer is told it."""
-    kind = "worker_died" if refusal.code == "engine_died" else _KINDS.get(refusal.status, "network")
+    kind = "worker_died" if refusal.code == "engine_died" else refused_with(refusal.status).kind
     return Error(kind, refusal.message[:1000], answer=answer)

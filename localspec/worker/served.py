@@ -21,9 +21,9 @@ from localspec.errors import (
     LocalspecError,
     NetworkError,
     PromptTooLongError,
-    ResourceError,
     UsageError,
     WorkerDiedError,
+    refused_with,
 )
 from localspec.sanitize import one_line
 from localspec.settings.jobs import ForkQuestion, Generate, LoadedJob
@@ -212,9 +212,8 @@ class ServedWorker:
             return NetworkError(f"the server at {self._url} {told}", hint="--api-key KEY")
         if code in CODES:
             return CODES[code](message)
-        if status in (429, 503):
-            return ResourceError(f"the server at {self._url}: {message}")
-        return UsageError(f"the server at {self._url}: {message}")
+        hint = f"-m NAME, one of {self._url}/v1/models" if status == 404 else ""
+        return refused_with(status)(f"the server at {self._url}: {message}", hint=hint)
 
     def _unreachable(self, error: OSError) -> NetworkError:
         reason = error.strerror or str(error) or type(error).__name__

@@ -139,3 +139,19 @@ def test_a_chat_takes_a_preset_and_changes_nothing_if_one_setting_is_wrong(capsy
 def test_bytes_that_are_no_utf8_are_refused_and_nothing_is_written(words: tuple[str, ...]) -> None:
     assert_one_line(run(*words, "\udcff"), 2, "is not a text of UTF-8")
     assert not config_file().exists()
+
+
+def test_a_new_preset_is_told_with_the_nearest() -> None:
+    """A misspelt name makes one, too."""
+    save("--temp", "0.1")
+    told = run("config", "set", "presets.coder.temp", "0.2").stderr.decode()
+    assert "new preset" not in told
+    told = run("config", "set", "presets.codr.temp", "0.2").stderr.decode()
+    assert "'codr' is a new preset; the nearest that there was is 'coder'" in told
+    assert "localspec config preset rm codr" in told
+    assert "'x' is a new preset (" in run("config", "set", "presets.x.temp", "0.2").stderr.decode()
+    done = run("config", "set", "presets.coder.foo", "1")
+    assert_one_line(done, 2, "a preset has no setting 'foo'", "try: localspec config preset save --help")
+    listed = run("config", "preset", "save", "--help").stdout.decode()
+    assert "--temp" in listed
+    assert "--draft" in listed

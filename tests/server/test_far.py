@@ -130,7 +130,9 @@ def test_one_clear_line(server: Server, far: dict[str, str]) -> None:
     without = localspec(*run, env={**far, "LOCALSPEC_API_KEY": ""})
     assert_one_line(without, 4, "wants its API key", "--api-key KEY")
     assert KEY not in wrong.stderr.decode()
-    assert_one_line(localspec("run", "-m", "smollm", *WORDS, env=far), 2, "there is no model 'smollm' here")
+    assert_one_line(
+        localspec("run", "-m", "smollm", *WORDS, env=far), 3, "there is no model 'smollm' here", "/v1/models"
+    )
     assert_one_line(localspec(*run, env={**far, "LOCALSPEC_SERVER": "ftp://x"}), 2, "--server 'ftp://x' is no address")
     assert_one_line(localspec("run", "--ctx", "512", *WORDS, env=far), 2, "--ctx is for who loads the pair")
     assert_one_line(localspec("run", "--corpus", ".", *WORDS, env=far), 2, "--corpus names files of this machine")
