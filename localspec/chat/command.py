@@ -15,12 +15,14 @@ from localspec.chat.state import ChatState
 from localspec.errors import UsageError
 from localspec.settings.request import LoadSettings
 from localspec.ui.mentions import mention_completions
+from localspec.ui.settings import SETTINGS
 from localspec.ui.stats import Stats
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
 Result = TypeVar("Result")
+NO_COMMAND = "/help, or // to send a slash"
 
 
 class Chat(Protocol):
@@ -181,8 +183,9 @@ class CommandTable:
         command = self._named.get(name.lower())
         if command is None:
             near = [f"/{each}" for each in difflib.get_close_matches(name.lower(), self._named, n=1)]
-            ways = dict.fromkeys([*near, "/help"])
-            raise UsageError(f"there is no command /{name}", hint=f"{', '.join(ways)}, or // to send a slash")
+            meant = f"/set {name.lower()}" if name.lower() in SETTINGS else next(iter(near), "")
+            hint = f"Did you mean {meant}? /help lists all; // sends a slash." if meant else NO_COMMAND
+            raise UsageError(f"there is no command /{name}", hint=hint)
         return command, argument.strip()
 
     def needs_rest(self, line: str) -> bool:

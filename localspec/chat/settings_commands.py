@@ -12,7 +12,7 @@ from typing import Any
 from localspec.chat.command import Chat, command
 from localspec.chat.listing import in_columns
 from localspec.chat.state import ChatState
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, UsageError
 from localspec.models.recent import recent_pairs
 from localspec.models.store import target_reference
 from localspec.sanitize import one_line
@@ -57,7 +57,7 @@ async def change(chat: Chat, argument: str) -> None:
     if value:
         try:
             chat.state.change(changed(request, name, value.strip()))
-        except UsageError as error:
+        except LocalspecError as error:
             raise retyped(error, "/set ") from None
     await chat.tell(f"{name} {one_line(shown(chat.state.request, name.lstrip('-')))}")
 

@@ -263,7 +263,7 @@ def set_value(console: Console, /, key: str, values: tuple[str, ...], as_json: b
         raise UsageError(f"{key} takes one value, {len(values)} were given", hint=f"localspec config set {key} VALUE")
     try:
         value = read_words(found, values)
-    except UsageError as error:
+    except LocalspecError as error:
         raise retyped(error, f"localspec config set {key.removesuffix(path[-1])}") from None
     others = list(presets()) if path[:1] == (TABLE,) else []
     _done(as_json, assign(path, value), path, value)

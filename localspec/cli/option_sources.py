@@ -342,5 +342,7 @@ def in_command(ctx: click.Context, error: Told) -> Told:
         error.message += f" (it is set in {', '.join(each.where for each in places)})"
         cures = " and ".join(map(cure, places))
         is_question = error.hint.startswith("Did you mean")
-        error.hint = f"{error.hint} Or: {cures}" if is_question else ", or ".join(filter(None, (error.hint, cures)))
+        error.hint = (
+            f"{error.hint} To take it out: {cures}." if is_question else ", or ".join(filter(None, (error.hint, cures)))
+        )
     return error

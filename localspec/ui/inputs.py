@@ -20,7 +20,7 @@ from localspec.sanitize import decoded
 from localspec.settings.folders import typed_path
 from localspec.settings.text_files import is_binary
 from localspec.ui.files import read_regular
-from localspec.ui.mentions import Taken, is_several, take
+from localspec.ui.mentions import Taken, is_pattern, is_several, take
 
 MAX_FILE = 16 << 20  # bytes, where no option says otherwise
 STDIN = "standard input"
@@ -166,7 +166,7 @@ def read_parts(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs) -
     data = []
     for name in files:
         left_out = ""
-        if name != "-" and is_several(name):
+        if name != "-" and (is_several(name) or is_pattern(name)):
             inputs.taken = inputs.taken or Taken()
             before, was = len(inputs.taken.texts), dict(inputs.taken.left_out)
             is_empty = not take(name, inputs.taken)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.conversations.records import Attachment
-from localspec.errors import PromptTooLongError, UsageError
+from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.sanitize import decoded, one_line
 from localspec.settings.folders import typed_path
 from localspec.settings.sizes import counted
@@ -114,6 +114,11 @@ def matches(name: str) -> list[Path]:
     return sorted(Path(each) for each in glob.iglob(str(path), recursive=True) if os.path.isfile(each))
 
 
+def is_pattern(name: str) -> bool:
+    """Whether a name that is none of a file has the signs of a pattern."""
+    return _PATTERN.search(name) is not None and not os.path.lexists(typed_path(name))
+
+
 def is_several(name: str) -> bool:
     """Whether a name stands for a folder or is a pattern that files match."""
     try:
@@ -125,6 +130,8 @@ def is_several(name: str) -> bool:
 def take(name: str, taken: Taken) -> bool:
     """Add the texts that one name stands for; return whether there is one, also one that was taken before."""
     if not is_several(name):
+        if is_pattern(name):
+            raise NotFoundError(f"no file matches {name}", hint="a pattern that files match, or a name")
         if name not in {each.name for each in taken.texts}:
             data = read_regular(name, MOST_BYTES)
             if is_binary(data):

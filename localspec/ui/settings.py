@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, UsageError
 from localspec.settings.declaration import Option, declaration, declared
 from localspec.settings.request import FORMS, LoadSettings, Request, Sampling, Speculation
 from localspec.speculation import axis_names
@@ -15,6 +15,7 @@ from localspec.speculation import axis_names
 _PARTS: dict[str, type[Any]] = {"speculation": Speculation, "sampling": Sampling, "": Request}  # by field of a request
 _FOUND = [(part, each) for part, holder in _PARTS.items() for each in declared(holder) if each.in_chat]
 SETTINGS: dict[str, Option] = {each.key: each for _, each in _FOUND}  # as /set lists them
+Told = TypeVar("Told", bound=LocalspecError)
 
 
 def changed(request: Request, name: str, text: str) -> Request:
@@ -27,10 +28,11 @@ def changed(request: Request, name: str, text: str) -> Request:
     return with_value(request, name, value)
 
 
-def retyped(error: UsageError, before: str) -> UsageError:
+def retyped(error: Told, before: str) -> Told:
     """Return an error whose hint is an option with that setting typed behind `before`, as "/set " and config set."""
     is_option = error.hint.startswith("--")
-    return UsageError(error.message, hint=f"{before}{error.hint[2:]}" if is_option else error.hint, detail=error.detail)
+    hint = f"{before}{error.hint[2:]}" if is_option else error.hint
+    return type(error)(error.message, hint=hint, detail=error.detail)
 
 
 def with_value(request: Request, name: str, value: Any) -> Request:

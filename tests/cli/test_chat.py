@@ -78,7 +78,9 @@ def test_a_command_may_have_lines(talk: Talk) -> None:
 
 def test_unknown_command(talk: Talk) -> None:
     talk.say("/hlep")
-    assert talk.errors.splitlines() == ["localspec: there is no command /hlep — try: /help, or // to send a slash"]
+    assert talk.errors.splitlines() == [
+        "localspec: there is no command /hlep. Did you mean /help? /help lists all; // sends a slash."
+    ]
 
 
 @pytest.mark.parametrize("word", ["/bye", "/exit", "/quit"])

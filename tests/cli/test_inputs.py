@@ -243,3 +243,8 @@ def test_a_context_may_be_typed_in_thousands() -> None:
 )
 def test_a_wrong_value_is_named_with_its_option(words: tuple[str, ...], said: str) -> None:
     assert_one_line(run(*words), 2, f"localspec: {said} —")
+
+
+def test_a_pattern_without_a_file_is_told_as_one(tmp_path: Path) -> None:
+    done = run("run", "hi", "--no-save", "-f", f"{tmp_path}/*.md")
+    assert_one_line(done, 3, f"no file matches {tmp_path}/*.md")

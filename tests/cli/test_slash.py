@@ -222,8 +222,20 @@ def test_undo_names_what_brings_a_deleted_conversation_back(talk: Talk) -> None:
 @pytest.mark.parametrize("typed", ["/commands", "/reset", "/clera"])
 def test_an_unknown_command_names_help(talk: Talk, typed: str) -> None:
     talk.say(typed)
-    assert f"there is no command {typed} — try: " in talk.errors
-    assert "/help, or // to send a slash\n" in talk.errors
+    assert f"there is no command {typed}" in talk.errors
+    assert "/help" in talk.errors
+    assert "// " in talk.errors
+
+
+def test_a_setting_typed_as_a_command_names_set(talk: Talk) -> None:
+    talk.say("/method", "/top-k 5")
+    assert "there is no command /method. Did you mean /set method?" in talk.errors
+    assert "there is no command /top-k. Did you mean /set top-k?" in talk.errors
+
+
+def test_a_file_that_a_setting_lacks_is_told_as_it_is_typed_here(talk: Talk) -> None:
+    talk.say("/set schema nofile.json")
+    assert "there is no file nofile.json — try: /set schema FILE" in talk.errors
 
 
 def test_titles(talk: Talk) -> None:
