@@ -127,3 +127,24 @@ async def test_a_wide_line_shows_more_keys_and_a_click_presses_one() -> None:
         await pilot.click(Keys, offset=(at, 0))
         await until(pilot, lambda: app.screen is not app.chat)
         assert type(app.screen).__name__ == "SettingsScreen"
+
+
+async def test_a_notice_goes_when_something_is_sent() -> None:
+    """It was about what came before: Ctrl+C again, or how a command may go on."""
+    async with opened(size=(80, 24)) as (pilot, app):
+        await pilot.press("ctrl+c")
+        await settled(pilot)
+        assert "Ctrl+C again to quit" in shown(app)
+        app.chat.composer.fill("hi")
+        await pilot.press("enter")
+        await until(pilot, lambda: "Ctrl+C again to quit" not in shown(app))
+
+
+async def test_words_that_complete_a_command_go_with_it() -> None:
+    async with opened(size=(80, 24)) as (pilot, app):
+        await pilot.press("slash", "s", "e", "tab")
+        await settled(pilot)
+        assert app.notices.text == "/search  /set  /settings"
+        await pilot.press("ctrl+u")
+        await settled(pilot)
+        assert app.notices.text == ""

@@ -67,6 +67,7 @@ class ChatScreen(Screen[None]):
         self._ahead, self._n_ahead = ReadingAhead(engine), 0
         self.turns = ChatTurns(host, engine, self)
         self._unsent = Unsent(engine.state.writer, lambda: self.turns.unsent)
+        self._told_choices = False
         self._host = host
         self._engine = engine
         self._news = News(host, engine, self, self.call_later)
@@ -211,18 +212,23 @@ class ChatScreen(Screen[None]):
 
     @on(Composer.Sent)
     async def send(self, sent: Composer.Sent) -> None:
-        """Send a message, or run a command."""
+        """Send a message, or run a command. A notice was about what came before."""
+        self._host.say("")
         await self.turns.send(sent.text)
 
     @on(Composer.Changed)
     def keep(self) -> None:
         self._unsent.changed(self.set_timer)
+        if self._told_choices:
+            self._told_choices = False
+            self._host.say("")
 
     @on(Composer.Completed)
     def tell_choices(self, completed: Composer.Completed) -> None:
         """Tell how a command may go on: with the words that differ."""
         words = [choice.rpartition(" ")[2] for choice in completed.choices]
         self._host.say("  ".join(words))
+        self._told_choices = True
 
     @on(Spoken.Wanted)
     async def act(self, wanted: Spoken.Wanted) -> None:
