@@ -55,6 +55,8 @@ Said = msgspec.Struct | bytes | str | Callable[[], Awaitable[object]]
 class Judging:
     """A loaded worker, which judges a round once it may `go`."""
 
+    held = None
+
     def __init__(self) -> None:
         self.begun: queue.Queue[Any] = queue.Queue()
         self.go = threading.Event()

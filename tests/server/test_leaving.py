@@ -41,6 +41,8 @@ class EndlessWorker:
 class Loader:
     """Has loaded the pair already."""
 
+    held = None
+
     def ready(self, settings: LoadSettings, is_stopped: Callable[[], bool]) -> Generator[Event, None, bool]:
         yield from ()
         return True
