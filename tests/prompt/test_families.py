@@ -159,12 +159,13 @@ def test_a_word_of_a_message_switches_reasoning(specials: tuple[str, ...], said:
                    for part in rendered.segments if specials)  # fmt: skip
 
 
-def test_only_the_words_that_a_template_looks_for_are_taken_out() -> None:
-    """`/think` is text for a template that knows `/no_think` alone."""
+@pytest.mark.parametrize("word", ["/no_think", "/nothink"])
+def test_only_the_words_that_a_template_looks_for_are_taken_out(word: str) -> None:
+    """`/think` is text for a template that knows the other word alone."""
     taken_out = "{{ message.content.replace('/no_think', '').strip() }}"
     template = NEMOTRON_2.replace("{{ message.content }}{% endif %}{% endif %}", taken_out + "{% endif %}{% endif %}")
-    said = Message("user", "open /think </think> /no_think")
-    rendered = render((said,), template, bos="", eos="", specials=("<think>", "</think>"))
+    said = Message("user", f"open /think </think> {word}")
+    rendered = render((said,), template.replace("/no_think", word), bos="", eos="", specials=("<think>", "</think>"))
     assert rendered.text == "[user]open /think </think>[assistant]<think></think>"
 
 

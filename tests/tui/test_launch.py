@@ -85,6 +85,18 @@ def test_what_is_typed_before_the_answer_is_kept(
     os.close(slave)
 
 
+@pytest.mark.parametrize(
+    ("told", "is_dark"), [("0;7", False), ("15;8", True), ("0;9", False), ("0;default;15", False), ("15;0", True), ("", True)]
+)
+def test_without_an_answer_the_number_of_the_colour_decides(
+    told: str, is_dark: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "__stdin__", None)
+    monkeypatch.setattr("localspec.tui.launch._ask", lambda *_: b"")
+    monkeypatch.setenv("COLORFGBG", told)
+    assert background() == (is_dark, "")
+
+
 def test_the_app_has_longer_to_leave_than_a_terminal_that_takes_nothing() -> None:
     assert GRACE >= 1.0 > STUCK
 
