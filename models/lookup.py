@@ -8,12 +8,13 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from localspec.errors import IntegrityError, NotFoundError, UsageError
-from localspec.models.names import FORMS, NEAR, DraftChoice, HubName, PairName, PathName, nearest
+from localspec.models.names import FORMS, NEAR, HubName, PairName, PathName, nearest
 from localspec.sanitize import shown
 
 
@@ -95,7 +96,7 @@ def missing_file(path: str) -> NotFoundError:
 
     Where names of the user's own stand for it, the error says how these are mended.
     """
-    from localspec.models.catalog import CatalogPair, load_catalog  # late, as above
+    from localspec.models.catalog import load_catalog  # late, as above
     from localspec.models.foreign import foreign_models
     from localspec.models.hub.files import is_model
 
@@ -110,19 +111,22 @@ def missing_file(path: str) -> NotFoundError:
         if ratio > best:
             best, close = ratio, shown(each)
     hint = f"Did you mean '{close}'?" if close else "Check the path."
-    owners: list[CatalogPair] = []
+    owners = []
     with suppress(UsageError):  # a mistake in the catalogue is told where it is asked
         owners = load_catalog().of_path(path)
     if owners:
-        pair = owners[0].pair
-        new = PathName(close or "NEW.gguf")
-        draft = pair.draft if isinstance(pair.draft, DraftChoice) or str(pair.draft) != path else new
-        added = PairName(new if str(pair.target) == path else pair.target, draft)
-        name = owners[0].name
-        hint = f"localspec pairs add {name} {shown(str(added), 4096)} --replace, or localspec pairs rm {name}"
-        names = " and ".join(f"'{each.name}'" for each in owners)
-        return NotFoundError(f"{shown(path)}, for which {names} stands, does not exist", hint=hint)
+        names, new = [f"'{each.name}'" for each in owners], PathName(close or "NEW.gguf")
+        stand = "stands" if len(owners) == 1 else "stand"
+        ways = [f"localspec pairs add {each.name} {_replaced(each.pair, path, new)} --replace" for each in owners]
+        hint = " and ".join(ways) + (f", or localspec pairs rm {owners[0].name}" if len(owners) == 1 else "")
+        return NotFoundError(f"{shown(path)}, for which {' and '.join(names)} {stand}, does not exist", hint=hint)
     return NotFoundError(f"{shown(path)} does not exist", hint=hint)
+
+
+def _replaced(pair: PairName, path: str, new: PathName) -> str:
+    """Return a pair with another file in the place of `path`, as a shell takes it."""
+    draft = new if str(pair.draft) == path else pair.draft
+    return shlex.quote(shown(str(PairName(new if str(pair.target) == path else pair.target, draft)), 4096))
 
 
 def _nearest_beginning(word: str, names: Iterable[str]) -> tuple[str | None, float]:

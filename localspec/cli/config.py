@@ -269,7 +269,7 @@ def set_value(console: Console, /, key: str, values: tuple[str, ...], as_json: b
     _done(as_json, assign(path, value), path, value)
     if path[:1] == (TABLE,) and path[1] not in others:
         close = difflib.get_close_matches(path[1], others, n=1)
-        near = f"; the nearest that there was is '{close[0]}'" if close else ""
+        near = f"; did you mean '{close[0]}'?" if close else ""
         console.warn(f"'{path[1]}' is a new preset{near} (to remove it: localspec config preset rm {path[1]})")
     if path[-1] != "draft" and (missing := _missing({path[-1]: value})):  # which may belong to a pair of the line
         console.warn(f"{missing.message}{missing.advice}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -103,7 +104,8 @@ def explain(target: str, draft: str | None, as_json: bool, offline: bool) -> int
     if draft is None:
         named = expand(target)
         if isinstance(named.draft, DraftChoice):
-            raise UsageError(f"which draft of {target}?", hint=f"localspec pairs explain {named.target} DRAFT")
+            typed = shlex.quote(str(named.target))
+            raise UsageError(f"which draft of {target}?", hint=f"localspec pairs explain {typed} DRAFT")
         target, draft = str(named.target), str(named.draft)
     is_off = is_offline(offline)
     big = _seen(target, is_off)

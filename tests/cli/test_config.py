@@ -453,6 +453,7 @@ def test_completion_finds_names() -> None:
     assert complete("run", "-m", "./x") == ["file,./x"]
     assert complete("race", "storyt") == BUNDLED_NAMES
     assert complete("config", "set", "top-") == ["plain,top-k", "plain,top-p"]
+    assert complete("config", "set", "bench.res") == complete("config", "set", "dry-run") == [], "it is not for files"
     with Store.open(conversations_file()) as store:
         kept = [store.create("storyteller").id for _ in range(2)]
     assert sorted(complete("chat", "--session", "")) == sorted(f"plain,{each}" for each in kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -150,6 +151,23 @@ def test_a_bare_name_is_kept_as_the_file_that_is_found(tmp_path: Path, monkeypat
     words = line.partition("try: localspec pairs ")[2].partition(", or")[0].split()
     assert call(tmp_path, *words).returncode == 0, "what it names can be typed"
     assert answer(tmp_path, "show", "fast")["pair"] == f"{big}+{moved}"
+
+
+def test_what_mends_names_is_typed_as_it_is_printed(tmp_path: Path) -> None:
+    """With blanks in a path, and with two names for one file, of which each is mended."""
+    folder = tmp_path / "my models"
+    folder.mkdir()
+    big, small = (Path(shutil.copy(PAIR / f"{name}-q8_0.gguf", folder)) for name in ("target", "draft"))
+    for name, pair in (("fast", f"{big}+{small}"), ("tiny", str(small))):
+        assert call(tmp_path, "add", name, pair).returncode == 0
+    line = assert_one_line(call(tmp_path, "explain", "tiny"), 2, "which draft of tiny?")
+    assert shlex.split(line.partition("try: ")[2])[2:] == ["explain", str(small), "DRAFT"]
+    moved = small.rename(folder / "draft-q8_1.gguf")
+    line = assert_one_line(call(tmp_path, "explain", "tiny", "low-bit"), 3, "for which 'fast' and 'tiny' stand, does")
+    for typed in line.partition("try: ")[2].split(" and "):
+        assert call(tmp_path, *shlex.split(typed)[2:]).returncode == 0
+    assert answer(tmp_path, "show", "fast")["pair"] == f"{big}+{moved}"
+    assert answer(tmp_path, "show", "tiny")["pair"] == str(moved)
 
 
 def test_what_a_name_hides_or_leaves_behind_is_said(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_a_new_preset_is_told_with_the_nearest() -> None:
     told = run("config", "set", "presets.coder.temp", "0.2").stderr.decode()
     assert "new preset" not in told
     told = run("config", "set", "presets.codr.temp", "0.2").stderr.decode()
-    assert "'codr' is a new preset; the nearest that there was is 'coder'" in told
+    assert "'codr' is a new preset; did you mean 'coder'?" in told
     assert "localspec config preset rm codr" in told
     assert "'x' is a new preset (" in run("config", "set", "presets.x.temp", "0.2").stderr.decode()
     done = run("config", "set", "presets.coder.foo", "1")

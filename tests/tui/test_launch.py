@@ -86,7 +86,8 @@ def test_what_is_typed_before_the_answer_is_kept(
 
 
 @pytest.mark.parametrize(
-    ("told", "is_dark"), [("0;7", False), ("15;8", True), ("0;9", False), ("0;default;15", False), ("15;0", True), ("", True)]
+    ("told", "is_dark"),
+    [("0;7", False), ("15;8", True), ("0;9", False), ("0;default;15", False), ("15;0", True), ("", True)],
 )
 def test_without_an_answer_the_number_of_the_colour_decides(
     told: str, is_dark: bool, monkeypatch: pytest.MonkeyPatch
