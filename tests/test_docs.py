@@ -149,6 +149,25 @@ def test_the_source_names_files_that_are_there() -> None:
     assert not [(file, each) for file, each in found if not (ROOT / each).exists()]
 
 
+def is_there(parts: list[str]) -> bool:
+    """Whether a dotted name is a module, or a name in one; `parts` begins with a room."""
+    for n in range(len(parts), 0, -1):
+        for base in (ROOT / "localspec", ROOT):
+            module, package = base.joinpath(*parts[:n]).with_suffix(".py"), base.joinpath(*parts[:n], "__init__.py")
+            if (file := module if module.is_file() else package).is_file():
+                return n == len(parts) or re.search(rf"\b{parts[n]}\b", file.read_text(encoding="utf-8")) is not None
+    return False
+
+
+def test_the_source_names_modules_that_are_there() -> None:
+    """A name in backticks that begins with a room, as `engine.text.Marks`, is that of a module or of what one holds."""
+    files = [path for folder in ("localspec", "models", "tui", "tests") for path in ROOT.glob(f"{folder}/**/*.py")]
+    named = re.compile(rf"`(?:localspec\.)?((?:{'|'.join(ROOMS)})(?:\.\w+)+)(?:\(\))?`")
+    found = {(name(path), each) for path in files for each in named.findall(path.read_text(encoding="utf-8"))}
+    assert len(found) > 10
+    assert not [(file, each) for file, each in found if not is_there(each.split("."))]
+
+
 def test_nothing_cites_what_is_not_here() -> None:
     """Codes of documents outside the repository cannot be looked up."""
     files = (

@@ -1,12 +1,12 @@
 """The part of the machine that this process may use: its processors, and what a control group leaves.
 
-How many threads this process should decode with: physical cores it may use.
+Containers and systemd limit cores and memory by Linux control groups. `available_memory` asks any system.
 
-Two threads on one core share its vector units, which decoding keeps busy: hyperthreads slow it down.
+Two threads on one core share its vector units, which decoding keeps busy: hyperthreads slow it down. So a process
+decodes with as many threads as it may use physical cores.
 
-Threads of the engine that stay on processors of their own, where it has one for each of this process's.
-
-After every operation the threads wait for each other, awake. Where there are as many as processors and another program
+The engine's threads are bound to processors of their own, where each processor of this process has one. After every
+operation the threads wait for each other, awake. Where there are as many as processors and another program
 keeps one of these busy, Linux puts two threads on one processor for a while: there the one waits through its slice for
 the other, which cannot run meanwhile, hundreds of times a pass. With bound threads the other program moves, or shares
 with one of them. Where processors are left over Linux finds each thread its own, and binding would only tie two engines
@@ -15,10 +15,6 @@ to the same ones.
 OpenMP binds the threads that it starts if it is told before it is loaded. The thread that loads it is bound too, and
 what that starts meanwhile (a driver's threads) would be tied to its processor: so it is freed, and bound once the
 models are loaded.
-
-Containers and systemd limit cores and memory by Linux control groups.
-
-`available_memory` is that on any system.
 """
 
 from __future__ import annotations

@@ -90,10 +90,11 @@ class SavingBackend(LlamaBackend):
 
     @property
     def n_state_bytes(self) -> int:
-        """Return about how many bytes `save` would take."""
+        """Return about how many bytes `save` would take, the states of shorter starts among them."""
+        points = sum(data.nbytes for _, data in self._cache.points)
         if self._block:
-            return self.kv_bytes * self.length // self._n_ctx
-        return int(api.llama_state_seq_get_size_ext(self._growing.context, 0, WHOLE))
+            return points + self.kv_bytes * self.length // self._n_ctx
+        return points + int(api.llama_state_seq_get_size_ext(self._growing.context, 0, WHOLE))
 
     def save(self) -> SavedState:
         """Return what the cache holds of the committed text. Raises MemoryError."""

@@ -2,7 +2,7 @@
 
 "off" multiplies whole matrices. "on" is llama.cpp's flash attention with one type of keys and values, which is slow for
 several rows deep in a text. "mixed" is flash attention with values as BF16: every row is computed as if it were alone.
-`session.attention_survey` measures them.
+`session.attention` measures them.
 """
 
 from __future__ import annotations

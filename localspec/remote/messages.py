@@ -156,7 +156,7 @@ class Hello(WireMessage, frozen=True, tag=5):
     `mode` says what goes up and down, `verify` names the rule. `seed` is of the noise that both sides share, and of the
     verifier's own draws. `form` is the constraint's kind, a field of a request, and its text. `session` resumes one.
     Of the text the first `prompt_n` tokens are the prompt, and what follows is the answer. `marks` are the fields of
-    `engine.reasoning.Marks`: a form begins where the reasoning ends. Errors repeat `answer`, a number of the edge's.
+    `engine.text.Marks`: a form begins where the reasoning ends. Errors repeat `answer`, a number of the edge's.
     """
 
     version: Count

@@ -68,8 +68,8 @@ class PromptStates:
     @property
     def n_bytes(self) -> int:
         """Return about how much of the last answer's text would be written."""
-        held = [(model.backend.kv_bytes, model.backend.length, model.backend.capabilities) for model in self._answered]
-        return 0 if self._folder is None else sum(size * n // can.n_ctx for size, n, can in held)
+        backends = (model.backend for model in self._answered)
+        return 0 if self._folder is None else sum(b.n_state_bytes for b in backends if isinstance(b, SavingBackend))
 
     def prefilled(self, event: events.Prefilled) -> None:
         """Learn what it takes to evaluate a token."""

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 # Until an event says more.
 _DOING: dict[type[PairJob], str] = {Load: "loading", Generate: "reading the prompt", SurveyRequest: "timing passes"}
 REPORT = "--log-file FILE, and report what the file says"
-# How many lines of its log an error brings along.
-LOG_LINES = 20
+LOG_LINES = 20  # of a log, which an error brings along
 _EXIT_REASONS = {
     "SIGTERM": ("was stopped, by localspec stop or by SIGTERM,", "the same command again"),
     "SIGKILL": (
@@ -61,8 +60,7 @@ _EXIT_REASONS = {
     ),
 }
 _SMALLER = "--draft none, or a smaller quantisation of the model"  # of what is killed while it loads
-# What ggml says before it aborts because of another machine.
-_RPC = ("Remote RPC server crashed", "Failed to connect to", "RPC handshake failed")
+_RPC = ("Remote RPC server crashed", "Failed to connect to", "RPC handshake failed")  # ggml's words before it aborts
 _RPC_FATE = (
     "lost an RPC server (it ended, or the network did)",
     "localspec doctor --rpc HOST:PORT,... shows which servers answer",
@@ -72,7 +70,6 @@ _MEMORY_FATE = (
     "ran out of memory (SIGABRT; a GPU's, if it uses one)",
     "--gpu N with fewer layers, a smaller --ctx, or --draft none",
 )
-
 
 # Seconds between looks at an answer's tokens: what comes faster than an eye can tell is read together. To wake a
 # process for each takes from the passes, whose threads have every processor: 1 to 2 % of a pass of 20 ms.
@@ -109,11 +106,8 @@ class Worker:
         # -P: the current folder is no place to import from; somebody's json.py may lie there.
         self._command = command or [sys.executable, "-P", "-m", "localspec.worker.main"]
         self._log_file = log_file
-        self._keeping: Keeping | None = None
-        if keep_alive is not None and log_file is None and (keep_alive or has_engines()):
-            from localspec.worker.kept import Keeping  # late: most commands have a child of their own
-
-            self._keeping = Keeping(self._command, keep_alive)
+        self._keep_alive = keep_alive if log_file is None else None
+        self._keeping: Keeping | None = None  # once there was anything to keep
         self._timeouts = timeouts or Timeouts()
         self._child: Child | None = None
         self._sequence = 0  # the number of the latest request
@@ -126,7 +120,7 @@ class Worker:
 
     def prepare(self) -> None:
         """Start the child ahead of its first load, unless a warm engine may take its place."""
-        if self._keeping is None:
+        if self._warm() is None:
             self._start()
 
     def load(self, settings: LoadSettings) -> Iterator[Event]:
@@ -135,7 +129,7 @@ class Worker:
         A load that is cancelled or left early ends with its child, which has nothing to lose: reading a large file
         cannot be interrupted otherwise. After a cancel the last event is Finished.
         """
-        keeping = self._keeping
+        keeping = self._warm()
         if keeping is not None:
             self._child = keeping.engine(settings, self._child)
         events = self._request(self._child or self._start(), Load(settings))
@@ -174,10 +168,7 @@ class Worker:
         return None if self._child is None else self._child.process.pid
 
     def lost(self) -> WorkerDiedError | None:
-        """Return what happened to a child that died with nothing to do, None if it lives or there is none.
-
-        Without this the next request would be blamed for it.
-        """
+        """Return what a child died of that had nothing to do, or None; else the next request would be blamed."""
         child = self._child
         if child is None or self._running or not self._sequence or child.process.poll() is None:
             return None  # one that was asked for nothing yet is told by its load
@@ -193,6 +184,14 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _warm(self) -> Keeping | None:
+        """Return the warm engines, None where none is wanted and none is there by now."""
+        if self._keeping is None and self._keep_alive is not None and (self._keep_alive or has_engines()):
+            from localspec.worker.kept import Keeping  # late: most commands have a child of their own
+
+            self._keeping = Keeping(self._command, self._keep_alive)
+        return self._keeping
 
     def _start(self) -> Child:
         self._doing = "starting"

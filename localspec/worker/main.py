@@ -244,7 +244,7 @@ def _watch(control: int, cancel: CancelFlag, server: JobServer) -> None:
 
 def _prepare() -> None:
     """Import what every load needs but llama.cpp, whose threads are bound as the job says. It comes meanwhile."""
-    with contextlib.suppress(ImportError):  # the load tells what is missing
+    with contextlib.suppress(Exception):  # the load meets it again, and tells it
         import localspec.engine.loop
         import localspec.models.pairs
         import localspec.speculation.resolve  # noqa: F401 - for the load

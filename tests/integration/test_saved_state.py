@@ -87,7 +87,8 @@ def test_a_state_that_llama_cpp_refuses_leaves_an_empty_text(path: Any, monkeypa
         for text, row in zip((TOKENS[:20], TOKENS), rows, strict=True):
             assert np.array_equal(target.prefill(text, never).logits(0), row)
         if not source._block:
-            assert source.n_state_bytes == len(saved.data)
+            assert source.n_state_bytes == saved.n_bytes - saved.tokens.nbytes
+            assert bool(saved.points) == model.is_stateful
         monkeypatch.setattr(saved_state.api, "llama_state_seq_get_data_ext", lambda *_: 0)
         with pytest.raises(InternalError, match="did not write"):
             source.save()

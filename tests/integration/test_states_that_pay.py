@@ -311,8 +311,9 @@ def memory_of_a_text(model: LoadedModel) -> int:
 
 def test_an_answer_tells_how_much_of_it_is_written(target: LoadedModel) -> None:
     target.backend.prefill(TEXT, never)
-    backend = target.backend
-    expected = backend.kv_bytes * len(TEXT) // backend.capabilities.n_ctx
+    assert isinstance(target.backend, SavingBackend)
+    saved = target.backend.save()
+    expected = saved.n_bytes - saved.tokens.nbytes
     for settings, request, told in (
         (SETTINGS, KEEPS, expected),
         (SETTINGS, replace(KEEPS, keeps=False), 0),

@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 
 from localspec.engine.events import Committed, Event, Finished, Loaded, Loading, Started
-from localspec.errors import IntegrityError, InternalError, ResourceError, WorkerDiedError
+from localspec.errors import IntegrityError, InternalError, NotFoundError, ResourceError, WorkerDiedError
 from localspec.settings.request import LoadSettings, Request
 from localspec.worker.client import FRAME, TALKING, Timeouts, Worker
 from localspec.worker.process import BURST, SPINS, Child, Log, last_lines
@@ -101,6 +101,16 @@ def test_the_death_of_a_child_that_was_started_ahead_is_told_by_the_load() -> No
         assert worker.lost() is None
         with pytest.raises(WorkerDiedError, match=r"SIGKILL.*starting"):
             list(worker.load(SETTINGS))
+
+
+def test_what_a_child_fails_to_import_ahead_is_told_by_its_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As numpy does on a processor that lacks what it was built for."""
+    (tmp_path / "numpy.py").write_text('raise RuntimeError("built with baseline optimizations")')
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with Worker(timeouts=PATIENT) as worker, pytest.raises(NotFoundError, match="loaded: built with baseline"):
+        list(worker.load(SETTINGS))
 
 
 def test_what_is_being_written_is_written_to_its_end(tmp_path: Path) -> None:

@@ -405,6 +405,13 @@ def test_an_engine_in_use_is_not_asked_to_leave(monkeypatch: pytest.MonkeyPatch)
         assert len(warm_engines()) == 1
 
 
+def test_a_client_finds_a_warm_engine_that_came_after_it() -> None:
+    """As a chat that loads its pair again, hours later."""
+    with stub("good", keep_alive=0.0) as chat:
+        opened(stub("good", keep_alive=MINUTE)).close()
+        assert opened(chat).pid == warm_engines()[0]["pid"]
+
+
 def test_no_child_is_started_ahead_where_a_warm_engine_may_answer() -> None:
     opened(stub("good", keep_alive=MINUTE)).close()
     for keep_alive in (0.0, MINUTE):
