@@ -54,10 +54,14 @@ class LocalspecError(Exception):
         self.detail = detail or {}
 
     @property
+    def is_sentence(self) -> bool:
+        """Whether the hint is a sentence, and nothing to type."""
+        return self.hint[:1].isupper() and self.hint.endswith((".", "?"))
+
+    @property
     def advice(self) -> str:
         """The hint as it follows the message: a sentence of its own, or a command or option to type."""
-        is_sentence = self.hint[:1].isupper() and self.hint.endswith((".", "?"))
-        return f". {self.hint}" if is_sentence else f" — try: {self.hint}" if self.hint else ""
+        return f". {self.hint}" if self.is_sentence else f" — try: {self.hint}" if self.hint else ""
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object of `--json` failures: code, kind, message, hint, detail."""

@@ -139,7 +139,7 @@ class Configurable(click.Option):
                 raise
             told = f"{error.message.rstrip('.')} (it is set in {place.where})"
             raise BadSettingError(told, ctx, self, cure(place)) from None
-        except UsageError as error:
+        except LocalspecError as error:
             raise in_command(ctx, error) from error.__cause__
         return value, rest
 
@@ -340,9 +340,7 @@ def in_command(ctx: click.Context, error: Told) -> Told:
             found.append(origin(ctx, option))
     if places := list(dict.fromkeys(each for each in found if each.where)):
         error.message += f" (it is set in {', '.join(each.where for each in places)})"
-        cures = " and ".join(map(cure, places))
-        is_question = error.hint.startswith("Did you mean")
-        error.hint = (
-            f"{error.hint} To take it out: {cures}." if is_question else ", or ".join(filter(None, (error.hint, cures)))
-        )
+        cures = ", or ".join(map(cure, places))
+        other = f"{error.hint} To take it out: {cures}."
+        error.hint = other if error.is_sentence else ", or ".join(filter(None, (error.hint, cures)))
     return error

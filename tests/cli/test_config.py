@@ -248,6 +248,12 @@ RUN, PRESET, SHOW = ("run", "hi"), ("run", "-P", "p", "hi"), ("config", "show", 
         ("[run]\ntemp = -1\n", {}, RUN, "localspec config unset run.temp"),
         ("regex = '('\n", {}, RUN, "localspec config unset regex"),
         ("", {"LOCALSPEC_REGEX": "("}, RUN, "unset LOCALSPEC_REGEX"),
+        (
+            "",
+            {"LOCALSPEC_REGEX": "a", "LOCALSPEC_GRAMMAR": "root ::= x"},
+            RUN,
+            "leave one of them out, or unset LOCALSPEC_REGEX, or unset LOCALSPEC_GRAMMAR",
+        ),
         ("[presets.p]\ntemp = -1\n", {}, PRESET, "localspec config unset presets.p.temp"),
         ("[presets.p]\nregex = '('\n", {}, PRESET, "localspec config unset presets.p.regex"),
         ("model = 'nosuch'\n", {}, RUN, "localspec config unset model"),
@@ -274,6 +280,7 @@ def test_a_wrong_value_names_what_takes_it_out_of_its_place(
     [
         ('model = "nosuch"\n', ("run", "hi"), "there is no pair called 'nosuch' (it is set in "),
         ('model = "./nosuch.gguf"\n', ("run", "hi"), "nosuch.gguf does not exist (it is set in "),
+        ('schema = "nosuch.json"\n', ("run", "hi"), "--schema: there is no file nosuch.json (it is set in "),
         (
             '[chat]\nsystem = "@nosuch.txt"\n',
             ("chat", "storyteller"),
@@ -288,6 +295,8 @@ def test_what_is_not_found_is_traced_back(
     code, _, err = call(*words)
     assert code == 3
     assert f"{missing}{config_file()}:{text.count(chr(10))})" in err
+    assert "localspec config unset" in err
+    assert ". Check the path. To take it out: localspec config unset model.\n" in err or "Check" not in err
 
 
 def test_a_model_that_is_not_found_is_told_when_it_is_set(call: Callable[..., tuple[int, str, str]]) -> None:
