@@ -16,7 +16,7 @@ DEFAULT_QUANT = "Q4_K_M"
 _QUANT = re.compile(
     r"(?<![A-Z0-9])((?:UD-)?(?:I?Q[1-8](?:_[A-Z0-9]+)*|TQ[12]_0|BF16|FP?16|FP?32|MXFP4(?:_MOE)?))(?![A-Z0-9])"
 )
-_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL | re.IGNORECASE)
+_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
 _NOT_MODELS = re.compile(r"(?:[-_./](?:mmproj|imatrix|lora|adapter)|/mtp)(?=[-_./])", re.IGNORECASE)
 _DRAFTERS = re.compile(r"[-_./](?:mtp|assistant|draft(?:er)?|eagle-?3|dflash|dspark)(?=[-_./])", re.IGNORECASE)
 _SHOWN = 12
