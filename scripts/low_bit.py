@@ -35,7 +35,7 @@ from localspec.heads.make_copy import make_copy
 from localspec.models.gguf.shards import read_model
 from localspec.models.low_bit import KINDS
 from localspec.prompt.prompt import special_texts, tokenise
-from localspec.settings.jobs import CopyOptions
+from localspec.settings.lone_jobs import CopyOptions
 from localspec.settings.request import Message, Request, Sampling
 from localspec.trees.sequoia import Tree, best_tree
 

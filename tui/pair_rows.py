@@ -19,7 +19,7 @@ from localspec.models.candidates import look
 from localspec.models.pairs import check_pair
 from localspec.models.store import PairRef
 from localspec.sanitize import one_line, shortened
-from localspec.settings.jobs import MachineFacts
+from localspec.settings.lone_jobs import MachineFacts
 from localspec.worker.ask import ask
 
 WHERE = {"here": "on this machine", "hub": "to be downloaded", "gone": "a file of it is gone"}

@@ -30,7 +30,8 @@ from localspec.models.ollama import spoken
 from localspec.models.plan.calibration import Calibration, Figure, store
 from localspec.sanitize import one_line
 from localspec.settings.folders import cache_folder
-from localspec.settings.jobs import MeasureBandwidths, SurveyRequest
+from localspec.settings.jobs import SurveyRequest
+from localspec.settings.lone_jobs import MeasureBandwidths
 from localspec.settings.request import LoadSettings
 from localspec.ui.columns import aligned
 from localspec.worker.ask import answers

@@ -28,7 +28,7 @@ from localspec.models.plan.search import PlacementRequest
 from localspec.models.store import find_model
 from localspec.sanitize import one_line
 from localspec.settings.folders import cache_folder, drafts_folder
-from localspec.settings.jobs import CopyOptions
+from localspec.settings.lone_jobs import CopyOptions
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import duration, size
 

@@ -25,7 +25,7 @@ from localspec.models.store import find_model, parse_pair
 from localspec.sanitize import one_line
 from localspec.settings.declaration import Group
 from localspec.settings.folders import cache_folder, typed_path
-from localspec.settings.jobs import LoneJob, TrainOptions
+from localspec.settings.lone_jobs import LoneJob, TrainOptions
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.settings.sizes import counted, duration, size
 from localspec.worker.ask import Unanswered, answers

@@ -33,7 +33,7 @@ from localspec.models.worth import pair_models, worth
 from localspec.sanitize import one_line
 from localspec.settings.declaration import Group, declaration
 from localspec.settings.folders import cache_folder
-from localspec.settings.jobs import MachineFacts
+from localspec.settings.lone_jobs import MachineFacts
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import read_size
 from localspec.worker.ask import ask

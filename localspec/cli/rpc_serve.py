@@ -10,7 +10,7 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.sanitize import one_line
 from localspec.settings.declaration import Group
-from localspec.settings.jobs import LendDevices
+from localspec.settings.lone_jobs import LendDevices
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
 from localspec.worker.ask import answers

@@ -7,7 +7,7 @@ from importlib import metadata
 
 from localspec import __version__
 from localspec.errors import LocalspecError
-from localspec.settings.jobs import BuildFacts
+from localspec.settings.lone_jobs import BuildFacts
 from localspec.worker.ask import Unanswered, ask
 
 

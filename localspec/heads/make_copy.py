@@ -29,7 +29,7 @@ from localspec.models.gguf.shards import read_model
 from localspec.models.low_bit import KEY, other_types, path_for
 from localspec.prompt.prompt import special_texts, tokenise
 from localspec.sanitize import shown
-from localspec.settings.jobs import CopyOptions
+from localspec.settings.lone_jobs import CopyOptions
 from localspec.settings.request import Message, Request
 from localspec.settings.sizes import size
 

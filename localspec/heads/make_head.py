@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from localspec.errors import IncompatibleError, ResourceError, UsageError
@@ -40,7 +41,7 @@ from localspec.models.gguf.types import TAPPABLE, UNTOLD_LAST
 from localspec.models.heads import path_for
 from localspec.models.pairs import require_fit
 from localspec.sanitize import shown
-from localspec.settings.jobs import TrainOptions
+from localspec.settings.lone_jobs import TrainOptions
 from localspec.settings.request import Message, Request
 from localspec.settings.sizes import size
 
@@ -145,7 +146,7 @@ def head_shape(header: Header, info: ModelInfo, kind: Kind) -> HeadShape:
 
 def work_folder(options: TrainOptions, kind: Kind) -> Path:
     """Return where a run keeps text and checkpoint: the same for the same target and options."""
-    same = {**asdict(options), "target": file_fingerprint(Path(options.target)), "kind": kind}
+    same = {**structs.asdict(options), "target": file_fingerprint(Path(options.target)), "kind": kind}
     for name in ("output", "folder", "threads", "gpu"):
         del same[name]
     return Path(options.folder) / hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:16]

@@ -21,6 +21,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished, Loaded, ModelFacts, Warned
 from localspec.errors import UsageError
@@ -57,7 +59,7 @@ def events(body: object, served: ServedPair) -> ClientRequest | Searched:
     n_vocab = served.target.n_vocab if served.target is not None else 0
     if not all(0 <= token < n_vocab for tokens in (job.plain, job.other) for token in tokens):
         raise Refusal(400, "job: a token is none of this model's", param="job")
-    return Searched(replace(job, request=request), lambda found: found)
+    return Searched(structs.replace(job, request=request), lambda found: found)
 
 
 def _checked(request: Request, served: ServedPair) -> Request:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock, Drafter
@@ -26,12 +26,14 @@ from localspec.models.gguf.head import MASKS
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft, LoadedExit
 from localspec.session.loaded_model import LoadedModel
-from localspec.session.remote_target import RemoteTarget, require_remote
 from localspec.settings.request import Request, Sampling
 from localspec.speculation import registered
 from localspec.speculation.capabilities import Fitted, draft_temperature, fit_axes
 from localspec.speculation.reproducible import exact, fit_widths, unbranched
 from localspec.speculation.resolve import Axes, resolve_axes
+
+if TYPE_CHECKING:
+    from localspec.session.remote_target import RemoteTarget
 
 DRAFT_MODEL = DraftModel.info.name
 
@@ -44,6 +46,9 @@ class Pair(Protocol):
 
     @property
     def draft(self) -> LoadedModel | None: ...
+
+    @property
+    def remote(self) -> RemoteTarget | None: ...
 
     @property
     def early_exit(self) -> EarlyExitDraft: ...
@@ -99,8 +104,8 @@ def decide(request: Request, pair: Pair) -> events.EventsThen[Decision]:
     An early exit that was not named and cannot be loaded is left out, with a warning.
     """
     fitted = _fitted(request, pair)
-    if isinstance(pair.target.backend, RemoteTarget):
-        require_remote(fitted.axes, request)
+    if pair.remote is not None:
+        pair.remote.require(fitted.axes, request)
     try:
         derived = yield from _early_exit(fitted.axes, pair)
     except LocalspecError as error:
@@ -126,7 +131,7 @@ def _fitted(request: Request, pair: Pair) -> Fitted:
     axes = resolve_axes(
         asked,
         has_draft=pair.draft is not None,
-        is_seeded=sampling.seed is not None or isinstance(pair.target.backend, RemoteTarget),
+        is_seeded=sampling.seed is not None or pair.remote is not None,
         is_greedy=sampling.temperature == 0.0,
         has_exit=pair.early_exit.pays,
         draft_kind=_draft_kind(pair),

@@ -10,6 +10,9 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from localspec.backends.model import sequence_breakers
 from localspec.engine import events
@@ -30,7 +33,6 @@ from localspec.methods._model import ModelDrafter
 from localspec.prompt.grammar import Grammars
 from localspec.prompt.prompt import Tokenised, predicted, tokenise
 from localspec.prompt.truncate import shortened, too_long
-from localspec.remote.ahead import DraftingOn
 from localspec.session.attention import NOTHING, survey_attention
 from localspec.session.calibration import survey_pair
 from localspec.session.controllers import COPY, PairController
@@ -40,11 +42,13 @@ from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.hearing import Hearing
 from localspec.session.loaded_model import LoadedModel, lengthened
 from localspec.session.prompt_states import PromptStates
-from localspec.session.remote_target import RemoteTarget, drafting_sampler
 from localspec.settings.jobs import PairQuestion, SurveyRequest
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.speculation.capabilities import draft_temperature, require_tokens, writes_text
 from localspec.speculation.reproducible import narrowed
+
+if TYPE_CHECKING:
+    from localspec.session.remote_target import RemoteTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,8 @@ class LoadedPair:
     @property
     def remote(self) -> RemoteTarget | None:
         """Return the target if it is on another machine."""
-        backend = self.target.backend
-        return backend if isinstance(backend, RemoteTarget) else None
+        backend: Any = self.target.backend
+        return None if self.settings.verifier is None else backend
 
     @property
     def threads(self) -> int:
@@ -129,7 +133,7 @@ class LoadedPair:
     def inspect(self, question: PairQuestion) -> Iterator[events.Event]:
         """Answer a question about the pair; the caches are empty afterwards."""
         question.request.check()
-        question = replace(question, request=question.request.never(self.target.model.suppressed))
+        question = structs.replace(question, request=question.request.never(self.target.model.suppressed))
         decision = yield from decide(question.request, self)
         self.forget()
         prompt = self.tokenised(question.request)
@@ -296,7 +300,7 @@ class LoadedPair:
     ) -> Engine:
         """Put the parts together for one request."""
         axes, sampling, breakers = decision.axes, request.sampling, self.breakers(request.sampling)
-        drafting = (Sampler if self.remote is None else drafting_sampler(axes))(
+        drafting = (Sampler if self.remote is None else self.remote.drafting_sampler(axes))(
             sampling,
             temperature=draft_temperature(sampling, axes),
             breakers=breakers,
@@ -324,6 +328,8 @@ class LoadedPair:
         sampler, n_top = Sampler(sampling, breakers=breakers, constraint=constraint), request.logprobs
         rng = SeededRandom(seed)
         if self.remote is not None:
+            from localspec.remote.ahead import DraftingOn  # late: few pairs have a verifier
+
             meantime = DraftingOn(drafter, rng, self.clock) if isinstance(drafter, ModelDrafter) else None
             judge = self.remote.judge(axes, request, seed, prompt, rng, constraint, meantime)
             return Engine(judge, drafters, controller, rng, self.clock, self.cancel)

@@ -32,7 +32,6 @@ from localspec.session.loaded_model import SHORT_DRAFT, LoadedModel, inspect_mod
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.placement import PairFiles
 from localspec.session.prompt_states import PromptStates
-from localspec.session.remote_target import inspect_vocabulary, open_remote, require_edge
 from localspec.session.trial import learn_draft
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import counted, size
@@ -88,7 +87,12 @@ def load(
 def _checked(settings: LoadSettings) -> PairFiles:
     """Read the headers and compare them, before llama.cpp sees a file. Raises IncompatibleError for a misfit."""
     is_edge = settings.verifier is not None
-    target = inspect_vocabulary(settings) if is_edge else inspect_model(settings.target)
+    if is_edge:
+        from localspec.session.remote_target import inspect_vocabulary, require_edge  # late: few pairs have a verifier
+
+        target = inspect_vocabulary(settings)
+    else:
+        target = inspect_model(settings.target)
     for path, _ in settings.lora:
         check_adapter(Path(path), target.header)
     draft = None
@@ -122,6 +126,8 @@ def _load_models(files: PairFiles, cancel: Cancel, tell: Tell) -> events.EventsT
 
 def _load_edge(files: PairFiles, cancel: Cancel, tell: Tell) -> events.EventsThen[_Models]:
     """Load what drafts for a verifier, and connect to that."""
+    from localspec.session.remote_target import open_remote  # late, as above
+
     target = open_remote(files.settings, files.target, cancel, tell)
     try:
         if files.draft is None:

@@ -132,6 +132,22 @@ class RemoteTarget(LlamaBackend):
             devices=(f"{channel.connection.address.name}, {2 ** math.ceil(math.log2(max(1e3 * rtt, 1)))} ms away",),
         )
 
+    @staticmethod
+    def drafting_sampler(axes: Axes) -> type[Sampler]:
+        """Return the sampler of drafts: of one whose laws are sent, what is drawn from is what is sent."""
+        return QuantisedSampler if mode_for(axes) in ("scalar-q", "sparse-q") else Sampler
+
+    @staticmethod
+    def require(axes: Axes, request: Request) -> None:
+        """Raise IncompatibleError for what reads the target's rows or states, which an edge has not."""
+        method = registered("method")[axes.method].info
+        what = f"--method {axes.method}" if method.reads_rows or method.has_derived_draft else ""
+        what = what or (f"--verify {axes.verify}" if not axes.verifier.is_lossless else "")
+        what = what or ("--logprobs" if request.logprobs is not None else "")
+        if what:
+            told = f"{what} needs the target's own rows, and these stay with its verifier"
+            raise IncompatibleError(told, hint=f"leave out {what}, or --verifier")
+
     @property
     def length(self) -> int:
         """Nothing is held here."""
@@ -239,22 +255,6 @@ class RemoteTarget(LlamaBackend):
 def mode_for(axes: Axes) -> str:
     """Return how edge and verifier share the work under a rule: see `remote.modes`."""
     return _MODES.get(axes.verify.partition(":")[0], "laws")
-
-
-def drafting_sampler(axes: Axes) -> type[Sampler]:
-    """Return the sampler of drafts: of one whose laws are sent, what is drawn from is what is sent."""
-    return QuantisedSampler if mode_for(axes) in ("scalar-q", "sparse-q") else Sampler
-
-
-def require_remote(axes: Axes, request: Request) -> None:
-    """Raise IncompatibleError for what reads the target's rows or states, which an edge has not."""
-    method = registered("method")[axes.method].info
-    what = f"--method {axes.method}" if method.reads_rows or method.has_derived_draft else ""
-    what = what or (f"--verify {axes.verify}" if not axes.verifier.is_lossless else "")
-    what = what or ("--logprobs" if request.logprobs is not None else "")
-    if what:
-        told = f"{what} needs the target's own rows, and these stay with its verifier"
-        raise IncompatibleError(told, hint=f"leave out {what}, or --verifier")
 
 
 def address_of(settings: LoadSettings) -> Address:

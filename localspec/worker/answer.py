@@ -14,7 +14,7 @@ from typing import Any
 
 from localspec.engine.events import Failed, Inspected
 from localspec.errors import InternalError, LocalspecError
-from localspec.settings.jobs import (
+from localspec.settings.lone_jobs import (
     BuildFacts,
     CopyOptions,
     LendDevices,
@@ -23,7 +23,9 @@ from localspec.settings.jobs import (
     MeasureBandwidths,
     TrainOptions,
 )
-from localspec.worker.codec import LONE_JOBS, CodecError, event_line, job_of
+from localspec.worker.codec import CodecError, event_line, job_of, kinds
+
+JOBS = kinds(LoneJob)
 
 
 def answers(job: LoneJob) -> Iterator[dict[str, Any]]:
@@ -71,7 +73,7 @@ def main() -> None:
 
 def _job(line: str) -> LoneJob:
     try:
-        job: LoneJob = job_of(json.loads(line), LONE_JOBS)
+        job: LoneJob = job_of(json.loads(line), JOBS)
     except CodecError as error:
         raise InternalError(f"the process that answers was asked for nonsense: {error}", hint="report this") from None
     return job

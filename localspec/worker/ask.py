@@ -11,12 +11,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from localspec.engine.events import Failed, Inspected
 from localspec.errors import NotFoundError
 from localspec.sanitize import one_line
-from localspec.settings.jobs import LoneJob
+
+if TYPE_CHECKING:
+    from localspec.settings.lone_jobs import LoneJob
 
 PATIENCE = 60.0  # seconds for an answer that is not long in coming
 COMMAND = (sys.executable, "-P", "-m", "localspec.worker.answer")
@@ -84,6 +85,7 @@ def _line(job: LoneJob) -> bytes:
 
 def _contents(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """Yield what the answers hold; raises the error of ours that is among them."""
+    from localspec.engine.events import Failed, Inspected  # late, as above
     from localspec.worker.codec import CodecError, event_of
 
     for line in lines:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
 from localspec.engine.events import Committed, Event
-from localspec.settings.jobs import LoneJob, PairJob
 from localspec.settings.values import with_tuples
+
+if TYPE_CHECKING:
+    from localspec.settings.jobs import PairJob
+    from localspec.settings.lone_jobs import LoneJob
 
 # No object that is told holds a circle.
 JSON = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
@@ -26,7 +29,7 @@ def kinds(union: Any) -> Kinds:
     return {cls.__name__.lower(): cls for cls in get_args(union)}
 
 
-EVENTS, PAIR_JOBS, LONE_JOBS = kinds(Event), kinds(PairJob), kinds(LoneJob)
+EVENTS = kinds(Event)
 
 
 class CodecError(ValueError):

@@ -27,12 +27,13 @@ from localspec.engine.events import Event, EventsThen, Failed, Finished, Inspect
 from localspec.errors import IncompatibleError, InternalError, LocalspecError, NotFoundError, ResourceError
 from localspec.settings.jobs import Generate, Load, PairJob, RankQuestion, SurveyRequest, TextQuestion, VerifyRound
 from localspec.settings.request import LoadSettings
-from localspec.worker.codec import JSON, PAIR_JOBS, CodecError, event_line, job_of
+from localspec.worker.codec import JSON, CodecError, event_line, job_of, kinds
 
 if TYPE_CHECKING:
     from localspec.session.loaded_pair import LoadedPair
     from localspec.session.pair_jobs import Verifying
 
+JOBS = kinds(PairJob)
 SELDOM = 0.2  # seconds between two reports of how far a prompt is
 GRACE = 1.0  # seconds between the parent's end and ours
 LONGEST_WRITING = 60.0  # seconds that writing may take then
@@ -112,7 +113,7 @@ class JobServer:
     def _done(self, command: dict[str, Any]) -> Iterator[Event]:
         """Yield the events of a job; raises InternalError for what is none."""
         try:
-            job: PairJob = job_of(command, PAIR_JOBS)
+            job: PairJob = job_of(command, JOBS)
         except CodecError as error:
             reason = f"localspec {__version__} in the engine's process cannot take this job: {error}"
             raise InternalError(reason, hint="start localspec again; if this stays, report it") from None

@@ -16,6 +16,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from msgspec import structs
+
 from localspec.engine.events import Event, Finished, Inspected, Loaded, Warned
 from localspec.errors import (
     LocalspecError,
@@ -236,4 +238,4 @@ def _text(request: Request) -> Request:
 
 
 def _texts(question: ForkQuestion) -> ForkQuestion:
-    return replace(question, request=_text(question.request))
+    return structs.replace(question, request=_text(question.request))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from localspec.heads.make_head import train
-from localspec.settings.jobs import EPOCHS, OUTPUTS, TrainOptions
+from localspec.settings.lone_jobs import EPOCHS, OUTPUTS, TrainOptions
 from localspec.settings.sizes import size
 
 from .chat import ChatCutter

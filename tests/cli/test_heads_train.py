@@ -14,7 +14,7 @@ import pytest
 from localspec.bench.suites import load_suite
 from localspec.cli import heads_train
 from localspec.errors import UsageError
-from localspec.settings.jobs import TrainOptions
+from localspec.settings.lone_jobs import TrainOptions
 from tests.cli.harness import PAIR, assert_one_line, run_engine
 from tests.heads.reference import TARGET, write_random_head
 from tests.integration.gguf_models import TINY, random_gguf

@@ -455,7 +455,21 @@ def test_the_engine_starts_before_the_command_checks_what_was_asked(tmp_path: Pa
     assert done.returncode == 0, done.stderr
     modules = {*done.stderr.decode().split()}
     assert "localspec.cli.run" in modules
-    assert not modules & {*LATE, "numpy", "localspec.speculation.resolve", "localspec.worker.codec", "msgspec"}
+    assert not modules & {*LATE, "numpy", "localspec.speculation.resolve", "localspec.worker.codec"}
+
+
+def test_a_pair_on_this_machine_needs_nothing_of_another() -> None:
+    """What a child imports for its load, and for a question about llama.cpp."""
+    settings = "localspec.settings.jobs localspec.settings.request"
+    late = {
+        "localspec.session.loading": "ssl websockets localspec.remote localspec.settings.lone_jobs localspec.ui",
+        "localspec.worker.answer, localspec.backends.build": f"{settings} localspec.settings.declaration",
+        "localspec.cli.app, localspec.cli.version": f"{settings} localspec.engine.events localspec.worker.codec",
+    }
+    for module, names in late.items():
+        script = f"import sys, {module}\nprint(*({{*{names.split()}}} & {{*sys.modules}}))"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment(), check=False)
+        assert (done.stdout, done.stderr) == (b"\n", b""), module
 
 
 def test_version_names_every_part() -> None:

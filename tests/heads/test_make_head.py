@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
+
+from msgspec.structs import replace
 
 from localspec.errors import IncompatibleError, ResourceError, UsageError
 from localspec.heads import make_head
@@ -18,7 +19,7 @@ from localspec.models.gguf.header import file_fingerprint
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.heads import read_head
-from localspec.settings.jobs import TrainOptions
+from localspec.settings.lone_jobs import TrainOptions
 from tests.heads.reference import TARGET
 
 pytestmark = pytest.mark.training

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from localspec.backends.importance import Importance, Matrix, WatchedModel
 from localspec.backends.llama_cpp import LlamaBackend
@@ -20,7 +21,7 @@ from localspec.heads.head_file import target_rows
 from localspec.heads.make_copy import make_copy
 from localspec.models.gguf.header import read_header
 from localspec.models.low_bit import copies_of, copy_of
-from localspec.settings.jobs import CopyOptions
+from localspec.settings.lone_jobs import CopyOptions
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from tests.heads.reference import TARGET
 from tests.integration.pair import load_pair
@@ -37,7 +38,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def options(home: Path, **other: Any) -> CopyOptions:
-    return replace(CopyOptions(str(TARGET), str(home / "matrix"), "2", "Q2_K", raw=TEXTS, threads=1), **other)
+    return structs.replace(CopyOptions(str(TARGET), str(home / "matrix"), "2", "Q2_K", raw=TEXTS, threads=1), **other)
 
 
 def read(path: Path, tokens: list[int]) -> Matrix:
@@ -93,7 +94,10 @@ def test_a_copy_is_found_by_its_target_and_an_interrupted_run_goes_on(home: Path
     assert copy_of(TARGET) == found.path
     assert done["bytes"] < 0.65 * done["target_bytes"]
     assert next(one["stage"] for one in make_copy(options(home))) == "quantising"  # the matrix is kept
-    assert next(one["stage"] for one in make_copy(replace(options(home), raw=("Once",)))) == "matrix"  # of other texts
+    # Of other texts.
+    assert (
+        next(one["stage"] for one in make_copy(structs.replace(options(home), raw=("Once",)))) == "matrix"
+    )  # of other texts
     assert [file.name for file in found.path.parent.iterdir() if file.suffix == ".part"] == []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localspec.errors import IncompatibleError, InternalError, LocalspecError, UsageError
-from localspec.settings.jobs import BuildFacts, LendDevices, MachineFacts
+from localspec.settings.lone_jobs import BuildFacts, LendDevices, MachineFacts
 from localspec.worker import ask as asking
 from localspec.worker.ask import Unanswered, answers, ask
 

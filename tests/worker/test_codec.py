@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -12,25 +12,28 @@ import pytest
 
 from localspec.engine.events import Event, Inspected, Warned
 from localspec.settings.jobs import (
-    BuildFacts,
-    CopyOptions,
     DistributionQuestion,
     ForkQuestion,
     Generate,
-    LendDevices,
     Load,
-    LoneJob,
-    MachineFacts,
-    MeasureBandwidths,
     PairJob,
     RankQuestion,
     SurveyRequest,
     TextQuestion,
-    TrainOptions,
     VerifyRound,
 )
+from localspec.settings.lone_jobs import (
+    BuildFacts,
+    CopyOptions,
+    LendDevices,
+    LoneJob,
+    MachineFacts,
+    MeasureBandwidths,
+    TrainOptions,
+)
 from localspec.settings.request import LoadSettings, Message, Request, Sampling
-from localspec.worker.codec import PAIR_JOBS, CodecError, event_line, event_of, job_line, job_of
+from localspec.worker import main
+from localspec.worker.codec import CodecError, event_line, event_of, job_line, job_of
 from tests.engine.test_events import COMMITTED, EVENTS
 from tests.worker.wire import crossed
 
@@ -71,7 +74,7 @@ def test_a_pass_is_one_line_whatever_its_text_and_numbers() -> None:
 
 @pytest.mark.parametrize("kind", [*get_args(Event), *get_args(PairJob | LoneJob)])
 def test_no_field_has_the_name_of_what_surrounds_it(kind: type[Any]) -> None:
-    assert not {"seq", "type", "command"} & {each.name for each in fields(kind)}
+    assert not {"seq", "type", "command"} & {*kind.__match_args__}
 
 
 @pytest.mark.parametrize("value", [*EVENTS, *JOBS], ids=lambda value: type(value).__name__)
@@ -125,7 +128,7 @@ def test_an_event_of_another_form_names_the_field(wire: dict[str, Any], said: st
 )
 def test_a_job_of_another_form_names_the_field(change: dict[str, Any], said: str) -> None:
     with pytest.raises(CodecError, match=said):
-        job_of({**json.loads(job_line(Generate(Request(prompt="Once")))), **change}, PAIR_JOBS)
+        job_of({**json.loads(job_line(Generate(Request(prompt="Once")))), **change}, main.JOBS)
 
 
 def test_the_wire_stays_readable() -> None:

@@ -10,10 +10,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import asdict
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from localspec import __version__
 from localspec.engine.events import Event, Finished, Inspected, Loaded, Loading, ModelFacts
@@ -48,10 +48,10 @@ class FakePair:
         return type(self).script(self.cancel)
 
     def inspect(self, question: Question) -> Iterator[Event]:
-        yield Inspected({"question": asdict(question)})
+        yield Inspected({"question": to_builtins(question)})
 
     def survey(self, asked: SurveyRequest) -> Iterator[Event]:
-        yield Inspected({"survey": asdict(asked)})
+        yield Inspected({"survey": to_builtins(asked)})
 
     def close(self) -> None:
         type(self).closed += 1
@@ -104,8 +104,8 @@ def test_questions_reach_the_pair_as_they_were_asked() -> None:
     survey = SurveyRequest(2.5, sizes=(1, 4), is_kept=True)
     asked = (json.loads(job_line(job, 2)) for job in (FORK, survey))
     *_, inspected, surveyed = serve(good, LOAD, *asked)
-    assert inspected["content"]["question"] == json.loads(json.dumps(asdict(FORK)))
-    assert surveyed["content"]["survey"] == json.loads(json.dumps(asdict(survey)))
+    assert inspected["content"]["question"] == json.loads(json.dumps(to_builtins(FORK)))
+    assert surveyed["content"]["survey"] == json.loads(json.dumps(to_builtins(survey)))
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from typing import TypeVar
 
-from localspec.worker.codec import LONE_JOBS, PAIR_JOBS, event_line, event_of, job_line, job_of
+from localspec.worker import answer, main
+from localspec.worker.codec import event_line, event_of, job_line, job_of
 
 T = TypeVar("T")
 
 
 def crossed(value: T) -> T:
     """Return an event or a job as the other process reads it."""
-    jobs = next((kinds for kinds in (PAIR_JOBS, LONE_JOBS) if type(value) in kinds.values()), None)
+    jobs = next((kinds for kinds in (main.JOBS, answer.JOBS) if type(value) in kinds.values()), None)
     line = job_line(value, 3) if jobs else event_line(value, 3)
     assert line.count(b"\n") == 1
     wire = json.loads(line)

@@ -34,7 +34,7 @@ from localspec.models.hub.cache import Cache
 from localspec.models.plan import calibration
 from localspec.settings.config_file import config_file, read_configuration
 from localspec.settings.folders import cache_folder
-from localspec.settings.jobs import MachineFacts
+from localspec.settings.lone_jobs import MachineFacts
 from localspec.settings.sizes import size
 from localspec.worker.ask import Unanswered, ask
 
