@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from importlib import metadata
 
 from localspec import __version__
 from localspec.errors import LocalspecError
@@ -13,15 +12,18 @@ from localspec.worker.ask import Unanswered, ask
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """The facts of llama.cpp; `reason` says why it cannot be loaded."""
+    """The facts of llama.cpp and the version of its binding; `reason` says why it cannot be loaded."""
 
     llama_cpp: str = ""
     gpu: str = ""
     reason: str = ""
+    binding: str = ""
 
 
 def binding_version() -> str:
     """Return the version of llama-cpp-python, or that it is not installed."""
+    from importlib import metadata  # late: llama.cpp's process knows it, too
+
     try:
         return metadata.version("llama-cpp-python")
     except metadata.PackageNotFoundError:
@@ -29,7 +31,8 @@ def binding_version() -> str:
 
 
 def version_line() -> str:
-    binding, engine = binding_version(), ask_engine()
+    engine = ask_engine()
+    binding = engine.binding or binding_version()
     tail = f"not available ({engine.reason})" if engine.reason else f"{engine.llama_cpp} · GPU: {engine.gpu}"
     separator = ": " if engine.reason else " "
     return f"localspec {__version__} · llama-cpp-python {binding} · llama.cpp{separator}{tail}"
@@ -40,7 +43,8 @@ def ask_engine() -> EngineFacts:
     try:
         facts = ask(BuildFacts())
         gpus = [name for name in facts["devices"] if not name.startswith("CPU")]
-        return EngineFacts(str(facts["llama_cpp"]), ", ".join(gpus) if facts["gpu_offload"] and gpus else "none")
+        gpu = ", ".join(gpus) if facts["gpu_offload"] and gpus else "none"
+        return EngineFacts(str(facts["llama_cpp"]), gpu, binding=str(facts["llama_cpp_python"]))
     except Unanswered as error:
         return EngineFacts(reason=error.reason)
     except LocalspecError as error:

@@ -464,7 +464,7 @@ def test_a_pair_on_this_machine_needs_nothing_of_another() -> None:
     late = {
         "localspec.session.loading": "ssl websockets localspec.remote localspec.settings.lone_jobs localspec.ui",
         "localspec.worker.answer, localspec.backends.build": f"{settings} localspec.settings.declaration",
-        "localspec.cli.app, localspec.cli.version": f"{settings} localspec.engine.events localspec.worker.codec",
+        "localspec.cli.app, localspec.cli.version": f"{settings} importlib.metadata localspec.engine.events",
     }
     for module, names in late.items():
         script = f"import sys, {module}\nprint(*({{*{names.split()}}} & {{*sys.modules}}))"
