@@ -82,7 +82,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "uvicorn": ("localspec.server.listening",),
     "h11": ("localspec.server.listening",),
     "websockets": ("localspec.remote.connection",),
-    "msgspec": ("localspec",),
+    "msgspec": ("localspec.remote", "localspec.server", "localspec.settings", "localspec.worker.codec"),
     "sqlite3": ("localspec.conversations",),
     "platformdirs": ("localspec.cli", "localspec.models", "localspec.settings.folders"),
     "numpy": ("localspec",),

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import structs
 from numpy.typing import NDArray
 
 from localspec.errors import IncompatibleError, ResourceError, UsageError
@@ -146,7 +145,7 @@ def head_shape(header: Header, info: ModelInfo, kind: Kind) -> HeadShape:
 
 def work_folder(options: TrainOptions, kind: Kind) -> Path:
     """Return where a run keeps text and checkpoint: the same for the same target and options."""
-    same = {**structs.asdict(options), "target": file_fingerprint(Path(options.target)), "kind": kind}
+    same = {**options.by_name(), "target": file_fingerprint(Path(options.target)), "kind": kind}
     for name in ("output", "folder", "threads", "gpu"):
         del same[name]
     return Path(options.folder) / hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:16]

@@ -21,8 +21,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
-
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished, Loaded, ModelFacts, Warned
 from localspec.errors import UsageError
@@ -31,7 +29,7 @@ from localspec.server.messages import MOST_MESSAGES, is_shallow
 from localspec.server.openai import DEEPEST
 from localspec.server.refusal import Refusal, Wire, without_folders
 from localspec.server.reply import JsonLines
-from localspec.settings.jobs import ForkQuestion, Generate
+from localspec.settings.jobs import ForkQuestion, Generate, with_request
 from localspec.settings.request import FORMS, LoadSettings, Request
 from localspec.settings.structure import require_short
 from localspec.settings.values import GIVEN
@@ -59,7 +57,7 @@ def events(body: object, served: ServedPair) -> ClientRequest | Searched:
     n_vocab = served.target.n_vocab if served.target is not None else 0
     if not all(0 <= token < n_vocab for tokens in (job.plain, job.other) for token in tokens):
         raise Refusal(400, "job: a token is none of this model's", param="job")
-    return Searched(structs.replace(job, request=request), lambda found: found)
+    return Searched(with_request(job, request), lambda found: found)
 
 
 def _checked(request: Request, served: ServedPair) -> Request:

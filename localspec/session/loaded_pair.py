@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
-
 from localspec.backends.model import sequence_breakers
 from localspec.engine import events
 from localspec.engine.constraint import Constraint, is_whole
@@ -42,7 +40,7 @@ from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.hearing import Hearing
 from localspec.session.loaded_model import LoadedModel, lengthened
 from localspec.session.prompt_states import PromptStates
-from localspec.settings.jobs import PairQuestion, SurveyRequest
+from localspec.settings.jobs import PairQuestion, SurveyRequest, with_request
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.speculation.capabilities import draft_temperature, require_tokens, writes_text
 from localspec.speculation.reproducible import narrowed
@@ -133,7 +131,7 @@ class LoadedPair:
     def inspect(self, question: PairQuestion) -> Iterator[events.Event]:
         """Answer a question about the pair; the caches are empty afterwards."""
         question.request.check()
-        question = structs.replace(question, request=question.request.never(self.target.model.suppressed))
+        question = with_request(question, question.request.never(self.target.model.suppressed))
         decision = yield from decide(question.request, self)
         self.forget()
         prompt = self.tokenised(question.request)

@@ -5,7 +5,9 @@ msgspec makes a struct in a fortieth of the time of a dataclass, and every comma
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import TypeVar
+
+from msgspec import Struct, structs
 
 from localspec.settings.request import LoadSettings, Request
 from localspec.tuning import SIZES
@@ -103,3 +105,9 @@ class SurveyRequest(Struct, frozen=True):
 
 LoadedJob = Generate | SurveyRequest | Question
 PairJob = Load | LoadedJob
+Asking = TypeVar("Asking", bound=PairQuestion)
+
+
+def with_request(question: Asking, request: Request) -> Asking:
+    """Return a question that asks about another request."""
+    return structs.replace(question, request=request)

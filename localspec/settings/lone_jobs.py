@@ -5,7 +5,9 @@ Nothing here knows of the settings of a pair, whose import takes as long as half
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Any
+
+from msgspec import Struct, structs
 
 OUTPUTS = 8192  # tokens that a head is trained to draft, usually
 EPOCHS = 8  # updates see the training text so many times, usually
@@ -57,6 +59,9 @@ class TrainOptions(Struct, frozen=True):
     seed: int = 0
     threads: int | None = None
     gpu: str = "auto"
+
+    def by_name(self) -> dict[str, Any]:
+        return structs.asdict(self)
 
 
 class CopyOptions(Struct, frozen=True):

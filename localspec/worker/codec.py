@@ -1,4 +1,4 @@
-"""The codec of all that crosses a process: a dataclass is a JSON object with the name of its class, checked on arrival.
+"""The codec of all that crosses a process: a value is a JSON object with the name of its class, checked on arrival.
 
 msgspec checks fields and types. The text of JSON is the standard library's, for msgspec's writes infinity as null and
 refuses the names of files that are no UTF-8. Unknown fields are ignored: a newer writer may say more.
@@ -25,7 +25,7 @@ Kinds = Mapping[str, type[Any]]
 
 
 def kinds(union: Any) -> Kinds:
-    """Return the dataclasses of a union by their names on the wire."""
+    """Return the classes of a union by their names on the wire."""
     return {cls.__name__.lower(): cls for cls in get_args(union)}
 
 

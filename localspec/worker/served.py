@@ -16,8 +16,6 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from msgspec import structs
-
 from localspec.engine.events import Event, Finished, Inspected, Loaded, Warned
 from localspec.errors import (
     LocalspecError,
@@ -28,7 +26,7 @@ from localspec.errors import (
     refused_with,
 )
 from localspec.sanitize import one_line
-from localspec.settings.jobs import ForkQuestion, Generate, LoadedJob
+from localspec.settings.jobs import ForkQuestion, Generate, LoadedJob, with_request
 from localspec.settings.request import LoadSettings, Request
 from localspec.worker.codec import CodecError, event_of, job_line
 
@@ -238,4 +236,4 @@ def _text(request: Request) -> Request:
 
 
 def _texts(question: ForkQuestion) -> ForkQuestion:
-    return structs.replace(question, request=_text(question.request))
+    return with_request(question, _text(question.request))

@@ -94,10 +94,7 @@ def test_a_copy_is_found_by_its_target_and_an_interrupted_run_goes_on(home: Path
     assert copy_of(TARGET) == found.path
     assert done["bytes"] < 0.65 * done["target_bytes"]
     assert next(one["stage"] for one in make_copy(options(home))) == "quantising"  # the matrix is kept
-    # Of other texts.
-    assert (
-        next(one["stage"] for one in make_copy(structs.replace(options(home), raw=("Once",)))) == "matrix"
-    )  # of other texts
+    assert next(one["stage"] for one in make_copy(options(home, raw=("Once",)))) == "matrix"  # of other texts
     assert [file.name for file in found.path.parent.iterdir() if file.suffix == ".part"] == []
 
 
