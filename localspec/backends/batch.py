@@ -1,10 +1,9 @@
 """The input of a decode and its logits: a `llama_batch`, and views into the buffer of llama.cpp.
 
-A `llama_batch` on numpy arrays: filled by slices, allocated once, never freed by llama.cpp.
+The batch is of numpy arrays: filled by slices, allocated once, never freed by llama.cpp.
 
-How far a prompt is read, within a pass too: llama.cpp asks at every node of its graph whether it is to stop.
-
-A pass of 512 tokens takes many seconds on a slow machine, and its nodes are the only thing that tells of it meanwhile.
+A pass of 512 tokens takes many seconds on a slow machine. At every node of its graph llama.cpp asks whether it is to
+stop, and nothing else tells meanwhile how far a prompt is read.
 """
 
 from __future__ import annotations

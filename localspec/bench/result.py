@@ -1,13 +1,12 @@
 """The JSON object of a bench (localspec.bench/1): rows, the measurements they come from, and where those come from.
 
-From measurements to the rows of a table: one a temperature and contender.
+There is a row for each temperature and contender. A prompt's rate is the median of its repeats, its ratio that rate
+over plain decoding's on the same prompt; the row has the median over prompts with an interval from resampling them.
+Answers that ended with their first token have no rate and are left out; those that stopped early count with the tokens
+they have.
 
-A prompt's rate is the median of its repeats, its ratio that rate over plain decoding's on the same prompt; the row has
-the median over prompts with an interval from resampling them. Answers that ended with their first token have no rate
-and are left out; those that stopped early count with the tokens they have.
-
-Machine, models, versions and options are the origin of a figure. The sha256 of model files are kept beside size and
-time of the file, for a 40 GB one takes a minute to read.
+The measurements come from a machine, models, versions and options. The sha256 of a model file is kept beside its size
+and time, for one of 40 GB takes a minute to read.
 """
 
 from __future__ import annotations

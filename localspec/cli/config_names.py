@@ -1,7 +1,6 @@
 """Names in config.toml: of settings, of the commands that they are for, and of files.
 
 Names of files are relative to its folder, and absolute once `localspec config set` has written them.
-
 On the command line and in the environment they are relative to the current folder, as everywhere.
 """
 

@@ -1,8 +1,7 @@
 """Pulls the models that a command needs: it plans, asks, downloads and shows the progress.
 
-The modules that download are imported only when something is missing, since a prompt waits for them.
-
-Progress of a download: bars on a terminal that can redraw, otherwise a line now and then.
+The progress is bars on a terminal that can redraw, otherwise a line now and then. The modules that download are
+imported only when something is missing, since a prompt waits for them.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@ The texts are not trusted. HTML has them escaped, answers as Markdown without HT
 Content-Security-Policy forbids scripts, pictures and all that is loaded from elsewhere. Markdown and HTML hold no
 control characters; JSON holds the exact texts.
 
-Markdown of a text that is not trusted: its parser, what is too much for it, and a page's HTML of it.
-
-HTML in the text stays text, an address that is not one of the web's or a mail's is no link, and a picture is a link.
+In Markdown that is not trusted HTML stays text, an address that is not one of the web's or a mail's is no link, and a
+picture is a link. What is too much for the parser is shown as it is.
 """
 
 from __future__ import annotations

@@ -3,12 +3,10 @@
 Left to itself (`--method auto`) the planner chooses among the draft model's chains, copies of the text, and plain
 passes. A method that was asked for by name is obeyed; a tree or a length rule under `auto` is cut to what may be lost.
 
-Forced tokens before the drafts of a method that was named.
-
-Where the form of an answer allows one token alone, a run of them stands whatever the models say. It goes first, and the
-method drafts behind it as if it were committed. A head cannot: it reads the states of tokens that the target has
-evaluated. Its pass has either the run or its own draft, whichever is longer; a head under the form drafts forced tokens
-too.
+Where the form of an answer allows one token alone, a run of such forced tokens stands whatever the models say. It goes
+first, and a method that was named drafts behind it as if it were committed. A head cannot: it reads the states of
+tokens that the target has evaluated. Its pass has either the run or its own draft, whichever is longer; a head under
+the form drafts forced tokens too.
 """
 
 from __future__ import annotations

@@ -24,12 +24,12 @@ import localspec
 from localspec import __version__
 from localspec.backends.limits import allowed, available_memory
 from localspec.engine.events import Event, Warned
-from localspec.errors import LocalspecError, ResourceError
+from localspec.errors import LocalspecError
 from localspec.models.gguf.header import file_fingerprint
 from localspec.models.recent import another_file
 from localspec.sanitize import one_line
 from localspec.settings.request import LoadSettings
-from localspec.worker.process import Child, Log, pipes
+from localspec.worker.process import Child, Log, not_started, pipes
 from localspec.worker.runtime import Runtime
 from localspec.worker.visitor import CLOSE_ON_EXEC
 
@@ -280,8 +280,7 @@ def start(runtime: Runtime, listener: socket.socket, name: str, command: Sequenc
         )
     except OSError as error:
         runtime.remove(name)
-        reason = f"The engine's process cannot be started: {error.strerror}"
-        raise ResourceError(reason, hint="close other programs and try again") from None
+        raise not_started(error) from None
     finally:
         log.file.close()
     process.returncode = 0  # it lives on; nobody waits for it

@@ -131,14 +131,22 @@ class Process(Protocol):
 
 
 def pipes() -> tuple[list[int], list[int]]:
-    """Return our ends and the child's ends of its three pipes: commands, control, events."""
-    ours: list[int] = []
-    theirs: list[int] = []
-    for is_read_by_child in (True, True, False):
-        read, write = os.pipe()
-        theirs.append(read if is_read_by_child else write)
-        ours.append(write if is_read_by_child else read)
-    return ours, theirs
+    """Return our ends and the child's ends of its three pipes: commands, control, events. Raises ResourceError."""
+    ends: list[int] = []
+    try:
+        for _ in range(3):
+            ends += os.pipe()
+    except OSError as error:
+        for fd in ends:
+            os.close(fd)
+        raise not_started(error) from None
+    return [ends[1], ends[3], ends[4]], [ends[0], ends[2], ends[5]]  # the child reads the first two
+
+
+def not_started(error: OSError) -> ResourceError:
+    """Return the error of an engine that the system did not let start."""
+    reason = f"The engine's process cannot be started: {error.strerror}"
+    return ResourceError(reason, hint="close other programs and try again")
 
 
 class Child:
@@ -183,8 +191,7 @@ class Child:
             for fd in ours:
                 os.close(fd)
             log.file.close()
-            reason = f"The engine's process cannot be started: {error.strerror}"
-            raise ResourceError(reason, hint="close other programs and try again") from None
+            raise not_started(error) from None
         finally:
             for fd in theirs:
                 os.close(fd)

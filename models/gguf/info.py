@@ -3,16 +3,13 @@
 Follows `llama_model_base::load_hparams` and `llama_vocab::impl::load` of llama.cpp: keys they require are required
 here, and states in which they abort are refused with a reason.
 
-Telling language models from the other things that are kept in GGUF files.
+Refused are the other things that are kept in GGUF files, and hyperparameters and types of weights that end llama.cpp's
+process or make it compute NaN. A LoRA adapter has to be one, and of the target's architecture. Whether its tensors fit
+the target's is left to llama.cpp, which refuses them with a reason.
 
-A LoRA adapter's file, checked before llama.cpp sees it: whether it is one, and of the target's architecture.
-
-Whether its tensors fit the target's is left to llama.cpp, which refuses them with a reason.
-
-Hyperparameters and types of weights that end llama.cpp's process, or make it compute NaN: refused with a reason.
-
-Source: the assertions of `llama_model_base::load_hparams` in src/llama-model.cpp, those of ggml's norms, and the types
-that ggml's matrix products have no kernel for. A value of a wrong type is left to llama.cpp, which refuses the file.
+Source of the limits: the assertions of `llama_model_base::load_hparams` in src/llama-model.cpp, those of ggml's norms,
+and the types that ggml's matrix products have no kernel for. A value of a wrong type is left to llama.cpp, which
+refuses the file.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -101,6 +102,22 @@ def test_the_death_of_a_child_that_was_started_ahead_is_told_by_the_load() -> No
         assert worker.lost() is None
         with pytest.raises(WorkerDiedError, match=r"SIGKILL.*starting"):
             list(worker.load(SETTINGS))
+
+
+@pytest.mark.parametrize("n_files", [1, 3, 5])
+def test_a_process_that_may_open_no_more_files_says_so_and_keeps_none(n_files: int) -> None:
+    limits, lowest = resource.getrlimit(resource.RLIMIT_NOFILE), os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + n_files, limits[1]))
+    try:
+        with pytest.raises(ResourceError, match="cannot be started: Too many open files"):
+            stub("good").prepare()
+        gc.collect()
+        again = os.dup(0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    os.close(again)
+    assert again == lowest
 
 
 def test_what_a_child_fails_to_import_ahead_is_told_by_its_load(

@@ -1,8 +1,7 @@
-"""The causes of slow speculation that lie in a pair's drafting, one function each: a measured number and its meaning.
+"""The causes of slow speculation, one function each: a measured number and its meaning.
 
-Each finding was measured, or says that it was not. Thresholds are in units of a plain pass.
-
-The causes of slow speculation that lie in the model's build or in the machine, one function each with its number.
+They lie in a pair's drafting, in the model's build or in the machine. Each finding was measured, or says that it was
+not. Thresholds are in units of a plain pass.
 """
 
 from __future__ import annotations
