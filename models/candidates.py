@@ -6,12 +6,13 @@ A candidate's header decides: of a file here it is read, of one on the hub its f
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from localspec.control.chain import FORCE, MEASURED, Worth
+from localspec.control.chain import ALL_THE_SAME, MEASURED, Worth
 from localspec.errors import LocalspecError, NotFoundError
 from localspec.models.foreign import foreign_models
 from localspec.models.gguf.head import KINDS, LOW_BIT, MASKS, MTP
@@ -192,7 +193,8 @@ def best_local_draft(target: Path, *, must: bool = False) -> tuple[Path | None, 
         return best.path, ""
     if best is None:
         raise _no_draft(target, info, max(here, key=lambda one: one.gain(info.bytes), default=None))
-    return None, f"no draft is loaded: {shown(best.name)} {best.told(info.bytes)}; {FORCE}"
+    name = shown(best.name)
+    return None, f"no draft is loaded: {name} {best.told(info.bytes)}; -d {shlex.quote(name)} {ALL_THE_SAME}"
 
 
 def _no_draft(target: Path, info: ModelInfo, other: DraftCandidate | None) -> NotFoundError:

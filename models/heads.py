@@ -70,7 +70,7 @@ def named_head(name: str) -> Path:
         return path
     if Path(name).is_file():
         return Path(name)
-    raise NotFoundError(f"there is no head {shown(name)}", hint="names: localspec heads list")
+    raise NotFoundError(f"there is no head {shown(name)}", hint="localspec heads list")
 
 
 def head_for(target: Path, kind: str = "") -> Path | None:

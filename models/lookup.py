@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from localspec.errors import IntegrityError, NotFoundError, UsageError
-from localspec.models.names import FORMS, NEAR, HubName, PairName, PathName, nearest
+from localspec.errors import IntegrityError, LocalspecError, NotFoundError, UsageError
+from localspec.models.names import FORMS, NEAR, HubName, PairName, PathName, nearest, parse_model
 from localspec.sanitize import shown
 
 
@@ -89,6 +89,14 @@ def here_instead(wanted: HubName) -> str | None:
     repo = wanted.repo.partition("/")[2]
     found = with_part(known.name if known is not None else re.sub("-gguf$", "", repo, flags=re.IGNORECASE))
     return shown(own_name(found[0])) if found else None
+
+
+def name_local(missing: LocalspecError) -> None:
+    """Let the hint of an error of models that are not here name one that is, and has the first one's name."""
+    wanted = parse_model(str(missing.detail["missing"][0]))
+    found = here_instead(wanted) if isinstance(wanted, HubName) else None
+    if found is not None and found not in missing.hint:
+        missing.hint = f"{found}, which is here, or {missing.hint}"
 
 
 def missing_file(path: str) -> NotFoundError:

@@ -120,7 +120,7 @@ def named_copy(name: str) -> Path:
     """Return the file of a copy by its name in the folder. Raises NotFoundError."""
     path = drafts_folder() / f"{name}{SUFFIX}"
     if Path(name).name != name or not path.is_file():
-        raise NotFoundError(f"there is no low-bit copy {shown(name)}", hint="names: localspec drafts list")
+        raise NotFoundError(f"there is no low-bit copy {shown(name)}", hint="localspec drafts list")
     return path
 
 

@@ -20,8 +20,21 @@ from localspec.tui.host import Host
 from localspec.tui.news import News
 from localspec.tui.trace import Trace
 from localspec.tui.widgets.bars import Top, TopBar, resident
+from localspec.ui.settings import remark_in_chat
+from localspec.ui.speedup import shown_after
 from localspec.ui.stats import Stats
-from localspec.ui.summary import done, interval, is_slower, percent, plain_rate, standing
+from localspec.ui.summary import (
+    acceptance_of,
+    accepted,
+    by_place,
+    done,
+    interval,
+    is_slower,
+    percent,
+    plain_rate,
+    rate_of,
+    standing,
+)
 from localspec.ui.summary import verdict as verdict_of
 
 PANE = 35  # columns of the text beside the chat: the 40 of tui.tcss without border and padding
@@ -48,9 +61,9 @@ class Split:
 
 
 def split(stats: Stats) -> Split | None:
-    """Return the mean pass, None before there was one; the prompt's own pass is timed with the prompt."""
+    """Return the mean pass, None before there are enough; the prompt's own pass is timed with the prompt."""
     n = stats.passes - 1
-    if n < 1:
+    if shown_after(stats.decode_ms, n) is None:
         return None
     return Split(stats.draft_ms / n, stats.verify_ms / n, (stats.sample_ms + stats.other_ms) / n)
 
@@ -77,9 +90,9 @@ def strip(trace: Trace | None, width: int) -> Content:
     first += [(" ", ""), *_speedup(stats)]
     first += [(f" {trace.meter.sparkline(max(0, min(16, width - 40)))}", "$primary")]
     time = split(stats)
-    second: list[Part] = [(f"accepted {percent(stats.acceptance)}", "$origin-draft")]
-    rates = "·".join("-" if rate is None else f"{100 * rate:.0f}" for rate in stats.conditional[:5])
-    second += [(f" {rates}" if rates else "", "$muted"), (f" │ {stats.tokens_per_pass or 0:.1f}/pass", "$muted")]
+    second: list[Part] = [(f"accepted {accepted(stats) if stats.drafted else '-'}", "$origin-draft")]
+    rates = [f"{100 * rate:.0f}" for rate in by_place(stats)[:5] if rate is not None]
+    second += [(f" {'·'.join(rates)}" if rates else "", "$muted"), (f" │ {_per_pass(stats)}/pass", "$muted")]
     if time is not None:
         second += [(f" │ draft {time.draft:.1f} verify {time.verify:.1f} host {time.host:.1f} ms", "$muted")]
     return _lines([first, second])
@@ -93,7 +106,7 @@ def cell(trace: Trace | None) -> Content:
 def verdict(trace: Trace) -> str:
     """Return what can be said of speculation in this answer, in words."""
     stats = trace.stats
-    return sanitize(verdict_of(stats)) + (" F6 turns drafting off." if is_slower(stats) else "")
+    return sanitize(remark_in_chat(verdict_of(stats))) + (" F6 turns drafting off." if is_slower(stats) else "")
 
 
 def _lines(lines: list[list[Part]]) -> Content:
@@ -135,8 +148,9 @@ def _speed(trace: Trace, width: int) -> list[list[Part]]:
 
 
 def _rate(trace: Trace) -> str:
-    rate = None if trace.stats.finished is not None else trace.meter.rate
-    rate = rate or trace.stats.tok_per_s
+    rate = rate_of(trace.stats)
+    if rate is not None and trace.stats.finished is None:
+        rate = trace.meter.rate or rate
     return "- tok/s" if rate is None else f"{rate:.1f} tok/s"
 
 
@@ -153,6 +167,11 @@ def _baseline(stats: Stats) -> list[list[Part]]:
     return [[(f" {line}", "$muted")] for line in (rate, rest)]
 
 
+def _per_pass(stats: Stats, digits: int = 1) -> str:
+    found = shown_after(stats.tokens_per_pass, stats.passes - 1)
+    return "-" if found is None else f"{found:.{digits}f}"
+
+
 def _ms(value: float) -> str:
     return f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
@@ -160,7 +179,7 @@ def _ms(value: float) -> str:
 def _passes(trace: Trace, width: int) -> list[list[Part]]:
     stats = trace.stats
     head: list[Part] = [("PASSES ", "bold $primary"), (f"{stats.passes}", "bold"), ("  ", "")]
-    head += [(f"{stats.tokens_per_pass or 0:.2f} tok/pass", "")]
+    head += [(f"{_per_pass(stats, 2)} tok/pass", "")]
     started = stats.started
     if started is None:
         return [head]
@@ -171,10 +190,10 @@ def _passes(trace: Trace, width: int) -> list[list[Part]]:
 
 
 def _accepted(stats: Stats, width: int) -> list[list[Part]]:
-    head: list[Part] = [("ACCEPTED ", "bold $primary"), (percent(stats.acceptance), "bold")]
+    head: list[Part] = [("ACCEPTED ", "bold $primary"), (percent(acceptance_of(stats)), "bold")]
     head += [(f"  {stats.accepted}/{stats.drafted} drafted", "$muted")]
     lines = [head]
-    for position, rate in enumerate(stats.conditional[:POSITIONS], 1):
+    for position, rate in enumerate(by_place(stats)[:POSITIONS], 1):
         if rate is None:
             continue
         room = max(4, width - 10)

@@ -33,7 +33,7 @@ def unfinished_form(stats: Stats, schema: str | None = None) -> str:
         return ""
     endless = "" if schema is None else unbounded(schema)
     more = f"; the schema sets no end to {endless}" if endless else ""
-    return f"the answer was cut before its form was complete: a greater -n or --ctx lets it end{more}"
+    return f"the answer was cut before its form was complete; a greater -n or --ctx lets it end{more}"
 
 
 def empty_form(stats: Stats, request: Request) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -122,7 +122,7 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
         raise UsageError("--warm has no log: a warm engine has its own", hint="--warm or --log-file, not both")
     if options.resume:
         console.warn("--resume goes on with nothing any more: all is measured")
-    promised = promised_settings(PairOptions.of(values, words[0] if words else None))
+    promised = promised_settings(_pair(PairOptions.of(values, words[0] if words else None), options))
     job = _job(options, has_draft=promised.settings.draft is not None)
     outputs = Outputs(options.json_file, options.markdown, options.plots, shlex.join(["localspec", *sys.argv[1:]]))
     outputs.check()
@@ -161,12 +161,22 @@ def _compare(ctx: click.Context, names: tuple[str, ...], json_file: str | None) 
     return 0
 
 
+def _pair(pair: PairOptions, options: BenchOptions) -> PairOptions:
+    """Return which pair is meant: as of `run`, methods of a draft model take one that loses too, and find one here."""
+    asked = options.methods or (preset(options.preset).methods if options.preset else "")
+    contenders = parse_contenders(asked, has_draft=True) if asked else ()
+    must = any(one.speculation.method == "draft-model" for one in contenders)
+    return replace(pair, takes_draft=must, must_draft=must)
+
+
 def _job(options: BenchOptions, *, has_draft: bool) -> BenchJob:
     """Return what is asked for; an option given by hand goes before the preset's."""
     wanted = None if options.preset is None else preset(options.preset)
     is_chat = None if options.is_raw is None else not options.is_raw
     suite = choose(load_suite(options.suite, options.column, is_chat), options.prompts or N_PROMPTS)
     budgets = _numbers("--budgets", options.budgets, int) if options.budgets else ()
+    if budgets and min(budgets) < 1:
+        raise UsageError(f"--budgets {min(budgets)} is out of range: it must be at least 1", hint="--budgets 4,8,16")
     has_size = bool(budgets) or options.reproducible  # or takes the longest that is reproducible
     drafting = "suffix" if not has_draft else "draft-model" if has_size else "draft-model:k=4"
     methods = options.methods or (wanted.methods if wanted else f"plain,{drafting},auto")

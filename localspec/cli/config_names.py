@@ -2,24 +2,72 @@
 
 Names of files are relative to its folder, and absolute once `localspec config set` has written them.
 On the command line and in the environment they are relative to the current folder, as everywhere.
+
+What the shell has for <(command) is a pipe of this process alone: what it holds is kept for the engine's process too.
 """
 
 from __future__ import annotations
 
+import atexit
 import difflib
+import fcntl
 import os
+import re
+import stat
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import IO, Any
 
 import click
 
-from localspec.errors import UsageError
+from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.models.lookup import placed
 from localspec.models.names import DraftChoice, ModelName, PathName, parse, parse_draft
 from localspec.settings.config_file import Key, read_configuration
 from localspec.settings.declaration import Origin
 from localspec.settings.folders import typed_path
+
+_PIPE = re.compile(r"(@?)(/dev/fd/|/proc/self/fd/)(\d{1,9})")
+LONGEST = 256 << 20  # bytes that one pipe may hold
+_KEPT = ExitStack()  # files that are gone with this process
+atexit.register(_KEPT.close)
+
+
+def kept(given: Any, option: str) -> Any:
+    """Return what an option was given; for a pipe that the shell made of <(command), a file's name with its content.
+
+    Raises PromptTooLongError for a command that writes without end, and NotFoundError where it cannot be read.
+    """
+    if isinstance(given, list | tuple):
+        return [kept(each, option) for each in given]
+    found = _PIPE.fullmatch(given) if isinstance(given, str) else None
+    if found is None or not _is_input(int(found[3])):
+        return given
+    import tempfile  # late: few commands need it
+
+    try:
+        is_nameless = os.path.isdir("/proc/self/fd")  # where an open file has a name in any case
+        made = tempfile.TemporaryFile if is_nameless else tempfile.NamedTemporaryFile
+        file: IO[bytes] = _KEPT.enter_context(made())
+        with open(int(found[3]), "rb", closefd=False) as pipe:
+            while file.tell() <= LONGEST and (chunk := pipe.read(1 << 20)):
+                file.write(chunk)
+        file.flush()
+    except OSError as error:
+        raise NotFoundError(f"{option} {given} cannot be read: {error.strerror}", hint=f"{option} FILE") from None
+    if file.tell() > LONGEST:
+        raise PromptTooLongError(f"{option} {given} is longer than {LONGEST >> 20} MiB", hint="a shorter text")
+    return f"{found[1]}{file.name if isinstance(file.name, str) else f'/proc/{os.getpid()}/fd/{file.name}'}"
+
+
+def _is_input(fd: int) -> bool:
+    """Whether a descriptor is the end of a pipe that is read."""
+    try:
+        is_read = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+        return is_read and stat.S_ISFIFO(os.fstat(fd).st_mode)
+    except OSError:
+        return False
 
 
 class BadSettingError(click.BadParameter):

@@ -35,6 +35,7 @@ from localspec.errors import LocalspecError, PromptTooLongError
 from localspec.models.store import introduction
 from localspec.settings.folders import state_folder
 from localspec.settings.request import LoadSettings
+from localspec.ui.settings import error_in_chat, remark_in_chat
 from localspec.worker.client import Worker
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def open_line_chat(
         sys.stdin.reconfigure(errors="replace")
     with history(is_kept=is_kept):
         chat = LineChat(console, worker, state, find)
+        console.put = remark_in_chat
         chat.has_marks = options.tokens
         chat.control = options.control_chars
         if options.stats is not None:
@@ -139,7 +141,7 @@ def _take(chat: LineChat, text: str) -> int:
     except OutputGone:
         raise
     except LocalspecError as error:
-        chat.console.fail(error)
+        chat.console.fail(error_in_chat(error))
         return error.exit_code
     return 0
 

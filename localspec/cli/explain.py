@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from itertools import product
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,35 +17,51 @@ from localspec.cli.complete import explained_names
 from localspec.cli.console import columns_of_stdout, is_terminal, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, json_option
-from localspec.ui.explain import AXES, MethodFacts, Page, facts, spelled
+from localspec.errors import UsageError
+from localspec.ui.explain import AXES, Explanation, MethodFacts, Page, facts, spelled
 from localspec.ui.explain import explain as explanation_of
 from localspec.ui.glossary import TERMS, Term
+
+if TYPE_CHECKING:
+    from localspec.cli.names_explained import Named
 
 USES = {"everyday": "", "laboratory": ", laboratory: no gain was measured on a real model or a named device"}
 WIDTH = 88
 KINDS = {"method": "drafting method", "tree": "tree policy", "length": "length rule", "verify": "verifier"}
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, context_settings={"ignore_unknown_options": True})  # --temp is a name here
 @click.argument("name", nargs=-1, shell_complete=explained_names)
 @json_option
 def explain(name: tuple[str, ...], as_json: bool) -> int:
-    """Explain a drafting method, tree policy, length rule, verifier or term by its name.
+    """Explain a drafting method, tree policy, length rule, verifier, term, option or field of --json by its name.
 
     A page has the idea, the formula, when it helps and when it hurts, the options, the source, and whether the output
     keeps the target's distribution. localspec methods lists these names.
 
     Terms such as acceptance, pass, verdict or ttft are explained in a few sentences. Without NAME all terms are listed.
+    Options, settings, commands, exit codes and fields of --json are told as their help and their pages tell them.
     """
     if not name:
         _list_terms(as_json=as_json)
         return 0
-    found = explanation_of(" ".join(name))
+    from localspec.cli.names_explained import known, named  # late: it imports every command
+
+    others = named(" ".join(name))
+    try:
+        found = explanation_of(" ".join(name), known)
+    except UsageError:
+        if not others:
+            raise
+        found = Explanation(None, ())
+    else:
+        others = [each for each in others if each.is_option]  # else two words for one thing
     if as_json:
-        write_json(found.to_wire())
+        write_json({**found.to_wire(), "others": [each.to_wire() for each in others]})
     else:
         parts = [] if found.term is None else [term_lines(found.term)]
-        write_out("\n\n".join("\n".join(each) for each in [*parts, *map(lines, found.pages)]) + "\n")
+        parts += [*map(lines, found.pages), *map(other_lines, others)]
+        write_out("\n\n".join("\n".join(each) for each in parts) + "\n")
     return 0
 
 
@@ -67,6 +84,14 @@ def term_lines(term: Term) -> Iterator[str]:
     yield from _wrapped(term.text, "  ")
     if term.see:
         yield from ("", f"  See also: {', '.join(term.see)}")
+
+
+def other_lines(other: Named) -> Iterator[str]:
+    """Yield an option, a command, an exit code or a field for a terminal."""
+    yield from _wrapped(other.title, "", "  ")
+    yield from _wrapped(other.text, "  ")
+    if other.more:
+        yield from ("", *_wrapped(other.more, "  "))
 
 
 def lines(page: Page) -> Iterator[str]:

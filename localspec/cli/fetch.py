@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import click
+
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.settings import PairOptions, Promised
+from localspec.control.chain import ALL_THE_SAME
 from localspec.errors import DeclinedError, LocalspecError, NetworkError, NotFoundError
 from localspec.models.names import HubName
 from localspec.models.ollama import untaken
@@ -86,6 +89,14 @@ def fetched(missing: NotCachedError, options: PairOptions, console: Console) -> 
     return locate(missing.pair, must_draft=options.must_draft)
 
 
+def warn_of_local(missing: NotCachedError, command: str, console: Console) -> None:
+    """Name a model that is here and has the missing one's name, where a command goes on without; it takes that name."""
+    from localspec.models.lookup import here_instead
+
+    if found := here_instead(missing.wanted[0]):
+        console.warn(f"a model of that name is here: {command} {found}")
+
+
 def _instead(missing: NotCachedError) -> str:
     """Return the beginning of a hint: the option for a model that is here and has the missing one's name; or ""."""
     from localspec.models.lookup import here_instead
@@ -101,13 +112,19 @@ def present_settings(promised: Promised, console: Console) -> LoadSettings:
     To be called when everything else that was asked for is found right: now it is worth a download.
     """
     if promised.missing is None:
-        for told in filter(None, (untaken(promised.settings.name.partition("+")[0]), promised.remark)):
+        for told in filter(None, (untaken(promised.settings.name.partition("+")[0]), _here(promised.remark))):
             console.warn(told)
         return promised.settings
     found = fetched(promised.missing, promised.options, console)
     if found.remark:
-        console.warn(found.remark)
+        console.warn(_here(found.remark))
     return promised.options.settings(found)
+
+
+def _here(remark: str) -> str:
+    """Return a pair's remark with what this command takes: not every one has --method."""
+    has_method = "method" in click.get_current_context().params
+    return remark if has_method else remark.replace(ALL_THE_SAME, "loads it all the same")
 
 
 def hub_names(ref: str) -> tuple[HubName, ...]:

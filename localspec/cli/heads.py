@@ -82,7 +82,7 @@ def remove_head(name: str, yes: bool) -> int:
     """Remove a head that was trained here. HEAD is a name from the list."""
     path = heads_folder() / f"{name}.gguf"
     if named_head(name) != path:
-        raise NotFoundError(f"{one_line(name)} is not a head that was trained here", hint="names: localspec heads list")
+        raise NotFoundError(f"{one_line(name)} is not a head that was trained here", hint="localspec heads list")
     return remove_made(path, name, yes=yes)
 
 

@@ -170,7 +170,7 @@ def _wanted(names: tuple[str, ...]) -> list[HubName]:
             if not isinstance(name, HubName):
                 raise UsageError(
                     f"'{one_line(ref)}' is not in the Hugging Face cache, and rm removes only files there",
-                    hint="names: localspec ls",
+                    hint="localspec ls",
                 )
             wanted.append(name)
     return wanted

@@ -11,10 +11,11 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from localspec.cli.config_names import BadSettingError, capitals, cure, located, path_of, perhaps
+from localspec.cli.config_names import BadSettingError, capitals, cure, kept, located, path_of, perhaps
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.settings.config_file import MAX_PARTS, TABLE, Configuration, Entry, Key, find_preset, read_configuration
-from localspec.settings.declaration import Kind, Option, Origin, sample
+from localspec.settings.declaration import Kind, Option, Origin, spelled
+from localspec.settings.values import sample
 
 # What a person should say each time: what removes, replaces or downloads unasked, and what only a program reads.
 ONCE = frozenset({"yes", "force", "replace", "dry-run", "json", "events"})
@@ -85,8 +86,9 @@ class Configurable(click.Option):
         if self.declaration is not None:
             return self.declaration.example
         known = self.default if isinstance(self.default, str | int | float) else None
+        known = max(1, getattr(self.type, "min", 1)) if known is None and self.kind == "integer" else known
         usual = {"switch": "on", "choice": next(iter(getattr(self.type, "choices", ())), "")}
-        return f"--{self.key} {usual.get(self.kind, known or sample(self.metavar or 'N'))}"
+        return f"--{self.key} {usual.get(self.kind, spelled(known) or sample(self.metavar or 'N'))}"
 
     def variables(self, path: Key) -> list[str]:
         """Return the environment variables that set it for the command at `path`, the one that wins first."""
@@ -122,6 +124,12 @@ class Configurable(click.Option):
             return value, source
         preset = of_preset(ctx, self)
         return (value, source) if preset is None else (preset[0], ParameterSource.DEFAULT_MAP)
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Return the value as click reads it, what a pipe of the shell holds as a file; --file reads pipes itself."""
+        if self.kind in ("text", "texts") and self.key not in ("file", "model", "draft") and not ctx.resilient_parsing:
+            value = kept(value, self.opts[0])
+        return super().type_cast_value(ctx, value)
 
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]

@@ -25,8 +25,8 @@ from localspec.cli.signals import Stop, deferred, leave_at_once, stopping
 from localspec.engine.events import Committed, Event, Finished, Loaded, Loading, Reading, Warned
 from localspec.settings.jobs import LoadedJob
 from localspec.settings.request import LoadSettings
+from localspec.ui.doing import Doing
 from localspec.ui.stats import Stats
-from localspec.ui.summary import Doing
 from localspec.worker.client import Worker
 
 if TYPE_CHECKING:

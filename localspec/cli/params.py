@@ -60,6 +60,8 @@ def complaint(error: click.ClickException) -> str:
         near = [known[one] for one in difflib.get_close_matches(error.option_name.lstrip("-"), known)]
         error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
     option = error.param if isinstance(error, click.BadParameter) else None
+    if isinstance(option, click.Argument) and isinstance(option.type, click.Choice):
+        return error.message.strip().rstrip(".")
     if not isinstance(option, click.Option) or isinstance(error, click.MissingParameter):
         return error.format_message().strip().rstrip(".")
     told, limits = error.message, option.type
@@ -96,6 +98,10 @@ class Command(click.Command):
         try:
             return super().invoke(ctx)
         except (UsageError, NotFoundError) as error:
+            if "missing" in error.detail:
+                from localspec.models.lookup import name_local  # late: it looks at what is here
+
+                name_local(error)
             raise in_command(ctx, error) from error.__cause__
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -9,7 +9,7 @@ import click
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
-from localspec.cli.fetch import headers_of, is_offline
+from localspec.cli.fetch import headers_of, is_offline, warn_of_local
 from localspec.cli.options import declared_option, draft_option, picked
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, json_option, option
@@ -129,6 +129,7 @@ def plan(console: Console, /, pair: str, as_json: bool, offline: bool, **values:
     except NotCachedError as missing:
         name, parts = pair, _not_here(missing, is_offline(offline), console)
         head = FROM_HEADERS if all(part.info for part in parts) else ABOUT
+        warn_of_local(missing, "localspec plan", console)
         named_draft = str(missing.pair.draft)
         drafts = {named_draft if part else "": pair_models(parts[0], part)[0] for part in (None, *parts[1:])}
         loaded, worths = [*drafts][-1], {}

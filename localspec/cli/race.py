@@ -35,7 +35,8 @@ from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.columns import aligned
-from localspec.ui.summary import live_line, percent
+from localspec.ui.speedup import shown_after
+from localspec.ui.summary import accepted, live_line, rate_of
 
 OUTPUT = "Output"
 
@@ -52,7 +53,7 @@ class RaceOptions(PromptOptions, ServerOptions, ReportOptions):
 @click.command("race", cls=Command)
 @click.argument("pair", shell_complete=pair_names)
 @click.argument("prompt", nargs=-1)
-@option("--repeat", type=click.IntRange(1, 1000), default=1, metavar="N", section="Race",
+@option("--repeat", aliases=["--rounds"], type=click.IntRange(1, 1000), default=1, metavar="N", section="Race",
         help="Rounds, each with its own seed, in alternating order; six that agree decide.  [default: 1]")  # fmt: skip
 @pair_options
 @server_options
@@ -161,12 +162,12 @@ def _lines(found: Race) -> list[tuple[str, ...]]:
             lines.append(
                 (
                     drafted if found.alone is None else name,
-                    _rate(stats.tok_per_s),
+                    _spelt(rate_of(stats)),
                     str(len(answer.tokens)),
                     _seconds(stats.finished.ttft_ms),
                     _seconds(stats.finished.wall_ms),
-                    f"{stats.tokens_per_pass or 0:.2f}",
-                    "–" if stats.acceptance is None else percent(stats.acceptance),
+                    _spelt(shown_after(stats.tokens_per_pass, stats.passes - 1), 2),
+                    accepted(stats) if stats.drafted else "–",
                 )
             )
     return lines
@@ -179,12 +180,12 @@ def _percentiles(found: Race) -> list[tuple[str, ...]]:
         if answers:
             told = spread(answers)
             times = [told[what][which] for what in ("ttft_ms", "total_ms") for which in ("p50", "p95")]
-            lines.append((name, _rate(told["tok_per_s"]), *map(_seconds, times)))
+            lines.append((name, _spelt(told["tok_per_s"]), *map(_seconds, times)))
     return lines
 
 
-def _rate(tok_per_s: float | None) -> str:
-    return "–" if tok_per_s is None else f"{tok_per_s:.1f}"
+def _spelt(figure: float | None, digits: int = 1) -> str:
+    return "–" if figure is None else f"{figure:.{digits}f}"
 
 
 def _seconds(ms: float) -> str:

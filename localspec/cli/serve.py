@@ -80,9 +80,7 @@ class Others:
         here = self._here()
         for name in self._wanted():
             if not any(is_named(name, (each.ref, each.name)) for each in here):
-                raise NotFoundError(
-                    f"--models: there is no {one_line(name)} on this machine", hint="names: localspec ls"
-                )
+                raise NotFoundError(f"--models: there is no {one_line(name)} on this machine", hint="localspec ls")
 
     def offers(self) -> Sequence[AvailablePair]:
         """Return the pairs that requests can name now."""

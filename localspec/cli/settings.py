@@ -263,7 +263,6 @@ def drafting_for(load: LoadSettings, drafting: Path | None) -> LoadSettings:
     from localspec.remote.connection import Address, Connection  # late, as above
     from localspec.remote.vocabulary import fetched, look
 
-    load = _with_key_read(load)
     assert load.verifier is not None
     connection = Connection.open(Address(load.verifier, load.verifier_key_file, load.verifier_ca))
     try:
@@ -273,19 +272,6 @@ def drafting_for(load: LoadSettings, drafting: Path | None) -> LoadSettings:
         connection.close()
     name = f"{facts.name} at {connection.address.name}" + ("" if drafting is None else f"+{drafting.stem}")
     return replace(load, target=str(target), draft=None if drafting is None else str(drafting.absolute()), name=name)
-
-
-def _with_key_read(load: LoadSettings) -> LoadSettings:
-    """Return the settings without a key file that is a pipe, such as the shell's <(command).
-
-    It is read once, and by this process alone: the worker finds the key in the environment.
-    """
-    if load.verifier is None or load.verifier_key_file is None or not Path(load.verifier_key_file).is_fifo():
-        return load
-    from localspec.remote.connection import KEY, Address  # late, as above
-
-    os.environ[KEY] = Address(load.verifier, load.verifier_key_file).key() or ""
-    return replace(load, verifier_key_file=None)
 
 
 def draft_alone(load: LoadSettings) -> LoadSettings | None:

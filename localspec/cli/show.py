@@ -16,7 +16,7 @@ import click
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
-from localspec.cli.fetch import headers_of, is_offline
+from localspec.cli.fetch import headers_of, is_offline, warn_of_local
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, json_option, option
@@ -61,6 +61,7 @@ def show(console: Console, /, model: str, has_hash: bool, has_template: bool, of
         headers, why = headers_of(missing, offline=is_offline(offline), console=console)
         if not headers:
             _show_estimate(missing, as_json=as_json)
+            warn_of_local(missing, "localspec show", console)
             if not is_offline(offline):
                 console.warn(f"{why}; the catalogue's facts are shown")
             return 0

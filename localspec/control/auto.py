@@ -239,7 +239,7 @@ class Auto:
             why = told or self._why if self._why else "the answer ended while plain decoding was measured"
             return f"nothing was drafted: {why}"
         drafted = [
-            f"{name} drafted {counted(n, 'token')}, {100 * kept / n:.0f} % of them were accepted"
+            f"{name} drafted {counted(n, 'token')}, {kept} of them were accepted"
             for name, (n, kept) in sorted(self._drafted.items(), key=lambda one: -one[1][0])
         ]
         return "; ".join([*drafted, *(f"{each.name} drafted nothing: {why}" for each, why in why_not if each.is_asked)])

@@ -1,7 +1,6 @@
 """Where the planner's candidates come from: copies of the text, chains of a draft model, a tree or a length rule.
 
-Each source offers the best draft that can be afforded, with its value, and learns from every pass. All times are in
-seconds.
+Each source offers the best draft that can be afforded, with its value, and learns from every pass. Times are seconds.
 """
 
 from __future__ import annotations
@@ -107,10 +106,11 @@ class Copies(CandidateSource):
             return f"{price}, so no copy pays, even if all of it is right"
         if not likeliest:
             return needed if likeliest is None else f"{price}, and the text repeated nothing that could be copied"
-        likely = f"the best copy was right with a chance of {math.floor(100 * likeliest)} %"
+        likely = f"the best copy was right with a chance of {(right := math.floor(100 * likeliest))} %"
         if likeliest * plain > each:
-            small = "a gain that was not worth the risk: a wrong token takes its time and brings nothing"
-            likely += f", but a wrong one would cost {NOT_YET}" if self._is_barred else f", {small}"
+            wins, lost = 1e3 * (likeliest * plain - each), f"{1e3 * each:.3g} ms {100 - right} % of the time"
+            risk = f"it would win {wins:.2g} ms on average and lose {lost}, not worth the risk"
+            likely += f", but a wrong one would cost {NOT_YET}" if self._is_barred else f"; {risk}"
         return f"{needed}; {likely}; --method copy copies all the same"
 
 

@@ -12,8 +12,8 @@ from localspec.settings.sizes import counted
 LOSES, LIKELY_LOSES = "does not pay here", "is not expected to pay here"
 PAYS, LIKELY_PAYS = "pays here", "is expected to pay here"
 MEASURED, ASSUMED, TYPICAL = "measured here", "assumed", "by typical bandwidths"
-FORCE = "-d FILE --method draft-model drafts all the same"
-NEXT = f"--draft none loads no draft, {FORCE}"
+ALL_THE_SAME = "--method draft-model drafts all the same"
+NEXT = f"--draft none loads no draft, -d FILE {ALL_THE_SAME}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,4 +110,4 @@ def _named(turns: Sequence[Sequence[Message]], left_out: Sequence[int]) -> str:
 def _cure(request: Request, n: int, n_ctx: int, trained: int) -> str:
     """Return which longer context would hold all `n` tokens and an answer, as far as the model goes."""
     longer = fitting(request, n, n_ctx, trained)
-    return "" if longer == n_ctx else f"; --ctx {longer}, or /ctx {longer} in a chat, sends more"
+    return "" if longer == n_ctx else f"; --ctx {longer} sends more"

@@ -226,7 +226,7 @@ def _doubts_of(files: PairFiles) -> tuple[str, ...]:
     n_processors = len(allowed())
     if 0 < n_processors < (settings.threads or 0):
         shared = counted(n_processors, "processor")
-        doubts += (f"{settings.threads} threads share {shared}, which is slow: leave out --threads",)
+        doubts += (f"{settings.threads} threads share {shared}, which is slow; leave out --threads",)
     return doubts
 
 

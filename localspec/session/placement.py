@@ -286,7 +286,7 @@ def _doubts(
     elif plan.draft is not None and plan.tokens_per_s and plain.seconds < CLEARLY * plan.seconds:
         doubts += (
             f"by the measured bandwidths, {plain.target.tell(models.target)} without the draft model would be faster, "
-            "unless it is accepted more often than assumed: --draft none",
+            "unless it is accepted more often than assumed; --draft none loads none",
         )
     if plan.is_paged:
         doubts += (PAGED,)

@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from localspec.errors import UsageError
 from localspec.settings.sizes import length
+from localspec.settings.values import sample
 
 Value = bool | int | float | str  # of an option of a method, tree or rule
 OriginKind = Literal["default", "config", "environment", "command line"]
@@ -80,7 +81,6 @@ _UNBOUNDED = 1e6  # a greater limit guards the program and tells a person nothin
 _KINDS: dict[type, Kind] = {bool: "switch", int: "integer", float: "number"}
 _SWITCH = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 _EXPECTED = {"switch": "on or off", "integer": "an integer", "number": "a number"}
-SAMPLES = {"SIZE": "24G", "SEC": "60", "KEY=VALUE": "exit=auto", "ID=BIAS": "42=-1", "KEY=TEXT": "reasoning_effort=low"}
 _METAVARS = {"integer": "N", "number": "F"}
 
 
@@ -274,15 +274,11 @@ class Option:
         try:
             return self._parsed(text)
         except ValueError:
-            forms = "a size" if self.metavar == "SIZE" else " or ".join(self.metavar.split("|"))
+            forms = "a size" if self.metavar == "SIZE" else ", ".join(self.metavar.split("|"))
+            forms = " or ".join(forms.rsplit(", ", 1)) if "|" in self.metavar else forms
             expected = _EXPECTED.get(self.kind) or forms
-            raise UsageError(f"{self.flag} {text!r} is not {expected}", hint=self.example) from None
-
-
-def sample(metavar: str) -> str:
-    """Return a value that an option with this placeholder takes, or the first of its forms."""
-    form = metavar.partition("|")[0]
-    return SAMPLES.get(form, form)
+            hint = f"--method suffix {self.example}" if self.name == "options" else self.example  # others have others
+            raise UsageError(f"{self.flag} {text!r} is not {expected}", hint=hint) from None
 
 
 def out_of_range(value: float, low: float, high: float, *, is_above: bool) -> str:

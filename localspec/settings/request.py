@@ -14,7 +14,7 @@ from typing import Any
 
 from localspec.errors import UsageError
 from localspec.settings.declaration import Group, check_declared, setting
-from localspec.settings.structure import choices_text, grammar_text, schema_text
+from localspec.settings.structure import choices_text, grammar_text, regex_text, schema_text
 from localspec.settings.values import (
     absolute,
     adapter,
@@ -296,8 +296,9 @@ class Request:
         help="The answer is JSON of this schema: a file, JSON, or 'name, age int, tags[]'.",
     )  # fmt: skip
     regex: str | None = setting(
-        None, "--regex", group=ANSWER, metavar="REGEX", default_help="any text", help="The answer matches this regex."
-    )
+        None, "--regex", group=ANSWER, metavar="REGEX", parse=regex_text, default_help="any text",
+        help="The answer matches this regex.",
+    )  # fmt: skip
     grammar: str | None = setting(
         None, "--grammar", aliases="--grammar-file", group=ANSWER, metavar="GRAMMAR",
         parse=grammar_text, default_help="any text",

@@ -24,6 +24,11 @@ def counted(n: int, noun: str, plural: str = "") -> str:
     return f"{n} {noun if n == 1 else several}"
 
 
+def count(n: int) -> str:
+    """Return a number with thin gaps between its thousands."""
+    return f"{n:,}".replace(",", " ")
+
+
 def size(n_bytes: float) -> str:
     """Return a size as people write it: 1.5 GB."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -52,6 +52,13 @@ def grammar_text(text: str) -> str | None:
     return text
 
 
+def regex_text(text: str) -> str | None:
+    """Return a regex as it is."""
+    if not text:
+        raise UsageError("--regex is empty", hint="--regex '[a-z]+'")
+    return None if text == "none" else text
+
+
 def choices_text(text: str) -> str | None:
     """Return choices, one a line, from a file that has them so or from `a,b,c`."""
     if text == "none":

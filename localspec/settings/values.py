@@ -21,7 +21,18 @@ _BIAS = re.compile(r"(\d{1,18})(?:=|(?=[+-]))(.+)")  # 13=-1.5, or llama.cpp's 1
 ANSWERS = "answers"  # in place of a file to copy from: the person's own earlier answers
 SERVED_AT = 8080  # the port of `localspec serve` where none is said
 _ADDRESS = re.compile(r"(?:(wss?)://)?([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?/?")
+SAMPLES = {  # a value that an option takes, by its placeholder
+    "SIZE": "24G", "SEC": "60", "ID=BIAS": "42=-1", "KEY=TEXT": "reasoning_effort=low", "FILE[:SCALE]": "FILE.gguf:0.5",
+    "KEY=VALUE": "min_match=2", "HOST:PORT,...": "192.168.1.2:50052",
+    "ws://HOST:PORT": "ws://192.168.1.2:8080", "REGEX": "'[a-z]+'", "GB/S": "cpu=60",
+}  # fmt: skip
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
+
+
+def sample(metavar: str) -> str:
+    """Return a value that an option with this placeholder takes, or the first of its forms."""
+    form = metavar.partition("|")[0]
+    return SAMPLES.get(form, form)
 
 
 def draft_length(text: str) -> int | None:
@@ -106,8 +117,11 @@ def adapter(text: str) -> tuple[str, float]:
         found = (path, float(scale)) if colon else (text, 1.0)
     except ValueError:
         found = (text, 1.0)  # a colon in the name
-    if not found[0] or not abs(found[1]) <= MOST_SCALED:
+    if not found[0]:
         raise ValueError
+    if not abs(found[1]) <= MOST_SCALED:
+        told = f"--lora {text} is out of range: its scale must be from -{MOST_SCALED:g} to {MOST_SCALED:g}"
+        raise UsageError(told, hint=f"--lora {path}:0.5")
     return os.path.abspath(os.path.expanduser(found[0])), found[1]
 
 
@@ -163,8 +177,8 @@ def check_biases(biases: tuple[tuple[int, float], ...]) -> None:
     """Raise UsageError for a bias that is neither a usual number nor minus infinity."""
     for _, bias in biases:
         if bias != -math.inf and not abs(bias) <= 1e6:  # minus infinity bans the token
-            reason = f"--logit-bias {bias} is out of range: it must be at least -1e6 and at most 1e6, or -inf"
-            raise UsageError(reason, hint="--logit-bias TOKEN=-5")
+            reason = f"--logit-bias {bias:.15g} is out of range: it must be from -1000000 to 1000000, or -inf"
+            raise UsageError(reason, hint="--logit-bias 42=-5")
 
 
 def check_texts(flag: str) -> Callable[[tuple[str, ...]], None]:

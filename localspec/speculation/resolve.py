@@ -87,7 +87,7 @@ def resolve_axes(
     kind = draft_kind or ("model" if has_draft else "")
     method = _method(speculation.method, kind, is_known=bool(draft_kind), has_exit=has_exit and is_guarded)
     info = registered("method")[method].info
-    options = read_options(info.options, map("=".join, speculation.options), of=f"--method {method}")
+    options = _options(method, info, speculation)
     if speculation.length != "auto":
         _name("length", speculation.length.partition(":")[0])
     is_automatic = is_guarded and speculation.tree == "chain" and speculation.length == "auto"
@@ -130,6 +130,16 @@ def check_axis(axis: str, spelling: str) -> None:
             resolve_axes(Speculation(method="draft-model", tree=spelling), has_draft=True, is_seeded=False)
         case "length":
             resolve_axes(Speculation(method="draft-model", length=spelling), has_draft=True, is_seeded=False)
+
+
+def _options(method: str, info: MethodInfo, speculation: Speculation) -> dict[str, Value]:
+    """Return the options of a method; raises UsageError, for one of another method with that method's name."""
+    for name, value in speculation.options:
+        others = [each for each, cls in registered("method").items() if name in {one.name for one in cls.info.options}]
+        if others and method not in others:
+            told = f"--method {method} has no option {name!r}: that is of {' and '.join(others)}"
+            raise UsageError(told, hint=f"--method {others[0]} -o {name}={value}")
+    return read_options(info.options, map("=".join, speculation.options), of=f"--method {method}")
 
 
 def _shaped(

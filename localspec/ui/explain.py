@@ -13,7 +13,7 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
@@ -131,15 +131,15 @@ def pages(axis: str) -> tuple[Page, ...]:
     return tuple(_page(entry) for entry in facts(axis))
 
 
-def explain(name: str) -> Explanation:
-    """Return everything of that name. Raises UsageError with the nearest name."""
+def explain(name: str, others: Callable[[], Iterable[str]] = tuple) -> Explanation:
+    """Return everything of that name. Raises UsageError with the nearest name, of these or of the `others`."""
     term = glossary.find(name)
     found = [_page(entry) for axis in _AXES for entry in facts(axis) if entry.name in (name, glossary.key(name))]
     if not found and term is None:
-        known = list(dict.fromkeys([*(name for axis in _AXES for name in registered(axis)), *glossary.names()]))
+        known = list(dict.fromkeys([*(n for axis in _AXES for n in registered(axis)), *glossary.names(), *others()]))
         near = difflib.get_close_matches(glossary.key(name.rpartition("+")[2]), known, n=1)  # of a pair its draft
         raise UsageError(
-            f"there is no method, tree, rule or term called {name!r}"
+            f"there is no method, rule, term, option or field called {name!r}"
             + (f"; did you mean {near[0]!r}?" if near else ""),
             hint=f"localspec explain {near[0]}" if near else "localspec methods",
         )

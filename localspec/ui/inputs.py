@@ -79,8 +79,7 @@ class Inputs:
         prompt = compose(spoken, data, is_raw=is_raw)
         if not prompt.strip() and not (is_raw and is_given):
             hint = f'{self.command} "Once upon a time", or pipe a prompt in'
-            why = next((f": {each.message}" for each in self.warnings if "holds no text" in each.message), "")
-            raise UsageError(f"there is no prompt{why}", hint=hint)
+            raise UsageError("there is no prompt", hint=hint)
         return prompt
 
     def regular(self, name: str) -> str:
@@ -159,7 +158,7 @@ def read_prompt(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs, 
 def read_parts(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs) -> tuple[str, list[Attachment]]:
     """Return the words, and what they are about; an input that has nothing else to it is words.
 
-    A lone "-" stands for standard input, as for many programs.
+    A lone "-" stands for standard input, as for many programs. Raises NotFoundError for a name without a text.
     """
     words = () if words == ("-",) else words
     spoken = " ".join(inputs.word(word) for word in words)
@@ -176,7 +175,8 @@ def read_parts(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs) -
             data.append(Attachment("" if name == "-" else name, inputs.file(name)))
             is_empty = not data[-1].text
         if is_empty:
-            inputs.warnings.append(Warned("input", f"{STDIN if name == '-' else name} holds no text{left_out}"))
+            told = f"{STDIN if name == '-' else name} holds no text{left_out}"
+            raise NotFoundError(told, hint="--file PATH of a text, or no --file")
     if inputs.taken is not None or len(files) > 1:
         named = [each for each in data if each.name and each.text]
         inputs.taken = Taken(named, inputs.taken.left_out if inputs.taken else {})

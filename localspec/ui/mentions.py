@@ -39,6 +39,7 @@ class Taken:
     texts: list[Attachment] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)  # what looks like the name of a file, and is none
+    empty: list[str] = field(default_factory=list)  # names of files and folders without a text
 
     def skip(self, reason: str) -> None:
         """Count a file that is left out."""
@@ -67,8 +68,9 @@ class Taken:
 
     @property
     def remarks(self) -> list[str]:
-        """A line for each name that looks like a file's and is none."""
-        return [f"there is no file {name}: @{name} is sent as text" for name in map(one_line, self.missing)]
+        """A line for each name that looks like a file's and is none, or has no text."""
+        missing = [f"there is no file {name}: @{name} is sent as text" for name in map(one_line, self.missing)]
+        return [*missing, *(f"{name} holds no text: nothing of it is sent" for name in map(one_line, self.empty))]
 
 
 def mentioned(message: str) -> Taken:
@@ -78,7 +80,7 @@ def mentioned(message: str) -> Taken:
     """
     taken = Taken(missing=missing_in(message))
     for name in files_in(message):
-        take(name, taken)
+        taken.empty += [] if take(name, taken) else [name]
     return taken
 
 

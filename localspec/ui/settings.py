@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -13,6 +14,12 @@ from localspec.settings.request import FORMS, LoadSettings, Request, Sampling, S
 from localspec.speculation import axis_names
 
 _PARTS: dict[str, type[Any]] = {"speculation": Speculation, "sampling": Sampling, "": Request}  # by field of a request
+_OPTION = re.compile(r"(?<![\w/-])(--?[a-zA-Z][\w-]*)(?: (?!-[a-zA-Z-])([^\s;,]+))?")
+_LEFT_OUT = re.compile(r"leave out (--?[a-z][\w-]*)(?: (?!and |or |-)[^\s;,]+)?")
+_COMMANDS = {  # of a chat, and the options that they stand for
+    "/draft": ("-d", "--draft"), "/model": ("-m", "--model"), "/system": ("-s", "--system"), "/ctx": ("--ctx",),
+    "/temp": ("--temp",), "/seed": ("--seed",), "/k": ("-k", "--draft-tokens"),
+}  # fmt: skip
 _FOUND = [(part, each) for part, holder in _PARTS.items() for each in declared(holder) if each.in_chat]
 SETTINGS: dict[str, Option] = {each.key: each for _, each in _FOUND}  # as /set lists them
 Told = TypeVar("Told", bound=LocalspecError)
@@ -30,9 +37,62 @@ def changed(request: Request, name: str, text: str) -> Request:
 
 def retyped(error: Told, before: str) -> Told:
     """Return an error whose hint is an option with that setting typed behind `before`, as "/set " and config set."""
-    is_option = error.hint.startswith("--")
+    is_option = error.hint.startswith("--") and " --" not in error.hint
     hint = f"{before}{error.hint[2:]}" if is_option else error.hint
     return type(error)(error.message, hint=hint, detail=error.detail)
+
+
+def in_chat(hint: str) -> str:
+    """Return a hint as a chat takes it: `-d none` is /draft none there, `--temp 0` /set temp 0, and `--gpu off` of the
+    next chat. Commands of the shell stay, and so do options that no chat has.
+    """
+    hint = _LEFT_OUT.sub(_usual, hint)
+    parts = re.split(r"(, or |; )", hint)
+    told = (part if "localspec " in part else _OPTION.sub(_typed_in_chat, part) for part in parts)
+    return "".join(told).replace("\2 \1", ", then ").replace("\1", "").replace("\2", "")
+
+
+def remark_in_chat(line: str) -> str:
+    """Return a remark as a chat tells it: what may be typed stands behind a semicolon."""
+    told, semicolon, rest = line.partition("; ")
+    return f"{told}{semicolon}{in_chat(rest)}"
+
+
+def error_in_chat(error: LocalspecError) -> LocalspecError:
+    """Return the error with its hint as a chat takes it."""
+    error.hint = in_chat(error.hint)
+    return error
+
+
+def _typed_in_chat(typed: re.Match[str]) -> str:
+    """Return one option, and its value if one stands behind it, between two marks."""
+    flag, word = typed[1], typed[2] or ""
+    command = next((name for name, flags in _COMMANDS.items() if flag in flags), "")
+    setting = next((each for each in (*SETTINGS.values(), *declared(LoadSettings)) if each.is_called(flag)), None)
+    if not command and setting is None:
+        return typed[0]
+    is_value = setting is None and bool(re.search(r"[^a-z]", word) or word in ("none", "auto"))
+    if setting is not None:
+        is_value = _is_value(setting, word)
+        command = command or (f"/set {setting.key}" if setting.key in SETTINGS else f"localspec chat -c {flag}")
+    value = f" {word}" if word and is_value else " on" if setting is not None and setting.kind == "switch" else ""
+    return f"\1{command}{value}\2" + ("" if is_value or not word else f" {word}")
+
+
+def _usual(left_out: re.Match[str]) -> str:
+    """Return an option that is to be left out with its default: that is how a chat leaves it out."""
+    setting = next((each for each in SETTINGS.values() if each.is_called(left_out[1])), None)
+    return left_out[0] if setting is None else f"{left_out[1]} {setting.spelled(setting.default)}"
+
+
+def _is_value(setting: Option, word: str) -> bool:
+    """Whether a word is a value of a setting, or stands for one, as N does."""
+    if setting.is_axis:
+        return word.isupper() or word.partition(":")[0] in axis_names(setting.name)
+    try:
+        return word.isupper() or (bool(word) and setting.is_within(setting.read(word)))
+    except (ValueError, LocalspecError):
+        return False
 
 
 def with_value(request: Request, name: str, value: Any) -> Request:

@@ -171,6 +171,11 @@ class _Costs:
         return math.sqrt(squares) / self.sum
 
 
+def shown_after(figure: float | None, passes: int) -> float | None:
+    """Return a rate or a share where enough passes stand behind it for people to be told of it, else None."""
+    return figure if passes >= FEWEST else None
+
+
 def median(values: Iterable[float]) -> float:
     """Return the middle of some numbers, of two the mean. `statistics` has it too, and takes 10 ms to import."""
     ranked = sorted(values)

@@ -1,7 +1,4 @@
-"""The same numbers in three sizes: the live status, the stats line, and the table of /stats.
-
-The engine's work before the first token, in words, for every status line: what loads, and how far the prompt is.
-"""
+"""The same numbers in three sizes: the live status, the stats line, and the table of /stats."""
 
 from __future__ import annotations
 
@@ -9,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.engine.events import NOT_YET, Event, Loaded, Loading, Prefilled, Reading, Started, Waiting
-from localspec.settings.sizes import counted
+from localspec.engine.events import NOT_YET
+from localspec.settings.sizes import count, counted
+from localspec.ui.speedup import shown_after
 from localspec.ui.stats import Baseline, Stats
 
-_MODELS = ("target", "draft")
 COPY = "copy"  # the method that drafts beside a draft model
 ABOUT = 1.25  # an interval within this factor of 1 tells that two speeds are about the same
 PLAIN = "plain decoding"
@@ -31,12 +28,13 @@ SENTENCES = {
 def live_line(stats: Stats) -> str:
     """Return the status while text is coming, the most wanted number first: narrow terminals cut it."""
     parts = []
-    if stats.tok_per_s is not None:
-        parts.append(f"{stats.tok_per_s:.1f} tok/s")
+    rate = rate_of(stats)
+    parts.append(counted(stats.emitted, "token") if rate is None else f"{rate:.1f} tok/s")
     if stats.speedup is not None:
         parts.append(standing(stats))
-    if stats.acceptance is not None:
-        parts.append(f"{percent(stats.acceptance)} of the draft accepted")
+    if stats.drafted:
+        parts.append(f"{accepted(stats)} of the draft accepted")
+    if stats.drafted and rate is not None:
         parts.append(f"{stats.tokens_per_pass or 0:.1f} tokens a pass")
     if stats.ways.is_remote:
         parts.append(stats.ways.line())
@@ -62,8 +60,9 @@ def stats_line(stats: Stats, width: int | None = None, *, limit: str = "-n") -> 
     if stats.ways.is_remote:
         notes.append(stats.ways.line())
     figures = _Figures(
-        None if started is None else stats.emitted, stats.tok_per_s, compared, stats.drafted, stats.accepted,
-        stats.tokens_per_pass, stats.first_token_ms, plain.removesuffix(")"), notes, stats.forced,
+        None if started is None else stats.emitted, rate_of(stats), compared, stats.drafted, stats.accepted,
+        acceptance_of(stats), shown_after(stats.tokens_per_pass, stats.passes - 1), stats.first_token_ms,
+        plain.removesuffix(")"), notes, stats.forced,
     )  # fmt: skip
     reason = "" if stats.finished is None else stats.finished.reason
     ended = {"interrupted": reason, "timeout": reason, "length": ending(reason).replace("-n", limit)}.get(reason)
@@ -83,9 +82,12 @@ def kept_line(kept: Mapping[str, Any], width: int | None = None) -> str:
         low, high = spec.get("speedup_ci95") or (speedup, speedup)
         compared = f"{speedup:.2f}× plain, {low:.2f} to {high:.2f}"
     first_ms = timings.get("first_token_ms", timings.get("ttft_ms"))
+    n = (spec.get("passes") or timings.get("predicted_n") or 0) - 1
+    n_accepted, n_drafting = timings.get("draft_n_accepted") or 0, spec.get("drafting_passes", n)
+    share = shown_after(n_accepted / drafted, n_drafting) if drafted else None
     figures = _Figures(
-        timings.get("predicted_n"), timings.get("predicted_per_second"), compared, drafted or 0,
-        timings.get("draft_n_accepted") or 0, spec.get("tokens_per_pass"), first_ms, forced=forced,
+        timings.get("predicted_n"), shown_after(timings.get("predicted_per_second"), n), compared, drafted or 0,
+        n_accepted, share, shown_after(spec.get("tokens_per_pass"), n), first_ms, forced=forced,
     )  # fmt: skip
     return figures.line("", width)
 
@@ -99,6 +101,7 @@ class _Figures:
     compared: str  # with plain decoding, in words
     drafted: int
     accepted: int
+    share: float | None  # of the drafted tokens that were accepted
     per_pass: float | None
     first_ms: float | None
     plain: str = ""  # what `compared` is measured against
@@ -107,19 +110,20 @@ class _Figures:
 
     def line(self, ended: str, width: int | None) -> str:
         """Return the line; where that is wider than `width`, the least wanted parts are left out, one by one."""
-        n, share = self.n, percent(self.accepted / self.drafted) if self.drafted else ""
+        n, share = self.n, "" if self.share is None else percent(self.share)
+        counts = f"{self.accepted} of {self.drafted} drafted accepted" if self.drafted else ""
         parts = {
             "tokens": "" if n is None else counted(n, "token"),
             "rate": "" if self.rate is None else f"{self.rate:.1f} tok/s",
             "compared": self.compared + (f" ({self.plain})" if self.plain else ""),
-            "accepted": f"{self.accepted} of {self.drafted} drafted accepted ({share})" if share else "",
+            "accepted": f"{counts} ({share})" if share else counts,
             "forced": f"{self.forced} forced" if self.forced else "",
-            "a pass": f"{self.per_pass or 0:.1f} tokens a pass" if share or self.forced else "",
+            "a pass": f"{self.per_pass:.1f} tokens a pass" if self.per_pass and (counts or self.forced) else "",
             "notes": " · ".join(self.notes),
             "first": "" if self.first_ms is None else f"first token after {self.first_ms / 1e3:.2f} s",
             "ended": ended,
         }
-        shorter = {"a pass": "", "compared": self.compared, "accepted": f"accepted {share}" if share else ""}
+        shorter = {"a pass": "", "compared": self.compared, "accepted": f"accepted {share}" if share else counts}
         brief = self.compared.partition(":")[0]  # without the reason
         last = (("forced", ""), ("accepted", ""), ("tokens", ""), ("compared", ""))
         shorter_still = (("first", ""), ("compared", brief), *last)
@@ -261,12 +265,13 @@ def table(stats: Stats) -> str:
     if stats.started is not None:
         rows.append(("answer", f"{counted(stats.emitted, 'token')} in {counted(stats.passes, 'pass', 'passes')}"))
     if stats.tok_per_s is not None:
-        rows.append(("speed", f"{stats.tok_per_s:.1f} tok/s, {speedup_words(stats)}"))
+        rate = rate_of(stats)
+        rows.append(("speed", ("" if rate is None else f"{rate:.1f} tok/s, ") + speedup_words(stats)))
     if stats.drafted:
         rows += _draft_rows(stats)
     elif stats.forced:
         rows.append(_tokens_row(stats))
-    if stats.passes > 1:
+    if shown_after(stats.decode_ms, stats.passes - 1):
         n = stats.passes - 1  # the prompt's own pass is timed with the prompt
         parts = (("draft", stats.draft_ms), ("verify", stats.verify_ms), ("sample", stats.sample_ms))
         times = " · ".join(f"{name} {ms / n:.1f}" for name, ms in (*parts, ("other", stats.other_ms)))
@@ -280,13 +285,37 @@ def table(stats: Stats) -> str:
 
 
 def _draft_rows(stats: Stats) -> list[tuple[str, str]]:
-    by_position = " ".join("-" if rate is None else percent(rate) for rate in stats.conditional)
+    counts, share = f"{stats.accepted} of {stats.drafted} drafted", acceptance_of(stats)
+    if share is None:
+        return [("accepted", counts), _tokens_row(stats)]
+    by_position = " ".join(map(percent, by_place(stats)))
     return [
-        ("accepted", f"{stats.accepted} of {stats.drafted} drafted ({percent(stats.acceptance)})"),
+        ("accepted", f"{counts} ({percent(share)})"),
         ("by position", f"{by_position} (given that the one before was accepted)"),
         _tokens_row(stats),
         ("a pass", f"{stats.tokens_per_pass or 0:.2f} tokens, {stats.accepted_length or 0:.2f} of them accepted"),
     ]
+
+
+def rate_of(stats: Stats) -> float | None:
+    """Return the tokens a second that are shown, None after too few passes."""
+    return shown_after(stats.tok_per_s, stats.passes - 1)
+
+
+def acceptance_of(stats: Stats) -> float | None:
+    """Return the acceptance that is shown, None after too few passes with a draft."""
+    return shown_after(stats.acceptance, stats.drafting_passes)
+
+
+def accepted(stats: Stats) -> str:
+    """Return how much of the drafts was accepted: as a share, or in tokens where few passes drafted."""
+    share = acceptance_of(stats)
+    return f"{stats.accepted} of {stats.drafted}" if share is None else percent(share)
+
+
+def by_place(stats: Stats) -> list[float | None]:
+    """Return the acceptance at each position that is shown, None where too few passes looked at it."""
+    return [shown_after(rate, seen) for rate, seen in zip(stats.conditional, stats.reached, strict=True)]
 
 
 def _tokens_row(stats: Stats) -> tuple[str, str]:
@@ -295,48 +324,3 @@ def _tokens_row(stats: Stats) -> tuple[str, str]:
 
 def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.0f} %"
-
-
-class Doing:
-    """`words` follow the events of one engine; "" where there is nothing to say. Times are monotonic seconds."""
-
-    def __init__(self) -> None:
-        self.words = ""
-        self._prompt_n = 0
-        self._first: tuple[float, int] | None = None  # when it was first told how much is read, and how much that was
-
-    def observe(self, at: float, event: Event) -> bool:
-        """Take an event that came at `at`; return whether it says what is done now."""
-        match event:
-            case Loading(what, fraction):
-                self.words = _loading(what, fraction)
-            case Waiting(n):
-                self.words = "waiting for the answer before this one" if n == 1 else f"waiting for {n} answers"
-            case Loaded():
-                self.words = "starting"
-            case Started(prompt_n=n):
-                self._prompt_n, self._first = n, None
-                self.words = f"reading {count(n)} token{'' if n == 1 else 's'}"
-            case Reading(n) if self._prompt_n:
-                self.words = f"reading {count(n)} of {count(self._prompt_n)} tokens{self._rate(at, n)}"
-            case Prefilled():
-                self.words, self._prompt_n = "answering", 0
-            case _:
-                return False
-        return True
-
-    def _rate(self, at: float, n: int) -> str:
-        """Return the tokens a second since the first report, "" at that one."""
-        began, read = self._first = self._first or (at, n)
-        return f", {(n - read) / (at - began):.0f} tok/s" if at > began and n > read else ""
-
-
-def _loading(what: str, fraction: float) -> str:
-    if what not in _MODELS:
-        return f"{what}…"
-    return f"loading the {what} {fraction:.0%}" if fraction < 1 else f"preparing the {what}"
-
-
-def count(n: int) -> str:
-    """Return a number with thin gaps between its thousands."""
-    return f"{n:,}".replace(",", " ")

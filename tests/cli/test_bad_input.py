@@ -92,7 +92,7 @@ OPTIONS: list[tuple[list[str], list[str]]] = [
     (["--reproducible", "--tree", "static:2,2"], ["--tree static:2,2", "--tree chain"]),
     (["--reproducible", "--verify", "block"], ["--verify block", "--verify coupled"]),
     (["--reproducible", "--approximate", "--verify", "typical"], ["--approximate", "leave out"]),
-    (["-o", "colour"], ["-o 'colour'", "KEY=VALUE", "try: --option exit=auto"]),
+    (["-o", "colour"], ["-o 'colour'", "KEY=VALUE", "try: --method suffix --option min_match=2"]),
     (["--method", "draft-model", "-o", "colour=red"], ["colour", "draft-model"]),
     (["--draft", ""], ["--draft"]),
     (["-m", ""], ["empty"]),

@@ -57,6 +57,6 @@ def test_where_it_cannot_pay_it_is_refused_with_the_figure(tmp_path: Path) -> No
 
 
 def test_wrong_names_and_layers_are_told(tmp_path: Path) -> None:
-    assert_one_line(call(tmp_path, "drafts", "rm", "x"), 3, "no low-bit copy x", "names: localspec drafts list")
+    assert_one_line(call(tmp_path, "drafts", "rm", "x"), 3, "no low-bit copy x", "try: localspec drafts list")
     wrong = call(tmp_path, "drafts", "make", str(TARGET), "--skip", "0", "--force")
     assert_one_line(wrong, 2, "names no layers between the first and the last of 8", "--skip 4-5")

@@ -6,10 +6,20 @@ import json
 import re
 import subprocess
 import sys
+from typing import get_type_hints, is_typeddict
 
 import pytest
 
+from localspec.chat.commands import TABLE
+from localspec.cli.app import commands
+from localspec.cli.names_explained import named
+from localspec.errors import exit_codes
+from localspec.settings.declaration import declared
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.speculation import registered
+from localspec.ui import json_fields
+from localspec.ui.explain import AXES
+from localspec.ui.explain import explain as explanation_of
 from localspec.ui.glossary import TERMS
 from tests.cli.harness import ROOT, assert_one_line, environment, needs_pair, run
 
@@ -91,7 +101,7 @@ def test_explain_misspelt() -> None:
     assert_one_line(
         run("explain", "acceptence"),
         2,
-        "there is no method, tree, rule or term called 'acceptence'; did you mean 'acceptance'?",
+        "there is no method, rule, term, option or field called 'acceptence'; did you mean 'acceptance'?",
         "localspec explain acceptance",
     )
 
@@ -125,3 +135,53 @@ def test_the_table_can_be_measured() -> None:
         assert text.count(f"| `{name}` |") >= 4, name
     assert "**16 nodes, coupled**: more accepted a pass than by the chain" in text
     assert "**16 nodes, joint**" in text
+
+
+def every_name() -> list[str]:
+    """Return what people type or read: options, keys, fields, commands, codes, kinds, terms, rules."""
+    options = [name for _, each in commands() for one in each.params for name in (*one.opts, *one.secondary_opts)]
+    return [
+        *(name for name in options if name.startswith("-")),
+        *(each.key for holder in (LoadSettings, Request, Sampling, Speculation) for each in declared(holder)),
+        *(each.name for holder in (LoadSettings, Request, Sampling, Speculation) for each in declared(holder)),
+        *(field for kind in vars(json_fields).values() if is_typeddict(kind) for field in get_type_hints(kind)),
+        *(" ".join(path) for path, _ in commands()),
+        *(f"/{name}" for each in TABLE.commands for name in (each.name, *each.aliases)),
+        *(f"exit code {code}" for code in exit_codes()),
+        *(kind for kind, _ in exit_codes().values() if kind),
+        *(str(code) for code in exit_codes()),
+        *(term for term in TERMS),
+        *(name for axis in AXES for name in registered(axis)),
+        *("stop", "length", "context", "interrupted", "error", "accepted", "corrected", "forced"),  # values in --json
+        *("LOCALSPEC_TEMP", "LOCALSPEC_KEEP_ALIVE", "--keep-alive", "keep-alive", "keep_alive", "draft_n_accepted"),
+    ]
+
+
+def test_every_name_is_explained() -> None:
+    """`keep-alive` was found nowhere."""
+    for name in dict.fromkeys(every_name()):
+        if not named(name):
+            explanation_of(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (["keep-alive"], ["--keep-alive TIME: option of localspec run, chat", "in config.toml keep-alive"]),
+        (["--temp"], ["temperature: how much chance", "in a chat /set temp"]),
+        (["exit", "code", "124"], ["exit code 124, kind timeout", "--timeout"]),
+        (["not_found"], ["exit code 3, kind not_found"]),
+        (["predicted_n"], ["predicted_n: field of --json", "tokens of the answer"]),
+        (["/regen"], ["/regen: command of the chats", "regenerate the last answer"]),
+        (["pairs", "suggest"], ["localspec pairs suggest: command", "localspec pairs suggest --help"]),
+    ],
+)
+def test_a_name_is_told_as_its_help_tells_it(name: list[str], words: list[str]) -> None:
+    text = output("explain", *name)
+    for each in words:
+        assert each in text
+    assert json.loads(output("explain", "--json", *name))["others"]
+
+
+def test_a_misspelt_option_finds_its_name() -> None:
+    assert_one_line(run("explain", "keep-alife"), 2, "did you mean 'keep-alive'", "localspec explain keep-alive")

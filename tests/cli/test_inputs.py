@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from localspec.bench.suites import read_text
+from localspec.cli.config_names import kept
 from localspec.cli.params import Length
 from localspec.conversations.records import Attachment
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
@@ -35,7 +36,8 @@ def test_data_alone_is_the_prompt(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setattr(Inputs, "stdin", lambda *_, **__: "Once\n")
     assert read_parts((), (), Inputs(100)) == ("Once", [])
     (tmp_path / "empty").touch()
-    assert read_parts((), ("-", str(tmp_path / "empty")), Inputs(100)) == ("Once", [])
+    with pytest.raises(NotFoundError, match="empty holds no text"):
+        read_parts((), ("-", str(tmp_path / "empty")), Inputs(100))
     assert read_parts(("explain",), (), Inputs(100)) == ("explain", [Attachment("", "Once\n")])
 
 
@@ -193,7 +195,8 @@ def test_a_large_file_that_is_no_text_is_told_as_that(tmp_path: Path, how: tuple
 
 def test_an_empty_file_in_place_of_a_prompt_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
-    assert_one_line(run("run", "-f", f"{tmp_path}/empty"), 2, f"there is no prompt: {tmp_path}/empty holds no text")
+    assert_one_line(run("run", "-f", f"{tmp_path}/empty"), 3, f"{tmp_path}/empty holds no text")
+    assert_one_line(run("run", "-f", "-", "sum it up"), 3, "standard input holds no text — try: --file PATH of a text")
 
 
 def test_a_file_that_was_given_is_no_news_where_it_is_mentioned(tmp_path: Path) -> None:
@@ -208,15 +211,14 @@ def test_the_name_of_no_file_in_a_prompt_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["empty", "folder", "lines"])
-def test_an_input_without_text_is_told(tmp_path: Path, name: str) -> None:
+def test_an_input_without_text_is_refused_as_one_that_is_missing(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "lines").mkdir()
     (tmp_path / "lines" / "none").touch()
     done = run("run", "--no-save", "hi", "-f", f"{tmp_path}/{name}")
     left_out = "; left out: 1 empty" if name == "lines" else ""
-    assert f"warning: {tmp_path}/{name} holds no text{left_out}\n" in done.stderr.decode()
-    assert b"took" not in done.stderr, "one line is enough"
+    assert_one_line(done, 3, f"{tmp_path}/{name} holds no text{left_out} — try: --file PATH of a text, or no --file")
     (tmp_path / "text").write_text("words")
     done = run("run", "--no-save", "hi", "-f", f"{tmp_path}/text", "-f", f"{tmp_path}")
     assert b"holds no text" not in done.stderr, "its text was taken before"
@@ -248,3 +250,49 @@ def test_a_wrong_value_is_named_with_its_option(words: tuple[str, ...], said: st
 def test_a_pattern_without_a_file_is_told_as_one(tmp_path: Path) -> None:
     done = run("run", "hi", "--no-save", "-f", f"{tmp_path}/*.md")
     assert_one_line(done, 3, f"no file matches {tmp_path}/*.md")
+
+
+def piped(text: bytes) -> str:
+    """Return what the shell has for <(command): the descriptor of a pipe that is open for reading."""
+    read, write = os.pipe()
+    os.write(write, text)
+    os.close(write)
+    return f"/dev/fd/{read}"
+
+
+FORMS = {
+    "--schema": b"name, age int",
+    "--grammar": b'root ::= "yes" | "no"',
+    "--choices": b"yes\nno\n",
+    "--template": b"{{ messages[-1].content }}",
+    "--corpus": b"some text",
+    "--verifier-ca": b"certificates",
+    "--verifier-key-file": b"secret",
+}
+
+
+@pytest.mark.parametrize("option", FORMS)
+def test_an_option_takes_a_pipe_of_the_shell(option: str) -> None:
+    done = run("run", "--no-save", "hi", option, piped(FORMS[option]))
+    assert (done.returncode, done.stderr.count(b"cannot")) == (0, 0), done.stderr.decode()
+
+
+@pytest.mark.parametrize("option", ["--system", "--prediction", "--suffix"])
+def test_a_text_of_an_option_comes_through_a_pipe(option: str) -> None:
+    done = run("run", "--no-save", "hi", option, f"@{piped(b'You are terse.')}")
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_pipe_is_kept_for_other_processes_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its other end may be written to: then it is an output, and nothing is read."""
+    name = kept(f"@{piped(b'text')}", "--system")
+    told = subprocess.run(["cat", name.removeprefix("@")], capture_output=True, check=True)
+    assert told.stdout == b"text"
+    read, write = os.pipe()
+    assert kept(f"/dev/fd/{write}", "--log-file") == f"/dev/fd/{write}"
+    os.close(read)
+    os.close(write)
+    assert kept("/dev/fd/99999", "--system") == "/dev/fd/99999"
+    monkeypatch.setattr("localspec.cli.config_names.LONGEST", 3)
+    with pytest.raises(PromptTooLongError, match="--system /dev/fd/"):
+        kept(piped(b"text"), "--system")

@@ -90,12 +90,27 @@ def test_a_draft_that_loses_is_taken_by_nothing(tmp_path: Path, monkeypatch: pyt
     pair = PairOptions("storyteller", None, False, True, LoadSettings(""))
     others = Others(("all",), pair, Request(), is_open=True, tell=told_by_server.append)
     assert others.served(offer).settings.draft is None
-    assert told_by_server == [f"no draft is loaded: {draft} {LOSES}; {FORCE}"]
+    force = FORCE.replace("FILE", draft)
+    assert told_by_server == [f"no draft is loaded: {draft} {LOSES}; {force}"]
     told = here.text("run", "-m", f"{target}+auto", "-n", "2", "hi")
-    assert f"no draft is loaded: {draft} {LOSES}; {FORCE}" in told
+    assert f"no draft is loaded: {draft} {LOSES}; {force}" in told
     assert here.loaded("-m", f"{target}+auto") is None
     assert here.loaded("-m", f"{target}+auto", "--method", "draft-model") == draft
     assert here.loaded("-m", target, "-d", draft) == draft
+
+
+@needs_pair
+def test_a_bench_takes_a_draft_that_loses_as_run_does(tmp_path: Path) -> None:
+    """Only where a method needs one. What is left out is told, with what this command takes."""
+    here = Here(tmp_path, Prices({1: 0.1, 2: 0.18, 8: 0.9}, 0.09))
+    pair = f"{here.target}+auto"
+    brief = ("--prompts", "1", "-r", "1", "-n", "4", "--temps", "0", "--json", "-")
+    done = run_engine("bench", pair, *brief, env=here.env)
+    told = f"no draft is loaded: {here.draft} {LOSES}; -d {here.draft} loads it all the same\n"
+    assert told in done.stderr.decode()
+    assert json.loads(done.stdout)["provenance"]["pair"]["draft"] is None
+    named = json.loads(run_engine("bench", pair, *brief, "--methods", "draft-model:k=2", env=here.env).stdout)
+    assert named["provenance"]["pair"]["draft"] is not None
 
 
 @needs_pair

@@ -117,7 +117,7 @@ def test_the_file_that_is_asked_about_stays() -> None:
 def test_what_is_left_out_is_named_with_the_cure() -> None:
     (told,) = sent(said([10] * 41)).warnings
     assert told.startswith("the context of 200 tokens is full: the 18 oldest messages up to “34 34")
-    assert told.endswith("and their answers are no longer sent; --ctx 800, or /ctx 800 in a chat, sends more")
+    assert told.endswith("and their answers are no longer sent; --ctx 800 sends more")
     (told,) = sent(said([100, 10, 100, 10, 10], files=[0])).warnings
     assert "full: “2 2 2" in told
     (told,) = sent(said([200, 10, 10], files=[0])).warnings

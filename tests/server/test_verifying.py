@@ -278,11 +278,13 @@ def test_key_and_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         Connection.open(address(server, **safe)).close()
 
 
-def test_a_key_that_comes_through_a_pipe() -> None:
-    """As from the shell's <(command). Only the command has the pipe, and it can be read once."""
-    piped = ["bash", "-c", 'exec "$@" --verifier-key-file <(echo secret)', "bash", *REAL]
-    with serving("--api-key", "secret") as server:
-        ended = localspec("run", "--no-save", "-n", "3", "Once", "--verifier", address(server).url, program=piped)
+def test_a_key_and_a_certificate_that_come_through_pipes(tmp_path: Path) -> None:
+    """As from the shell's <(command). Only the command has the pipes, and each can be read once."""
+    certificate, key = self_made(tmp_path)
+    line = f'exec "$@" --verifier-key-file <(echo secret) --verifier-ca <(cat {certificate})'
+    with serving("--api-key", "secret", "--ssl-certfile", str(certificate), "--ssl-keyfile", str(key)) as server:
+        words = ["run", "--no-save", "-n", "3", "Once", "--verifier", address(server).url]
+        ended = localspec(*words, program=["bash", "-c", line, "bash", *REAL])
     assert (ended.returncode, bool(ended.stdout)) == (0, True), ended.stderr.decode()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,11 +11,12 @@ from localspec.chat.message_tree import MessageTree
 from localspec.conversations.store import Store
 from localspec.engine.events import Committed, Finished, Loaded, Probed, Started, StepMs
 from localspec.settings.request import Speculation
-from localspec.tui.stats_panel import PANE, pane, strip, verdict
+from localspec.tui.stats_panel import PANE, cell, pane, strip, verdict
 from localspec.tui.trace import Meter, Trace
 from localspec.tui.widgets.bars import Top, TopBar
+from localspec.ui.speedup import FEWEST
 from localspec.ui.stats import Stats
-from localspec.ui.summary import stats_line, table
+from localspec.ui.summary import kept_line, live_line, stats_line, table
 from tests.cli.fakes import committed, facts
 from tests.tui.scripted import SETTINGS, ScriptedWorker, ask, opened, until
 
@@ -48,6 +50,27 @@ def test_the_pane_tells_what_stats_counted() -> None:
     assert all(len(line) <= 36 for line in text.split("\n"))
 
 
+RATE = re.compile(r"\d tok/s|\d tok/pass|\d/pass|\d tokens a pass|\d %|TIME/PASS \d|ms a pass")
+
+
+@pytest.mark.parametrize("passes", [2, 5, 8, 9, 30])
+def test_a_rate_is_told_from_eight_passes_on_and_by_every_face(passes: int) -> None:
+    """The pane told 897 tok/s after three tokens."""
+    made = Trace(Stats(clock=lambda: 100.0))
+    made.observe(0.0, Started("draft-model", "chain", "fixed", 4, "block", 1, False, 16))
+    for index in range(passes):
+        k = 4 if index else 0
+        made.observe(0.1 * index, replace(committed(index, "one two", k=k, position=2 * index), drafter="draft-model"))
+    stats = made.stats
+    kept = {
+        "timings": {"predicted_n": stats.emitted, "predicted_per_second": 9.0, "draft_n": 4, "draft_n_accepted": 3},
+        "spec": {"passes": stats.passes, "drafting_passes": stats.drafting_passes, "tokens_per_pass": 1.5},
+    }
+    faces = [pane(made, None, 36).plain, strip(made, 100).plain, cell(made).plain, live_line(stats), stats_line(stats)]
+    for face in (*faces, table(stats), kept_line(kept)):
+        assert bool(RATE.search(face)) == (passes > FEWEST), face
+
+
 def test_a_speedup_that_was_not_measured_is_not_shown() -> None:
     text = pane(trace(probes=None), None, 36).plain
     assert "×" not in text
@@ -68,7 +91,7 @@ def test_what_drafted_nothing_is_not_said_to_lack_a_measurement() -> None:
     assert "not measured" not in text
     made.observe(2.0, Finished("stop", "", 100.0, 20.0, 0))
     assert verdict(made) == "Nothing was drafted."
-    assert "tok/s, nothing was drafted" in table(made.stats)
+    assert "speed        nothing was drafted" in table(made.stats)
 
 
 def test_plain_decoding_claims_nothing() -> None:

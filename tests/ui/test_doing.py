@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localspec.engine.events import Loading, Prefilled, Probed, Reading, Started, Waiting
-from localspec.ui.summary import Doing
+from localspec.ui.doing import Doing
 
 STARTED = Started("plain", "chain", "fixed", 0, "block", 7, False, 1240)
 

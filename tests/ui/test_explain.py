@@ -90,7 +90,7 @@ def test_a_misspelt_name(name: str, meant: str) -> None:
 
 
 def test_nothing_like_it() -> None:
-    with pytest.raises(UsageError, match=r"there is no method, tree, rule or term called 'zzzzzz'$") as caught:
+    with pytest.raises(UsageError, match=r"there is no method, rule, term, option or field called 'zzzzzz'$") as caught:
         explain("zzzzzz")
     assert caught.value.hint == "localspec methods"
 

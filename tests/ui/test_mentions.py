@@ -66,6 +66,13 @@ def test_a_name_that_no_file_has_is_told(message: str, missing: list[str]) -> No
     assert told == [f"there is no file {name}: @{name} is sent as text" for name in missing]
 
 
+@pytest.mark.parametrize("name", ["none", "bare/"])
+def test_a_name_without_a_text_is_told(folder: Path, name: str) -> None:
+    (folder / "none").touch()
+    (folder / "bare").mkdir()
+    assert f"{name} holds no text: nothing of it is sent" in mentioned(f"look at @{name}").remarks
+
+
 def test_a_large_file_of_a_folder_that_is_no_text_is_left_out(folder: Path) -> None:
     with (folder / "src" / "model.gguf").open("wb") as file:
         file.write(b"GGUF\3\0\0\0" * 2000)

@@ -20,7 +20,7 @@ from localspec.conversations.records import USER
 from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.models.store import introduction
 from localspec.sanitize import one_line, sanitize
-from localspec.settings.sizes import counted
+from localspec.settings.sizes import count, counted
 from localspec.tui.chat_engine import ChatEngine, ReadingAhead
 from localspec.tui.host import Host
 from localspec.tui.keyboard import in_turn
@@ -32,7 +32,6 @@ from localspec.tui.widgets.bars import Keys, NoticeBar, TopBar
 from localspec.tui.widgets.card import ErrorCard, Note, WelcomeCard
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Answered, Spoken, Transcript, UserMessage
-from localspec.ui.summary import count
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown

@@ -31,6 +31,7 @@ from localspec.tui.screens.dialog import OverChat
 from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.composer import LineInput, beginning
 from localspec.ui.files import is_path, path_completions
+from localspec.ui.settings import in_chat
 
 RATE = 5  # times a second that a download is drawn
 REST = 0.2  # seconds a row is looked at before its files are
@@ -298,7 +299,7 @@ class PairsScreen(OverChat, Screen[None]):
     def _about(self) -> None:
         about = self.query_one("#about", Static)
         if self._error is not None:
-            hint = f"\nTry: {self._error.hint}" if self._error.hint else ""
+            hint = f"\nTry: {in_chat(self._error.hint)}" if self._error.hint else ""
             about.update(Content.assemble((sanitize(self._error.message), "$error"), sanitize(hint)))
         elif self.chosen is None:
             about.update(Content("No match. Enter opens it as a path or hub name."))

@@ -38,7 +38,7 @@ from localspec.tui.widgets.card import card
 from localspec.tui.widgets.composer import LineInput
 from localspec.tui.worker_thread import Ended
 from localspec.ui.stats import Stats
-from localspec.ui.summary import percent
+from localspec.ui.summary import accepted, rate_of
 from localspec.worker.client import Worker
 
 RATE = 10  # times a second that the lanes are drawn
@@ -188,7 +188,7 @@ def head(running: Running | None, side: bool) -> Content:
         return Content.assemble(name, "\n", (why, "$muted"))
     lane, seen = running.lanes[side], running.seen(side)
     is_ghost = lane.is_over and running.live is not None and running.live != side
-    speed = lane.answer.stats.tok_per_s
+    speed = rate_of(lane.answer.stats)
     rate = "" if speed is None else f" {speed:.1f} tok/s"
     kind = " (ghost: its text at this moment)" if is_ghost else ""
     limit = running.request.max_tokens or TOKENS
@@ -196,8 +196,8 @@ def head(running: Running | None, side: bool) -> Content:
     bar = "━" * filled + "─" * (BAR - filled)
     figures = f" {seen.tokens} tok · {seen.seconds:.2f} s"
     stats = lane.answer.stats
-    if not side and stats.acceptance is not None:
-        figures += f" · accepted {percent(stats.acceptance)}"
+    if not side and stats.drafted:
+        figures += f" · accepted {accepted(stats)}"
     style = "$muted" if is_ghost or side else "$primary"
     return Content.assemble(name, rate, (kind, "$muted"), "\n", (bar, style), figures)
 

@@ -24,6 +24,7 @@ from localspec.tui.settings_form import THEME, Form
 from localspec.tui.themes import DARK, LIGHT
 from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.composer import LineInput
+from localspec.ui.settings import error_in_chat
 
 THEMES = {"dark": DARK, "light": LIGHT}
 
@@ -173,7 +174,7 @@ class SettingsScreen(OverChat, Screen[None]):
             try:
                 self.form.change(field.key, text)
             except LocalspecError as error:  # right by itself, but not with the others
-                field.problem = f"{error.message}{error.advice}" if error.hint else error.message
+                field.problem = f"{error.message}{error_in_chat(error).advice}" if error.hint else error.message
                 self._about(field)
         self._tell(field)
         return not field.problem

@@ -14,6 +14,7 @@ from textual.widgets import Button, Static
 from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.sanitize import sanitize
 from localspec.settings.sizes import counted
+from localspec.ui.settings import in_chat
 
 
 class Note(Static):
@@ -86,7 +87,7 @@ class ErrorCard(Vertical):
 def card(error: LocalspecError) -> Content:
     parts = [(sanitize(error.message), "bold $error")]
     if error.hint:
-        parts.append((f"\nTry: {sanitize(error.hint)}", ""))
+        parts.append((f"\nTry: {sanitize(in_chat(error.hint))}", ""))
     if isinstance(error, WorkerDiedError):
         parts.append(("\nThe conversation is intact; your next message starts the engine as well.", ""))
     return Content.assemble(*parts)
