@@ -7,7 +7,7 @@ type, and the exit code of its kind. The command line prints `message` and `hint
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 # Exit codes of ends that are no error.
 DIFFERS = 10
@@ -62,6 +62,11 @@ class LocalspecError(Exception):
     def advice(self) -> str:
         """The hint as it follows the message: a sentence of its own, or a command or option to type."""
         return f". {self.hint}" if self.is_sentence else f" — try: {self.hint}" if self.hint else ""
+
+    def hinted(self, hint: str) -> Self:
+        """Return the error with another hint."""
+        self.hint = hint
+        return self
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object of `--json` failures: code, kind, message, hint, detail."""

@@ -96,7 +96,7 @@ def name_local(missing: LocalspecError) -> None:
     wanted = parse_model(str(missing.detail["missing"][0]))
     found = here_instead(wanted) if isinstance(wanted, HubName) else None
     if found is not None and found not in missing.hint:
-        missing.hint = f"{found}, which is here, or {missing.hint}"
+        missing.hinted(f"{found}, which is here, or {missing.hint}")
 
 
 def missing_file(path: str) -> NotFoundError:

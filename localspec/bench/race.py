@@ -14,7 +14,6 @@ from localspec.bench.statistics import ENOUGH, Interval, median_interval, percen
 from localspec.engine.events import Started
 from localspec.settings.request import Request
 from localspec.settings.sizes import counted
-from localspec.ui.speedup import FEWEST
 
 TOKENS = 128  # of an answer, where the settings name no number
 WARM_UP = 8  # tokens
@@ -72,12 +71,6 @@ class Race:
         return median_interval(self.ratios) if self.drafted else None
 
     @property
-    def is_long(self) -> bool:
-        """Whether each side of a round has as many passes as a rate is told by."""
-        sides = ((one.plain.stats.passes, one.other.stats.passes) for one in self.rounds)
-        return any(min(passes) > FEWEST for passes in sides)
-
-    @property
     def drafted(self) -> int:
         """Tokens that were drafted in all rounds."""
         return sum(one.other.stats.drafted for one in self.rounds)
@@ -116,7 +109,7 @@ class Race:
             finished = self.rounds[-1].other.stats.finished
             why = finished.verdict if finished is not None else ""
             speed = f"there is no speedup, for {why or 'nothing was drafted'}"
-        elif ratio is None or not self.is_long:
+        elif ratio is None:
             speed = "the answers are too short to be timed"
         else:
             speed = judged(ratio, six)

@@ -50,6 +50,10 @@ class Console:
     warned: list[str] = field(default_factory=list)
     put: Callable[[str], str] = str
 
+    def put_as(self, put: Callable[[str], str]) -> None:
+        """Put remarks so from here on."""
+        self.put = put
+
     def can_color(self, stream: IO[str] | None) -> bool:
         """Whether SGR sequences may go to `stream`."""
         if self.color != "auto":

@@ -67,7 +67,7 @@ def open_line_chat(
         sys.stdin.reconfigure(errors="replace")
     with history(is_kept=is_kept):
         chat = LineChat(console, worker, state, find)
-        console.put = remark_in_chat
+        console.put_as(remark_in_chat)
         chat.has_marks = options.tokens
         chat.control = options.control_chars
         if options.stats is not None:

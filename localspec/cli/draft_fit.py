@@ -146,7 +146,11 @@ def _seen(ref: str, offline: bool, *, of: ModelName | None = None) -> Seen:
         if offline or not isinstance(name, HubName):
             missing.hint = online(missing.hint)
             raise
-        part, size, full = remote_part(name, Hub(), may_be_head=of is not None)
+        try:
+            part, size, full = remote_part(name, Hub(), may_be_head=of is not None)
+        except NetworkError as error:
+            error.detail |= missing.detail
+            raise
         return Seen(str(full), name, part, size)
     assert path is not None
     part = look_at(path, may_be_head=of is not None)

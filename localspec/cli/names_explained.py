@@ -58,16 +58,21 @@ def _options(name: str) -> Iterator[Named]:
     wanted = _plain(name)
     said: dict[tuple[str, str, str], list[str]] = {}
     for path, option in _every_option():
-        record = option.get_help_record(click.Context(click.Command(path)))
-        if record is not None and (wanted in _names(option) or name in option.variables(())):
+        if wanted in _names(option):
+            is_hidden, option.hidden = option.hidden, False
+            record = option.get_help_record(click.Context(click.Command(path)))
+            option.hidden = is_hidden
+            assert record is not None, "it is shown"
             said.setdefault((*record, _places(option)), []).append(path)
     for (typed, text, places), paths in said.items():
         others = f" and {len(paths) - MOST} more" if len(paths) > MOST else ""
         yield Named(f"{typed}: option of localspec {', '.join(paths[:MOST])}{others}", text, places, is_option=True)
 
 
-def _places(option: Configurable) -> str:
+def _places(option: click.Option) -> str:
     """Return where an option is set for good, and in a chat."""
+    if not isinstance(option, Configurable):
+        return ""
     chat = f"; in a chat /set {option.key}" if option.key in SETTINGS else ""
     if option.is_own:
         return f"in a chat /set {option.key}" if chat else ""
@@ -113,10 +118,10 @@ def _about(kind: type) -> str:
     return " ".join((kind.__doc__ or "").split())
 
 
-def _every_option() -> Iterator[tuple[str, Configurable]]:
+def _every_option() -> Iterator[tuple[str, click.Option]]:
     for path, command in _every_command():
         for option in command.params:
-            if isinstance(option, Configurable):
+            if isinstance(option, click.Option):
                 yield " ".join(path), option
 
 
@@ -143,10 +148,12 @@ def _meaning(hint: Any) -> str:
     return str(get_args(inner)[1])
 
 
-def _names(option: Configurable) -> set[str]:
+def _names(option: click.Option) -> set[str]:
     """Return all spellings of an option, without dashes."""
-    field = {option.declaration.name} if option.declaration is not None else set()
-    return {_plain(each) for each in (*option.opts, *option.secondary_opts, option.key, *field)}
+    found = {*option.opts, *option.secondary_opts}
+    if isinstance(option, Configurable):
+        found |= {option.key} | ({option.declaration.name} if option.declaration is not None else set())
+    return {_plain(each) for each in found}
 
 
 def _plain(name: str) -> str:

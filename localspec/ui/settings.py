@@ -60,8 +60,7 @@ def remark_in_chat(line: str) -> str:
 
 def error_in_chat(error: LocalspecError) -> LocalspecError:
     """Return the error with its hint as a chat takes it."""
-    error.hint = in_chat(error.hint)
-    return error
+    return error.hinted(in_chat(error.hint))
 
 
 def _typed_in_chat(typed: re.Match[str]) -> str:

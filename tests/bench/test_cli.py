@@ -30,6 +30,11 @@ pytestmark = needs_pair
 SMALL = ("-n", "8", "--prompts", "2", "--repeats", "1", "--temps", "0", "--methods", "draft-model:k=3")
 
 
+def test_a_budget_of_no_token_is_refused() -> None:
+    """It measured plain decoding twice."""
+    assert_one_line(run("bench", "--budgets", "4,0"), 2, "--budgets 0 is out of range: it must be at least 1")
+
+
 def call(home: Path, *args: str, **env: str) -> subprocess.CompletedProcess[bytes]:
     return run_engine(*args, env={"LOCALSPEC_HOME": str(home), **env})
 

@@ -127,8 +127,10 @@ def test_set_lists_everything(talk: Talk) -> None:
 def test_stats(talk: Talk) -> None:
     assert "there is no answer yet" in talk.say("/stats")
     shown = talk.say("go", "/stats")
-    assert "accepted" in shown
-    assert "by position" in shown
+    assert "accepted     6 of 8 drafted\n" in shown, "of two passes with a draft no share is told"
+    assert "by position" not in shown
+    talk.worker.passes *= 5
+    assert "by position" in talk.say("go", "/stats")
 
 
 def test_regenerate_replaces_the_answer(talk: Talk) -> None:

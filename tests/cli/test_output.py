@@ -64,7 +64,7 @@ def test_stats_in_a_pipe_only_when_asked() -> None:
 def test_the_verdict_stands_below_the_numbers() -> None:
     told = run("--stats", FAKE_VERDICT="parked: a draft token costs 0.40 of a target pass and 31 % is accepted")
     numbers, verdict = told.stderr.decode().splitlines()
-    assert "tok/s" in numbers
+    assert "9 tokens" in numbers
     assert verdict == "Parked: a draft token costs 0.40 of a target pass and 31 % is accepted."
 
 

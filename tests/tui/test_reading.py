@@ -106,7 +106,7 @@ async def test_a_chat_that_is_opened_again_keeps_the_figures_of_its_answers() ->
         note = answers(app)[0].query_one(".note", Static)
         assert note.display
         after = str(note.render())
-    for part in ("9 tokens", "accepted 75 %"):
+    for part in ("9 tokens", "6 of 8 drafted accepted"):
         assert part in before
         assert part in after
 

@@ -43,7 +43,7 @@ async def test_a_message_is_answered_and_its_numbers_stand_below() -> None:
         answer = await ask(pilot, "Tell me a story")
         assert shown(app) == ["Tell me a story", STORY]
         assert markdown_text(answer) == STORY
-        assert "tok/s" in str(answer.query_one(".note").render())
+        assert "9 tokens" in str(answer.query_one(".note").render())
         assert app.chat.composer.text == ""
 
 
@@ -342,7 +342,7 @@ async def test_one_message_that_is_too_long_is_an_error_with_the_next_step() -> 
         await ask(pilot, "one")
         card = app.chat.query_one(ErrorCard)
         assert isinstance(card.error, PromptTooLongError)
-        assert "--ctx 2048" in str(card.query_one("Static").render())
+        assert "/ctx 2048" in str(card.query_one("Static").render())
 
 
 async def test_a_seeded_speculation_is_switched_off_and_on() -> None:
