@@ -100,7 +100,7 @@ OPTIONS: list[tuple[list[str], list[str]]] = [
     (["--gpu", "some"], ["--gpu 'some' is not auto, off, all or N — try: --gpu auto"]),
     (["--rpc", "here"], ["--rpc 'here' is not HOST:PORT,... — try: --rpc 192.168.1.2:50052"]),
     (["--lora", "a.gguf:5000"], ["its scale must be from -1000 to 1000 — try: --lora a.gguf:0.5"]),
-    (["--logit-bias", "5=1e9"], ["--logit-bias 1000000000 is out of range: it must be from -1000000 to 1000000, or -inf"]),
+    (["--logit-bias", "5=1e9"], ["1000000000 is out of range: it must be from -1000000 to 1000000, or -inf"]),
     (["--logprobs", "x"], ["--logprobs 'x' is not an integer — try: --logprobs 1"]),
     (["--draft", ""], ["--draft"]),
     (["-m", ""], ["empty"]),
