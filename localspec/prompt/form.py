@@ -136,7 +136,7 @@ def _named(root: Any, ref: str) -> Any:
 
 EXAMPLES = {  # of forms that can be kept, by option
     "schema": """--schema '{"type": "object"}'""",
-    "regex": "--regex '[0-9]+'",
+    "regex": "--regex '[a-z]+'",
     "grammar": """--grammar 'root ::= "yes" | "no"'""",
     "choices": "--choices yes,no",
 }
