@@ -128,8 +128,7 @@ def explain(target: str, draft: str | None, as_json: bool, offline: bool) -> int
     if as_json:
         write_json(made)
     else:
-        told = one.told(big.bytes)
-        lines = [*([f"{told}"] if told else []), *([NEXT] if one.worth is not None and one.worth.loses else [])]
+        lines = [*filter(None, [one.told(big.bytes)]), *([NEXT] if one.worth is not None and one.worth.loses else [])]
         write_out(_verdict(big, small, report) + "".join(f"{line}\n" for line in lines))
     return 0 if report.fits else IncompatibleError.exit_code
 

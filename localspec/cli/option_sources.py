@@ -299,16 +299,12 @@ def once(option: Configurable, path: Key) -> UsageError:
     value = None if option.kind == "switch" else option.metavar
     typed = f"--{option.key}" if value is None else f"--{option.key} {value}"
     variable = option.variables(path)[0]
-    return UsageError(
-        f"'{option.key}' is for one command line and no setting", hint=f"{typed}, or {variable}={value or 1}"
-    )
+    told = f"'{option.key}' is for one command line and no setting"
+    return UsageError(told, hint=f"{typed}, or {variable}={value or 1}")
 
 
 def given(file: Configuration, entry: Entry, option: Configurable) -> Any:
-    """Return an entry's value as click is to read it, names of files absolute.
-
-    Raises UsageError for one of the wrong type.
-    """
+    """Return an entry's value as click is to read it, files by absolute names; raises UsageError for a wrong type."""
     kind, value = option.kind, entry.value
     values = value if kind == "texts" and isinstance(value, list) else [value]
     noun, types = _TAKEN[kind]
@@ -334,10 +330,9 @@ def origin(ctx: click.Context, option: Configurable) -> Origin:
 
 
 def in_command(ctx: click.Context, error: Told) -> Told:
-    """Return the error with the places of options that it names, where they were not typed, and with what takes them
-    out there; its help is this command's.
+    """Return the error with the places of options that it names and nobody typed, and what takes them out there.
 
-    One of what is not found names a value, too.
+    Its help is this command's. One of what is not found names a value, too.
     """
     error.hint = error.hint.replace("localspec run --help", f"{ctx.command_path} --help")
     named, found = set(_OPTION.findall(error.message)), list[Origin]()
