@@ -17,7 +17,6 @@ REFUSED = [
 ]
 CHANGED = {
     "run -m storyteller -n 1 hi -f FILES/bin.txt": 2,  # a file that is no text, not a long prompt
-    "run -m storyteller -n 1 hi -f FILES/dir": 0,  # folders are read
     "run -m storyteller -n 1 hi --log-file FILES/no/x.log": 7,  # a file that cannot be written
     "bench storyteller --json FILES/no/b.json": 7,
     "bench storyteller --suite nosuch": 3,  # a name that nothing has

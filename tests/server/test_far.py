@@ -76,7 +76,7 @@ def test_race_and_chats(far: dict[str, str]) -> None:
     chat = Terminal(["chat", "-n", "8"], program=REAL, env=far)
     chat.wait_for(lambda: "storyteller at" in chat.text)
     chat.type("Once\r")
-    chat.wait_for(lambda: "tok/s" in chat.text)
+    chat.wait_for(lambda: " tokens ·" in chat.text)
     chat.type("\x11")
     assert chat.wait() == 0
 
