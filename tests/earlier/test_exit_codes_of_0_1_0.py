@@ -22,6 +22,7 @@ CHANGED = {
     "bench storyteller --suite nosuch": 3,  # a name that nothing has
     "verify storyteller --suite nosuch": 3,
     "pairs rm storyteller": 11,  # it is not the person's own
+    "pairs explain nosuch": 3,  # as of other commands
     "pairs search": 0,  # another name of `pairs list`
     "serve nosuch": 3,  # there was no server
 }
