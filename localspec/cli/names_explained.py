@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_type
 import click
 
 from localspec.chat.commands import TABLE
-from localspec.cli.option_sources import Configurable
+from localspec.cli.option_sources import ONCE, Configurable
 from localspec.errors import exit_codes
 from localspec.ui import json_fields
 from localspec.ui.settings import SETTINGS
@@ -76,7 +76,8 @@ def _places(option: click.Option) -> str:
     chat = f"; in a chat /set {option.key}" if option.key in SETTINGS else ""
     if option.is_own:
         return f"in a chat /set {option.key}" if chat else ""
-    return f"in config.toml {option.key}; in the environment {option.variable}{chat}"
+    kept = "" if option.key in ONCE else f"in config.toml {option.key}; "
+    return f"{kept}in the environment {option.variable}{chat}"
 
 
 def _commands(name: str) -> Iterator[Named]:
@@ -121,7 +122,7 @@ def _about(kind: type) -> str:
 def _every_option() -> Iterator[tuple[str, click.Option]]:
     for path, command in _every_command():
         for option in command.params:
-            if isinstance(option, click.Option):
+            if isinstance(option, click.Option) and option.help:  # one of an earlier version may have none
                 yield " ".join(path), option
 
 

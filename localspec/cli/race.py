@@ -11,6 +11,7 @@ import click
 
 from localspec.bench.answers import Answer
 from localspec.bench.race import TOKENS, Race, answers_alone, race, spread
+from localspec.bench.statistics import percentile
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.engine_options import ServerOptions, promised_of, server_options
@@ -179,8 +180,9 @@ def _percentiles(found: Race) -> list[tuple[str, ...]]:
     for name, answers in found.sides.items():
         if answers:
             told = spread(answers)
+            rates = [rate for each in answers if (rate := rate_of(each.stats)) is not None]
             times = [told[what][which] for what in ("ttft_ms", "total_ms") for which in ("p50", "p95")]
-            lines.append((name, _spelt(told["tok_per_s"]), *map(_seconds, times)))
+            lines.append((name, _spelt(percentile(rates, 0.5)), *map(_seconds, times)))
     return lines
 
 

@@ -14,7 +14,8 @@ from localspec.settings.request import FORMS, LoadSettings, Request, Sampling, S
 from localspec.speculation import axis_names
 
 _PARTS: dict[str, type[Any]] = {"speculation": Speculation, "sampling": Sampling, "": Request}  # by field of a request
-_OPTION = re.compile(r"(?<![\w/-])(--?[a-zA-Z][\w-]*)(?: (?!-[a-zA-Z-])([^\s;,]+))?")
+_OPTION = re.compile(r"(?<![\w/-])(--?[a-zA-Z][\w-]*)(?: (?!-[a-zA-Z-])('[^']*'|[^\s;,]+))?")
+_QUOTED = re.compile(r" '([^']*)'")  # as a shell wants it; a chat takes what is typed
 _LEFT_OUT = re.compile(r"leave out (--?[a-z][\w-]*)(?: (?!and |or |-)[^\s;,]+)?")
 _COMMANDS = {  # of a chat, and the options that they stand for
     "/draft": ("-d", "--draft"), "/model": ("-m", "--model"), "/system": ("-s", "--system"), "/ctx": ("--ctx",),
@@ -39,6 +40,7 @@ def retyped(error: Told, before: str) -> Told:
     """Return an error whose hint is an option with that setting typed behind `before`, as "/set " and config set."""
     is_option = error.hint.startswith("--") and " --" not in error.hint
     hint = f"{before}{error.hint[2:]}" if is_option else error.hint
+    hint = _QUOTED.sub(r" \1", hint) if hint.startswith("/") else hint
     return type(error)(error.message, hint=hint, detail=error.detail)
 
 
@@ -66,22 +68,28 @@ def error_in_chat(error: LocalspecError) -> LocalspecError:
 def _typed_in_chat(typed: re.Match[str]) -> str:
     """Return one option, and its value if one stands behind it, between two marks."""
     flag, word = typed[1], typed[2] or ""
+    bare = word[1:-1] if word.startswith("'") else word
     command = next((name for name, flags in _COMMANDS.items() if flag in flags), "")
     setting = next((each for each in (*SETTINGS.values(), *declared(LoadSettings)) if each.is_called(flag)), None)
     if not command and setting is None:
         return typed[0]
     is_value = setting is None and bool(re.search(r"[^a-z]", word) or word in ("none", "auto"))
     if setting is not None:
-        is_value = _is_value(setting, word)
+        is_value = _is_value(setting, bare)
         command = command or (f"/set {setting.key}" if setting.key in SETTINGS else f"localspec chat -c {flag}")
-    value = f" {word}" if word and is_value else " on" if setting is not None and setting.kind == "switch" else ""
+    is_set = setting is not None and setting.key in SETTINGS
+    value = f" {bare if is_set else word}" if word and is_value else ""
+    value = value or (" on" if setting is not None and is_set and setting.kind == "switch" else "")
     return f"\1{command}{value}\2" + ("" if is_value or not word else f" {word}")
 
 
 def _usual(left_out: re.Match[str]) -> str:
-    """Return an option that is to be left out with its default: that is how a chat leaves it out."""
+    """Return an option that is to be left out with its default, as a chat leaves it out; one of the load in words."""
     setting = next((each for each in SETTINGS.values() if each.is_called(left_out[1])), None)
-    return left_out[0] if setting is None else f"{left_out[1]} {setting.spelled(setting.default)}"
+    if setting is None:
+        is_load = any(each.is_called(left_out[1]) for each in declared(LoadSettings))
+        return f"localspec chat -c without {left_out[1]}" if is_load else left_out[0]
+    return f"{left_out[1]} {setting.spelled(setting.default)}"
 
 
 def _is_value(setting: Option, word: str) -> bool:

@@ -221,7 +221,7 @@ def test_the_draft_alone_answers_what_was_raced() -> None:
     assert [one.sampling.seed for one in worker.asked[1:]] == [one.plain.seed for one in raced.rounds]
     below = figures(found, "--repeat 6")
     assert [line[:14].strip() for line in below[1:4]] == ["edge alone", "verifier alone", "both"]
-    assert [line.split() for line in below[11:]][1][:4] == ["edge", "alone", "100.0", "0.01"]
+    assert [line.split() for line in below[11:]][1][:4] == ["edge", "alone", "–", "0.01"]
     told = found.to_wire()
     assert told["sides"]["edge alone"] == {
         "n": 3, "tok_per_s": 100.0, "ttft_ms": {"p50": 10.0, "p95": 10.0}, "total_ms": {"p50": 20.0, "p95": 20.0},

@@ -6,9 +6,11 @@ import pytest
 
 from localspec.chat.commands import TABLE
 from localspec.control.chain import ALL_THE_SAME
+from localspec.errors import UsageError
+from localspec.prompt.form import EXAMPLES
 from localspec.settings.declaration import Option, declared
 from localspec.settings.request import LoadSettings, Request
-from localspec.ui.settings import SETTINGS, changed, in_chat, remark_in_chat
+from localspec.ui.settings import SETTINGS, changed, in_chat, remark_in_chat, retyped
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,9 @@ from localspec.ui.settings import SETTINGS, changed, in_chat, remark_in_chat
         ("leave out --tree", "/set tree chain"),
         ("leave out -k", "/k auto"),
         ("leave out --server", "leave out --server"),
+        ("leave out --threads", "localspec chat -c without --threads"),
+        ("--reproducible", "localspec chat -c --reproducible"),
+        ("--regex '[a-z]+'", "/set regex [a-z]+"),
         ("--gpu off, a smaller --ctx, or --draft none", "localspec chat -c --gpu off, a smaller /ctx, or /draft none"),
         ("localspec run -m NAME --temp 0", "localspec run -m NAME --temp 0"),
         ("--api-key KEY", "--api-key KEY"),
@@ -56,7 +61,20 @@ def test_the_example_of_each_setting_is_taken_by_the_chat(setting: Option) -> No
     command, argument = TABLE.find(typed)
     name, value = (command.name, argument) if command.name != "set" else argument.split(" ", 1)
     if not value.isupper():
-        assert changed(Request(), name, value.strip("'\"")) is not None
+        assert "'" not in value, "which is text there"
+        assert changed(Request(), name, value) is not None
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_of_a_form_is_typed_without_the_quotes_of_a_shell(name: str) -> None:
+    """A chat takes what is typed: quotes would be part of the form."""
+    error = UsageError("it cannot be kept", hint=EXAMPLES[name])
+    typed = in_chat(EXAMPLES[name])
+    assert typed == retyped(error, "/set ").hint
+    assert retyped(error, "localspec config set ").hint == EXAMPLES[name].replace("--", "localspec config set ", 1)
+    _, of, value = typed.split(" ", 2)
+    assert (of, value[:1] == "'") == (name, False)
+    assert changed(Request(), name, value) is not None
 
 
 @pytest.mark.parametrize("setting", declared(LoadSettings), ids=lambda each: each.key)
