@@ -35,7 +35,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_an_answer_is_whole(size: tuple[int, int], env: dict[str, str]) -> None:
-    terminal = Small(["run", "hi"], size, env)
+    terminal = Small(["run", "-q", "hi"], size, env)
     assert terminal.wait() == 0
     assert re.sub(r"\s", "", "".join(PASSES)) in terminal.said
     assert "Traceback" not in terminal.said

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -300,7 +299,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def bundled(files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put the bundled pair into a folder of the test's own."""
-    monkeypatch.setattr(resources, "files", lambda _package: files / "pkg")
+    monkeypatch.setattr("localspec.models.store.HERE", files / "pkg")
     (files / "pkg/storyteller").mkdir(parents=True)
     for name in ("target", "draft"):
         (files / f"pkg/storyteller/{name}-q8_0.gguf").touch()
