@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -55,13 +55,14 @@ class ForeignModel:
 def foreign_models() -> list[ForeignModel]:
     """Return what other programs keep here, each file once, but one of Ollama's by each of its names."""
     ollama = list(_ollama())
-    seen, found = {os.path.realpath(one.path) for one in ollama}, ollama
-    for one in (*_lm_studio(), *_llama_cpp(), *_folders()):
-        real = os.path.realpath(one.path)
-        if real not in seen:
-            seen.add(real)
-            found.append(one)
-    return sorted(found, key=lambda one: (one.program, one.name))
+    found = _once((*_lm_studio(), *_llama_cpp(), *_folders()), {os.path.realpath(one.path) for one in ollama})
+    return sorted([*ollama, *found], key=lambda one: (one.program, one.name))
+
+
+def _once(models: Iterable[ForeignModel], seen: set[str]) -> list[ForeignModel]:
+    """Return the first model of each file, but of those in `seen`."""
+    files = {real: one for one in reversed([*models]) if (real := os.path.realpath(one.path)) not in seen}
+    return [*files.values()]
 
 
 def of_hub(wanted: HubName) -> ForeignModel | None:
@@ -104,9 +105,10 @@ def with_part(name: str) -> list[ForeignModel]:
 def by_file_name(name: str) -> ForeignModel | None:
     """Return the one model whose first file is called `name`, None without one; the case decides only among several.
 
-    Raises UsageError, with the list, for several.
+    A file that several programs keep has each of its names. Raises UsageError, with the list, for several files.
     """
-    return _one_of(name, _spelt_as(name, foreign_models(), lambda one: {one.path.name}))
+    named = _spelt_as(name, [*_lm_studio(), *_llama_cpp(), *_folders(), *_ollama()], lambda one: {one.path.name})
+    return _one_of(name, _once(named, set()))
 
 
 def _spelt_as(name: str, models: list[ForeignModel], names: Callable[[ForeignModel], set[str]]) -> list[ForeignModel]:

@@ -6,6 +6,10 @@ import json
 
 import pytest
 
+from localspec.chat.answer_writer import empty_form
+from localspec.engine.events import Finished
+from localspec.settings.request import Request
+from localspec.ui.stats import Stats
 from tests.cli.harness import needs_pair, run, run_engine
 
 ONE = {"properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": False}
@@ -51,6 +55,13 @@ def test_a_whole_answer_that_fills_its_length_is_whole() -> None:
     """What counts is the text, not what ended it."""
     done = run_engine("run", "storyteller", "--choices", "a,b", "-n", "1", "Once")
     assert (done.returncode, done.stdout.strip() in (b"a", b"b")) == (0, True), done.stderr
+
+
+@pytest.mark.parametrize(("reason", "is_told"), [("stop", True), ("interrupted", False)])
+def test_an_answer_that_was_stopped_before_its_first_token_says_nothing_of_its_form(reason: str, is_told: bool) -> None:
+    stats = Stats()
+    stats.observe(Finished(reason, "", 1.0, 1.0, 0))
+    assert bool(empty_form(stats, Request(choices=("yes", "no")))) is is_told
 
 
 def test_an_empty_answer_that_its_form_allows_is_told() -> None:

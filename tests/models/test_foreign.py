@@ -236,6 +236,17 @@ def test_a_whole_file_name_is_found_as_a_part_of_it_is(home: Path) -> None:
     loads_each_candidate(caught.value, studio, home / ".lmstudio/models/tales/other-GGUF/Story-lms-Q8_0.gguf")
 
 
+@pytest.mark.parametrize("other", [".lmstudio/models/tales/story-GGUF/Other.gguf", ""])
+def test_a_file_that_several_programs_keep_has_each_name(home: Path, other: str) -> None:
+    """It is listed once, by the first of them."""
+    blob = ollama(home / ".ollama/models", f"{LIBRARY}/tales/latest", DRAFT)
+    first = blob if not other else put(home / other, DRAFT)
+    link = home / "models" / "story-q8_0.gguf"
+    link.parent.mkdir()
+    link.symlink_to(first)
+    assert find_model(link.name).samefile(first)
+
+
 def test_a_name_of_ollamas_without_its_tag(home: Path) -> None:
     """One with an owner too, for which the hub is not asked; after `hf:` it is the hub's."""
     blob = ollama(home / ".ollama/models", "registry.ollama.ai/me/pirate/latest", TARGET)
