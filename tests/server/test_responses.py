@@ -32,12 +32,12 @@ def test_input_becomes_messages() -> None:
     items = [
         {"role": "user", "content": [{"type": "input_text", "text": "Q"}]},
         {"type": "reasoning", "id": "rs", "summary": []},
-        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "A", "annotations": []}]},
-        call,
+        {"type": "message", "role": "assistant", "id": "m1", "status": "completed", "phase": "final_answer",
+         "content": [{"type": "output_text", "text": "A", "annotations": [], "logprobs": []}]},
+        {**call, "id": "f1", "status": "completed"},
         {**call, "call_id": "c2"},
-        {"type": "function_call_output", "call_id": "c2", "output": "rain"},
-    ]
-    items[2]["content"][0].pop("annotations")
+        {"type": "function_call_output", "id": "o1", "status": "completed", "call_id": "c2", "output": "rain"},
+    ]  # fmt: skip
     system, user, answer, result = responses({"input": items, "instructions": "Be brief."}, SERVED).request.messages
     assert (system, user) == (Message("system", "Be brief."), Message("user", "Q"))
     assert [one["id"] for one in json.loads(answer.calls)] == ["c1", "c2"]
