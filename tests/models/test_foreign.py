@@ -228,6 +228,7 @@ def test_a_whole_file_name_is_found_as_a_part_of_it_is(home: Path) -> None:
     with pytest.raises(NotFoundError, match="does not exist"):
         parse_pair(f"./{file.name}")
     assert located("model", "PAIR", file.name, home) == str(file), "so a preset keeps it"
+    assert located("model", "PAIR", "hf:", home) == "hf:", "what is no name is told where it is looked up"
     here = put(home / file.name, DRAFT)
     assert find_model(file.name).samefile(here)
     put(home / ".lmstudio/models/tales/other-GGUF/Story-lms-Q8_0.gguf", TARGET)
