@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 pytest.importorskip("torch")
 
-from msgspec.structs import replace
 
 from localspec.errors import IncompatibleError, ResourceError, UsageError
 from localspec.heads import make_head
@@ -37,7 +38,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainOptions:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["eagle3", "eagle1", "medusa"])
 def test_a_run_that_was_ended_goes_on_and_makes_a_head(options: TrainOptions, kind: str) -> None:
-    options = replace(options, kind=kind)
+    options = structs.replace(options, kind=kind)
     events = train(options)
     first = next(event for event in events if event["stage"] == "training")
     events.close()
@@ -72,11 +73,11 @@ def test_what_cannot_be_trained_is_one_error(options: TrainOptions, monkeypatch:
     with pytest.raises(IncompatibleError, match="recurrent"):
         chosen_kind("auto", replace(info, is_recurrent=True))
     with pytest.raises(UsageError, match="two prompts"):
-        list(train(replace(options, prompts=PROMPTS[:1])))
+        list(train(structs.replace(options, prompts=PROMPTS[:1])))
     with pytest.raises(ResourceError, match="free"):
-        list(train(replace(options, tokens=10**12)))
+        list(train(structs.replace(options, tokens=10**12)))
     with pytest.raises(UsageError, match="CUDA"):
-        list(train(replace(options, device="cuda")))
+        list(train(structs.replace(options, device="cuda")))
     monkeypatch.setattr(make_head, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="torch") as failure:
         list(train(options))
