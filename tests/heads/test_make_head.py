@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 from msgspec import structs
-
-pytest.importorskip("torch")
-
 
 from localspec.errors import IncompatibleError, ResourceError, UsageError
 from localspec.heads import make_head
@@ -23,7 +21,7 @@ from localspec.models.heads import read_head
 from localspec.settings.lone_jobs import TrainOptions
 from tests.heads.reference import TARGET
 
-pytestmark = pytest.mark.training
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="trains with PyTorch")
 
 PROMPTS = tuple(f"{who} went to the {where}" for who in ("A king", "The fox", "She") for where in ("sea", "wood"))
 
@@ -36,6 +34,8 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainOptions:
 
 
 @pytest.mark.slow
+@pytest.mark.training
+@needs_torch
 @pytest.mark.parametrize("kind", ["eagle3", "eagle1", "medusa"])
 def test_a_run_that_was_ended_goes_on_and_makes_a_head(options: TrainOptions, kind: str) -> None:
     options = structs.replace(options, kind=kind)
@@ -57,7 +57,7 @@ def test_a_run_that_was_ended_goes_on_and_makes_a_head(options: TrainOptions, ki
     assert not work.exists()
 
 
-def test_what_cannot_be_trained_is_one_error(options: TrainOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_that_does_not_suit_the_target_is_refused() -> None:
     info = model_info(read_model(TARGET))
     other = replace(info, architecture="qwen2")
     assert [chosen_kind("auto", one) for one in (info, other)] == ["eagle3", "eagle1"]
@@ -72,12 +72,20 @@ def test_what_cannot_be_trained_is_one_error(options: TrainOptions, monkeypatch:
     assert caught.value.hint == "--kind eagle3"
     with pytest.raises(IncompatibleError, match="recurrent"):
         chosen_kind("auto", replace(info, is_recurrent=True))
+
+
+@pytest.mark.training
+@needs_torch
+def test_what_cannot_be_trained_is_one_error(options: TrainOptions) -> None:
     with pytest.raises(UsageError, match="two prompts"):
         list(train(structs.replace(options, prompts=PROMPTS[:1])))
     with pytest.raises(ResourceError, match="free"):
         list(train(structs.replace(options, tokens=10**12)))
     with pytest.raises(UsageError, match="CUDA"):
         list(train(structs.replace(options, device="cuda")))
+
+
+def test_without_the_packages_it_says_what_to_install(options: TrainOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make_head, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="torch") as failure:
         list(train(options))
