@@ -48,7 +48,7 @@ class DraftingOn:
         self._waits: deque[tuple[int, float]] = deque(maxlen=RECENT)  # nodes and seconds
         self._pass = 0.0  # seconds of a pass of the draft model
         self._began = self._quiet = 0.0  # when the round was asked, and when its verdict was looked for in vain last
-        self._is_late = False  # whether the verdict was there when a pass was over
+        self._is_late = False  # whether the verdict was there when it was looked for last
         self._gain, self._loss = 0.0, 0.0  # seconds a round
         self._judging: dict[tuple[int, bool], float] = {}  # seconds in the verifier by nodes, and while reading on
         self._slower = 0.0  # seconds that the last verdict took longer than those without
@@ -67,17 +67,14 @@ class DraftingOn:
             now = self._clock()
             if self.passes:
                 self._pass = now - last if not self._pass else self._pass + NEW * (now - last - self._pass)
-            if now + self._pass > until:
-                return False
-            if has_come():
-                self._is_late = self.passes > 0
+            if now + self._pass > until or has_come():
                 return False
             last = self._quiet = now
             self.passes += 1
             return True
 
         self._reader.draft_on(draft, self._rng, goes_on)
-        self._is_late = self._is_late or (self.passes > 0 and has_come())
+        self._is_late = has_come()
 
     def heard(self, draft: Draft, seconds: float) -> None:
         """Note that the verdict is there, which took the verifier so long; found by a look, it came after the last."""
@@ -106,4 +103,4 @@ class DraftingOn:
     def _expected(self, nodes: int) -> float:
         """Return the seconds that the verdict on so many nodes will take at least, by the last ones."""
         waits = sorted(seconds for n, seconds in self._waits if n >= nodes) or sorted(each for _, each in self._waits)
-        return waits[len(waits) // QUARTER] if waits else 0.0
+        return waits[len(waits) // QUARTER]

@@ -119,7 +119,7 @@ class RemoteJudge:
     def verdict(self, draft: Draft, tokens: Sequence[int], mark: Mark) -> tuple[Verdict, Rows]:
         """Send the draft, and wait for what stands of it. Raises as the channel does; nothing stands then."""
         names = [node for node in range(len(draft.tokens)) if not draft.scratch[node]]
-        bare = draft if len(names) == len(draft.tokens) else draft.only(names)
+        bare = draft.only(names)
         self._round += 1
         result = self._asked(bare, tokens)
         if self.meantime is not None:
@@ -176,7 +176,7 @@ class RemoteJudge:
         n, q, draw = len(draft), b"", ""
         laws: tuple[Law, ...] = ()
         parents = tuple(draft.parents[1:].tolist())
-        if self._hello.mode == "scalar-q" and n:
+        if self._hello.mode == "scalar-q":
             nodes = range(1, n + 1)
             q = packed(np.array([draft.dist(node).prob(int(draft.tokens[node])) for node in nodes]))
         if self._hello.mode == "sparse-q":

@@ -147,7 +147,7 @@ class Session:
             raise PromptTooLongError(told, hint="a shorter text, or on that machine: localspec serve --ctx N")
         self._text, self._evaluated, self._digest = None, -1, digest_of(tokens)
         if tokens:
-            n = max(1, min(self._hello.prompt_n or len(tokens), len(tokens)))
+            n = min(self._hello.prompt_n or len(tokens), len(tokens))
             self._text = Context(
                 tokens[:n],
                 self._vocabulary,

@@ -22,7 +22,7 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 
 def vocabulary_of(whole: bytes) -> tuple[str, bytes]:
     """Return the digest of a vocabulary, and what is sent of it."""
-    return hashlib.sha256(whole).hexdigest(), zlib.compress(whole, 6)
+    return hashlib.sha256(whole).hexdigest(), zlib.compress(whole)
 
 
 def look(connection: Connection) -> Facts:

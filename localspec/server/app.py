@@ -200,14 +200,14 @@ async def body_of(request: Request) -> object:
     try:
         return msgspec.json.decode(bytes(raw))
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise Refusal(400, f"the body is no JSON: {str(error)[:200]}") from None
+        raise Refusal(400, f"the body is no JSON: {error}") from None
 
 
 class _Refused(Response):
     """A refusal in the form of the API that was asked."""
 
     def __init__(self, refusal: Refusal) -> None:
-        super().__init__(status_code=refusal.status)
+        super().__init__()
         self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -149,7 +149,7 @@ async def deny(send: Send, path: str, refusal: Refusal) -> None:
     """Refuse a WebSocket before it is open, by a response of HTTP."""
 
     async def sending(message: MutableMapping[str, Any]) -> None:
-        await send({**message, "type": message["type"].replace("http.", "websocket.http.", 1)})
+        await send({**message, "type": message["type"].replace("http.", "websocket.http.")})
 
     await respond_refusal(sending, path, refusal)
 

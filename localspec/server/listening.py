@@ -168,6 +168,5 @@ class HttpServer(uvicorn.Server):
         self._engine.close()
         if self._engine.is_busy:
             self._on_wait()
-        stop = asyncio.get_running_loop().call_later(self._patience, self._engine.abort)
+        asyncio.get_running_loop().call_later(self._patience, self._engine.abort)
         await super().shutdown(sockets)
-        stop.cancel()

@@ -36,7 +36,7 @@ class BlockVerifier:
             token = int(draft.tokens[child])
             weight = min(1.0, weight * dists[node].prob(token) / draft.dist(child).prob(token))
             dist, chance = self._after(draft, dists, child, weight)
-            if weight > 0.0 and rng.bernoulli(chance):
+            if rng.bernoulli(chance):
                 accepted, after = child, dist
             node = child
         return draft.verdict(accepted, rng.categorical(after))

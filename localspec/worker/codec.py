@@ -57,7 +57,8 @@ def job_line(job: PairJob | LoneJob, sequence: int = 0) -> bytes:
 
 def event_of(wire: Mapping[str, Any]) -> Event | None:
     """Return the event of an object, None for a type that this version does not know. Raises CodecError."""
-    found: Event | None = _value(wire, EVENTS.get(str(wire.get("type"))))
+    kind = EVENTS.get(str(wire.get("type")))
+    found: Event | None = None if kind is None else _value(wire, kind)
     return found
 
 
@@ -88,8 +89,8 @@ def _number(value: Any) -> float:
 PASSES = msgspec.json.Encoder(enc_hook=_number)
 
 
-def _value(wire: Mapping[str, Any], kind: type[Any] | None) -> Any:
+def _value(wire: Mapping[str, Any], kind: type[Any]) -> Any:
     try:
-        return None if kind is None else msgspec.convert(wire, kind)
+        return msgspec.convert(wire, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise CodecError(f"{kind.__name__.lower() if kind else ''}: {error}") from None
+        raise CodecError(f"{kind.__name__.lower()}: {error}") from None

@@ -14,8 +14,9 @@ from localspec.engine.protocols import RandomSource
 from localspec.speculation import registered
 from localspec.trees.spectr import SpecTr as Drafts
 from localspec.trees.static import Static
-from localspec.verify.spectr import SpecTrVerifier
+from localspec.verify.spectr import SpecTrVerifier, _Choice
 from localspec.verify.token import TokenVerifier
+from localspec.verify.traversal import TraversalVerifier
 from tests.exact.harness import (
     EXACT,
     OPEN,
@@ -169,3 +170,17 @@ def test_every_draft_that_holds_the_accepted_token_goes_on() -> None:
     draft = Draft.of([0, 5, 5, 6, 7], [-1, 0, 0, 1, 2], [None, q, q, q, q], Draw.IID)
     dists = [Distribution.one_hot(token) for token in (5, 7, 7, 1, 2)]
     assert SpecTrVerifier().verify(draft, dists, cast(RandomSource, Heads()), 0) == draft.verdict(4, 2)
+
+
+def test_what_the_candidates_leave_is_the_targets_own_where_there_is_nothing_in_common_or_nothing_else() -> None:
+    some, other = (Distribution(np.array(ids, np.int32), np.array([0.5, 0.5])) for ids in ([1, 2], [3, 4]))
+    for q in (some, other):
+        assert _Choice(some, q, 2, 1.0).rest() is some
+
+
+def test_nothing_is_read_behind_a_token_that_the_target_cannot_say() -> None:
+    """Where a form forbids it, there is no law behind it."""
+    q = Distribution(np.array([5, 6], np.int32), np.array([0.5, 0.5]))
+    draft = Draft.of([0, 5, 5], [-1, 0, 1], [None, q, q], Draw.IID)
+    dists = {0: Distribution.one_hot(6)}  # no other is asked for
+    assert TraversalVerifier().verify(draft, dists, cast(RandomSource, Heads()), 0) == draft.verdict(0, 6)

@@ -18,7 +18,7 @@ from localspec.engine.sampling import Sampler
 from localspec.engine.translation import SameTokens
 from localspec.methods._source import ModelSource
 from localspec.methods.draft_model import DraftModel
-from localspec.remote.ahead import QUIET, REST, DraftingOn
+from localspec.remote.ahead import FEW, QUIET, REST, DraftingOn
 from localspec.remote.verifier import random_of
 from localspec.settings.request import Sampling
 from localspec.testing.contract import TableBackend
@@ -238,7 +238,7 @@ def test_the_token_in_between_is_the_likeliest_and_the_next_draft_is_foretold() 
 class Far:
     """A verifier that takes `wait` seconds, `slower` more where the draft model works meanwhile; a pass takes one."""
 
-    n_ready = 0
+    n_ready, seconds = 0, 1.0  # of a pass
 
     def __init__(self, wait: float, *, slower: float = 0.0, is_right: bool = True) -> None:
         self.now, self.until, self.wait_s, self.slower, self.is_right = 0.0, 0.0, wait, slower, is_right
@@ -248,7 +248,7 @@ class Far:
     def draft_on(self, draft: Draft, rng: RandomSource, goes_on: Callable[[], bool]) -> int:
         n = 0
         while goes_on():
-            self.now, n = self.now + 1.0, n + 1
+            self.now, n = self.now + self.seconds, n + 1
         return n
 
     def round(self, nodes: int = 2) -> int:
@@ -268,6 +268,34 @@ def test_the_first_wait_is_measured_and_the_others_are_used() -> None:
     far = Far(3.5)
     assert [far.round() for _ in range(5)] == [0, 3, 3, 3, 3]
     assert far.waited == 0.0
+
+
+def test_a_pass_that_would_end_with_the_verdict_is_begun() -> None:
+    far = Far(3.0)
+    assert [far.round() for _ in range(2)] == [0, 3]
+
+
+def test_what_a_pass_takes_is_the_mean_of_late() -> None:
+    """One that took ten times as long is a fifth of it."""
+    far = Far(6.0)
+    assert [far.round() for _ in range(2)] == [0, 6]
+    far.seconds = 10.0
+    far.round()
+    assert far.meantime._pass == pytest.approx(1.0 + 0.2 * 9.0)
+
+
+def test_what_is_gained_and_lost_is_counted_in_seconds() -> None:
+    """A fifth of the newest round: passes that the next draft saves, and half a pass where the verdict came first."""
+    far = Far(2.5)
+    far.round()
+    far.wait_s = 1.5
+    assert far.round() == 2
+    assert far.waited == 0.5
+    assert (far.meantime._gain, far.meantime._loss) == pytest.approx((0.2 * 1.0, 0.2 * 0.5))
+    far = Far(3.5, slower=2.0)
+    far.round()
+    assert far.round() == 3
+    assert (far.meantime._gain, far.meantime._loss) == pytest.approx((0.2 * 2.0, 0.2 * 2.0))
 
 
 def test_no_pass_fits_into_a_short_wait() -> None:
@@ -323,5 +351,11 @@ def test_it_rests_where_it_does_not_pay(far: Far) -> None:
     """On a verifier's own processors it slows the verdict down; a draft model that is never right gains nothing."""
     passes = [far.round() for _ in range(4 * REST)]
     assert sum(n > 0 for n in passes) < REST
+    assert sum(n > 0 for n in passes[:REST]) == FEW, "it is judged once there were so many"
     rest = (REST - 1) * [0]
     assert rest in [passes[n : n + len(rest)] for n in range(len(passes))]
+
+
+def test_it_goes_on_where_nothing_is_gained_or_lost() -> None:
+    far = Far(3.5, is_right=False)
+    assert sum(far.round() > 0 for _ in range(4 * REST)) > 3 * REST

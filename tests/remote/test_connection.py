@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from websockets.exceptions import ConnectionClosedError, InvalidHandshake
+from websockets.frames import Close
 from websockets.sync.server import ServerConnection, serve
 
-from localspec.errors import IncompatibleError, NetworkError, ResourceError, UsageError
+from localspec.errors import IncompatibleError, NetworkError, NotFoundError, ResourceError, UsageError
 from localspec.remote import connection, vocabulary
 from localspec.remote.connection import KEY, Address, Connection
 from localspec.remote.messages import (
@@ -106,6 +110,50 @@ def test_the_key_goes_to_the_verifier_and_nowhere_else(monkeypatch: pytest.Monke
     assert request.path == "/v1/verify"
     assert request.headers.get("Authorization") == (None if key is None else f"Bearer {key}")
     assert "Sec-WebSocket-Extensions" not in request.headers, "what is small is not packed"
+
+
+def test_how_a_connection_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proxy, nothing packed, and limits of time and size."""
+    seen: list[Any] = []
+
+    def noted(url: str, **how: Any) -> Any:
+        seen.append((url, how))
+        return nullcontext()
+
+    monkeypatch.setattr("websockets.sync.client.connect", noted)
+    Connection.open(Address("ws://tower:8080"))
+    assert seen == [("ws://tower:8080/v1/verify", {
+        "ssl": None, "additional_headers": {}, "compression": None, "proxy": None, "open_timeout": 10.0,
+        "max_size": 64 * 2**20, "close_timeout": 1,
+    })]  # fmt: skip
+    monkeypatch.setitem(sys.modules, "websockets.sync.client", None)
+    with pytest.raises(UsageError, match="--verifier needs the package websockets") as raised:
+        Connection.open(Address("ws://tower:8080"))
+    assert raised.value.hint == "pip install 'localspec[serve]'"
+
+
+GONE = "Ask again: the text so far stays."
+BROKEN: list[tuple[Exception, str, str]] = [
+    (ConnectionClosedError(None, None), "the verifier at h:1 is gone: it closed the connection", GONE),
+    (ConnectionClosedError(Close(1008, ""), None), "the verifier at h:1 is gone: it closed the connection", GONE),
+    (ConnectionClosedError(Close(1008, "too\nmany"), None), "the verifier at h:1 is gone: too many", GONE),
+    (InvalidHandshake("x" * 300), f"the verifier at h:1 speaks no WebSocket: {'x' * 200}", "--verifier OTHER://h:1"),
+    (socket.gaierror(-2, "unknown"), "there is no machine called h", "--verifier ws://HOST:PORT"),
+    (OSError(errno.ECONNREFUSED, "Refused"), "the verifier at h:1 cannot be reached: Refused",
+     "on that machine: localspec serve MODEL --host ADDRESS --port 1"),
+    (OSError("no reason"), "the verifier at h:1 cannot be reached: no reason",
+     "on that machine: localspec serve MODEL --host ADDRESS --port 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("scheme", "other"), [("ws", "wss"), ("wss", "ws")])
+@pytest.mark.parametrize(("error", "told", "hint"), BROKEN, ids=range(len(BROKEN)))
+def test_what_goes_wrong_on_the_way_is_one_line(
+    error: Exception, told: str, hint: str, scheme: str, other: str
+) -> None:
+    with pytest.raises(NetworkError) as raised, connection._told(Address(f"{scheme}://h:1")):
+        raise error
+    assert (raised.value.message, raised.value.hint) == (told, hint.replace("OTHER", other))
 
 
 def test_messages_are_counted_by_their_bytes() -> None:
@@ -217,6 +265,12 @@ def test_a_verifier_that_cannot_be_used_is_one_line(change: dict[str, Any], told
     assert isinstance(raised.value, IncompatibleError) == ("version" in change)
 
 
+def test_who_says_something_else_does_not_say_what_it_holds() -> None:
+    with far(saying(Wait(1))) as opened, pytest.raises(NetworkError, match="does not say what it holds") as raised:
+        look(opened)
+    assert raised.value.hint == "pip install -U localspec"
+
+
 def test_the_largest_vocabulary_may_be_held() -> None:
     facts = msgspec.structs.replace(FACTS, size=vocabulary.LARGEST)
     with far(saying(facts, Cancel(1))) as opened:
@@ -252,12 +306,31 @@ def test_a_key_that_fits_in_no_header_is_told_without_it(monkeypatch: pytest.Mon
     assert raised.value.hint == f"{KEY}=KEY"
 
 
-def test_a_file_without_a_key_is_named_with_its_option(tmp_path: Path) -> None:
+@pytest.mark.parametrize("held", ["\n", "", "geheimnis-\u00df\n", " \nsecret\n"])
+def test_a_file_without_a_key_is_named_with_its_option(tmp_path: Path, held: str) -> None:
     file = tmp_path / "key"
-    file.write_text("\n")
+    file.write_text(held, encoding="utf-8")
     with pytest.raises(UsageError, match=r"the first line of .*key holds no key") as raised:
         Address("ws://127.0.0.1:1", key_file=str(file)).key()
     assert raised.value.hint == "--verifier-key-file FILE"
+    file.write_text(" secret \nsecond\n")
+    assert Address("ws://127.0.0.1:1", key_file=str(file)).key() == "secret"
+
+
+def test_files_that_cannot_be_read_are_named_with_their_options(tmp_path: Path) -> None:
+    none, empty = str(tmp_path / "none"), tmp_path / "empty"
+    empty.touch()
+    with pytest.raises(NotFoundError, match=r"--verifier-key-file .*none cannot be read: No such file") as raised:
+        Address("ws://h:1", key_file=none).key()
+    assert raised.value.hint == "--verifier-key-file FILE"
+    assert Address("ws://h:1", ca=none).context() is None
+    with pytest.raises(NotFoundError, match=r"--verifier-ca .*none cannot be read: No such file") as raised:
+        Address("wss://h:1", ca=none).context()
+    assert raised.value.hint == "--verifier-ca FILE.pem"
+    with pytest.raises(UsageError, match=r"--verifier-ca .*empty holds no certificates") as wrong:
+        Address("wss://h:1", ca=str(empty)).context()
+    assert wrong.value.hint == "--verifier-ca FILE.pem"
+    assert Address("wss://h:1").context() is not None
 
 
 def test_white_space_around_a_key_is_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import pkgutil
+import types
 import typing
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,8 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localspec import remote
 from localspec.engine.distribution import Distribution
-from localspec.remote import LONGEST_FRAME
+from localspec.remote import LONGEST_FRAME, ahead, channel, connection, judge, messages, modes, verifier, vocabulary
 from localspec.remote.connection import OPENING
 from localspec.remote.messages import (
     LONGEST_PART,
@@ -179,7 +184,8 @@ def test_a_verdict_has_a_law_for_each_node_and_the_root() -> None:
 def test_the_numbers_of_messages_and_of_the_protocol() -> None:
     """Both sides may be of another release: a change wants another version."""
     first = [Look, Facts, Fetch, VocabularyPart, Hello, Welcome, Prefix]
-    kinds = [*first, Verify, Result, Wait, Resync, Error, Cancel, Bye]
+    kinds: list[type[msgspec.Struct]] = [*first, Verify, Result, Wait, Resync, Error, Cancel, Bye]
+    assert all(kind.__struct_config__.frozen for kind in (*kinds, messages.WireMessage, Law))
     assert [kind.__struct_config__.tag for kind in kinds] == list(range(1, 15))
     assert encode(Look(VERSION)) == b"\x92\x01\x01"
     assert digest_of([]) == 0
@@ -189,6 +195,55 @@ def test_the_numbers_of_messages_and_of_the_protocol() -> None:
 def test_a_long_frame_is_refused_unread() -> None:
     with pytest.raises(MessageError, match="at most"):
         request_of(b"\xc6" + bytes(LONGEST_FRAME))
+    with pytest.raises(MessageError, match="this is no message of protocol 1: "):
+        request_of(bytes(LONGEST_FRAME))
+
+
+class Wordy:
+    """A decoder that says much."""
+
+    def decode(self, data: bytes) -> None:
+        raise msgspec.ValidationError("a\n" + "b" * 300)
+
+
+def test_what_is_said_of_a_message_is_short_and_one_line() -> None:
+    with pytest.raises(MessageError) as caught:
+        messages._decoded(b"", Wordy())  # type: ignore[arg-type]
+    assert str(caught.value) == "this is no message of protocol 1: a " + "b" * 198
+    with pytest.raises(MessageError) as caught:
+        reply_of(b"\xc1")
+    assert str(caught.value).startswith("this is no message of protocol 1: MessagePack data is malformed")
+
+
+CONSTANTS = {  # both sides keep to them, and may be of two releases; of the times an edge's answer depends
+    remote: {"LONGEST_FRAME": 4 * 2**20},
+    messages: {"VERSION": 1, "MOST_NODES": 1024, "MOST_IDS": 2**18, "MOST_SUPPORT": 2**18, "LONGEST_PART": 2**16,
+               "UNITS": 2.0**32},
+    modes: {"MOST_ENTRIES": 4096},
+    judge: {"MOST_RESYNCS": 16},
+    verifier: {"MOST_SESSIONS": 64, "WORD": 64},
+    vocabulary: {"LARGEST": 64 * 2**20},
+    connection: {"OPENING": 10.0, "GLANCE": 0.1, "LONGEST_KEY": 4096, "LONGEST_REPLY": 64 * 2**20},
+    channel: {"PATIENCE": 120.0, "SILENT": 2.0, "FIRST_PAUSE": 0.1, "LONGEST_PAUSE": 3.0},
+    ahead: {"RECENT": 8, "QUARTER": 4, "FEW": 8, "QUIET": 8, "REST": 32, "NEW": 0.2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("module", CONSTANTS, ids=lambda module: module.__name__)
+def test_limits_and_times(module: types.ModuleType) -> None:
+    assert {name: getattr(module, name) for name in CONSTANTS[module]} == CONSTANTS[module]
+
+
+def test_values_cannot_be_changed() -> None:
+    """But for a connection, which counts its bytes."""
+    names = [each.name for each in pkgutil.iter_modules(remote.__path__)]
+    found = {
+        each
+        for name in names
+        for each in vars(importlib.import_module(f"localspec.remote.{name}")).values()
+        if isinstance(each, type) and dataclasses.is_dataclass(each) and each.__module__.startswith("localspec.remote")
+    }
+    assert {each.__name__ for each in found if not each.__dataclass_params__.frozen} == {"Connection"}
 
 
 def test_each_side_reads_the_other_only() -> None:
@@ -237,6 +292,7 @@ def test_an_edge_that_says_less_means_nothing_more(wire: list[typing.Any], messa
     [
         ([6, "s", 64, 8], Welcome("s", 64, 8, max_leaves=1, have=0, digest=0)),
         ([9, 1, 0, None, 3], Result(1, 0, None, 3, micros=0, finish="", laws=(), peak=0)),
+        ([11, 0, 0], Resync(0, 0)),
         ([12, "usage", "no"], Error("usage", "no", hint="", answer=0)),
     ],
 )
@@ -295,6 +351,10 @@ def test_what_is_less_than_a_unit_leaves_a_short_law() -> None:
     """And a probability of 0, which has no unit, is written in full."""
     dist = Distribution(np.array([3, 5, 7], np.int32), np.array([1e-11, 1.0 - 2e-11, 1e-11]))
     assert (quantised(dist).ids.tolist(), quantised(dist).probs.tolist()) == ([5], [1.0])
+    least = Distribution(np.array([3, 5], np.int32), np.array([2**-32, 1 - 2**-32]))
+    assert quantised(least).probs.tolist() == least.probs.tolist(), "one unit stays"
+    sure = Distribution.one_hot(7)
+    assert quantised(sure) is sure
     for probs, size in (([0.0, 1.0], 16), ([0.5, 0.5], 8), ([2**-32, 1 - 2**-32], 8), ([2**-33, 1 - 2**-33], 16)):
         data = packed(np.array(probs))
         assert len(data) == size
@@ -310,6 +370,8 @@ def test_what_is_less_than_a_unit_leaves_a_short_law() -> None:
         ([1, 2], [1.0, 0.0]),
         ([1], [np.nan]),
         ([1, 2], [0.5, 0.6]),
+        ([1, 2], [0.5, 0.5 + 1.5e-9]),
+        ([1, 2], [0.5, 0.5 - 1.5e-9]),
     ],
 )
 def test_what_is_no_law_is_refused(ids: list[int], probs: list[float]) -> None:
@@ -318,8 +380,13 @@ def test_what_is_no_law_is_refused(ids: list[int], probs: list[float]) -> None:
         law.distribution(100)
 
 
+def test_a_law_that_adds_up_but_for_rounding_is_taken() -> None:
+    law = Law(np.array([98, 99], "<u4").tobytes(), np.array([0.5, 0.5 + 5e-10], "<f8").tobytes())
+    assert law.distribution(100) is not None
+
+
 def test_a_law_with_missing_bytes_is_refused() -> None:
-    for law in (Law(b"abc", b"abc"), Law(b"abcd", b"abc"), Law(b"abcdefgh", b"abcd")):
+    for law in (Law(b"abc", b"abc"), Law(b"abcd", b"abc"), Law(b"abcdefgh", b"abcd"), Law(b"abcde", b"abcd")):
         with pytest.raises(MessageError):
             law.distribution(2**31)
 

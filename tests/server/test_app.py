@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import importlib
+import pkgutil
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import httpx
@@ -11,11 +15,13 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as Sent
 
-from localspec import __version__
+from localspec import __version__, server
 from localspec.chat.pair_loader import PairLoader
 from localspec.engine.events import Event, Finished, Inspected, Warned
 from localspec.errors import InternalError, LocalspecError, PromptTooLongError, WorkerDiedError
+from localspec.server import answering, fields, listening, messages, openai, own, refusal, reply, verifying
 from localspec.server import app as app_module
+from localspec.server import engine as engine_module
 from localspec.server.app import ABSENT, LONGEST_BODY, Routes, body_of
 from localspec.server.engine import LEAVING, EngineQueue
 from localspec.server.guard import Guard, Rules
@@ -93,7 +99,9 @@ def served(worker: Asked) -> Iterator[Served]:
 
 def test_what_is_told_without_an_answer(served: Served) -> None:
     for path in ("/health", "/v1/health", "/"):
-        assert served.ask("GET", path).json() == {"status": "ok", "is_busy": False, "waiting": 0}
+        health = served.ask("GET", path)
+        assert health.json() == {"status": "ok", "is_busy": False, "waiting": 0}
+        assert (health.status_code, health.headers["content-type"]) == (200, "application/json")
     front = served.ask("GET", "/", headers={"Accept": "text/html,*/*"})
     assert front.headers["content-type"].startswith("text/html")
     assert "default-src" in front.headers["content-security-policy"]
@@ -155,10 +163,13 @@ def test_what_is_not_here_says_so_in_the_form_of_its_api(served: Served) -> None
     wrong = served.ask("PUT", CHAT)
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
     assert wrong.json()["error"]["message"] == f"{CHAT} takes no PUT"
+    assert served.ask("X" * 30, CHAT).json()["error"]["message"] == f"{CHAT} takes no {'X' * 20}"
 
 
 def test_questions_about_texts_are_answered(served: Served) -> None:
-    told = served.ask("POST", "/tokenize", json={"content": "On", "with_pieces": True}).json()
+    asked = served.ask("POST", "/tokenize", json={"content": "On", "with_pieces": True})
+    assert asked.status_code == 200
+    told = asked.json()
     assert told == {"tokens": [{"id": 1, "piece": "O"}, {"id": 2, "piece": [255]}]}
     assert served.ask("POST", "/tokenize", json={"content": "On"}).json() == {"tokens": [1, 2]}
     assert served.ask("POST", "/detokenize", json={"tokens": [1, 2]}).json() == {"content": "On"}
@@ -167,11 +178,20 @@ def test_questions_about_texts_are_answered(served: Served) -> None:
     assert not served.ended
 
 
-@pytest.mark.parametrize(("content", "told"), [(b"{", "is no JSON"), (b"[" * 99_999, "is no JSON"), (b"5", "no")])
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"{", "the body is no JSON: Input data was truncated"),
+        (b"[" * 99_999, "the body is no JSON: "),
+        (b"5", "the body is not a JSON object"),
+    ],
+)
 def test_a_body_that_is_no_object_is_refused(served: Served, content: bytes, told: str) -> None:
     refused = served.ask("POST", CHAT, content=content)
     assert refused.status_code == 400
-    assert told in refused.json()["error"]["message"]
+    error = refused.json()["error"]
+    assert error["message"].startswith(told)
+    assert (error["param"], error["type"]) == (None, "invalid_request_error")
 
 
 def body(*chunks: bytes, told: str | None = None, pause: float = 0.0, is_gone: bool = False) -> Any:
@@ -213,9 +233,9 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("error", "status", "is_logged"),
     [
-        (PromptTooLongError("the prompt is too long", hint="--ctx 2048"), 400, False),
+        (PromptTooLongError("the prompt of m.gguf is too long", hint="--ctx 2048"), 400, False),
         (InternalError("this cannot be"), 500, True),
-        (ValueError("one\ntwo"), 500, True),
+        (ValueError("one\ntwo m.gguf"), 500, True),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
@@ -226,8 +246,9 @@ def test_an_error_in_an_answer_is_told_and_the_next_one_is_answered(
     worker.fails[1 if is_streamed else 0] = error  # type: ignore[assignment]
     told = served.ask("POST", CHAT, json=chat(stream=is_streamed))
     assert told.status_code == (200 if is_streamed else status)
-    message = error.message if isinstance(error, LocalspecError) else "unexpected ValueError: one\ntwo"
-    assert message.replace("\n", "\\n") in told.text
+    message = error.message if isinstance(error, LocalspecError) else "unexpected ValueError: one\ntwo m.gguf"
+    assert message.replace("\n", "\\n").replace("m.gguf", "storyteller") in told.text, "the pair's name, and no file"
+    assert isinstance(error, LocalspecError) or "try: report this" in told.text
     assert "data: [DONE]" not in told.text
     assert served.warned == ([message] if is_logged else [])
     assert served.ask("POST", CHAT, json=chat()).status_code == 200
@@ -253,8 +274,8 @@ def test_a_mistake_of_the_server_is_a_line_in_its_log(served: Served, monkeypatc
 def test_pages_that_were_let_in_read_the_answer_and_others_read_nothing(served: Served) -> None:
     asked = served.ask("OPTIONS", CHAT, headers={"Origin": PAGE})
     assert (asked.status_code, asked.content, asked.headers["vary"]) == (204, b"", "Origin")
-    assert "POST" in asked.headers["access-control-allow-methods"]
-    assert "authorization" in asked.headers["access-control-allow-headers"]
+    assert asked.headers["access-control-allow-methods"] == "GET, POST, OPTIONS"
+    assert asked.headers["access-control-allow-headers"] == "authorization, content-type"
     other = served.ask("OPTIONS", CHAT, headers={"Origin": "https://other.example"})
     assert (other.status_code, "access-control-allow-origin" in other.headers) == (403, False)
     assert served.ask("OPTIONS", CHAT).status_code == 405, "no page asks"
@@ -323,6 +344,96 @@ def test_the_seconds_of_an_answer_are_those_of_late(worker: Asked, monkeypatch: 
 
     asyncio.run(going())
     assert ended == [pytest.approx(4.0)]
+
+
+def test_a_thread_of_the_engine_does_not_keep_the_program(served: Served) -> None:
+    assert (served.engine._thread.name, served.engine._thread.daemon) == ("engine", True)
+
+
+def guarded(app: Any, kind: str = "http", host: str = "localhost") -> tuple[list[dict[str, Any]], list[Any]]:
+    """Return what a guard lets through of an application, and the mistakes and cuts that it makes known."""
+    sent: list[dict[str, Any]] = []
+    known: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": kind, "method": "GET", "path": CHAT, "headers": [(b"host", host.encode())],
+             "state": {"abort": lambda: known.append("cut")}}  # fmt: skip
+    asyncio.run(Guard(app, Rules(), lambda bug: known.append(str(bug)))(scope, None, send))  # type: ignore[arg-type]
+    return sent, known
+
+
+def test_an_answer_that_breaks_off_is_cut() -> None:
+    """It has a status already: another one would be text of it."""
+
+    async def breaking(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        raise ZeroDivisionError("a bug")
+
+    assert guarded(breaking) == ([{"type": "http.response.start", "status": 200, "headers": []}], ["a bug", "cut"])
+
+
+def test_a_socket_is_refused_by_a_response_and_a_mistake_ends_it() -> None:
+    async def breaking(scope: Any, receive: Any, send: Any) -> None:
+        raise ZeroDivisionError("a bug")
+
+    (head, rest), known = guarded(breaking, "websocket", "evil.example")
+    assert (head["type"], head["status"], rest["type"]) == (
+        "websocket.http.response.start", 403, "websocket.http.response.body"
+    )  # fmt: skip
+    assert b"evil.example" in rest["body"]
+    assert not known
+    with pytest.raises(ZeroDivisionError):
+        guarded(breaking, "websocket")
+
+
+def test_an_application_is_made_once_it_is_asked() -> None:
+    made: list[str] = []
+
+    async def asked(*_: Any) -> None:
+        made.append("asked")
+
+    late = app_module._Late(lambda: made.append("made") or asked)  # type: ignore[func-returns-value]
+    for _ in range(2):
+        asyncio.run(late({}, None, None))  # type: ignore[arg-type]
+    assert made == ["made", "asked", "asked"]
+
+
+CONSTANTS = {
+    answering: {"SILENCE": 10.0, "SLOWEST": 30.0},
+    app_module: {"LONGEST_BODY": 4 * 2**20, "SLOWEST_BODY": 30.0},
+    engine_module: {"LONGEST_WAIT": 60},
+    fields: {"MOST_ANSWERS": 4, "MOST_STOPS": 16, "LONGEST_STOP": 256, "MOST_BIASES": 10_000},
+    listening: {"MOST_CONNECTIONS": 256, "PATIENCE": 30.0, "LAST_WORDS": 10, "KEEP_ALIVE": 60},
+    messages: {"MOST_TOOLS": 128, "DEEPEST": 40, "MOST_MESSAGES": 10_000},
+    openai: {"DEEPEST": 20},
+    own: {"LAST": 5, "MOST_SPANS": 400},
+    refusal: {"AGAIN": 1},
+    reply: {"IMPOSSIBLE": -9999.0},
+    verifying: {
+        "MOST_EDGES": 32, "MOST_WRONG": 8, "IDLE": 1800.0, "SILENCE": 2.0, "SLOWEST": 30.0, "POLICY": 1008,
+        "GOING_AWAY": 1001, "UNSUPPORTED": 1003,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("module", CONSTANTS, ids=lambda module: module.__name__)
+def test_limits_and_times(module: ModuleType) -> None:
+    assert {name: getattr(module, name) for name in CONSTANTS[module]} == CONSTANTS[module]
+
+
+def test_values_cannot_be_changed() -> None:
+    """But for sums, and what is made late; a refusal is an exception, which Python changes, and like no other."""
+    found = {
+        each
+        for module in pkgutil.iter_modules(server.__path__)
+        for each in vars(importlib.import_module(f"localspec.server.{module.name}")).values()
+        if isinstance(each, type) and dataclasses.is_dataclass(each) and each.__module__.startswith("localspec.server")
+    }
+    changing = {each.__name__ for each in found if not each.__dataclass_params__.frozen}
+    assert changing == {"Refusal", "Totals", "VerifyingApp", "_Late"}
+    assert len({Refusal(400, "no"), Refusal(400, "no")}) == 2
 
 
 def test_the_figures_of_each_answer_know_its_pair(served: Served) -> None:

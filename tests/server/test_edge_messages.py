@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from localspec.engine.events import Event, Inspected, Loaded
-from localspec.errors import ResourceError
+from localspec.errors import LocalspecError, ResourceError, WorkerDiedError
 from localspec.models.gguf.header import bare
 from localspec.remote.messages import (
     VERSION,
@@ -92,7 +92,7 @@ def engine(worker: Judging) -> Iterator[EngineQueue]:
 
 def serving(engine: EngineQueue, path: Path = TARGET) -> VerifyingApp:
     target = replace(facts(str(path)), fingerprint="f")
-    loaded = Loaded("m", target, None, n_ctx=N_CTX, threads=1, load_ms=1.0, versions={}, max_rows=8)
+    loaded = Loaded("m", target, None, n_ctx=N_CTX, threads=1, load_ms=1.0, versions={}, max_rows=8, max_leaves=3)
     return VerifyingApp(engine, ServedPair("m", (), 0, 1, "Q8_0", loaded, LoadSettings("m.gguf"), Request()))
 
 
@@ -225,6 +225,53 @@ def test_a_text_before_a_session_is_refused(engine: EngineQueue) -> None:
     (error,) = told(serving(engine), PREFIX)
     assert isinstance(error, Error)
     assert "say hello first" in error.message
+
+
+def test_the_largest_that_an_edge_may_say(engine: EngineQueue) -> None:
+    """A prompt and a text of the whole context, and a session by its name."""
+    hello = msgspec.structs.replace(HELLO, prompt_n=N_CTX, session="-" * 22)
+    heard = told(serving(engine), hello, Prefix(0, (1,) * N_CTX))
+    assert heard == [Welcome("-" * 22, N_CTX, max_rows=8, max_leaves=3)]
+    (error,) = told(serving(engine), msgspec.structs.replace(HELLO, session="-" * 21))
+    assert isinstance(error, Error)
+    assert error.message == "this is no session"
+
+
+def test_one_round_at_a_time(engine: EngineQueue, worker: Judging) -> None:
+    """Asked again while it is judged, a round is answered once."""
+    go: Said = lambda: asyncio.sleep(0, worker.go.set())  # noqa: E731
+    one, other = Verify(1, 3, 0), Verify(2, 3, 0)
+    heard = told(serving(engine), HELLO, PREFIX, one, worker.has_begun, one, other, go, until=Result)
+    assert [type(each) for each in heard] == [Welcome, Error, Result]
+    assert heard[1].message == "one round at a time"
+
+
+@pytest.mark.parametrize(
+    ("error", "n", "kind"),
+    [
+        (WorkerDiedError("it was killed"), 1, None),
+        (WorkerDiedError("it was killed" + "!" * 2000), 2, "worker_died"),
+        (ResourceError("no memory"), 1, "network"),  # the server's trouble, and not the edge's
+    ],
+)
+def test_a_round_with_which_the_engine_dies_is_asked_again_once(
+    engine: EngineQueue, worker: Judging, error: LocalspecError, n: int, kind: str | None
+) -> None:
+    judge, left = worker.start, [error] * n
+
+    def dying(work: VerifyRound) -> Iterator[Event]:
+        if left:
+            raise left.pop()
+        return judge(work)
+
+    worker.start = dying  # type: ignore[method-assign]
+    worker.go.set()
+    heard = told(serving(engine), HELLO, PREFIX, Verify(1, 3, 0), until=Result if kind is None else Error)
+    if kind is None:
+        assert heard[1] == Result(1, 0, 5, 4)
+        return
+    assert heard[1].code == kind
+    assert heard[1].message == error.message[:1000]
 
 
 def test_empty_parts_of_a_text_are_counted(engine: EngineQueue) -> None:

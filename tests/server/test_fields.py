@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 import threading
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -237,6 +237,44 @@ def test_a_refusal_names_the_field(fields: dict[str, Any], param: str) -> None:
     assert param.rpartition(".")[2] in caught.value.message
 
 
+def test_a_refusal_says_what_is_wrong_with_a_field() -> None:
+    with pytest.raises(Refusal) as caught:
+        read(temperature="hot")
+    assert caught.value.message == "temperature: expected `float`, got `str`"
+    for name in ("x" * 79, "x" * 80, "x" * 81):
+        with pytest.raises(Refusal) as caught:
+            read(**{name: 1})
+        assert caught.value.param == name[:80]
+        assert caught.value.message == f"{name[:80]}: this server knows no such field"
+
+
+def test_the_most_messages_that_there_may_be() -> None:
+    assert len(read(messages=HELLO * 10_000).request.messages) == 10_000
+    for reader, name in ((openai.chat, "messages"), (responses.responses, "input")):
+        with pytest.raises(Refusal, match=f"{name}: at most 10000 messages") as caught:
+            reader({name: HELLO * 10_001}, SERVED)
+        assert (caught.value.status, caught.value.param) == (400, name)
+
+
+@pytest.mark.parametrize(
+    ("usual", "effort", "think"),
+    [("off", None, "off"), ("auto", None, "auto"), ("on", "none", "off"), ("off", "low", "auto")],
+)
+def test_how_much_is_thought(usual: str, effort: str | None, think: str) -> None:
+    pair = served("thinking", request=Request(think=usual))
+    asked = [
+        openai.chat({"messages": HELLO, "reasoning_effort": effort}, pair),
+        responses.responses({"input": "x", "reasoning": {"effort": effort}}, pair),
+    ]
+    assert [each.request.think for each in asked] == [think] * 2
+
+
+@pytest.mark.parametrize(("levels", "is_taken"), [(19, True), (20, False)])
+def test_how_deep_a_variable_of_the_template_may_be(levels: int, is_taken: bool) -> None:
+    with nullcontext() if is_taken else pytest.raises(Refusal, match="at most 20 levels"):
+        assert read(chat_template_kwargs={"x": nested(levels)})
+
+
 @pytest.mark.parametrize("name", ["storyteller", "storyteller:latest", "target-q8_0"])
 def test_names_of_the_model(name: str) -> None:
     assert read(model=name)
@@ -245,7 +283,7 @@ def test_names_of_the_model(name: str) -> None:
 def test_another_model() -> None:
     with pytest.raises(Refusal) as caught:
         read(model="gpt-7")
-    assert (caught.value.status, caught.value.code) == (404, "model_not_found")
+    assert (caught.value.status, caught.value.code, caught.value.param) == (404, "model_not_found", "model")
     assert "'storyteller'" in caught.value.message
 
 
@@ -416,6 +454,7 @@ def test_a_body_that_is_slow_to_be_read_stops_nobody_else() -> None:
 
 def test_a_pair_that_was_not_loaded_yet_is_listed_with_less() -> None:
     waiting = OfferedPair("other", ("also", "latest"), 1_700_000_001, 5, "Q4_0", None)
+    assert (waiting.n_ctx, waiting.target, waiting.draft) == (0, None, None)
     first, second = openai.models([SERVED, waiting])["data"]
     assert first["meta"] == {
         "n_ctx": 1024, "arch": "llama", "quant": "Q8_0", "n_vocab": 4096, "n_params": 4_700_000,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
 from localspec.chat.pair_loader import PairLoader
 from localspec.engine.events import Event, Finished, Warned
-from localspec.errors import ResourceError
+from localspec.errors import LocalspecError, NotFoundError, ResourceError
 from localspec.server.engine import LEAVING, EngineQueue, QueuedJob
 from localspec.server.refusal import Refusal
 from localspec.settings.jobs import VerifyRound
@@ -42,13 +43,14 @@ def test_a_pause_is_told_and_the_answer_goes_on() -> None:
     assert None in told[2:], "a pause between the two"
 
 
-def test_a_pair_that_cannot_be_loaded_is_told_to_both() -> None:
-    """Its client reads why, and so does who runs the server."""
+@pytest.mark.parametrize("kind", [ResourceError, NotFoundError])
+def test_a_pair_that_cannot_be_loaded_is_told_to_both(kind: type[LocalspecError]) -> None:
+    """Its client reads why, and so does who runs the server. Whatever it is, the request is not at fault."""
     warned: list[Warned] = []
 
     class Full(FakeWorker):
         def load(self, settings: LoadSettings) -> Iterator[Event]:
-            raise ResourceError("no memory is left", hint="a smaller --ctx")
+            raise kind("no memory is left for t.gguf", hint="a smaller --ctx")
 
     async def answer() -> None:
         worker = Full()
@@ -57,13 +59,42 @@ def test_a_pair_that_cannot_be_loaded_is_told_to_both() -> None:
             on_warning=warned.append,
         )  # fmt: skip
         (job,) = engine.submit(Request())
-        with pytest.raises(Refusal, match="no memory is left") as refused:
+        with pytest.raises(Refusal, match=r"no memory is left for t\b(?!\.gguf)") as refused:
             [event async for event in job.events(patience=TIMEOUT)]
         assert refused.value.status == 503
         await asyncio.to_thread(engine.end, TIMEOUT)
 
     asyncio.run(answer())
-    assert warned == [Warned("engine", "no memory is left")]
+    assert warned == [Warned("engine", "no memory is left for t.gguf")]
+
+
+@pytest.mark.parametrize("how", ["stopped", "aborted"])
+def test_a_job_that_is_stopped_while_its_pair_loads_is_not_begun(how: str) -> None:
+    begun, goes_on, asked = threading.Event(), threading.Event(), list[bool]()
+
+    class Slow(PairLoader):
+        def ready(self, settings: LoadSettings, is_stopped: Callable[[], bool]) -> Generator[Event, None, bool]:
+            begun.set()
+            goes_on.wait(TIMEOUT)
+            asked.append(is_stopped())
+            yield from ()
+            return True
+
+    async def answer() -> None:
+        worker = FakeWorker()
+        engine = EngineQueue(worker, Slow(worker), LoadSettings("t.gguf"), most_waiting=1)
+        (job,) = engine.submit(Request())
+        await asyncio.to_thread(begun.wait, TIMEOUT)
+        engine.stop(job) if how == "stopped" else engine.abort()
+        goes_on.set()
+        with pytest.raises(Refusal, match=LEAVING) as refused:
+            [event async for event in job.events(patience=TIMEOUT)]
+        assert refused.value.status == 503
+        await asyncio.to_thread(engine.end, TIMEOUT)
+        assert not worker.requests
+
+    asyncio.run(answer())
+    assert asked == [how == "aborted"]
 
 
 def test_an_answer_that_was_interrupted_is_refused() -> None:

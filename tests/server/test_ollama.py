@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import ollama
@@ -46,6 +47,29 @@ def test_a_chat_with_options() -> None:
     assert (request.max_tokens, request.stop, request.think, request.shorten) == (9, ("a",), "off", True)
     assert asked.is_streamed
     assert not chat(stream=False).is_streamed
+
+
+@pytest.mark.parametrize(("given", "think"), [(True, "on"), ("low", "on"), (False, "off"), ("", "off"), (None, "auto")])
+def test_thinking(given: Any, think: str) -> None:
+    assert chat(think=given).request.think == think
+
+
+def test_a_context_of_a_pair_that_was_not_loaded_may_be_any() -> None:
+    asked = api.chat({"messages": HELLO, "options": {"num_ctx": 9999}}, replace(SERVED, loaded=None))
+    assert isinstance(asked, ClientRequest)
+
+
+@pytest.mark.parametrize(
+    ("n", "size"), [(4_700_000, "4.7M"), (999_000_000, "999.0M"), (1_000_000_000, "1.0B"), (1_540_000_000, "1.5B")]
+)
+def test_the_size_of_a_model(n: int, size: str) -> None:
+    assert SERVED.loaded is not None
+    pair = replace(SERVED, loaded=replace(SERVED.loaded, target=replace(SERVED.loaded.target, n_params=n)))
+    assert api.tags([pair])["models"][0]["details"]["parameter_size"] == size
+    for name in ("model", "name"):
+        assert api.show({name: "storyteller"}, pair)["details"]["parameter_size"] == size
+        with pytest.raises(Refusal, match="there is no model 'other'"):
+            api.show({name: "other"}, pair)
 
 
 @pytest.mark.parametrize(("given", "most"), [(-1, None), (-2, None), (5, 5)])

@@ -12,7 +12,7 @@ import pytest
 from localspec.engine.events import Event, Finished, Logprob, Prefilled, Started, Warned
 from localspec.methods._lookup import LookupDrafter
 from localspec.server import reply
-from localspec.server.openai import COPYING, OpenAI
+from localspec.server.openai import COPYING, OpenAI, predicted, usage
 from localspec.server.refusal import Refusal
 from localspec.speculation import registered
 from localspec.ui.stats import Stats
@@ -111,6 +111,19 @@ def test_a_token_without_a_chance_has_openais_number() -> None:
     ]
 
 
+def test_what_became_of_a_prediction_is_told_of_the_methods_that_copy() -> None:
+    one, other = Stats(), Stats()
+    one.drafters.update({"copy": (5, 3), "draft-model": (9, 9)})
+    other.drafters.update({"suffix": (2, 2)})
+    assert predicted(one, other) == {"accepted_prediction_tokens": 5, "rejected_prediction_tokens": 2}
+
+
+def test_an_answer_that_never_began_used_nothing() -> None:
+    assert usage(Stats()) == {
+        "prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0, "prompt_tokens_details": {"cached_tokens": 0}
+    }  # fmt: skip
+
+
 def test_copying_methods_are_those_that_read_a_prediction() -> None:
     lookups = {name for name, method in registered("method").items() if issubclass(method, LookupDrafter)}
     assert lookups == set(COPYING)
@@ -182,6 +195,17 @@ def test_log_probabilities_of_a_completion() -> None:
     assert found["token_logprobs"] == [-0.5, -9999.0]
     assert found["text_offset"] == [0, 4]
     assert found["top_logprobs"] == [{"Once": -0.5, "": -1.5}, {}]
+
+
+def test_several_answers_have_their_figures_and_their_places() -> None:
+    """The prompt is one; a place is one in the answer's own text."""
+    whole = OpenAI("m", is_chat=False, has_usage=False).whole(told(JUDGED), told(JUDGED))
+    assert [choice["index"] for choice in whole["choices"]] == [0, 1]
+    assert [choice["logprobs"]["text_offset"] for choice in whole["choices"]] == [[0, 4]] * 2
+    assert all({"timings", "speculation"} <= choice.keys() for choice in whole["choices"])
+    assert not {"timings", "speculation"} & whole.keys()
+    tokens = told(JUDGED).emitted
+    assert (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"]) == (16, 2 * tokens)
 
 
 def test_parts_of_a_character_have_names_of_their_own() -> None:

@@ -51,7 +51,14 @@ def test_a_pair_tells_its_load_once_there_was_one() -> None:
     assert SERVED.target is not None
     loaded = Loaded("storyteller", SERVED.target, None, 64, 1, 1.0, {})
     assert own.pair(replace(SERVED, loaded=None))["loaded"] is None
-    assert own.pair(replace(SERVED, loaded=loaded))["loaded"]["type"] == "loaded"
+    told = own.pair(replace(SERVED, loaded=loaded))["loaded"]
+    assert (told["type"], told["seq"]) == ("loaded", 0)
+
+
+def test_what_is_said_of_a_job_is_short() -> None:
+    with pytest.raises(Refusal) as refused:
+        own.events({"job": {"command": "x" * 300}}, SERVED)
+    assert refused.value.message == "job: there is no job '" + "x" * 183
 
 
 def nested(levels: int) -> Any:
@@ -72,8 +79,8 @@ def nested(levels: int) -> Any:
         pytest.param(Request(prompt="x", stop=("x",) * 17), False, id="too many stops"),
         pytest.param(Request(prompt="x", stop=("x",) * 16), True, id="many stops"),
         pytest.param(Request(prompt="x", template_args=(("messages", "x"),)), False, id="a variable of ours"),
-        pytest.param(Request(prompt="x", template_args=(("x", nested(100)),)), False, id="a deep variable"),
-        pytest.param(Request(prompt="x", template_args=(("x", nested(3)),)), True, id="a variable"),
+        pytest.param(Request(prompt="x", template_args=(("x", nested(20)),)), False, id="a deep variable"),
+        pytest.param(Request(prompt="x", template_args=(("x", nested(19)),)), True, id="a variable"),
         pytest.param(Request(prompt="x", schema="x" * (1 << 24)), False, id="a long form"),
         pytest.param(Request(prompt="x", speculation=Speculation(method="none such")), False, id="no method"),
         pytest.param(Request(prompt="x", grammar='root ::= "a'), False, id="no grammar"),

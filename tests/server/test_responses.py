@@ -42,6 +42,12 @@ def test_input_becomes_messages() -> None:
     assert (system, user) == (Message("system", "Be brief."), Message("user", "Q"))
     assert [one["id"] for one in json.loads(answer.calls)] == ["c1", "c2"]
     assert (answer.content, result) == ("A", Message("tool", "rain", name="weather", call_id="c2"))
+    first, calling, _ = responses({"input": [items[0], items[3], items[5]]}, SERVED).request.messages
+    assert (first, calling.role, len(json.loads(calling.calls))) == (user, "assistant", 1)
+    (alone,) = responses({"input": [call]}, SERVED).request.messages
+    assert (alone.role, alone.content) == ("assistant", "")
+    parts = {**items[5], "output": [{"type": "input_text", "text": "ra"}, {"type": "text", "text": "in"}]}
+    assert responses({"input": [call, parts]}, SERVED).request.messages[1].content == "rain"
     request = responses({"input": "Hello"}, SERVED).request
     assert request.messages == (Message("user", "Hello"),)
     assert request.continues, "a model without a template goes on with the text"
@@ -60,6 +66,8 @@ def test_a_request_with_everything() -> None:
     assert json.loads(request.schema or "") == SCHEMA
     assert json.loads(request.tools or "")[0]["function"]["name"] == "weather"
     assert (request.logprobs, asked.is_streamed) == (2, True)
+    flat = responses({"input": "x", "tools": [FLAT], "tool_choice": {"type": "function", "name": "weather"}}, SERVED)
+    assert json.loads(flat.request.schema or "")["properties"]["name"] == {"const": "weather"}
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ def test_a_key() -> None:
     for path in ("/", "/health", "/v1/health"):
         assert status(rules, path, host="box.lan") == 200
     assert status(rules, host="box.lan", authorization="Bearer s3cret", origin=PAGE) == 403
+    assert len(Rules().page_key) == 22, "128 bits"
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,8 @@ def serving() -> Iterator[tuple[HttpServer, FakeWorker, http.client.HTTPConnecti
     worker = FakeWorker(pause=TIMEOUT)
     engine = EngineQueue(worker, PairLoader(worker), LoadSettings("/t.gguf", name="pair"), most_waiting=1)
     app = Routes(engine, Pairs(served("pair"))).app()
-    server, door = HttpServer(app, engine, patience=0.0), listener("127.0.0.1", 0)
+    told: list[int] = []
+    server, door = HttpServer(app, engine, patience=0.0, on_wait=lambda: told.append(1)), listener("127.0.0.1", 0)
     thread = threading.Thread(target=server.run, args=([door],))
     thread.start()
     connection = http.client.HTTPConnection(*door.getsockname(), timeout=TIMEOUT)
@@ -37,6 +38,7 @@ def serving() -> Iterator[tuple[HttpServer, FakeWorker, http.client.HTTPConnecti
         server.should_exit = True
         thread.join(TIMEOUT)
         engine.end(TIMEOUT)
+    assert told == [1], "whoever waits for the answer is told of it"
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

@@ -63,6 +63,8 @@ BROKEN = [
     "<tool_call>{weather}</tool_call>",
     "<tool_call>{}</tool_call> and so on",
     "[TOOL_CALLS][{]",
+    '[TOOL_CALLS]weather[ARGS]{"city": "Oslo"}!',
+    '[TOOL_CALLS]weather[ARGS]{"city": "Oslo"} or so',
     "Well <|python_tag|>print(1)",
     '<tool_call>{"name": "dance", "arguments": {}}</tool_call>',
     "<tool_call>" + "[" * 5000,
@@ -87,6 +89,12 @@ def test_a_call_is_read(form: str, before: str) -> None:
         shown = reader.feed(text[:at]) + reader.feed(text[at:])
         assert shown == before
         assert [(call.name, call.arguments) for call in reader.finish().calls] == [OSLO]
+
+
+def test_a_call_without_arguments() -> None:
+    for text in ('{"name": "time"}', '<tool_call>{"name": "time", "arguments": {}}</tool_call>'):
+        (call,) = CallReader(["time"]).read(text).calls
+        assert (call.name, call.arguments) == ("time", {})
 
 
 def test_several_calls() -> None:
@@ -127,6 +135,12 @@ def read(**fields: Any) -> ClientRequest:
     return openai_api.chat({"messages": HELLO, **fields}, SERVED)
 
 
+def answered(arguments: str = "{}", **call: Any) -> dict[str, Any]:
+    """Return an assistant's message with one call."""
+    made = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": arguments}, **call}
+    return {"role": "assistant", "content": None, "tool_calls": [made]}
+
+
 def test_what_a_request_offers() -> None:
     asked = read(tools=TOOLS)
     names = [tool["function"]["name"] for tool in json.loads(asked.request.tools or "")]
@@ -139,6 +153,13 @@ def test_what_a_request_offers() -> None:
     assert schema["properties"]["name"] == {"const": "weather"}
     assert schema["properties"]["arguments"]["properties"] == CITY["properties"]
     assert len(json.loads(read(tools=TOOLS, tool_choice="required").request.schema or "")["anyOf"]) == 2
+    assert schema == {
+        "type": "object", "required": ["name", "arguments"], "additionalProperties": False,
+        "properties": {"name": {"const": "weather"}, "arguments": {
+            "$id": "tool:77656174686572", "additionalProperties": False, **CITY}},
+    }  # fmt: skip
+    (bare,) = json.loads(read(tools=[{"function": {"name": "x"}}]).request.tools or "")
+    assert bare["function"] == {"name": "x", "description": "", "parameters": {"type": "object", "properties": {}}}
     other = ollama_api.chat({"messages": HELLO, "tools": TOOLS}, SERVED)
     assert isinstance(other, ClientRequest)
     assert other.request.tools == asked.request.tools
@@ -168,7 +189,19 @@ def test_a_reference_in_parameters_means_a_place_in_them() -> None:
         ({"tools": TOOLS, "tool_choice": "sometimes"}, "tool_choice"),
         ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "dance"}}}, "tool_choice"),
         ({"tools": TOOLS, "tool_choice": "required", "json_schema": {"type": "object"}}, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": {"type": "x", "function": {"name": "weather"}}}, "tool_choice"),
+        (
+            {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "weather"}, "x": 1}},
+            "tool_choice.x",
+        ),
         ({"functions": [{}]}, "functions"),
+        ({"messages": [*HELLO, answered(type="x")]}, "messages[1].tool_calls[0].function"),
+        (
+            {"messages": [*HELLO, answered(function={"name": "", "arguments": {}})]},
+            "messages[1].tool_calls[0].function",
+        ),
+        ({"messages": [*HELLO, answered('{"a"')]}, "messages[1].tool_calls[0].function.arguments"),
+        ({"messages": [*HELLO, answered("[1]")]}, "messages[1].tool_calls[0].function.arguments"),
     ],
     ids=str,
 )
@@ -221,6 +254,19 @@ def test_calls_and_results_come_back_as_messages() -> None:
     assert isinstance(asked, ClientRequest)
     assert json.loads(asked.request.messages[1].calls)[0]["function"] == json.loads(answer.calls)[0]["function"]
     assert asked.request.messages[2].name == "weather"
+
+
+def test_results_have_the_names_that_are_told_and_those_of_calls_that_are_known() -> None:
+    results = [
+        {"role": "tool", "tool_call_id": "c1", "name": "other", "content": "a"},
+        {"role": "tool", "tool_call_id": "unknown", "content": "b"},
+        {"role": "tool", "tool_call_id": "c1", "content": "c"},
+    ]
+    _, answer, *found = read(messages=[*HELLO, answered(""), *results]).request.messages
+    assert json.loads(answer.calls)[0]["function"]["arguments"] == {}
+    assert [message.name for message in found] == ["other", "", "weather"]
+    (thought,) = read(messages=[{"role": "assistant", "content": "Hi", "thinking": "a greeting"}]).request.messages
+    assert thought.reasoning == "a greeting"
 
 
 def events(*texts: str) -> list[Event]:

@@ -68,6 +68,7 @@ def test_a_pass_is_one_line_whatever_its_text_and_numbers() -> None:
     line = event_line(pass_, 7)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
+    assert "ü".encode() in line, "it is written by the quick one"
     assert json.loads(line)["seq"] == 7
     assert event_of(json.loads(line)) == pass_
 
