@@ -3,7 +3,7 @@
 Two models have the same vocabulary by the rules of `common_speculative_are_compatible` in llama.cpp's
 common/speculative.cpp. A draft model of another vocabulary drafts with the tokens that both have; a head cannot.
 
-Which tokens two vocabularies share, from their headers alone: those that write equal bytes in both.
+Also here: which tokens two vocabularies share. Their headers tell it: those that write equal bytes in both.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Nothing of Textual is here: a screen looks at it ten times a second, and it goes on while other screens are shown.
 What is interrupted is kept, and the same download goes on from there.
 
-A download in a few lines: what is asked, how far each file is, and how it ended.
+Also here: a download in a few lines. They say what is asked, how far each file is, and how it ended.
 """
 
 from __future__ import annotations

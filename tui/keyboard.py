@@ -3,7 +3,7 @@
 A terminal that does not bracket pastes sends them as keys. A burst is handed over whole, so it is one edit, and who
 takes it sees what its Enters are followed by. Where the terminal sends nothing, this thread sleeps.
 
-Keys in the order in which they came.
+Also here: keys in the order in which they came.
 
 Textual runs the action of a key in a task of the app, once the key has bubbled up to it. The characters after that key
 are written meanwhile by the field's own task: of "hello", Backspace, X in one burst the X goes first. So a field runs

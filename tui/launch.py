@@ -5,7 +5,7 @@ Whether the terminal's background is dark: it is asked (OSC 11), for a moment, b
 The answer is followed by that to a question every terminal answers (DA1), so that one which does not know the first is
 not waited for.
 
-A terminal that is left as it was found, whatever ends the process.
+Also here: a terminal that is left as it was found, whatever ends the process.
 
 Textual restores it after SIGINT only. So the other signals ask the app to leave, as a key would; and if it does not
 within a second, because its loop is stuck, the modes are reset by hand and the process ends. So it does when the

@@ -1,6 +1,6 @@
 """Taking what has come from the engine, twenty times a second while a job runs, and showing it when that is due.
 
-Limits how often the screen is drawn, so that drawing does not slow the engine down.
+It also limits how often the screen is drawn, so that drawing does not slow the engine down.
 
 The time of a drawing grows with the text on the screen: a word appended to an answer of 60 paragraphs takes twice
 as long as to an empty one. So after each drawing the screen rests until it has taken no more than a share of one

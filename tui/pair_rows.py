@@ -1,6 +1,6 @@
 """An offer as a row of the picker, and all that is known of it in a few lines.
 
-Whether a pair would fit on this machine, from the sizes of its files alone.
+Also here: whether a pair would fit on this machine, from the sizes of its files alone.
 
 A sketch for choosing: what a load really takes, `localspec plan` and the load itself say.
 """

@@ -1,6 +1,6 @@
 """The screens beside the chat, by the names that keys and commands have for them; each is imported when it opens.
 
-The command palette (Ctrl+P) lists everything that has a key, and some that has none.
+Also here: the command palette (Ctrl+P), which lists everything that has a key, and some that has none.
 """
 
 from __future__ import annotations

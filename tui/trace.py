@@ -1,6 +1,6 @@
 """Everything that is known of one answer: its counters, its passes, and where each token came from.
 
-Tokens a second by the wall clock, over a sliding window, with its history for a sparkline.
+Also here: tokens a second by the wall clock, over a sliding window, with its history for a sparkline.
 
 This is what a person waiting sees, next to `Stats.tok_per_s`, which counts the time inside passes only.
 

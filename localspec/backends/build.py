@@ -1,6 +1,6 @@
 """Facts about the build of llama.cpp and this machine: for `--version`, for plans and for `localspec doctor`.
 
-Whether llama.cpp's AMX kernels work here: found out by trying, since the wrong answer ends the process.
+Also here: whether llama.cpp's AMX kernels work, found out by trying, since the wrong answer ends the process.
 
 GCC before 11.5, 12.4 and 13.3 leaves out the stores to the tile configuration that ggml loads (its own bug 114098), and
 some virtual machines announce AMX without letting it be used. Either way the first matrix product dies of SIGSEGV or

@@ -1,6 +1,6 @@
 """The devices llama.cpp can compute on, and the memory that is free on them and in this machine.
 
-How many layers go to a GPU, and how llama.cpp is told which layers go where.
+Also here: how many layers go to a GPU, and how llama.cpp is told which layers go where.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Only the low-level API is used: the high-level `Llama` copies logits and keeps b
 llama.cpp's log is here too, kept off the terminal: its last lines are held for error messages. It is one per process,
 so the ring is a module object.
 
-Whether the binding's structures are laid out as those of the library: LLAMA_CPP_LIB_PATH may name another build.
+Also here: whether the binding's structures are laid out as those of the library: LLAMA_CPP_LIB_PATH may name another
+build.
 
 C does not notice: settings land in other fields, and the process crashes or computes something else. So the defaults
 that llama.cpp returns are compared with known ones, and their size with that of the structure, before anything is used.

@@ -1,8 +1,8 @@
 """A GGUF file that llama.cpp has loaded: weights and metadata, without a context.
 
-LoRA adapters of a loaded model.
+Also here: LoRA adapters of a loaded model.
 
-The file of a model in this process's memory: what llama.cpp has copied out of it leaves again.
+And the file of a model in this process's memory: what llama.cpp has copied out of it leaves again.
 
 Where weights are laid out anew, llama.cpp reads them from the mapped file into memory of its own, and both stay
 resident: 1.6 times the file of a 1.5B in Q4_K_M. After the load the file's pages are let go. Those that a pass reads

@@ -1,6 +1,6 @@
 """Hidden states of a target's committed tokens, for a head that drafts from them.
 
-The hidden states of a model, by functions of llama.cpp's staging header (src/llama-ext.h).
+Also here: the hidden states of a model, by functions of llama.cpp's staging header (src/llama-ext.h).
 
 They are C++ functions that take and return only pointers, integers and booleans, so ctypes calls them like C. Their
 names are mangled as GCC and Clang do it. A library without one of them, such as one built by MSVC, runs no draft heads:

@@ -1,6 +1,6 @@
 """Prompts to measure with: samples that come with the package, or any JSONL file, one object with a prompt a line.
 
-Files of other people, read whole and with a limit: benches, results, caches.
+Also here: files of other people, read whole and with a limit: benches, results, caches.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`localspec calibrate`: what the controller and predictions rest on, measured of a pair or of the machine.
 
-Measures how fast the devices of this machine read weights, and keeps that: `localspec calibrate --machine`.
+It also measures how fast the devices of this machine read weights, and keeps that: `localspec calibrate --machine`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`localspec explain NAME`: a method, tree, length rule or verifier on a page, or a term in a few sentences.
 
-`localspec methods`: the methods, tree shapes, length rules and verifiers, read from the registers.
+Also here: `localspec methods`, the methods, tree shapes, length rules and verifiers, read from the registers.
 """
 
 from __future__ import annotations

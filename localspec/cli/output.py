@@ -8,7 +8,7 @@ The marks carry the meaning, the colour only helps.
 
 Text in pieces that a screen reader can speak: whole sentences and lines, not the fragments in which it comes.
 
-JSON with line breaks and indentation, while it comes: `run --pretty`.
+Also here: JSON with line breaks and indentation, while it comes: `run --pretty`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`localspec serve`: a pair behind the HTTP APIs of OpenAI, Ollama and llama-server, until Ctrl-C.
 
-`localspec serve --models`: the pairs that requests can name beside the one that the server began with.
+Also here: `localspec serve --models`, the pairs that requests can name beside the one that the server began with.
 """
 
 from __future__ import annotations

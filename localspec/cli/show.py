@@ -1,6 +1,7 @@
 """`localspec show`: what a model's file says of itself, without loading it.
 
-Everything that a model's file says of itself, for `localspec show`: read from the header alone, in milliseconds.
+Also here: everything that a model's file says of itself, for `localspec show`: read from the header alone, in
+milliseconds.
 """
 
 from __future__ import annotations

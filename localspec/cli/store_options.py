@@ -1,6 +1,6 @@
 """The store of conversations as a command finds it.
 
-Conversations by their numbers in the list that `localspec logs` showed last on a terminal.
+Also here: conversations by their numbers in the list that `localspec logs` showed last on a terminal.
 
 A number stands for what a person saw, also once other conversations were used. Nothing else gives it a meaning.
 """

@@ -7,7 +7,7 @@ Candidates are copies of the text, chains of a draft model, or the one plan of a
 Plans depend on past passes and on distributions before the draw, so every verifier stays exact; a coupled token may be
 looked at first. All times are in seconds.
 
-The loss account: how much slower than plain decoding an answer may be at any moment.
+Also here: the loss account, which bounds how much slower than plain decoding an answer may be at any moment.
 
 A pass is charged what it took beyond the plain passes it replaced, a plain pass what planning it took. Where a change
 of width is dear (CUDA), the plain passes after a draft are charged what they took. A draft is begun only if the account

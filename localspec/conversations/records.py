@@ -2,7 +2,7 @@
 
 Text that is sent with a message: a file or standard input, between fences that mark it as data.
 
-Names of conversations: short enough to type, and in the order of their beginnings.
+Also here: names of conversations, short enough to type, and in the order of their beginnings.
 
 Six characters tell the second (until 2054), two are drawn. The alphabet is Crockford's, without i, l, o and u; what is
 typed may have them, or capitals.

@@ -1,6 +1,6 @@
 """The messages of a request, made of a path of a conversation.
 
-What a conversation began with and keeps, beside its pair and system message: its last answer tells.
+Also here: what a conversation began with and keeps, beside its pair and system message. Its last answer tells.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 One step serves every method, every tree and every temperature: temperature 0 is a one-hot distribution, a chain is a
 tree, and plain decoding is the draft without nodes.
 
-The clock of one answer. Two accounts of time are kept.
+Also here: the clock of one answer. Two accounts of time are kept.
 
 A pass's own `Times` add up to the wall clock: all time since the end of the pass before is in them, and `other` holds
 the part that is not drafting, verifying or sampling. The controller is given the cost of a pass: the time from the end

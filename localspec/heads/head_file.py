@@ -7,7 +7,7 @@ whose encoder reads that state before two others of zeros, so that its vocabular
 matrix holds those of its heads side by side, and the block adds nothing. The embedding is the target's, and unused.
 `mtp` reads the same state. Its file has the architecture `hy_v3` with one prediction block and no other layer.
 
-The target's file, as far as a head is made of it.
+Also here: the target's file, as far as a head is made of it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ verifier, so the rule that judges them makes the method exact at any temperature
 The n-gram of a column is the end of what its tip saw, with the prediction: its key can only be the column's own first
 token.
 
-The window of Lookahead decoding: guesses for the tokens ahead, improved by one Jacobi iteration a pass.
+Also here: the window of Lookahead decoding, which holds guesses for the tokens ahead, improved by one Jacobi
+iteration a pass.
 
 `levels[j][i]` is a guess for the token i + j places after the pending one. A higher level is a later iterate: it was
 predicted from the level below. In a draft, level 0 is a chain below the pending token, which stands in for its first

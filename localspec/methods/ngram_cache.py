@@ -4,16 +4,14 @@ The next token is the argmax of the counts of the longest context of n, n-1, .. 
 look-ups one after another on text and draft. The counts outlive the text they come from: a regenerated answer finds
 what the last one said, and with `file` so does the next run.
 
-What an n-gram cache learned from, kept between runs: the tokens of earlier answers, not their counts.
-
-A header, then int32 tokens in the order they were committed, -1 before each text. A pass appends its few tokens, so
-nothing has to be saved at the end and a killed run loses nothing; a torn last token is dropped. Creating the file, and
-shortening it once it is twice as long as what is kept, writes another file and renames it.
+The file holds the tokens of earlier answers, not their counts: a header, then int32 tokens in the order they were
+committed, -1 before each text. A pass appends its few tokens, so nothing has to be saved at the end and a killed run
+loses nothing; a torn last token is dropped. Creating the file, and shortening it once it is twice as long as what is
+kept, writes another file and renames it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from itertools import pairwise
@@ -29,7 +27,7 @@ from localspec.errors import IncompatibleError, IntegrityError, UsageError
 from localspec.methods import DrafterContext, MethodInfo
 from localspec.methods._lookup import Guess, LookupDrafter, chain
 from localspec.settings.declaration import Option
-from localspec.settings.folders import typed_path
+from localspec.settings.folders import replacing, typed_path
 
 MAGIC = b"localspec ngram-cache 1\n"
 HEADER = len(MAGIC) + 4  # then the vocabulary's size, and the tokens
@@ -188,15 +186,8 @@ class NgramFile:
 
     def _write(self, tokens: NDArray[np.int32]) -> NDArray[np.int32]:
         """Make the file hold `tokens`, which are returned; whatever happens, it is whole: the old one or the new."""
-        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        try:
-            beside.touch(mode=0o600)  # what a person's models said is that person's own
-            beside.write_bytes(MAGIC + self._n_vocab.to_bytes(4, "little") + tokens.astype("<i4").tobytes())
-            beside.replace(self._path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
+        with replacing(self._path) as file:
+            file.write(MAGIC + self._n_vocab.to_bytes(4, "little") + tokens.astype("<i4").tobytes())
         return tokens
 
     def _broken(self, what: str) -> IntegrityError:

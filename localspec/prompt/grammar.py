@@ -3,7 +3,7 @@
 Tokens are judged by the mask and nothing else: llguidance's matcher also takes tokens that its mask does not hold, and
 a refused one breaks it for good. End tokens are never given to it, since it does not count them in a rollback.
 
-A constraint that begins where the reasoning of an answer ends.
+Also here: a constraint that begins where the reasoning of an answer ends.
 
 Until then any text is allowed, but for its end. A model that may reason, and need not, either begins with the mark of
 its reasoning or with what the constraint allows.

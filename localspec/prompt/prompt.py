@@ -4,7 +4,7 @@ The messages of a chat are text: they never become control tokens, whatever they
 as a template would, so there the text of a control token is that token. BOS is put in front where the vocabulary asks
 for it and the prompt has none.
 
-Answers what is asked of a model's vocabulary and template: nothing is evaluated, and no cache changes.
+It also answers what is asked of a model's vocabulary and template: nothing is evaluated, and no cache changes.
 """
 
 from __future__ import annotations

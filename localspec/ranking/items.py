@@ -7,7 +7,6 @@ neighbours, ascending by token. So three arrays are the whole trie.
 from __future__ import annotations
 
 import hashlib
-import os
 import zipfile
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.errors import NotFoundError, UsageError
+from localspec.settings.folders import replacing
 
 LARGEST = 64 << 20  # bytes of a file
 VERSION = b"1"  # of the kept form
@@ -86,7 +86,7 @@ class Trie:
         counts = np.diff(self.first)
         return np.concatenate([np.array([-1], np.int32), np.repeat(np.arange(len(self), dtype=np.int32), counts)])
 
-    def depths(self, parents: Ints) -> Ints:
+    def depths(self) -> Ints:
         """Return the number of tokens [n] of the path to each node."""
         depths = np.zeros(len(self), np.int32)
         begin, end, depth = 0, 1, 0
@@ -156,12 +156,7 @@ def _load(path: Path, n_items: int) -> Trie | None:
 
 def _save(trie: Trie, path: Path) -> None:
     """Keep the trie where that is possible."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with part.open("wb") as file:
-                np.savez(file, tokens=trie.tokens, items=trie.items, first=trie.first)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(path) as file:
+            np.savez(file, tokens=trie.tokens, items=trie.items, first=trie.first)

@@ -83,7 +83,7 @@ def rank(
             "this model's cache holds no branches, which ranking evaluates", hint="a model without recurrent layers"
         )
     parents = trie.parents()
-    depths = trie.depths(parents)
+    depths = trie.depths()
     longest, room = int(depths.max()), min(capabilities.n_ctx - len(prompt), capabilities.max_rows)
     if longest > room:
         item = int(trie.items[np.argmax(depths)])

@@ -6,7 +6,7 @@ A thread reads the worker, and tells each job's events to the loop that waits fo
 place in the queue along, or stops the answer within a pass. An engine that dies costs the answer that it was writing;
 it is loaded again for the next one, and no client can stop that.
 
-What a server has done since it started, as Prometheus reads it.
+Also here: what a server has done since it started, as Prometheus reads it.
 """
 
 from __future__ import annotations

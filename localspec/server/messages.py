@@ -1,6 +1,6 @@
 """Reads the messages of a chat: texts, calls of tools and their results.
 
-Reads the tools that a request offers, and the calls and results that its messages hold.
+It also reads the tools that a request offers, and the calls and results that its messages hold.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """OpenAI's API: /v1/chat/completions and /v1/completions. Pure: JSON in, a request and the form of its answer out.
 
-An answer in OpenAI's form: chunks, and the object at the end. Pure.
+Also here: an answer in OpenAI's form, as chunks and as the object at the end. Pure.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Which kind of attention a target on a processor has, and its price, as `localspec calibrate --attention` found.
 
-Measuring what the kinds of attention cost: it depends on model, processor, rows and depth.
+Also here: measuring what the kinds of attention cost: it depends on model, processor, rows and depth.
 
 The kinds take turns, so what disturbs a machine disturbs all of them. All is done again in new contexts. Each take is
 compared with its neighbour in time. The middle of these ratios is the price; the spread of the others says how far it
 can be trusted.
 
-A text of any length without reading it: for timing passes deep in a context.
+And a text of any length without reading it: for timing passes deep in a context.
 """
 
 from __future__ import annotations

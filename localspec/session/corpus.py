@@ -30,9 +30,7 @@ LARGEST = 256 << 20  # bytes of texts in one corpus
 LARGEST_FILE = 4 << 20  # longer texts are data, as a rule
 LARGEST_KEPT = 2 << 30  # bytes of segments in the cache folder
 GROUP = 2 << 20, 16 << 20  # bytes of a group: from the first on it may end, at the second it does
-GROUP_ENDS = (
-    32  # of 256 files, so many may end a group: their names decide, so that a longer file moves no other group's end
-)
+GROUP_ENDS = 32  # files of 256 that may end a group. Their names decide: a longer file moves no other group's end
 NICE = 10  # the priority of the thread that reads: an answer goes first
 FORMAT = 1
 LOOKS = 0.1  # seconds between looks at a cancel

@@ -6,7 +6,7 @@
 4. A draft made of the target's own layers is loaded, if one drafts (`session.early_exit`).
 5. The controller is the one that knows the target with that draft (`session.controllers`).
 
-The drafter of the last answer, for the next one.
+Also here: the drafter of the last answer, for the next one.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Keys are the long names of options. Those at the top are for every command that has the option, those in a table for
 the command of that name alone: `[run]`, `[early-exit.tune]`. Which keys there are, the command line knows.
 
-Presets: named settings in config.toml, each a table of its own.
+Also here: presets, named settings in config.toml, each a table of its own.
 
     [presets.coder]
     model = "qwen2.5-coder-1.5b"

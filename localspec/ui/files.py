@@ -1,6 +1,6 @@
 """Files that people name: read with a limit, written whole or not at all.
 
-Completing a path as it is typed.
+Also here: completing a path as it is typed.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ llama.cpp's own reader ends the process on some malformed files, so whatever a h
 `read_header` returns a `Header` that is consistent with the file's real size, or raises a `LocalspecError` that says
 what is wrong. Only the standard library is used. `info.model_info` asks further whether it is a language model.
 
-The tensor table of a GGUF header: shapes, types and places, each checked against the file.
+Also here: the tensor table of a GGUF header. Shapes, types and places are checked against the file.
 """
 
 from __future__ import annotations

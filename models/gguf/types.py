@@ -3,7 +3,7 @@
 Sources: `ggml_type` in ggml/include/ggml.h with the sizes of ggml-common.h, `gguf_type` in ggml/include/gguf.h and
 `llama_ftype` in include/llama.h. A test compares the tensor types with the `gguf` package.
 
-Which architectures llama.cpp knows, and which of them do not generate text by themselves.
+Also here: which architectures llama.cpp knows, and which of them do not generate text by themselves.
 
 `KNOWN` is the list LLM_ARCH_NAMES of src/llama-arch.cpp in the llama.cpp that llama-cpp-python 0.3.36 carries; take it
 over again when the lower bound in pyproject.toml moves.

@@ -3,7 +3,8 @@
 Source: `llama_vocab::impl::load` in src/llama-vocab.cpp. Its assertions (a token text that occurs twice) and the
 exceptions that would end a load (scores of a wrong type, malformed byte tokens) are refused here with a reason.
 
-The bytes that each token writes, by the header alone: llama.cpp's `llama_token_to_piece` without special ones.
+Also here: the bytes that each token writes, by the header alone: llama.cpp's `llama_token_to_piece` without special
+ones.
 
 Vocabularies with equal hashes (`fingerprint`) are interchangeable and need no comparison token by token. The reverse
 does not hold: a draft may fit a target whose hash is another (see `pairs`), for instance with a few unused tokens more.

@@ -1,10 +1,7 @@
-"""Adding up a placed model: what it takes and what a pass reads in each place, in a few subtractions.
+"""Where the parts of a model are, the memory they take in each place, and how fast a pair so placed decodes.
 
 Planning asks this of thousands of layouts, so the layers are summed once and a range of them is a difference of sums.
-
-Where the parts of one model are: which of its last layers on which device, which experts stay behind.
-
-How fast a placed pair decodes, as far as reading weights and caches decides it.
+The speed is that of reading weights and caches.
 
 A pass over one token reads every weight that the token uses once, wherever it is, one layer after the other:
 

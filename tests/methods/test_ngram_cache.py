@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import ClassVar
 
@@ -177,10 +178,10 @@ def test_a_failed_creation_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
     torn = path.read_bytes()[:-1]
     path.write_bytes(torn)
 
-    def refuse(self: Path, target: Path) -> None:
+    def refuse(source: str, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", refuse)
+    monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(UsageError, match="No space left"):
         NgramFile(path, V)
     assert [entry.name for entry in tmp_path.iterdir()] == ["cache"]

@@ -22,7 +22,7 @@ def test_every_item_has_its_path(seed: int) -> None:
     items = paths(60, seed)
     trie = build(items)
     parents = trie.parents()
-    depths = trie.depths(parents)
+    depths = trie.depths()
     found = {}
     for node in range(len(trie)):
         path, at = [], node

@@ -1,6 +1,6 @@
 """One message of the transcript: who said it and when, the text, and below an answer its numbers.
 
-The transcript: messages one below the other, and its own rule of following what comes.
+Also here: the transcript, messages one below the other, and its own rule of following what comes.
 
 Textual's `anchor` never takes hold again once a person has scrolled while text comes, so this does not use it: the
 end is followed while it is in sight (within two rows), a step upwards lets go, End or reaching the end follows again.

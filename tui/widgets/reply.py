@@ -3,7 +3,7 @@
 While text comes it is appended piece by piece, which can differ from what the whole would look like (a table's cells,
 a fence's end); so at the end the whole is parsed once more. Nothing here parses markup.
 
-A long plain text that grows: wrapped line by line, drawn only where it is seen.
+Also here: a long plain text that grows: wrapped line by line, drawn only where it is seen.
 
 What Markdown widgets cost with a text of ten thousand lines, or with one line of a megabyte, no screen can pay.
 """

@@ -1,6 +1,6 @@
 """A pair that is examined: everything that is known of it, and the finding for something unknown.
 
-What a check found: as a JSON object, and as lines of text with the command to try.
+Also here: what a check found, as a JSON object, and as lines of text with the command to try.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The GPUs this machine has, asked of the system: llama.cpp only knows those it was built for. Nothing here fails.
 
-The line that builds llama-cpp-python for a GPU, in the way this localspec was installed.
+Also here: the line that builds llama-cpp-python for a GPU, in the way this localspec was installed.
 
 pip and uv keep wheels they once built and do not look at CMAKE_ARGS when they find one; so every line here goes past
 that cache.
