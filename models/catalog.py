@@ -3,7 +3,8 @@
 `catalog.toml` beside this file is the built-in one, `catalog.toml` in the configuration folder the user's, whose
 entries win. A size or a draft in it is a suggestion; the hub's answer and the vocabularies decide.
 
-Reading a catalogue's file, checked key by key: what cannot be meant is one error that names file and entry.
+Also here: reading a catalogue's file, checked key by key. What cannot be meant is one error that names file and
+entry.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Opening the chat: what the command line calls once everything it was told has been found right.
 
-Whether the terminal's background is dark: it is asked (OSC 11), for a moment, before the screen is drawn.
+Also here: whether the terminal's background is dark. It is asked (OSC 11), for a moment, before the screen is drawn.
 
 The answer is followed by that to a question every terminal answers (DA1), so that one which does not know the first is
 not waited for.
 
-Also here: a terminal that is left as it was found, whatever ends the process.
+And a terminal that is left as it was found, whatever ends the process.
 
 Textual restores it after SIGINT only. So the other signals ask the app to leave, as a key would; and if it does not
 within a second, because its loop is stuck, the modes are reset by hand and the process ends. So it does when the

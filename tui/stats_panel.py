@@ -1,6 +1,7 @@
 """The numbers beside the chat, as lines of text. Each is one of `Stats`; what was not measured is said to be so.
 
-Where the figures of the chat are drawn: beside it, in a strip below it, or in one cell; and the line on top.
+Also here: where the figures of the chat are drawn, beside it, in a strip below it, or in one cell; and the line on
+top.
 """
 
 from __future__ import annotations

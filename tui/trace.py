@@ -4,7 +4,7 @@ Also here: tokens a second by the wall clock, over a sliding window, with its hi
 
 This is what a person waiting sees, next to `Stats.tok_per_s`, which counts the time inside passes only.
 
-An answer shown by where each token came from: colour, and a mark for all that is not the draft model's.
+And an answer shown by where each token came from: colour, and a mark for all that is not the draft model's.
 
 Accepted from the draft model: green, unmarked. Copied from the text ‹so›, drafted by the target itself ⟨so⟩, corrected
 ⟦so⟧, bonus so⁺, plain ·so·. Rejected drafts, where they are revealed, are struck through.

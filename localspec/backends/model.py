@@ -8,7 +8,7 @@ Where weights are laid out anew, llama.cpp reads them from the mapped file into 
 resident: 1.6 times the file of a 1.5B in Q4_K_M. After the load the file's pages are let go. Those that a pass reads
 come back with it, from the system's cache.
 
-Texts that break a repetition, as tokens: each way in which a token may hold or begin one, as llama.cpp has them.
+And texts that break a repetition, as tokens: each way in which a token may hold or begin one, as llama.cpp has them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Nothing is concluded here; `localspec doctor PAIR` does that. What an interruption left out is None, or not there.
 
-A worker whose requests end in time: several of them share some seconds, and what is too slow is cut there.
+Also here: a worker whose requests end in time. Several of them share some seconds, and what is too slow is cut there.
 """
 
 from __future__ import annotations

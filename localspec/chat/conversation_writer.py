@@ -4,7 +4,7 @@ The store may wait for the disk or for another process. A screen must not wait, 
 screen the caller writes. Invariants: changes are written in the order in which they happened, and an error of the store
 ends the saving, not the conversation.
 
-What was written and not sent in a chat, kept in a file of this process: a kill loses half a second of it.
+Also here: what was written and not sent in a chat, kept in a file of this process: a kill loses half a second of it.
 
 The next chat that begins takes over what ended processes have left.
 """

@@ -1,6 +1,7 @@
 """Commands that change the settings of the next answer: sampling, speculation, system message, pair.
 
-The command that takes the settings of a preset: those of the next answer, the system message, and the pair.
+Also here: the command that takes the settings of a preset. They are those of the next answer, the system message, and
+the pair.
 """
 
 from __future__ import annotations

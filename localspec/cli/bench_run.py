@@ -1,6 +1,6 @@
 """A bench on its way: loading, progress, interruption, and what is shown and kept of it.
 
-The files that a bench was asked for: looked at before anything is measured, written when it is over.
+Also here: the files that a bench was asked for, looked at before anything is measured, written when it is over.
 """
 
 from __future__ import annotations

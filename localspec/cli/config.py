@@ -1,6 +1,7 @@
 """`localspec config`: what is set, where it was set, and changing config.toml without losing a comment.
 
-`localspec config preset`: settings that are kept together under a name, for `run -P NAME` and `chat -P NAME`.
+Also here: `localspec config preset`, settings that are kept together under a name, for `run -P NAME` and `chat -P
+NAME`.
 """
 
 from __future__ import annotations

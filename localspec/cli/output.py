@@ -2,13 +2,13 @@
 
 A sink sees every event in order, then `finish` or `fail`, once. It owns stdout; stderr is the console's.
 
-The source of every token, inline: accepted as it is (green), corrected ⟦so⟧, bonus so⁺, plain as it is.
+Also here: the source of every token, inline. Accepted as it is (green), corrected ⟦so⟧, bonus so⁺, plain as it is.
 
 The marks carry the meaning, the colour only helps.
 
-Text in pieces that a screen reader can speak: whole sentences and lines, not the fragments in which it comes.
+Then text in pieces that a screen reader can speak: whole sentences and lines, not the fragments in which it comes.
 
-Also here: JSON with line breaks and indentation, while it comes: `run --pretty`.
+And JSON with line breaks and indentation, while it comes: `run --pretty`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The records that the store returns: frozen copies of rows, which do not change when the file does.
 
-Text that is sent with a message: a file or standard input, between fences that mark it as data.
+Also here: text that is sent with a message, a file or standard input, between fences that mark it as data.
 
-Also here: names of conversations, short enough to type, and in the order of their beginnings.
+And names of conversations, short enough to type, and in the order of their beginnings.
 
 Six characters tell the second (until 2054), two are drawn. The alphabet is Crockford's, without i, l, o and u; what is
 typed may have them, or capitals.

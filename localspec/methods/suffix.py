@@ -8,7 +8,8 @@ the longest has the most levels, and a unique continuation the greatest probabil
 how often the likeliest continuation of a match of this length was right so far, over how often the counts promised it.
 Every token of the text tells, drafted or not. In prose a match of one word means little, and soon is not drafted from.
 
-An online suffix automaton: every substring of a growing text, with how often it occurs (Blumer et al. 1985).
+Also here: an online suffix automaton, with every substring of a growing text, with how often it occurs (Blumer et al.
+1985).
 
 A state stands for the substrings that end at the same places of the text; they are suffixes of one another, and
 `link` leads to the next shorter ones. A token appends one state and splits at most one, so a text of n tokens has at

@@ -3,7 +3,7 @@
 Text goes in, and text and figures come out. Nothing of a job names a file of this machine, brings tokens of its own
 into a prompt, or is kept on disk.
 
-The page of the server, and what it shows: the running answer and the last ones, with their tokens by origin.
+Also here: the page of the server. It shows the running answer and the last ones, with their tokens by origin.
 
 Text of a model reaches the page as JSON, and the page puts it in as text only. Its policy allows its own script and
 style by their hashes, and no other source of anything.

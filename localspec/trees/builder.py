@@ -1,6 +1,6 @@
 """A draft under construction, and the four ways a child can be drawn. Shared by every expansion policy.
 
-Trees with a node budget, and how it is typed: "--tree NAME:NODES,key=value,...".
+Also here: trees with a node budget, and how it is typed: "--tree NAME:NODES,key=value,...".
 
 Both parts may be left out. Without a number the budget is -k, and without that TREE_NODES; without a key the option
 has its default.

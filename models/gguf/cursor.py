@@ -3,7 +3,8 @@
 Invariant: every length is compared with the bytes really left in the file, and with what is left of the limits,
 before anything of that length is read.
 
-Opening a file that should be GGUF: never blocks, and says what the file is when it is something else.
+Also here: opening a file that should be GGUF, which never blocks, and says what the file is when it is something
+else.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The race: one prompt, plainly and with speculation, never both at once; and whether it came to the same text.
 
-A race as a screen shows it: what has come of each side, and what the other side had at the same time.
+Also here: a race as a screen shows it, what has come of each side, and what the other side had at the same time.
 
 The two are never run at once, for they would take time from each other. What ran first is recorded with the time of
 every pass, by the engine's clock, and is the ghost that the second is seen to run against. Nothing of Textual is here.
 
-Written by the engine's thread and read by the screen's: lists only grow, and each number is replaced at once.
+The engine's thread writes it and the screen's reads it: lists only grow, and each number is replaced at once.
 """
 
 from __future__ import annotations

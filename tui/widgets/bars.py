@@ -1,8 +1,8 @@
 """The line on top: the pair, where it runs, how full the context is, and whether the conversation is kept.
 
-The line of keys at the bottom. F1 is always on it; of the others as many as the width has room for.
+Also here: the line of keys at the bottom. F1 is always on it; of the others as many as the width has room for.
 
-A line for what the app has to say: the newest notice, or nothing. It has a place of its own and covers nothing.
+And a line for what the app has to say: the newest notice, or nothing. It has a place of its own and covers nothing.
 """
 
 from __future__ import annotations
