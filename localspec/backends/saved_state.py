@@ -181,7 +181,7 @@ class SavingBackend(LlamaBackend):
 def common_tokens(some: Ids, others: Sequence[int] | Ids) -> int:
     """Return how many tokens two texts have in common, from the first on."""
     n = min(len(some), len(others))
-    differ = np.flatnonzero(np.asarray(some[:n]) != np.asarray(others[:n], np.int32))
+    differ = np.flatnonzero(np.asarray(some[:n]) != np.asarray(others[:n]))
     return int(differ[0]) if len(differ) else n
 
 

@@ -63,7 +63,7 @@ def _written(db: sqlite3.Connection, folder: Path, began: float) -> set[Path]:
             continue
         if updated < began and not (file.exists() and abs(file.stat().st_mtime - updated) < 1e-3):
             text = "\n\n".join(row[0] for row in db.execute(_ANSWERS, (name,)))
-            _replace(file, text.encode("utf-8", "replace"), updated)
+            _replace(file, text.encode(), updated)
         left -= file.stat().st_size
         if left < 0:
             break

@@ -127,7 +127,7 @@ def translated(path: Path | None) -> Iterator[None]:
     except OSError as error:
         raise _unsaved(path, error.strerror or str(error)) from error
     except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary one
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF  # the primary one
         if code in _DAMAGED:
             raise _damaged(path, str(error)) from error
         if code not in _UNWRITABLE:
@@ -182,7 +182,7 @@ def _prepare(path: Path) -> None:
     """Make the folder and the file for their owner alone; SQLite gives its other files the same mode."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if os.path.exists(path) and not path.is_file():
-        raise OSError(0, "it is not a regular file")
+        raise _unsaved(path, "it is not a regular file")
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 

@@ -142,9 +142,8 @@ def _copy_what_can_be_read(path: Path | None, into: sqlite3.Connection) -> None:
         file = database.read_only(path)
     except Unsaved:
         return
-    with database.translated(path):
+    with contextlib.closing(file), database.translated(path):
         file.backup(into)
-    file.close()
 
 
 class Stream:

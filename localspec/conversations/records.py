@@ -35,8 +35,7 @@ class Attachment:
 
 def fenced(attachment: Attachment) -> str:
     """Return the text between fences that it cannot close itself."""
-    longest = max((len(fence) for fence in _FENCE.findall(attachment.text)), default=2)
-    fence = "`" * max(3, longest + 1)
+    fence = "`" * (max((len(fence) for fence in _FENCE.findall(attachment.text)), default=2) + 1)
     end = "" if attachment.text.endswith("\n") else "\n"
     path = Path(attachment.name)
     is_outside = path.is_absolute() or ".." in path.parts  # where a folder is nobody's business
@@ -62,14 +61,13 @@ _ENDINGS = {
     INTERRUPTED: "stopped",
     "timeout": "stopped by --timeout",
     FAILED: "failed",
-    None: "still being written",
     ELSEWHERE: "still being written by another localspec",
 }
 
 
 def ending(finish: str | None) -> str:
     """Return why a message is not whole, in words; "" for one that is."""
-    return _ENDINGS.get(finish, finish or "")
+    return "still being written" if finish is None else _ENDINGS.get(finish, finish)
 
 
 def spoken(role: str, text: str) -> str:
@@ -143,11 +141,11 @@ class Hit:
 def new_id(now: float) -> str:
     """Return an id for a conversation that begins `now`, in seconds since 1970."""
     # Not `secrets`: it brings hashlib, and the chat's first picture waits for all that is imported.
-    number = max(0, int(now) - _BEGINNING) % 32 ** (LENGTH - 2) * 32**2 + int.from_bytes(os.urandom(2), "big") % 32**2
+    number = max(0, int(now) - _BEGINNING) * 32**2 + int.from_bytes(os.urandom(2)) % 32**2
     return "".join(ALPHABET[number >> 5 * place & 31] for place in reversed(range(LENGTH)))
 
 
 def as_typed(text: str) -> str:
     """Return the id, or the part of one, that a person means by `text`; "" for what is none."""
     meant = text.strip().lower().translate(_TYPED)
-    return meant if 0 < len(meant) <= LENGTH and all(letter in ALPHABET for letter in meant) else ""
+    return meant if len(meant) <= LENGTH and all(letter in ALPHABET for letter in meant) else ""

@@ -30,7 +30,7 @@ _HELD = 0.5  # seconds for which others cannot write while the index grows, well
 _PAUSE = 0.15  # seconds for which they can: SQLite looks every tenth of a second whether it is let in
 
 
-def by_id(db: sqlite3.Connection, typed: str, *, is_deleted: bool = False) -> Conversation:
+def by_id(db: sqlite3.Connection, typed: str, *, is_deleted: bool) -> Conversation:
     """Return the conversation whose id, or only whose id's beginning or end, is `typed`: MIN_ID characters or more.
 
     Raises NotFoundError or UsageError.
@@ -131,7 +131,7 @@ def _catch_up(db: sqlite3.Connection, lacking: deque[int]) -> None:
     while lacking:
         db.execute(insert, (lacking.popleft(),))
         if time.monotonic() >= until:
-            break
+            return
 
 
 def _has_index(db: sqlite3.Connection) -> bool:

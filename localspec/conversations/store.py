@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -30,7 +31,6 @@ from localspec.errors import LocalspecError, NotFoundError
 from localspec.settings.folders import drop_texts
 
 KEPT_DELETED = 7 * 86400.0  # seconds in which a deletion can be undone
-_MOST_ROWS = 2**31  # rows that are asked for; SQLite takes no number of more than 64 bits
 
 
 class Store:
@@ -98,14 +98,15 @@ class Store:
         """
         now, is_open = self._clock(), role == ASSISTANT
         attached = json.dumps([{"name": each.name, "text": each.text} for each in attachments])
-        values = (conversation, parent, role, rows.text(text), now, None if is_open else SENT, attached)
+        finish = None if is_open else SENT
+        values = (conversation, parent, role, rows.text(text), now, finish, attached, os.getpid())
 
         def insert(db: sqlite3.Connection) -> int:
             _check(db, conversation, parent)
             made = db.execute(
                 "INSERT INTO message (conversation, parent, role, text, created, finish, attachments, writer)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (*values, os.getpid() if is_open else None),
+                values,
             ).lastrowid
             assert made is not None
             sql = "UPDATE conversation SET leaf = ?, updated = ?, deleted_at = NULL WHERE id = ?"
@@ -155,7 +156,8 @@ class Store:
     def conversations(self, limit: int = -1) -> list[Conversation]:
         """Return the conversations that are not deleted, the last used first; -1 is all."""
         sql = f"{CONVERSATION} WHERE deleted_at IS NULL ORDER BY updated DESC, id DESC LIMIT ?"
-        found = self._file.read(lambda db: db.execute(sql, (min(limit, _MOST_ROWS),)).fetchall())
+        most = min(limit, sys.maxsize)  # SQLite takes no number of more than 64 bits
+        found = self._file.read(lambda db: db.execute(sql, (most,)).fetchall())
         return [rows.conversation(row) for row in found]
 
     def message(self, message: int) -> StoredMessage:
@@ -208,7 +210,7 @@ class Store:
 
     def search(self, query: str, limit: int = 20) -> list[Hit]:
         """Return the messages in which every word of `query` occurs, the latest first; deleted ones are left out."""
-        return self._file.read(lambda db: search.messages(db, rows.text(query), min(limit, _MOST_ROWS)))
+        return self._file.read(lambda db: search.messages(db, rows.text(query), min(limit, sys.maxsize)))
 
     def fork(self, message: int) -> Conversation:
         """Begin a conversation that has said what was said up to `message`; the old one stays as it is."""

@@ -102,8 +102,6 @@ def cut(draft: Draft, constraint: Constraint, text: Sequence[int]) -> Draft:
     A drawn token stays although it is not allowed: to drop it after the draw would change the distribution. Where there
     are scratch nodes, the drafter knows its nodes by number: what cannot be accepted becomes scratch there.
     """
-    if len(draft) == 0:
-        return draft
     kept: dict[int, Ids | None] = {0: constraint.allowed(text)}  # nodes, with what may follow them where that is known
     for node in range(1, len(draft.tokens)):
         parent = int(draft.parents[node])

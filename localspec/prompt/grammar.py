@@ -38,15 +38,14 @@ class _Vocabulary:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        ends = [token for token in range(model.n_vocab) if model.is_eog(token)]
-        special = {*ends, *filter(model.is_parsed, range(model.n_vocab))}
+        self.ends = [token for token in range(model.n_vocab) if model.is_eog(token)]
+        special = {*self.ends, *filter(model.is_parsed, range(model.n_vocab))}
         self.special_token_ids = sorted(special)
         self.tokens = [
             b"\xff" + model.piece(token, special=True) if token in special else model.piece(token)
             for token in range(model.n_vocab)
         ]
-        self.ends = ends
-        self.eos_token_id = ends[0] if ends else None
+        self.eos_token_id = self.ends[0] if self.ends else None
         self.bos_token_id = model.special.bos
 
     def __call__(self, text: bytes) -> list[int]:
@@ -198,7 +197,7 @@ class AfterReasoning:
             return self._after(text, n_skip)
         opening = [mark[len(answer)] for mark in (self._start, self._skip) if mark[: len(answer)] == answer and mark]
         found = NOTHING if n_skip else self._after(text, 0)
-        return np.union1d(found, np.array(opening, np.int32)).astype(np.int32) if opening else found
+        return np.union1d(found, np.array(opening, np.int32)) if opening else found
 
     def _after(self, text: Sequence[int], n: int) -> Ids:
         """Return what may follow where the first `n` tokens of the answer are no part of it."""
@@ -208,7 +207,7 @@ class AfterReasoning:
     def _end(self, answer: list[int], n_open: int) -> int | None:
         """Return how many tokens the reasoning has, None while it lasts."""
         mark = self._marks.end.encode()
-        known = len(self._thought) if answer[: len(self._thought)] == self._thought else n_open
+        known = max(n_open, len(self._thought) if answer[: len(self._thought)] == self._thought else 0)
         first = max(n_open, known - len(mark))  # the mark may have begun there
         said = b"".join(self._piece(token) for token in answer[first:known])
         for n, token in enumerate(answer[known:], start=known + 1):

@@ -31,7 +31,7 @@ HEAD = struct.Struct("<16sIIIIQd32s")
 POINT = np.dtype([("length", "<u4"), ("bytes", "<u8")])
 DIGEST = hashlib.sha256().digest_size
 SUFFIX, PART = ".state", ".part"
-PIECE = 1 << 22  # bytes that are written or read at a time
+PIECE = 1 << 22  # bytes that are read at a time
 STALE = 60.0  # seconds: a part that is older was left by a process that was killed
 ASSUMED = 150e6  # bytes a second, until a state was read back: a slow disk
 RATE = "read-rate"  # the file with the bytes a second that were measured
@@ -163,7 +163,7 @@ class StateFolder:
         total = size + sum(n for _, n, _ in kept)
         for _, n, path in sorted(kept):
             if total <= self._limit:
-                break
+                return
             with contextlib.suppress(OSError):
                 path.unlink()
             total -= n
@@ -213,8 +213,6 @@ def _write(path: Path, *parts: Any) -> None:
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb", 0) as file:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
         for part in (*parts, digest.digest()):
-            rest = memoryview(part)
-            while rest:
-                rest = rest[file.write(rest[:PIECE]) :]
+            file.write(part)

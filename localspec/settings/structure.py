@@ -75,8 +75,8 @@ def _read(flag: str, text: str, longest: int = MAX_BYTES) -> str:
     """Return the text of the file that `text` names, or `text` itself."""
     try:
         path = typed_path(text.removeprefix("@"))
-        is_file = len(text) < 4096 and path.is_file()
-    except (OSError, ValueError):
+        is_file = path.is_file()
+    except (OSError, ValueError):  # such as a name that is too long
         is_file = False
     if not is_file:
         if text.startswith("@"):
@@ -142,8 +142,8 @@ def _without_end(schema: Any, path: str) -> Iterator[tuple[str, str]]:
     if not isinstance(schema, dict):
         return
     keyword = BOUNDS.get(str(schema.get("type")))
-    is_open = keyword is not None and schema.get(keyword, True) is True and not CLOSED & schema.keys()
-    if keyword is not None and is_open and schema.get("items", True) is not False:
+    is_open = not CLOSED & schema.keys() and schema.get("items") is not False
+    if keyword is not None and is_open and schema.get(keyword, True) is True:
         yield path, keyword
     for name in ("properties", "$defs", "definitions"):
         held = schema.get(name)
@@ -160,8 +160,7 @@ def _short(text: str) -> dict[str, Any]:
         if not part.strip():
             continue
         found = _FIELD.fullmatch(part.strip())
-        kind = _TYPES.get(found["kind"] or "str") if found else None
-        if found is None or kind is None:
+        if found is None or (kind := _TYPES.get(found["kind"] or "str")) is None:
             kinds = "str, int, float or bool"
             raise UsageError(f"--schema: {part.strip()!r} is not a name and {kinds}", hint="name, age int, tags[]")
         field: dict[str, Any] = {"type": kind}

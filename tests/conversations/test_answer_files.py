@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from localspec.cli.live import Live
 from localspec.cli.pair_engine import asking
 from localspec.conversations import answer_files
 from localspec.conversations.store import Store
-from localspec.settings.folders import answers_folder, cache_folder, conversations_file, drop_texts
+from localspec.settings.folders import answers_folder, cache_folder, conversations_file, drop_texts, states_folder
 from localspec.settings.jobs import Generate
 from localspec.settings.request import Request, Speculation
 from localspec.settings.values import corpus_source
+
+PATIENCE = answer_files.PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +52,35 @@ def test_answers_alone_are_written_for_their_owner_alone() -> None:
         going = store.create("pair").id
         store.append_text(store.add_message(going, None, "assistant").id, "half of it")
         assert written() == {first: "the king\nlaughed", second: "the queen 👑", going: ""}
-    assert {file.stat().st_mode & 0o077 for file in answers_folder().glob("*")} == {0}
+    assert {file.stat().st_mode & 0o077 for file in (answers_folder(), *answers_folder().glob("*"))} == {0}
+
+
+def test_an_answer_waits_a_third_of_a_second_and_16_mib_are_kept() -> None:
+    assert (PATIENCE, answer_files.MOST_BYTES) == (0.3, 16 * 1024 * 1024)
+
+
+def test_what_takes_longer_keeps_neither_the_answer_nor_the_end_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_files, "PATIENCE", 0.0)
+    begun: list[threading.Thread] = []
+    is_over = threading.Event()
+
+    def write(*_: object) -> None:
+        begun.append(threading.current_thread())
+        is_over.wait(60)
+
+    monkeypatch.setattr(answer_files, "_write", write)
+    answer_files.bring_up_to_date((corpus_source("answers"),), 1e12)
+    is_over.set()
+    assert all(thread.daemon for thread in begun)
+
+
+def test_where_nothing_was_said_nothing_is_dropped() -> None:
+    state = states_folder() / "a.state"
+    state.parent.mkdir(parents=True)
+    state.touch()
+    with Store.open(conversations_file()):
+        assert written() == {}
+    assert state.exists()
 
 
 def test_nothing_is_written_unless_it_is_asked_for() -> None:
@@ -84,7 +115,12 @@ def test_a_file_is_written_again_only_where_its_conversation_went_on() -> None:
         store.finish(more.id, "eos")
         later = said(store, "three", "fourth")
         assert written(began=1500.0) == {old: "as it was", new: "second"}, "what this process said is in its context"
+        assert written(began=2000.0) == {old: "as it was", new: "second"}, "from the first moment on"
         assert written() == {old: "as it was", new: "second\n\nthird", later: "fourth"}
+        assert (answers_folder() / f"{new}.txt").stat().st_mtime == 2000.0
+        for seconds, text in ((1000.0005, "as it was"), (1000.0015, "first")):
+            os.utime(answers_folder() / f"{old}.txt", (seconds, seconds))
+            assert written()[old] == text
 
 
 def test_the_latest_are_kept_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +176,17 @@ def test_a_damaged_file_of_conversations_ends_nothing() -> None:
     conversations_file().parent.mkdir(parents=True)
     conversations_file().write_bytes(b"no database at all" * 100)
     assert written() == {}
+
+
+def test_a_file_that_is_damaged_within_leaves_what_was_written() -> None:
+    with Store.open(conversations_file()) as store:
+        name = said(store, "one", "first")
+        written()
+        said(store, "two", "long " * 10_000)
+    data = conversations_file().read_bytes()
+    conversations_file().write_bytes(data[:-8192] + b"\xff" * 8192)
+    answer_files._write(conversations_file(), answers_folder(), 1e12)
+    assert [file.stem for file in answers_folder().glob("*")] == [name]
 
 
 def test_conversations_that_are_gone_or_damaged_are_copied_from_no_more() -> None:

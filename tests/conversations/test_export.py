@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
-from localspec.conversations.export import DEEPEST, MAX_CHARACTERS, MAX_LINE, is_plain, markdown, page, to_wire
+from localspec.conversations.export import is_plain, markdown, page, parser, to_wire
 from localspec.conversations.records import Attachment
 from localspec.conversations.store import Store
 
@@ -41,15 +42,16 @@ def test_the_system_message_stands_first(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_too_long_for_markdown_stands_as_it_is(tmp_path: Path) -> None:
-    for n, is_text in ((MAX_LINE - 5, False), (MAX_LINE - 4, True)):
+    for n, is_text in ((7_995, False), (7_996, True)):
         _, html = exported(tmp_path, "**b**" + "x" * n, "t")
         assert ("**b**" in html) is is_text
 
 
 def test_what_is_too_much_for_markdown() -> None:
-    lines = "x\n" * (MAX_CHARACTERS // 2)
+    lines = "x\n" * 24_000
     assert [is_plain(text) for text in (lines, lines + "x")] == [False, True]
-    assert [is_plain("a\n" + ">" * n) for n in (DEEPEST, DEEPEST + 1)] == [False, True]
+    assert [is_plain("a\n" + ">" * n) for n in (12, 13)] == [False, True]
+    assert [is_plain(" " * n + ">" * 13) for n in (187, 188)] == [True, False]
     assert not is_plain(" " * 200 + ">" * 100), "arrows in the midst of a line are no quotes"
 
 
@@ -83,7 +85,13 @@ def test_questions_stand_as_they_are_and_broken_answers_say_so(tmp_path: Path) -
     assert f"<title>{home.title.replace(chr(27), '').strip()[:3]}" in html
     assert "\x1b" not in text + html
     whole = replace(path[1], finish="stop")
-    assert "cut off" not in markdown(home, [whole]) + page(home, [whole])
+    assert not {"cut off", "()"} & set(re.findall(r"cut off|\(\)", markdown(home, [whole]) + page(home, [whole])))
+    assert page(home, [whole]).count('class="about"') == 1
+    assert re.search(rf"\n\*a · \d{{4}}-\d\d-\d\d \d\d:\d\d[+-]\d\d:\d\d · {home.id}\*\n", text)
+
+
+def test_the_parser_reads_no_html() -> None:
+    assert parser().render("<b>h</b>") == "<p>&lt;b&gt;h&lt;/b&gt;</p>\n"
 
 
 def test_json_holds_every_field(tmp_path: Path) -> None:

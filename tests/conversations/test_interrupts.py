@@ -38,13 +38,14 @@ class Interrupted:
     ("words", "is_before"),
     [
         (["PRAGMA synchronous"], False),
+        (["BEGIN"], True),
         (["BEGIN"], False),
         (["UPDATE message SET text"], False),
         (["COMMIT"], True),
         (["COMMIT"], False),
         (["COMMIT", "ROLLBACK"], True),
     ],
-    ids=["before it", "lock taken", "in it", "not yet for good", "for good", "twice"],
+    ids=["before it", "lock not taken", "lock taken", "in it", "not yet for good", "for good", "twice"],
 )
 @pytest.mark.parametrize("how", ["finish", "message"])
 def test_an_interrupt_in_a_transaction_loses_and_doubles_nothing(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from localspec.conversations.records import (
     Attachment,
+    Conversation,
+    Hit,
     StoredMessage,
     ending,
     fenced,
@@ -15,6 +19,7 @@ from localspec.conversations.records import (
     spoken,
     with_attachments,
 )
+from localspec.conversations.sending import KeptSettings
 
 
 @pytest.mark.parametrize(
@@ -48,6 +53,23 @@ def test_why_an_answer_is_not_whole() -> None:
     assert [ending(finish) for finish in ("sent", "stop")] == ["", ""]
     assert ending(None) == "still being written"
     assert ending("of a later version") == "of a later version"
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Attachment("a", "b"),
+        StoredMessage(1, "c", None, "user", "x", 0.0, None),
+        Conversation("c", "t", "p", None, 0.0, 0.0, None, None, 0),
+        Hit(*[None] * 3),  # type: ignore[arg-type]
+        KeptSettings(None, (), "", ()),
+    ],
+    ids=lambda record: type(record).__name__,
+)
+def test_records_do_not_change(record: Any) -> None:
+    with pytest.raises(FrozenInstanceError):
+        setattr(record, fields(record)[0].name, "other")
+    assert not hasattr(record, "__dict__"), "there are many of them"
 
 
 def test_an_answer_is_shown_without_one_blank_before_it() -> None:

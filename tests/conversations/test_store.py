@@ -157,6 +157,10 @@ def test_the_first_word_of_an_answer_does_not_wait_for_the_disk(store: Store) ->
     for role, level in (("user", 2), ("assistant", 1), ("user", 2)):
         store.add_message(home, None, role, "")
         assert store._file._db.execute("PRAGMA synchronous").fetchone()[0] == level
+    store.append_text(store.add_message(home, None, "assistant").id, "")
+    assert not store._file._stream._pieces, "a piece without text is none"
+    store.rename(home, "t")
+    assert store._file._db.execute("PRAGMA synchronous").fetchone()[0] == 2
 
 
 def test_what_is_coming_is_read_too(store: Store) -> None:
@@ -178,6 +182,8 @@ def test_text_reaches_the_file_without_another_call(store: Store, path: Path) ->
             time.sleep(0.05)
         assert seen.text == "so far"
         assert seen.finish is None, "its writer lives: it is not interrupted"
+        assert seen.writer == os.getpid()
+        assert store.finish(message.id, "stop").writer is None
 
 
 def test_names_and_titles(store: Store) -> None:
@@ -185,6 +191,11 @@ def test_names_and_titles(store: Store) -> None:
     say(store, home, None, "word " * 100)
     assert len(store.get(home).title) <= 60
     assert store.get(home).title.endswith("…")
+    with pytest.raises(NotFoundError, match="there is no conversation 00000000"):
+        store.rename("00000000", "t")
+    begun = store.create("p").id
+    store.add_message(begun, None, "assistant", "no question")
+    assert store.get(begun).title == ""
     store.rename(home, "A \n better one")
     assert store.get(home).title == "A better one"
     store.set_system(home, "S")
@@ -216,6 +227,7 @@ def test_the_last_used_is_the_first(store: Store) -> None:
     say(store, one, None, "again")
     assert [each.id for each in store.conversations()] == [one, two]
     assert [each.id for each in store.conversations(1)] == [one]
+    assert [each.id for each in store.conversations(10**30)] == [one, two]
 
 
 def test_deleting_and_bringing_back(store: Store, path: Path) -> None:
@@ -228,10 +240,14 @@ def test_deleting_and_bringing_back(store: Store, path: Path) -> None:
     assert store.search("needle") == []
     with pytest.raises(NotFoundError):
         store.find(one)
+    assert store.find(one, is_deleted=True).id == one
     assert store.undelete().id == two
+    with pytest.raises(NotFoundError, match=f"there is no deleted conversation '{two}'"):
+        store.find(two, is_deleted=True)
     assert store.undelete(one).id == one
-    with pytest.raises(NotFoundError, match="was deleted"):
+    with pytest.raises(NotFoundError, match="was deleted") as caught:
         store.undelete()
+    assert caught.value.hint == "localspec logs"
     assert len(store.search("needle")) == 1
     store.delete(one)
     store.close()
@@ -341,8 +357,11 @@ def test_search_wants_words_and_shows_where_they_stand(store: Store) -> None:
     assert hit.excerpt.endswith("…")
     assert "the needle here" in hit.excerpt
     assert hit.conversation.id == home
-    with pytest.raises(UsageError, match="name the words to search for"):
+    with pytest.raises(UsageError, match="name the words to search for") as caught:
         store.search(" ")
+    assert caught.value.hint == "localspec logs search WORDS"
+    say(store, home, None, *["a pin"] * 41)
+    assert [len(store.search("pin", *limit)) for limit in ((), (10**30,))] == [20, 41]
 
 
 @pytest.mark.parametrize("has_index", [True, False])
@@ -391,8 +410,9 @@ def test_how_much_is_searched_for(query: str, is_taken: bool) -> None:
     if is_taken:
         assert search._words(query) == query.split()
     else:
-        with pytest.raises(UsageError, match="at most 100 words and 10000 characters"):
+        with pytest.raises(UsageError, match="at most 100 words and 10000 characters") as caught:
             search._words(query)
+        assert caught.value.hint == "fewer words"
 
 
 @pytest.mark.parametrize(("n", "title"), [(60, "x" * 60), (61, "x" * 59 + "…")])
@@ -400,7 +420,11 @@ def test_a_title_has_sixty_characters(n: int, title: str) -> None:
     assert rows.title_of(f"\n {'x' * n} ") == title
 
 
-def test_ids_are_short_in_order_and_forgiving() -> None:
+def test_a_title_is_looked_for_in_six_thousand_characters() -> None:
+    assert [rows.title_of(" " * n + "x") for n in (5999, 6000)] == ["x", ""]
+
+
+def test_ids_are_short_in_order_and_forgiving(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = [new_id(1.8e9 + second) for second in range(0, 10**8, 10**6)]
     assert ids == sorted(ids)
     assert [new_id(second)[:6] for second in (0, 1577836800, 1577836801, 1577836832)] == ["000000"] * 2 + [
@@ -408,6 +432,9 @@ def test_ids_are_short_in_order_and_forgiving() -> None:
         "000010",
     ]
     assert {len(each) for each in ids} == {LENGTH}
+    with monkeypatch.context() as patch:
+        patch.setattr("os.urandom", lambda n: b"\xff" * n)
+        assert [new_id(second) for second in (1577836800, 1577836800 + 32**6)] == ["000000zz"] * 2
     assert as_typed(" 1O0IL ") == "10011"
     assert [as_typed(text) for text in ("", "u", "%", "123456789", "ü")] == [""] * 5
 
@@ -419,10 +446,13 @@ def test_ids_may_be_abbreviated(store: Store) -> None:
     assert store.find(ids[3][-6:]).id == ids[3]
     same_second = Store.open(None, clock=lambda: 1.8e9)
     begun = [same_second.create("p").id for _ in range(2)]
-    with pytest.raises(UsageError, match="is not one conversation"):
+    two = " and ".join(sorted(begun, reverse=True))
+    with pytest.raises(UsageError, match=f"'{begun[0][:6]}' is not one conversation: {two} are both meant") as caught:
         same_second.find(begun[0][:6])
-    with pytest.raises(UsageError, match="too short"):
+    assert caught.value.hint == "all 8 characters of one of them"
+    with pytest.raises(UsageError, match="too short") as caught:
         store.find(ids[3][-5:])
+    assert caught.value.hint == "6 characters or more of the ID that begins its line in localspec logs"
     for text in ("zzzzzzzz", "", "%", "_", "no such thing"):
         with pytest.raises(NotFoundError, match="no conversation") as caught:
             store.find(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -43,7 +44,39 @@ def test_what_comes_after_a_pause_is_written_at_once_and_the_next_with_what_foll
     pieces.add(1, " a time")
     assert not written.wait(0.1)
     assert pieces.take() == {1: " upon a time"}
+    timer = pieces._timer
+    assert timer is not None
     pieces.close()
+    assert timer.finished.is_set()
+
+
+def test_one_timer_writes_what_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first at once; when it is due nothing runs, and the next is due after the interval."""
+    timers: list[Timer] = []
+
+    class Timer:
+        daemon = is_started = False
+
+        def __init__(self, interval: float, due: Callable[[], None]) -> None:
+            self.interval, self.due = interval, due
+            timers.append(self)
+
+        def start(self) -> None:
+            assert self.daemon
+            self.is_started = True
+
+    monkeypatch.setattr(file, "threading", SimpleNamespace(Timer=Timer, Lock=threading.Lock))
+    monkeypatch.setattr(file, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    written: list[dict[int, str]] = []
+    pieces = Stream(lambda: written.append(pieces.take()))
+    pieces.put_back({})
+    assert not timers, "there is nothing to write"
+    pieces.add(1, "Once")
+    pieces.add(1, " upon")
+    timers[0].due()
+    assert written == [{1: "Once upon"}]
+    pieces.add(1, " a time")
+    assert [(timer.interval, timer.is_started) for timer in timers] == [(0.0, True), (0.5, True)]
 
 
 def test_what_cannot_be_written_comes_again_before_what_followed() -> None:

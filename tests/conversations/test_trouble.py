@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -10,10 +11,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from localspec.conversations import database, rows
+from localspec.conversations import database, file, rows, search
 from localspec.conversations.store import Store
 from localspec.errors import IncompatibleError, IntegrityError, LocalspecError, ResourceError
 
@@ -115,10 +117,24 @@ def test_an_empty_file_is_begun(path: Path) -> None:
     assert with_one_message(path)
 
 
-@pytest.mark.parametrize("what", ["a folder", "below a file", "a device"])
-def test_a_place_that_holds_no_file_costs_the_saving_alone(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("a folder", "it is not a regular file"),
+        ("below a file", "File exists"),
+        ("a device", "it is not a regular file"),
+        ("a pipe", "it is not a regular file"),
+    ],
+)
+def test_a_place_that_holds_no_file_costs_the_saving_alone(tmp_path: Path, what: str, why: str) -> None:
     (tmp_path / "file").touch()
-    places = {"a folder": tmp_path, "below a file": tmp_path / "file" / "x", "a device": Path("/dev/full")}
+    os.mkfifo(tmp_path / "pipe")
+    places = {
+        "a folder": tmp_path,
+        "below a file": tmp_path / "file" / "x",
+        "a device": Path("/dev/full"),
+        "a pipe": tmp_path / "pipe",
+    }
     with Store.open(places[what]) as store:
         home = store.create("p").id
         store.add_message(home, None, "user", "one")
@@ -126,7 +142,8 @@ def test_a_place_that_holds_no_file_costs_the_saving_alone(tmp_path: Path, what:
         assert not store.is_saved
         trouble = store.trouble()
         assert isinstance(trouble, ResourceError)
-        assert trouble.message.startswith("conversations are not saved: ")
+        assert trouble.message == f"conversations are not saved: {places[what]}: {why}"
+        assert trouble.hint == "/save FILE keeps this one"
         assert store.trouble() is None, "it is told once"
 
 
@@ -155,15 +172,126 @@ def test_a_file_that_can_be_neither_written_nor_read(path: Path, monkeypatch: py
         assert not store.is_saved
 
 
-def test_the_log_waits_for_others_and_for_nothing_else(path: Path) -> None:
+def test_the_log_waits_for_others_and_for_nothing_else(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
     with_one_message(path)
     db = sqlite3.connect(path)
     db.execute("PRAGMA journal_mode = DELETE")
     db.close()
+    monkeypatch.setattr(database.time, "sleep", lambda _seconds: pytest.fail("nothing is waited for"))
     db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         database._use_write_ahead_log(db)
     db.close()
+    db, other = (sqlite3.connect(path, timeout=0, isolation_level=None) for _ in range(2))
+    other.execute("BEGIN EXCLUSIVE")
+    monkeypatch.setattr(database, "PATIENCE", -1.0)
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        database._use_write_ahead_log(db)
+    monkeypatch.setattr(database, "PATIENCE", 5.0)
+    monkeypatch.setattr(database.time, "sleep", lambda seconds: waited.append(seconds) or other.execute("ROLLBACK"))
+    database._use_write_ahead_log(db)
+    assert waited == [0.01]
+    assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    db.close()
+    other.close()
+
+
+def test_a_file_is_opened_while_another_process_writes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To open what needs no change takes no lock, nor does reading where no text is on its way."""
+    home = with_one_message(path)
+    monkeypatch.setattr(database, "PATIENCE", 0.0)
+    with sqlite3.connect(path, isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with Store.open(path) as store:
+            asked: list[str] = []
+            store._file._db.set_trace_callback(asked.append)
+            assert len(store.messages(home)) == 1
+            assert "BEGIN IMMEDIATE" not in asked
+            store._file._db.set_trace_callback(None)
+            assert store.is_saved
+            other.execute("ROLLBACK")
+    other.close()
+
+
+def test_how_the_file_is_opened(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (database.PATIENCE, file.INTERVAL, search._HELD) == (5.0, 0.5, 0.5)
+    monkeypatch.setattr(database, "PATIENCE", 0.25)
+    with Store.open(path) as store:
+        db = store._file._db
+        assert [db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("busy_timeout", "foreign_keys")] == [250, 1]
+        assert db.isolation_level is None
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        db.execute("SELECT 1")
+
+
+def test_a_file_is_read_where_what_its_readers_share_cannot_be_made(path: Path) -> None:
+    with_one_message(path)
+    path.with_name(f"{path.name}-shm").mkdir()
+    db = database.read_only(path)
+    assert db.execute("SELECT text FROM message").fetchone()[0] == "one"
+    db.close()
+
+
+def test_errors_are_told_in_words_but_for_our_own() -> None:
+    for error, reason in ((PermissionError(13, "Permission denied"), "Permission denied"), (OSError("odd"), "odd")):
+        with pytest.raises(database.Unsaved) as caught, database.translated(Path("x")):
+            raise error
+        assert caught.value.message == f"conversations are not saved: x: {reason}"
+        assert not caught.value.is_busy
+    with pytest.raises(sqlite3.ProgrammingError), database.translated(Path("x")):
+        raise sqlite3.ProgrammingError("a mistake")
+
+
+class Ending:
+    """A connection whose COMMIT ends with an error, after which it is in a transaction or not."""
+
+    def __init__(self, error: BaseException, *, in_transaction: bool) -> None:
+        self.in_transaction = in_transaction
+        self._error = error
+        self.done: list[str] = []
+
+    def execute(self, statement: str) -> None:
+        self.done.append(statement)
+        if statement == "COMMIT":
+            raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "in_transaction", "is_committed"),
+    [
+        (KeyboardInterrupt(), False, True),
+        (KeyboardInterrupt(), True, False),
+        (sqlite3.OperationalError("full"), False, False),  # SQLite has rolled back itself
+    ],
+)
+def test_what_an_error_at_the_commit_means(error: BaseException, in_transaction: bool, is_committed: bool) -> None:
+    db = Ending(error, in_transaction=in_transaction)
+    told: list[str] = []
+    with pytest.raises(type(error)):
+        database.transact(cast("sqlite3.Connection", db), lambda _db: None, lambda: told.append("committed"))
+    assert bool(told) is is_committed
+    assert db.done == ["BEGIN IMMEDIATE", "COMMIT", *["ROLLBACK"] * in_transaction]
+
+
+def test_an_error_that_is_not_the_file_s_own_leaves_it_and_the_text(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise IntegrityError("damaged", hint="")
+
+    with Store.open(path) as store:
+        answer = store.add_message(store.create("p").id, None, "assistant")
+        with monkeypatch.context() as patch:
+            patch.setattr(store._file, "_try", fail)
+            store.append_text(answer.id, "so far")
+            store._file._flush_soon()
+        assert store.is_saved
+        assert store.message(answer.id).text == "so far"
+    store.append_text(answer.id, "too late")
+    store._file._flush_soon()
+    assert store._file._stream.take() == {answer.id: "too late"}, "a file that was closed is written no more"
+    store._file._stream.close()
 
 
 def test_a_full_disk_costs_the_saving_and_no_word(path: Path) -> None:
@@ -366,9 +494,24 @@ def test_who_writes_an_answer_is_known_by_number_and_age(monkeypatch: pytest.Mon
             assert not rows._is_writing(child.pid, now - 3600)
             patch.setattr(rows, "_began", lambda _process: None)  # as without /proc
             assert rows._is_writing(child.pid, now - 3600)
+            patch.setattr(rows, "_began", lambda _process: 1000.0)
+            assert [rows._is_writing(child.pid, began) for began in (940.0, 940.01)] == [False, True]
         assert child.stdin is not None
         child.stdin.close()
     assert not rows._is_writing(child.pid, now + 60)
+    assert rows._is_writing(1, now), "the first process is one, whoever's it is"
+    assert not any(rows._is_writing(none, now) for none in (None, 0, -1))
+    assert rows._began(0) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system does not tell when a process began")
+def test_a_process_whose_name_is_cut_within_a_letter_has_begun(tmp_path: Path) -> None:
+    name = tmp_path / ("x" * 14 + "é")  # the system keeps 15 bytes of it
+    name.symlink_to(shutil.which("cat") or "")
+    with subprocess.Popen(["cat"], executable=name, stdin=subprocess.PIPE) as child:
+        assert abs((rows._began(child.pid) or 0.0) - time.time()) < 3600
+        assert child.stdin is not None
+        child.stdin.close()
 
 
 def test_closing_twice_and_after_trouble_is_harmless(path: Path) -> None:
@@ -396,5 +539,6 @@ def test_a_file_of_this_version_without_its_tables_is_not_read(path: Path) -> No
     with sqlite3.connect(path) as db:
         db.execute(f"PRAGMA user_version = {database.VERSION}")
     db.close()
-    with pytest.raises(database.Unsaved, match="cannot read"):
+    with pytest.raises(database.Unsaved, match="cannot read") as caught:
         database.read_only(path)
+    assert caught.value.hint == "--no-save"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from localspec.engine.constraint import MASKS, Ahead, Matched, cut, forced_run, is_allowed, is_whole
+from localspec.engine.constraint import NOTHING, Ahead, Matched, cut, forced_run, is_allowed, is_whole
 from localspec.engine.distribution import Distribution, Ids
 from localspec.engine.draft import Draft
 from tests.exact.harness import PROMPT
@@ -62,18 +62,17 @@ def test_no_end_and_no_token_that_is_not_allowed_is_consumed() -> None:
     assert after(one, 0, 1) == [0, 1, END]
 
 
-def test_masks_are_remembered_up_to_a_number() -> None:
+def test_the_last_64_masks_are_remembered() -> None:
     matcher = Told()
     one = matched(matcher)
-    answer = [0, 1] * (MASKS // 2 + 2)
+    answer = [0, 1] * 34
     after(one, *answer)
-    n = len(answer)
-    assert sorted(one._masks) == list(range(n - MASKS + 1, n + 1))
+    assert sorted(one._masks) == list(range(5, 69))
     told = len(matcher.told)
-    after(one, *answer[: n - MASKS + 1])
+    after(one, *answer[:5])
     assert len(matcher.told) == told
-    after(one, *answer[: n - MASKS])
-    assert matcher.told[told:] == [f"-{MASKS}", "mask"]
+    after(one, *answer[:4])
+    assert matcher.told[told:] == ["-64", "mask"]
 
 
 def test_what_comes_before_the_answer_is_no_part_of_it() -> None:
@@ -119,10 +118,24 @@ def test_scratch_nodes_keep_their_numbers_when_a_draft_is_cut() -> None:
     left = cut(draft, Slow(), PROMPT)
     assert left.tokens.tolist() == draft.tokens.tolist()
     assert left.scratch.tolist() == [False, False, False, False, False, False, True, True]
-    draft = replace(draft, tokens=np.array([1, 0, 0, 0, 2, 1, 7, 8], np.int32))
+    assert cut(left, Slow(), PROMPT) is left, "there is nothing to cut"
+    draft = replace(draft, tokens=np.array([1, 0, 0, 0, 2, 1, 2, 8], np.int32))  # node 6 would be allowed
     left = cut(draft, Slow(), PROMPT)
     assert left.scratch.tolist() == [False, False, True, True, False, True, True, True]
     assert left.children == ((1,), (4,), (), (), (), (), (), ())
+
+
+def test_a_constraint_is_asked_once_for_the_children_of_a_node() -> None:
+    asked: list[int] = []
+
+    class Counted(Slow):
+        def allowed(self, text: Sequence[int]) -> Ids:
+            asked.append(len(text) - len(PROMPT))
+            return super().allowed(text)
+
+    tree = Draft.of([1, 0, 2, 1, 2, 3], [-1, 0, 0, 1, 1, 2])
+    assert cut(tree, Counted(), PROMPT) is tree
+    assert asked == [0, 1, 1]
 
 
 def test_a_run_is_of_tokens_that_alone_are_allowed() -> None:
@@ -170,3 +183,7 @@ def test_which_tokens_are_allowed(ids: list[int]) -> None:
 
 def test_the_text_ahead_ends_behind_the_forced_tokens() -> None:
     assert Ahead([1, 2, 3]).position == 3
+
+
+def test_nothing_is_a_mask_like_others() -> None:
+    assert (NOTHING.size, NOTHING.dtype) == (0, np.int32)

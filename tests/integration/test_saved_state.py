@@ -102,6 +102,25 @@ def test_the_files_of_a_build_are_its_libraries(tmp_path: Path, monkeypatch: pyt
     assert found == [("liba.so", 7), ("libb.so.1", 9), ("libc.dylib", 10)]
 
 
+@pytest.mark.parametrize(("window", "block"), [(-1, 0), (0, 0), (1, 1), (3, 1), (8, 2), (20, 5)])
+def test_a_window_is_saved_in_quarters(monkeypatch: pytest.MonkeyPatch, window: int, block: int) -> None:
+    monkeypatch.setattr(saved_state.api, "llama_model_n_swa", lambda _model: window)
+    assert saved_state.SavingBackend._block.fget(SimpleNamespace(model=SimpleNamespace(handle=None))) == block
+
+
+def test_a_text_of_blocks_takes_about_what_is_told_and_a_head_forgets_the_other_text() -> None:
+    heard: list[tuple[Any, ...]] = []
+    with Model(random_gguf(SLIDING), EXACT) as model, SavingBackend(model, EXACT) as backend:
+        for text in (TOKENS, TOKENS[:30]):
+            backend.prefill(text, never)
+            saved = backend.save()
+            assert 0.9 < backend.n_state_bytes / saved.data.nbytes < 1.1
+        assert saved.n_bytes == saved.data.nbytes + saved.tokens.nbytes
+        backend._listener = cast("Any", SimpleNamespace(read=lambda _context, *told: heard.append(told)))
+        assert backend.restore(saved, 30)
+        assert heard == [(0, 0)]
+
+
 def test_a_text_that_is_turned_by_other_factors_is_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a context that is longer than the first training."""
     with Model(random_gguf(TINY), EXACT) as model, SavingBackend(model, EXACT) as backend:

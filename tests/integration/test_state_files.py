@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +37,11 @@ def with_points() -> SavedState:
     return replace(whole, points=((10, whole.data[:300]), (20, whole.data[300:500])))
 
 
+def with_three() -> SavedState:
+    whole = state()
+    return replace(whole, points=tuple((n, whole.data[n : 3 * n]) for n in (10, 20, 30)))
+
+
 def loaded(folder: StateFolder, key: bytes = KEY) -> list[SavedState]:
     return [back for found in folder.found(key) if (back := folder.load(found, key)) is not None]
 
@@ -55,8 +60,8 @@ def only_file(folder: Path) -> Path:
 @pytest.mark.parametrize("piece", [300, 1 << 22])
 @pytest.mark.parametrize(
     "kept",
-    [state(), with_points(), replace(state(), tokens=state().tokens.astype(np.int64)), state(size=0)],
-    ids=["attention", "states", "wide tokens", "nothing"],
+    [state(), with_points(), with_three(), replace(state(), tokens=state().tokens.astype(np.int64)), state(size=0)],
+    ids=["attention", "states", "three states", "wide tokens", "nothing"],
 )
 def test_a_state_comes_back_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: SavedState, piece: int
@@ -73,6 +78,10 @@ def test_a_state_comes_back_as_it_was(
     assert not loaded(folder, OTHER)
     assert found.path.parent.stat().st_mode & 0o777 == 0o700
     assert found.path.stat().st_mode & 0o777 == 0o600
+    for each in (found, back):
+        with pytest.raises(FrozenInstanceError):
+            each.read = 0  # type: ignore[misc]
+        assert not hasattr(each, "__dict__")
 
 
 def test_a_state_of_yesterday_is_read_and_written_in_the_same_form(tmp_path: Path) -> None:
@@ -268,6 +277,9 @@ def test_the_rate_that_was_measured_is_known_to_the_next_process(tmp_path: Path)
     assert len(loaded(store)) == 1
     assert store.rate != assumed
     assert StateFolder(tmp_path, LIMIT).rate == pytest.approx(store.rate, abs=1)
+    measured = store.rate
+    (tmp_path / "read-rate").write_text("2000000")
+    assert store.rate == measured, "it is read once"
     (tmp_path / "read-rate").write_bytes(b"\xff\xfenan")
     assert StateFolder(tmp_path, LIMIT).rate == assumed
 

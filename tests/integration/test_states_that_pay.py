@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -193,6 +195,31 @@ def test_the_end_of_a_text_that_mostly_stays_is_not_copied(target: LoadedModel) 
     assert states._kept == []
 
 
+def test_what_gives_way_to_a_text_in_memory_is_copied(target: LoadedModel) -> None:
+    """All of it goes, although it begins alike."""
+    states = PromptStates(SETTINGS)
+    target.backend.prefill(TEXT, never)
+    states.stow(target)
+    other = TEXT[:100] + OTHER[:20]
+    target.backend.prefill(other, never)
+    begin(states, target, TEXT)
+    assert target.backend.length == 199
+    assert [each.state.tokens.tolist() for each in states._kept] == [other, TEXT]
+
+
+def test_a_text_is_copied_once_and_a_model_that_cannot_be_saved_is_let_be(target: LoadedModel) -> None:
+    states = PromptStates(SETTINGS)
+    target.backend.prefill(TEXT, never)
+    states.stow(target)
+    (kept,) = states._kept
+    states.stow(target)
+    assert states._kept[0] is kept
+    with pytest.raises(FrozenInstanceError):
+        kept.state = kept.state  # type: ignore[misc]
+    assert not hasattr(kept, "__dict__")
+    states.stow(cast("LoadedModel", SimpleNamespace(backend=SimpleNamespace(length=1000))))
+
+
 def test_two_models_keep_the_same_text_each(loaded: LoadedPair, target: LoadedModel) -> None:
     assert loaded.draft is not None
     states = PromptStates(SETTINGS)
@@ -214,6 +241,32 @@ def test_a_damaged_state_gives_way_to_a_shorter_one(target: LoadedModel) -> None
         assert begin(PromptStates(SETTINGS), target, TEXT) == warned
         assert target.backend.length == 100
         assert not damaged.exists()
+
+
+def test_a_model_is_named_once(target: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file is looked at for that."""
+    named: list[Path] = []
+    monkeypatch.setattr("localspec.session.prompt_states.file_fingerprint", lambda path: named.append(path))
+    states = PromptStates(SETTINGS)
+    for text in (TEXT, OTHER):
+        answer(states, target, text, 1.0)
+    assert named == [Path(target.model.path)]
+
+
+def test_thirty_two_tokens_on_disk_are_of_use_and_memory_that_is_not_taken_counts_for_nothing(
+    target: LoadedModel,
+) -> None:
+    answer(PromptStates(SETTINGS), target, TEXT[:32], 1.0)
+    target.backend.truncate(0)
+    begin(PromptStates(SETTINGS), target, TEXT)
+    assert target.backend.length == 32
+    answer(PromptStates(SETTINGS), target, TEXT[:140], 1.0)
+    states = PromptStates(SETTINGS)
+    target.backend.truncate(120)
+    states.stow(target)
+    target.backend.truncate(100)
+    begin(states, target, TEXT)
+    assert target.backend.length == 140
 
 
 def test_a_state_on_disk_is_read_for_what_it_saves(target: LoadedModel) -> None:
@@ -241,7 +294,7 @@ def test_what_is_dropped_is_copied_from_thirty_two_tokens_and_an_eighth_on(
     text = [100 + 37 * i % 301 for i in range(length)]
     states = PromptStates(SETTINGS)
     target.backend.prefill(text, never)
-    states.stow(target, keeps)
+    states.stow(target, *([keeps] if keeps else []))
     target.backend.truncate(0)
     begin(states, target, [*text, 7], replace(KEEPS, keeps=False))
     assert target.backend.length == (length if is_kept else 0)

@@ -99,6 +99,24 @@ def test_how_deep_a_schema_may_be_with_all_that_it_refers_to(
     assert form._overflow(schema) == (said if is_refused else "")
 
 
+@pytest.mark.parametrize(("levels", "is_refused"), [(12, False), (13, True)])
+def test_fifteen_hundred_levels_are_read(levels: int, is_refused: bool) -> None:
+    """The schema has 101 of them, 14 parts have 99 each, and the last part one more than is told."""
+    parts = {str(n): deep(98) for n in range(14)} | {"x": deep(levels)}
+    schema = {"$defs": parts, "anyOf": [{"$ref": f"#/$defs/{name}"} for name in parts]}
+    said = "the parts that it refers to have more than 1500 levels together"
+    assert form._overflow(schema) == (said if is_refused else "")
+
+
+def test_the_levels_of_a_part_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    right = form.levels_of
+    monkeypatch.setattr(form, "levels_of", lambda value: counted.append(id(value)) or right(value))
+    schema = {"anyOf": [{"$ref": f"odd%{n}"} for n in range(9)], "properties": {"$ref": {"type": "string"}}}
+    assert form._overflow(schema) == "", "a field may have the name of a keyword"
+    assert len(counted) == 2, "all of the schema, and what each of the references may name"
+
+
 @pytest.mark.parametrize(
     ("text", "read"),
     [
@@ -116,6 +134,20 @@ def test_how_deep_a_schema_may_be_with_all_that_it_refers_to(
 )
 def test_numbers_of_characters_become_characters(text: str, read: str) -> None:
     assert form._without_numbers(text) == read
+
+
+def test_what_llguidance_is_given() -> None:
+    assert compiled(("schema", "true")) == compiled(("schema", "{}")) != compiled(("schema", '{"type": "string"}'))
+    assert compiled(("grammar", r'start: "\u0041"')) == r'start: "\u0041"', "only GBNF is spelled anew"
+
+
+def test_what_the_reader_of_grammars_cannot_put_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_text: str) -> str:
+        raise IndexError
+
+    monkeypatch.setattr("llguidance.gbnf_to_lark.any_to_lark", fail)
+    with pytest.raises(UsageError, match="--grammar cannot be kept: it cannot be read"):
+        compiled(("grammar", "root ::= x"))
 
 
 def test_where_schemas_are_looked_for() -> None:
@@ -172,6 +204,19 @@ def test_an_error_is_one_line_of_two_hundred_characters() -> None:
     error = refused("schema", 'Unimplemented keys: ["not", "if"]', "{}")
     assert (error.message, error.hint) == ("--schema: /not is a keyword that cannot be kept", "a schema without it")
     assert refused("grammar", 'Unimplemented keys: ["not"]', "{}").message.endswith('keys: ["not"]')
+    assert refused("schema", "odd", "[" * 100_000).message == "--schema cannot be kept: odd"
+    wrong = '{"items": {"type": "foo"}}'
+    for name, path in (("schema", " at /items"), ("regex", "")):
+        said = refused(name, form._read("schema", '{"type": "foo"}')[1], wrong).message
+        assert said.startswith(f"--{name} cannot be kept{path}: Invalid type")
+
+
+@pytest.mark.parametrize("name", ["$defs", "definitions"])
+def test_a_part_that_is_wrong_is_looked_for_with_the_parts_that_it_refers_to(name: str) -> None:
+    part = {"allOf": [{"$ref": f"#/{name}/s"}, {"not": {}}]}
+    schema = json.dumps({name: {"s": {"type": "string"}}, "properties": {"a": part}})
+    with pytest.raises(UsageError, match="/properties/a/allOf/1/not is a keyword that cannot be kept"):
+        compiled(("schema", schema))
 
 
 @pytest.mark.parametrize(("n", "path"), [(20_000, " at /items"), (20_001, "")])

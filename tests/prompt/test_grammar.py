@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import resource
@@ -10,7 +11,8 @@ import shlex
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,12 +21,12 @@ from localspec.backends.model import Model
 from localspec.engine.constraint import NOTHING, Constraint, Matched, is_whole
 from localspec.engine.distribution import Ids
 from localspec.engine.text import Marks
-from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.errors import LocalspecError, UsageError
 from localspec.prompt.form import compiled
-from localspec.prompt.grammar import AfterReasoning, Grammars
+from localspec.prompt.grammar import AfterReasoning, Grammars, GuidanceMatcher
 from localspec.prompt.prompt import Tokenised
 from localspec.settings.request import Request
-from localspec.settings.structure import choices_text, grammar_text, schema_text, unbounded
+from localspec.settings.structure import choices_text, schema_text
 from tests.integration import pair
 
 SCHEMA = schema_text("name, age int, tags[], ok bool")
@@ -147,7 +149,7 @@ class Letters:
         self.n -= n
 
 
-PIECES = {1: b"<t>", 2: b"</t>", 3: b"a", 4: b"</", 5: b"x", 6: b"t>", 7: b"<s>", 9: b""}
+PIECES = {1: b"<t>", 2: b"</t>", 3: b"a", 4: b"</", 5: b"x", 6: b"t>", 7: b"<s>", 9: b""}  # </t> is 2, or 4 and 6
 FREE = np.arange(9, dtype=np.int32)
 
 
@@ -160,6 +162,7 @@ def after(marks: Marks) -> AfterReasoning:
 def test_the_form_begins_after_the_reasoning() -> None:
     one = after(Marks("<t>", "</t>"))
     assert one.allowed([0]).tolist() == [1, 5]  # reasoning may begin, or the answer
+    assert one.allowed([0]).dtype == np.int32
     assert one.allowed([0, 5]).tolist() == [9]
     for thought in ([1, 3], [1, 3, 5, 4], [1]):
         assert one.allowed([0, *thought]) is FREE
@@ -183,6 +186,7 @@ def test_a_mark_that_stands_for_no_reasoning() -> None:
     one = after(Marks("<t>", "</t>", skip="<s>"))
     assert one.allowed([0]).tolist() == [1, 7]
     assert one.allowed([0, 7]).tolist() == [5]
+    assert after(Marks("", "</t>", skip="<s>")).allowed([0]).tolist() == [7], "no mark begins a thought"
 
 
 def test_a_mark_of_several_tokens() -> None:
@@ -193,16 +197,30 @@ def test_a_mark_of_several_tokens() -> None:
     assert one.allowed([0, 5]) is one.allowed([0, 5]), "a mask that no mark joins is handed on as it is"
 
 
-def test_a_model_that_reasons_begins_with_a_thought_or_the_answer(model: Model) -> None:
+def test_an_end_of_several_tokens_that_come_one_by_one() -> None:
+    one = after(Marks("<t>", "</at>"))
+    assert all(one.allowed([0, *begun]) is FREE for begun in ([1], [1, 4], [1, 4, 3]))
+    assert one.allowed([0, 1, 4, 3, 6]).tolist() == [5]
+
+
+def test_a_mark_that_begins_and_ends() -> None:
+    one = after(Marks("<t>", "<t>"))
+    assert one.allowed([0, 1]) is FREE
+    assert one.allowed([0, 1, 3, 1]).tolist() == [5]
+
+
+@pytest.mark.parametrize("marks", [Marks("Once", "<|im_start|>"), Marks("<|im_start|>", "Once")])
+def test_a_model_that_reasons_begins_with_a_thought_or_the_answer(model: Model, marks: Marks) -> None:
     """The tokens of the real vocabulary: its marks are read, and its ends end no thought."""
     owner = Grammars()
-    constraint = owner.constraint(Request(regex="[ab]"), model, Tokenised([1], marks=Marks("Once", "<|im_start|>")))
+    constraint = owner.constraint(Request(regex="[ab]"), model, Tokenised([1], marks=marks))
     assert isinstance(constraint, AfterReasoning)
-    start, end = (model.tokenize(text, parse_special=True) for text in ("Once", "<|im_start|>"))
-    assert len(end) == 1, "a control token, which is no text elsewhere"
+    start, end = (model.tokenize(text, parse_special=True) for text in (marks.start, marks.end))
+    assert min(len(start), len(end)) == 1, "a control token, which is no text elsewhere"
     assert start[0] in constraint.allowed([1])
     thought = constraint.allowed([1, *start])
     assert thought.size + owner.ends.size == model.n_vocab
+    assert thought.dtype == owner.ends.dtype == np.int32
     pieces = {model.piece(int(token)) for token in constraint.allowed([1, *start, *end])}
     assert b"a" in pieces
     assert b"c" not in pieces
@@ -218,6 +236,83 @@ def test_a_long_thought_is_read_once() -> None:
         assert one.allowed(text) is FREE
         text.append(3)
     assert len(read) < 700
+    for _ in range(2):  # nor is it read again in the answer behind it
+        read.clear()
+        assert one.allowed([*text, 2, 5]).tolist() == [9]
+    assert len(read) == 5
+
+
+# The matcher of llguidance.
+
+
+def test_a_model_that_ends_no_text_gives_no_form() -> None:
+    class Endless:
+        n_vocab = 3
+        special = SimpleNamespace(bos=None)
+
+        def is_eog(self, token: int) -> bool:
+            return False
+
+        is_parsed = is_eog
+
+        def piece(self, token: int, special: bool = False) -> bytes:
+            return b"a"
+
+    with pytest.raises(UsageError, match="this model has no token that ends a text, so no answer has a form") as caught:
+        Grammars().constraint(Request(regex="a"), cast("Model", Endless()), Tokenised([1]))
+    assert caught.value.hint == "another model"
+
+
+def test_the_last_form_alone_is_kept_and_the_vocabulary_once(model: Model) -> None:
+    owner, prompt = Grammars(), Tokenised([1])
+    one = owner.constraint(FORMS["choices"], model, prompt)
+    tokenizer = owner._tokenizer
+    assert owner.constraint(FORMS["choices"], model, prompt) is one
+    other = owner.constraint(FORMS["regex"], model, prompt)
+    assert other is not one
+    assert owner.constraint(FORMS["choices"], model, prompt) not in (one, other)
+    assert owner._tokenizer is tokenizer
+
+
+class Bits:
+    """A matcher of llguidance whose mask holds all tokens or none, and that fails as it steps on."""
+
+    def __init__(self, bits: int) -> None:
+        self.bits, self.has_stepped = bits, False
+
+    def unsafe_compute_mask_ptr(self, at: int, n: int) -> None:
+        ctypes.memset(at, self.bits, n)
+
+    def consume_token(self, token: int) -> None:
+        self.has_stepped = True
+
+    def is_error(self) -> bool:
+        return self.has_stepped
+
+    def get_error(self) -> str:
+        return "too far"
+
+
+def test_what_a_matcher_says_is_a_mask_or_an_error(model: Model) -> None:
+    owner = Grammars()
+    matcher = owner._matched(("regex", "a"), model)._matcher
+    matcher._n_vocab = 37
+    matcher._matcher = Bits(255)
+    assert matcher.mask().tolist() == list(range(37))
+    matcher._matcher = Bits(0)
+    with pytest.raises(UsageError, match="--regex cannot be kept: nothing may follow here"):
+        matcher.mask()
+    with pytest.raises(UsageError, match="--regex cannot be kept: too far"):
+        matcher.consume(5)
+    with pytest.raises(UsageError, match="--regex cannot be kept"):
+        GuidanceMatcher(owner._tokenizer, "no grammar", model.n_vocab, ("regex", "a"))
+
+
+def test_a_control_token_is_known_by_its_name_in_a_grammar(model: Model) -> None:
+    (token,) = model.tokenize("<|im_start|>", parse_special=True)
+    constraint = Grammars().constraint(Request(grammar='start: <|im_start|> "a"'), model, Tokenised([1]))
+    assert constraint is not None
+    assert constraint.allowed([1]).tolist() == [token]
 
 
 # Forms that cannot be kept.
@@ -391,13 +486,16 @@ def test_what_has_no_end_is_caught() -> None:
     ("name", "said"),
     [("itself", "no text has it"), ("recursive", "no text has it"), ("rules", "max is 2000")],
 )
-def test_a_form_beyond_the_limits_is_refused(name: str, said: str, model: Model) -> None:
+def test_a_form_beyond_the_limits_is_refused(
+    name: str, said: str, model: Model, capfd: pytest.CaptureFixture[str]
+) -> None:
     """llguidance tells no caller: it stands still, and has to be asked."""
     request = HOSTILE_GRAMMARS.get(name) or Request(schema=schema_text(HOSTILE[name]))
     constraint = Grammars().constraint(request, model, Tokenised([1]))
     assert constraint is not None
     with pytest.raises(UsageError, match=f"cannot be kept: .*{said}"):
         constraint.allowed([1, int(constraint.allowed([1])[0])])
+    assert capfd.readouterr() == ("", ""), "the library itself says nothing"
 
 
 def test_a_form_that_came_to_the_limits_is_begun_anew(model: Model) -> None:
@@ -421,81 +519,3 @@ def test_answers_that_are_written_in_turns_share_no_constraint(model: Model) -> 
     assert grammars.apart(Request(), model, prompt) is None
     assert one is not None
     assert one.allowed([1]).size
-
-
-# What people type.
-
-
-@pytest.mark.parametrize(
-    ("schema", "said"),
-    [
-        ("true", ""),
-        ('{"type": "array"}', "/ (maxItems)"),
-        ('{"type": "array", "prefixItems": [{}], "items": false}', ""),
-        ('{"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": false}',
-         "/properties/a (maxLength)"),
-        ('{"type": "object"}', "/ (additionalProperties)"),
-        ('{"type": "object", "maxProperties": 3, "additionalProperties": {"type": "string", "maxLength": 3}}', ""),
-        ('{"anyOf": [{"type": "string", "const": "a"}, {"type": "array", "maxItems": 2, "items": {"type": "string"}}]}',
-         "/anyOf/1/items (maxLength)"),
-        (json.dumps({"prefixItems": [{"type": "string"}] * 4}),
-         "/prefixItems/0 (maxLength), /prefixItems/1 (maxLength), /prefixItems/2 (maxLength), ..."),
-    ],
-)  # fmt: skip
-def test_what_has_no_end_is_told_with_its_path(schema: str, said: str) -> None:
-    assert unbounded(schema) == said
-
-
-def test_the_short_form() -> None:
-    assert json.loads(schema_text("name, age int, tags[], score float[]: in percent") or "") == {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "age": {"type": "integer"},
-            "tags": {"type": "array", "items": {"type": "string"}},
-            "score": {"type": "array", "items": {"type": "number"}, "description": "in percent"},
-        },
-        "required": ["name", "age", "tags", "score"],
-        "additionalProperties": False,
-    }
-
-
-def test_texts_come_from_files(tmp_path: Path) -> None:
-    (tmp_path / "s.json").write_text('{"type": "string"}')
-    (tmp_path / "c.txt").write_text("one, two\nthree\n")
-    (tmp_path / "g.gbnf").write_text('root ::= "a"')
-    assert schema_text(str(tmp_path / "s.json")) == '{"type": "string"}'
-    assert choices_text(str(tmp_path / "c.txt")) == "one, two\nthree\n"
-    assert grammar_text(f"@{tmp_path / 'g.gbnf'}") == 'root ::= "a"'
-
-
-@pytest.mark.parametrize(
-    ("read", "text", "kind", "said"),
-    [
-        (schema_text, "missing.json", NotFoundError, "no file missing.json"),
-        (schema_text, '{"a', UsageError, "not JSON"),
-        (schema_text, "[1]", UsageError, "no schema"),
-        (schema_text, "a b c", UsageError, "is not a name and"),
-        (choices_text, "one", UsageError, "nothing to choose"),
-        (grammar_text, "x.gbnf", NotFoundError, "no file x.gbnf"),
-        (grammar_text, "@x: y", NotFoundError, "no file x: y"),
-        (grammar_text, "x: y" + " " * 249_997, UsageError, "--grammar is longer than 250000 bytes"),
-        (schema_text, "[" + " " * 1_000_000, UsageError, "--schema is longer than 1000000 bytes"),
-        (choices_text, " \n", UsageError, "--choices is empty"),
-    ],
-    ids=lambda value: str(value)[:20],
-)
-def test_a_text_that_is_wrong(read, text: str, kind: type[LocalspecError], said: str) -> None:
-    with pytest.raises(kind, match=said) as caught:
-        read(text)
-    assert caught.value.hint
-
-
-def test_how_long_a_text_may_be() -> None:
-    assert len(grammar_text("x: y" + " " * 249_996) or "") == 250_000
-    assert choices_text("a," + "b" * 999_998)
-
-
-def test_two_forms_exclude_each_other() -> None:
-    with pytest.raises(UsageError, match="--schema and --regex exclude each other"):
-        Request(schema="{}", regex="a").check()

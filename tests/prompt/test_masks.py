@@ -97,6 +97,16 @@ def test_masks_beyond_those_that_are_kept(model: Model, monkeypatch: pytest.Monk
         matcher.consume(token)
 
 
+def test_64_masks_are_kept(model: Model) -> None:
+    assert grammar.KNOWN == 64
+    matcher = Grammars()._matched(form_of(FORMS[3]), model)._matcher
+    first = matcher.mask()
+    matcher.consume(model.tokenize("a")[-1])
+    assert matcher.mask() is not first
+    matcher.rollback(1)
+    assert matcher.mask() is first, "it is not read again"
+
+
 def test_a_mask_that_is_not_dropped_on_the_way_back_is_caught(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     right = Matched.allowed
 
