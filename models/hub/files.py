@@ -99,8 +99,7 @@ def select(names: Sequence[str], wanted: HubName) -> tuple[str, ...]:
     ]
     if wanted.quant is None and len(found) > 1:
         found = [base for base in found if quant_of(base) == DEFAULT_QUANT]
-    if len(found) > 1:
-        found = [base for base in found if not _DRAFTERS.search(f"/{base}")] or found
+    found = [base for base in found if not _DRAFTERS.search(f"/{base}")] or found
     if len(found) != 1:
         raise _no_quant(groups, found, wanted)
     return _whole(wanted.repo, groups[found[0]])
@@ -138,7 +137,7 @@ def _whole(repo: str, parts: list[str]) -> tuple[str, ...]:
     if first is None:
         return (parts[0],)
     n = int(first[3])
-    expected = {f"{first[1]}-{number:05}-of-{n:05}.gguf" for number in range(1, min(n, 10_000) + 1)}
+    expected = {f"{first[1]}-{number:05}-of-{n:05}.gguf" for number in range(1, n + 1)}
     missing = sorted(expected - set(parts))
     if missing:
         raise IntegrityError(
@@ -149,7 +148,7 @@ def _whole(repo: str, parts: list[str]) -> tuple[str, ...]:
 
 def _no_file(groups: dict[str, list[str]], wanted: HubName) -> UsageError:
     names = [name for group in groups.values() for name in group]
-    near = difflib.get_close_matches(wanted.file or "", names, n=3, cutoff=0.4)
+    near = difflib.get_close_matches(wanted.file or "", names, cutoff=0.4)
     what = f"{wanted.repo} has no file {shown(wanted.file or '')}"
     if not names:
         return UsageError(f"{what}, nor any other GGUF model", hint=_OTHER)

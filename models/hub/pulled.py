@@ -37,7 +37,7 @@ class Partial:
     @property
     def is_right(self) -> bool:
         """Whether it is whole and what it should be."""
-        return self.size == self.total and self.digest == self.sha256
+        return self.digest == self.sha256
 
     @property
     def digest(self) -> str:

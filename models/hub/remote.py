@@ -168,15 +168,16 @@ class Hub:
 
     def _tried(self, ask: Callable[[], T]) -> T:
         """Ask, several times where trying again may help."""
-        for attempt in range(TRIES):
+        attempt = 1
+        while True:
             try:
                 return ask()
             except Exception as error:
-                wait = wait_wanted(error) or 0.5 * 2**attempt
-                if attempt == TRIES - 1 or not is_passing(error) or wait > MAX_WAIT:
+                wait = wait_wanted(error) or 0.25 * 2**attempt
+                if attempt == TRIES or not is_passing(error) or wait > MAX_WAIT:
                     raise
                 self.pause(wait)
-        raise AssertionError
+            attempt += 1
 
 
 @contextmanager

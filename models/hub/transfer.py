@@ -212,13 +212,12 @@ class Transfer:
                 wanted = wait_wanted(cause)
                 self._rest(wanted or 0.5 * 2**fruitless, "pause" if wanted else "again in")
                 continue
-            if part.size < self.file.size:
-                fruitless = 0 if part.size > before else fruitless + 1
-                if fruitless >= FRUITLESS:
-                    raise NetworkError(
-                        f"the hub ends {shown(self.file.name)} after {part.size} bytes of {self.file.size}",
-                        hint="run the same command again; it continues there",
-                    )
+            fruitless = 0 if part.size > before else fruitless + 1
+            if fruitless >= FRUITLESS:
+                raise NetworkError(
+                    f"the hub ends {shown(self.file.name)} after {part.size} bytes of {self.file.size}",
+                    hint="run the same command again; it continues there",
+                )
 
     def _stream(self, part: Partial) -> None:
         """Read one answer of the server."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -11,13 +12,16 @@ import pytest
 
 from localspec.errors import IntegrityError, NetworkError, ResourceError
 from localspec.models.hub.cache import PARTIAL, blob_lock
+from localspec.models.hub.remote import Body
 from localspec.models.hub.remove import carry_out, plan_removal
+from localspec.models.hub.transfer import Transfer
 from localspec.models.names import HubName, parse_model
 from tests.hub.machine import DRAFT, PARTS, TARGET, Machine, sha256
 from tests.hub.models import DRAFT as DRAFT_BYTES
 from tests.hub.models import TARGET as TARGET_BYTES
 from tests.hub.models import parts
 from tests.hub.server import Repo
+from tests.hub.test_transfer import Seen
 
 TALES = "tales/draft-GGUF"
 NEW = "hf:tales/draft-GGUF:Q4_0"
@@ -134,8 +138,9 @@ def test_a_removal_that_is_refused_half_way_leaves_no_bytes_without_a_name(machi
     machine.pull(PARTS)
     removal = plan_removal([hub_name(PARTS)], machine.cache, machine.receipts)
     lock = machine.cache.lock("tales/parts-GGUF", removal.files[-1].blob.name)
-    with blob_lock(lock, 1.0), pytest.raises(ResourceError, match="just now"):
+    with blob_lock(lock, 1.0), pytest.raises(ResourceError, match="just now") as caught:
         carry_out(removal, machine.cache, machine.receipts)
+    assert caught.value.hint == "wait until that is over"
     (left,) = machine.cache.all()
     assert list(left.blob.parent.iterdir()) == [left.blob]
     assert machine.receipts.of(left.blob) is not None
@@ -255,6 +260,7 @@ def test_what_stands_in_the_place_of_a_file_is_none(machine: Machine) -> None:
     for link in (file.link.with_name("two\nlines-Q8_0.gguf"), no_commit):
         link.symlink_to(file.blob)
     assert list(machine.cache.all()) == [file]
+    assert len(machine.cache._steps(round_about)) == 8
     links = {path for path in file.blob.parents[1].rglob("*.gguf") if path.is_symlink()} - {round_about}
     assert machine.cache.users() == {file.blob: links, round_about: {round_about}}
 
@@ -397,8 +403,9 @@ def test_what_cannot_be_removed_is_an_error(machine: Machine, monkeypatch: pytes
     with monkeypatch.context() as patch:
         patch.setattr(os, "remove", refuse)
         patch.setattr(os, "unlink", refuse)
-        with pytest.raises(ResourceError, match=r"cannot remove from .*: not permitted"):
+        with pytest.raises(ResourceError, match=r"cannot remove from .*: not permitted") as caught:
             carry_out(removal, machine.cache, machine.receipts)
+    assert caught.value.hint == "check whose files they are"
     assert machine.receipts.of(file.blob) is not None
     carry_out(removal, machine.cache, machine.receipts)
     assert not list(machine.cache.root.glob("models--*"))
@@ -409,4 +416,24 @@ def test_a_search_names_repositories(machine: Machine) -> None:
     assert machine.hub().search("tales gguf", limit=1) == machine.hub().search("tales gguf")[:1]
     assert machine.hub().search("nothing") == []
     asked = parse_qs(urlsplit(machine.server.requests[-1].path).query)
-    assert (asked["filter"], asked["sort"]) == (["gguf"], ["downloads"])
+    assert (asked["filter"], asked["sort"], asked["limit"]) == (["gguf"], ["downloads"], ["20"])
+
+
+def test_what_is_told_of_the_hub_does_not_change(machine: Machine) -> None:
+    machine.pull(DRAFT)
+    (file,) = machine.cache.all()
+    (item,) = machine.plan(DRAFT).items
+    removal = plan_removal([hub_name(DRAFT)], machine.cache, machine.receipts)
+    transfer = Transfer(machine.hub(), machine.cache, machine.receipts, item.listing, item.file, Seen())
+    for told in (file, machine.receipts.of(file.blob), item.listing, item.file, removal, transfer, Body(0, iter(()))):
+        with pytest.raises(FrozenInstanceError):
+            setattr(told, fields(told)[0].name, None)
+        assert not hasattr(told, "__dict__")
+
+
+def test_a_link_that_is_right_stays(machine: Machine) -> None:
+    machine.pull(DRAFT)
+    (file,) = machine.cache.all()
+    before = file.link.lstat()
+    machine.pull(DRAFT)
+    assert file.link.lstat() == before

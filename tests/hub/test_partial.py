@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from localspec.models.hub import pulled
 from localspec.models.hub.pulled import hash_of, partial_file
 
 DATA = bytes(range(250)) * 4
@@ -77,7 +78,8 @@ def test_what_the_disk_did_not_take_is_not_left_in_memory(
 
 def test_who_waits_for_a_hash_is_asked_at_every_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of bytes that are hashed again, and of those that a pull goes on from."""
-    monkeypatch.setattr("localspec.models.hub.pulled.BLOCK", 300)
+    assert pulled.BLOCK == 1 << 20
+    monkeypatch.setattr(pulled, "BLOCK", 300)
     path, looks = tmp_path / "part", []
     path.write_bytes(DATA)
     right = hashlib.sha256(DATA).hexdigest()

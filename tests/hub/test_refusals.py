@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from localspec.errors import IntegrityError, LocalspecError, NetworkError, UsageError
-from localspec.models.hub.files import is_model, part_number, quant_of, select
+from localspec.models.hub.files import drafters, is_model, part_number, quant_of, select
 from localspec.models.hub.remote import Hub
 from localspec.models.names import HubName
 from localspec.models.pull import make_plan
 from tests.hub.machine import DRAFT, TARGET, Machine
+from tests.hub.models import DRAFT as DRAFT_BYTES
 from tests.hub.server import Repo
 
 MODEL = b"GGUF and so on"
@@ -223,7 +224,10 @@ def test_a_file_too_large_for_a_plain_download(
 ) -> None:
     from localspec.models.hub import remote
 
-    monkeypatch.setattr(remote, "MAX_PLAIN", 1000)
+    assert remote.MAX_PLAIN == 50_000_000_000
+    monkeypatch.setattr(remote, "MAX_PLAIN", len(DRAFT_BYTES))
+    machine.plan(DRAFT)
+    monkeypatch.setattr(remote, "MAX_PLAIN", len(DRAFT_BYTES) - 1)
     program = tmp_path_factory.mktemp("bin") / "hf"
     program.touch(mode=0o755)
     monkeypatch.setattr(sys, "executable", str(program.with_name("python")))
@@ -283,6 +287,7 @@ def test_which_files_are_meant(wanted: HubName, found: list[str]) -> None:
         (["a-Q4_K_M.gguf", "b-Q4_K_M.gguf"], HubName("o/r"), UsageError, ["2 models of the quantisation Q4_K_M: a-"]),
         (["x-mtp-Q8_0.gguf", "x-draft-Q8_0.gguf"], HubName("o/r", quant="Q8_0"), UsageError, ["2 models"]),
         (NAMES, HubName("o/r", file="F16/model.gguf"), UsageError, ["no file F16/model.gguf; it has"]),
+        (NAMES, HubName("o/r", file="F16/model-00001-of-00003.gguf"), UsageError, ["no file F16/model-00001-of-00003"]),
         (
             [*(f"model-{i}.gguf" for i in range(9)), "mist-of-other-sort.gguf"],
             HubName("o/r", file="model.gguf"),
@@ -300,6 +305,7 @@ def test_which_files_are_meant(wanted: HubName, found: list[str]) -> None:
         (MANY[:12], HubName("o/r", quant="Q8_0"), UsageError, ["12 models", ", 9-Q8_0.gguf | "]),
         (MANY, HubName("o/r", quant="Q8_0"), UsageError, ["40 models", "28 more"]),
         (["x-00001-of-99999.gguf"], HubName("o/r"), IntegrityError, ["00002-of-99999"]),
+        (["X-00001-OF-00002.GGUF", "X-00002-OF-00002.GGUF"], HubName("o/r"), IntegrityError, ["X-00001-of-00002.gguf"]),
     ],
 )
 def test_none_or_several(names: list[str], wanted: HubName, error: type[LocalspecError], words: list[str]) -> None:
@@ -308,6 +314,27 @@ def test_none_or_several(names: list[str], wanted: HubName, error: type[Localspe
     for word in words:
         assert word in f"{caught.value.message} | {caught.value.hint}"
     assert caught.value.hint
+
+
+DRAFTERS = ["m-Q4_0.gguf", "m-Q8_0.gguf", "MTP/m-mtp-Q8_0.gguf", "m-eagle3-Q8_0.gguf", "draft/m-draft-Q4_0.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (HubName("o/r", "v1", quant="Q4_0"), DRAFTERS[4:]),
+        (HubName("o/r", "v1", quant="Q8_0"), DRAFTERS[3:4]),
+        (HubName("o/r", "v1", file="m-eagle3-Q8_0.gguf"), []),
+    ],
+)
+def test_which_files_draft_for_a_model(wanted: HubName, found: list[str]) -> None:
+    """Of its own quantisation, where there are such; what lies in a folder of drafters for others is none of them."""
+    assert drafters(DRAFTERS, wanted) == tuple(HubName("o/r", "v1", file=name) for name in found)
+
+
+def test_a_drafter_of_another_quantisation_is_better_than_none() -> None:
+    found = drafters(["m-Q8_0.gguf", "m-draft-Q4_0.gguf", "m-draft-Q2_K.gguf"], HubName("o/r", quant="Q8_0"))
+    assert [one.file for one in found] == ["m-draft-Q2_K.gguf", "m-draft-Q4_0.gguf"]
 
 
 @pytest.mark.parametrize(("name", "number"), [("x-00003-of-00004.gguf", 3), ("x-00002-of-4.gguf", 1), ("x.gguf", 1)])

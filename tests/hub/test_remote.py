@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -116,6 +118,39 @@ def test_each_question_ends_after_the_time_that_is_set(monkeypatch: pytest.Monke
 )
 def test_where_an_answer_begins(told: str, start: int, status: int, begins: bool) -> None:
     assert remote._begins_at(told, start, status) == begins
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "asked", "told", "began"),
+    [
+        (0, None, None, {}, 0),
+        (0, 100, "bytes=0-99", {"Content-Range": "bytes 0-99/200"}, 0),
+        (7, None, "bytes=7-", {"Content-Range": "bytes 7-199/200"}, 7),
+        (7, None, "bytes=7-", {}, 0),
+    ],
+)
+def test_which_bytes_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, start: int, end: int | None, asked: str | None, told: dict[str, str], began: int
+) -> None:
+    """A part that does not say where it begins is taken for the whole."""
+    ranges: list[str | None] = []
+
+    @contextmanager
+    def stream(_method: str, url: str, *, headers: dict[str, str], **_: Any) -> Iterator[Any]:
+        ranges.append(headers.get("Range"))
+        http = importlib.import_module(type(get_session()).__module__.partition(".")[0])
+        yield http.Response(206, headers=told, content=b"x", request=http.Request("GET", url))
+
+    monkeypatch.setattr(remote, "_session", lambda: SimpleNamespace(stream=stream))
+    file = RepoFile("x.gguf", 200, "0" * 64)
+    with Hub("http://hub.example").body(Listing("a/b", "main", "c" * 40, (file,)), file, start, end) as body:
+        assert (body.start, b"".join(body.chunks)) == (began, b"x")
+    assert ranges == [asked]
+
+
+def test_a_command_is_told_whole() -> None:
+    file = RepoFile(f"{'x' * 600}.gguf", 200, "0" * 64)
+    assert remote._by_hf(Listing("a/b", "main", "c" * 40, (file,)), file).endswith(f" {file.name}")
 
 
 class Answer:

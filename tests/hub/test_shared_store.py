@@ -101,11 +101,13 @@ def test_what_was_checked_is_known_as_such(machine: Machine, store: Path) -> Non
     assert not machine.server.downloads()
 
 
-def test_bytes_that_are_here_are_linked(machine: Machine) -> None:
+def test_bytes_that_are_here_are_linked(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.server.repos[OTHER] = Repo({"copy-Q8_0.gguf": DATA})
     machine.pull(DRAFT)
     assert machine.plan(f"hf:{OTHER}").missing == 0
-    machine.pull(f"hf:{OTHER}")
+    with monkeypatch.context() as patch:
+        patch.setattr("localspec.models.hub.transfer.hash_of", lambda *_: pytest.fail("they were hashed before"))
+        machine.pull(f"hf:{OTHER}")
     assert len(machine.server.downloads()) == 1
     assert removed(machine, ONE) == 0, "the other name keeps them"
     assert machine.found(f"hf:{OTHER}") == [DATA]
@@ -162,8 +164,9 @@ def test_a_file_that_is_deleted_while_it_comes_is_told_at_once(
         add(self, chunk)
 
     monkeypatch.setattr(Partial, "add", lose)
-    with pytest.raises(ResourceError, match=r"another program deleted sub/draft\.Q8_0\.gguf"):
+    with pytest.raises(ResourceError, match=r"another program deleted sub/draft\.Q8_0\.gguf") as caught:
         machine.pull(DRAFT)
+    assert caught.value.hint == "run the same command again, once that program has ended"
     assert not machine.links()
 
 
