@@ -8,8 +8,8 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
@@ -24,7 +24,7 @@ from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
 from localspec.settings.declaration import Setting
 from localspec.tui.chat_engine import ChatEngine
-from localspec.tui.keyboard import Burst, Keyboard, events_of
+from localspec.tui.keyboard import Burst, Keyboard
 from localspec.tui.places import OF_THE_CHAT, Places
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.settings_form import Form
@@ -86,7 +86,7 @@ class LocalspecApp(App[int]):
         settings: Callable[[], Sequence[Setting]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(driver_class=Keyboard)
+        super().__init__(driver_class=cast("type[Keyboard]", partial(Keyboard, typed=typed)))
         self.HORIZONTAL_BREAKPOINTS, self.VERTICAL_BREAKPOINTS = list(WIDTHS), list(HEIGHTS)
         self.engine, self.clock = engine, clock  # the latter in monotonic seconds
         self.download: Download | None = None
@@ -97,7 +97,7 @@ class LocalspecApp(App[int]):
         self.theme = self._first_theme = DARK if is_dark else LIGHT
         self.stylesheet.set_variables(self.get_css_variables())
         self._interrupted_at, self._has_begun = -AGAIN, False  # the latter: the first picture was drawn
-        self._early = events_of(typed)  # what was typed before that, for the composer
+        self._early: list[Event] = []  # what was typed before that, for the composer
         self._chat = ChatScreen(self, engine, has_tokens=has_tokens, has_figures=has_figures)
         self._places = Places(self, engine, self._chat, self.push_screen)
 

@@ -23,8 +23,9 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
+from textual.constants import ESCAPE_DELAY
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import Event, InputEvent, Key
+from textual.events import InputEvent, Key
 from textual.keys import KEY_NAME_REPLACEMENTS, _character_to_key
 from textual.message import Message
 from textual.screen import Screen
@@ -40,6 +41,8 @@ HELD = 0.05  # seconds that a burst waits for more of it
 _READ = 1 << 16  # bytes
 # What a terminal answers that is asked for its background and for what it is; over a slow line it comes late.
 ANSWERS = re.compile(r"\x1b\]11;[^\x07\x1b]*(?:\x07|\x1b\\)|\x1b\[\?[\d;]*c")
+_COLOR = r"\x1b\]11;(?:r|rg|rgb|rgba?:[\da-fA-F/]{0,24})?\x1b?"  # the beginning of its first answer: no key has that
+_BEGUN = re.compile(rf"{_COLOR}\Z|\x1b(?:\]1{{0,2}}|\[(?:\?[\d;]*)?)?\Z")
 _TEXT = re.compile("[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+")
 _NAMES = {"\n": "enter", "\t": "tab"}
 
@@ -64,6 +67,7 @@ class Reader:
     def __init__(self, parser: XTermParser) -> None:
         self._parser = parser
         self._text = ""  # a burst that waits for more
+        self._begun, self._begun_at = "", 0.0  # an answer of the terminal, or a key, of which more is to come
         self._end = ""  # the last characters that were read: they may be the beginning of a mark
         self._is_bracketed = False
         self._last, self._last_at = "", 0.0  # the text that was read before
@@ -73,13 +77,19 @@ class Reader:
         """Seconds after which `quiet` is to be called, None while nothing waits."""
         if self._text:
             return HELD
-        until = self._parser._timeout_time
+        until = self._begun_at + ESCAPE_DELAY if self._may_be_key else self._parser._timeout_time
         return None if until is None else max(0.0, until - time.monotonic())
 
     def read(self, data: str, at: float) -> Iterable[Message]:
-        """Take what was read at one time. Answers of the terminal are no text."""
-        given, data = data, ANSWERS.sub("", data)
-        if given and not data:
+        """Take what was read at one time. Answers of the terminal are no text, in however many reads they come."""
+        given = self._begun + data
+        if _is_color(self._begun) and not (ANSWERS.match(given) or _BEGUN.match(given)):
+            given = data  # that answer has no end
+        told = ANSWERS.sub("", given)
+        begun = _BEGUN.search(told)
+        self._begun, self._begun_at = ("", 0.0) if begun is None else (begun[0], at)
+        data = told.removesuffix(self._begun)
+        if not data:
             return
         is_text = not self._is_bracketed and self._parser._timeout_time is None and _TEXT.fullmatch(data) is not None
         if is_text and (self._text or self._is_fast(data, at)):
@@ -93,7 +103,17 @@ class Reader:
     def quiet(self) -> Iterable[Message]:
         """Nothing more came: hand over what waited."""
         yield from self._burst()
+        if self._may_be_key and time.monotonic() >= self._begun_at + ESCAPE_DELAY:
+            begun, self._begun = self._begun, ""
+            yield from self._parser.feed(begun)
+            self._note_brackets(begun)
+            self._parser._timeout_time = 0.0  # that has been waited for
         yield from self._parser.tick()
+
+    @property
+    def _may_be_key(self) -> bool:
+        """Whether what has begun may be a key: Escape, or one with Alt. An answer is waited for until it ends."""
+        return bool(self._begun) and not self._begun.startswith(("\x1b]11;", "\x1b[?"))
 
     def _is_fast(self, data: str, at: float) -> bool:
         """Whether text came faster than hands type, and not because a key is held down."""
@@ -112,11 +132,8 @@ class Reader:
         self._end = seen[-len(BRACKETED_PASTE_START) + 1 :]
 
 
-def events_of(text: str) -> list[Event]:
-    """Return the events of text that was read at one time, as by a terminal in raw mode."""
-    reader = Reader(XTermParser())
-    found = [*reader.read(text, 0.0), *reader.quiet()] if text else []
-    return [each for each in found if isinstance(each, Event)]
+def _is_color(begun: str) -> bool:
+    return re.fullmatch(_COLOR, begun) is not None
 
 
 class WakingEvent(threading.Event):
@@ -135,11 +152,13 @@ class WakingEvent(threading.Event):
 class Keyboard(LinuxDriver):
     """Textual's driver, but for the reading: Textual looks ten times a second, and hands over one key at a time.
 
-    Input is disabled once. Textual does it again when the terminal is the shell's, and drops what is typed for that.
+    `typed` was read before, from a terminal in raw mode. Input is disabled once. Textual does it again when the
+    terminal is the shell's, and drops what is typed for that.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, typed: str = "", **options: Any) -> None:
         super().__init__(*args, **options)
+        self._typed = typed
         self._woken, waker = os.pipe()
         self.exit_event = WakingEvent(waker)
 
@@ -156,6 +175,9 @@ class Keyboard(LinuxDriver):
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
             selector.register(self._woken, selectors.EVENT_READ)
+            typed, self._typed = self._typed, ""
+            for event in reader.read(typed, time.monotonic()) if typed else ():
+                self.process_message(event)
             while not self.exit_event.is_set():
                 found: Iterable[Message] = reader.quiet()
                 for key, _ in selector.select(reader.patience) or ():

@@ -34,7 +34,6 @@ from localspec.chat.state import ChatState
 from localspec.settings.declaration import Setting
 from localspec.tui.app import LocalspecApp
 from localspec.tui.chat_engine import ChatEngine
-from localspec.tui.keyboard import ANSWERS
 from localspec.tui.worker_thread import WorkerThread
 
 GRACE = 1.0  # seconds for the app to leave by itself
@@ -92,12 +91,12 @@ def open_chat(
 
 
 def background() -> tuple[bool, str]:
-    """Return whether it is dark, as it is where nothing is known of it, and what was typed before the answer."""
+    """Return whether it is dark, as it is where nothing is known of it, and all that was read: what was typed, too."""
     try:
         answer = _ask(sys.__stdin__.fileno() if sys.__stdin__ else 0, sys.__stderr__.fileno() if sys.__stderr__ else 2)
     except (OSError, ValueError, termios.error):
         answer = b""
-    typed = ANSWERS.sub("", answer.decode("utf-8", "replace")).replace("\n", "\r")  # Enter as in raw mode
+    typed = answer.decode("utf-8", "replace").replace("\n", "\r")  # Enter as in raw mode
     told = darkness(answer)
     if told is not None:
         return told, typed

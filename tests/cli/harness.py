@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import re
@@ -165,6 +166,12 @@ def assert_one_line(done: subprocess.CompletedProcess[bytes], code: int, *words:
     for word in words:
         assert word in line, line
     return line
+
+
+def json_of(done: subprocess.CompletedProcess[bytes]) -> Any:
+    """Return the JSON that a command wrote which did what it was asked; of one that did not, the error is shown."""
+    assert done.returncode == 0, (done.stdout.decode(), done.stderr.decode())
+    return json.loads(done.stdout)
 
 
 def assert_advice(line: str) -> None:

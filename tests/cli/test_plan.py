@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from localspec.errors import UsageError
 from localspec.settings.sizes import read_size
-from tests.cli.harness import PAIR, REAL, Terminal, assert_one_line, localspec, needs_pair, run
+from tests.cli.harness import PAIR, REAL, Terminal, assert_one_line, json_of, localspec, needs_pair, run
 from tests.integration.pair import TARGET
 from tests.models.hollow import LLAMA_1B, LLAMA_8B, write
 
@@ -41,7 +40,7 @@ def test_no_number_without_a_figure(pair: str) -> None:
     text = run("plan", pair, "--vram", "8G", "--ram", "16G").stdout.decode()
     assert "not measured" in text
     assert "calibrate --machine" in text
-    wire = json.loads(run("plan", pair, "--vram", "8G", "--ram", "16G", "--json").stdout)
+    wire = json_of(run("plan", pair, "--vram", "8G", "--ram", "16G", "--json"))
     assert [one["tokens_per_s"] for one in (wire["chosen"], *wire["alternatives"])] == [None] * 4
 
 
@@ -57,7 +56,7 @@ def test_json(pair: str) -> None:
         "0.5",
         "--json",
     )
-    wire = json.loads(run("plan", pair, "--ctx", "2048", *args).stdout)
+    wire = json_of(run("plan", pair, "--ctx", "2048", *args))
     assert [one["memory"] for one in wire["machine"]["devices"]] == [6 * GIB, 2 * GIB]
     assert wire["acceptance"] == wire["chosen"]["acceptance"] == {"value": 0.5, "basis": "assumed"}
     chosen = wire["chosen"]
@@ -79,14 +78,14 @@ def test_every_draft_on_this_machine_is_compared_where_none_is_named() -> None:
     for name in ("eagle3-q8_0.gguf", "medusa-q8_0.gguf", "draft-q8_0.gguf", "copies only"):
         assert any(line.startswith(name) for line in text.splitlines()), name
     assert "accepted: counted when the head was trained" in text
-    wire = json.loads(run("plan", target, *args, "--json").stdout)
+    wire = json_of(run("plan", target, *args, "--json"))
     name = wire["chosen"]["draft_name"]
     assert "<- predicted fastest" in text
     command = f"localspec run -m {target} -d {name}"
     assert f"localspec run loads no draft here, for none is named; to load the first of these: {command}\n" in text
     assert "draft-q8_0.gguf here, for it belongs to that name; to" in run("plan", "storyteller", *args).stdout.decode()
     assert wire["loaded_draft"] is None, "a bare file is loaded alone"
-    found = json.loads(run("plan", target, "--draft", name, *args, "--json").stdout)
+    found = json_of(run("plan", target, "--draft", name, *args, "--json"))
     assert found["chosen"] == wire["chosen"]
     assert {row["draft_name"] for row in found["alternatives"]} == {name, None}
 
@@ -107,7 +106,7 @@ def test_a_draft_of_another_vocabulary_says_so_in_its_row(tmp_path: Path, column
     assert [line[:5] for line in marked] == ["one-o"], terminal.text
     assert any(line.startswith("a-dra") for line in terminal.lines)
     assert "wonnotime" in "".join(terminal.text.split()), "broken anywhere"
-    wire = json.loads(run("plan", str(target), *machine, "--json").stdout)
+    wire = json_of(run("plan", str(target), *machine, "--json"))
     told = {Path(row["draft_name"] or "none").name: row["has_other_vocabulary"] for row in
             (wire["chosen"], *wire["alternatives"])}  # fmt: skip
     assert told == {"one-of-another-family-with-a-name.gguf": True, "a-draft-of-the-same-family-q4_k_m.gguf": False,
@@ -116,7 +115,7 @@ def test_a_draft_of_another_vocabulary_says_so_in_its_row(tmp_path: Path, column
 
 @needs_pair
 def test_this_machine() -> None:
-    wire = json.loads(run("plan", "storyteller", "--json").stdout)
+    wire = json_of(run("plan", "storyteller", "--json"))
     assert wire["machine"]["ram"] > 0
     assert wire["chosen"]["threads"] >= 1
     assert wire["chosen"]["memory"]["CPU"]["total"] < 50e6

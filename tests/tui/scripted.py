@@ -78,7 +78,6 @@ def made(
     has_tokens: bool = False,
     has_figures: bool = True,
     in_idle: str = "off",
-    typed: str = "",
     store: Store | None = None,
     **settings: Any,
 ) -> LocalspecApp:
@@ -87,7 +86,7 @@ def made(
     messages = MessageTree(now=lambda: NOON)
     state = ChatState(writer, SETTINGS, Request(**settings), messages, in_idle=in_idle)
     engine = ChatEngine(state, WorkerThread(worker, clock=lambda: 1000.0), clock=lambda: 1000.0)
-    return LocalspecApp(engine, is_dark=is_dark, typed=typed, has_tokens=has_tokens, has_figures=has_figures)
+    return LocalspecApp(engine, is_dark=is_dark, has_tokens=has_tokens, has_figures=has_figures)
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from localspec.conversations.store import Store
+from localspec.tui.launch import QUESTION
 from tests.cli.harness import FAKE, PAIR, REAL, TIMEOUT, Terminal, localspec, needs_pair
 
 BEGUN = b"\x1b[?1049h"
@@ -58,6 +59,18 @@ def test_quiet_for_good_is_no_wish_for_lines(tmp_path: Path) -> None:
     lines.type("\x04")
     assert lines.wait() == 0
     assert BEGUN not in lines.output
+
+
+def test_an_answer_of_the_terminal_in_two_parts_is_not_typed(tmp_path: Path) -> None:
+    """The first part is read before the screen is drawn, the second by the chat."""
+    terminal = Terminal(["chat"], env={"LOCALSPEC_HOME": str(tmp_path)}, columns=120, rows=40)
+    terminal.wait_for(lambda: QUESTION in terminal.output)
+    terminal.type("early\x1b]11;rgb:ffff/ff")
+    terminal.wait_for(lambda: has(terminal, "early"))
+    terminal.type("ff/ffff\x1b\\\x1b[?62;4c and late")
+    terminal.wait_for(lambda: has(terminal, "early and late"))
+    terminal.type("\x11")
+    assert terminal.wait() == 0
 
 
 @needs_pair

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from textual._xterm_parser import XTermParser
-from textual.events import Key, Paste
+from textual.events import Event, Key, Paste
 from textual.widgets import Input, TextArea
 
 from localspec.chat.commands import TABLE
@@ -155,10 +157,13 @@ async def test_a_command_typed_at_a_message_is_written_whole(gap: float | None) 
 )
 async def test_what_is_typed_before_the_first_picture_is_written(typed: str, written: str, sent: int) -> None:
     """By the shell's reader or by hand, in the order in which it came: no field had the keyboard yet."""
-    app = made(ScriptedWorker(), typed=typed)
-    begin = app._begin
+    app = made(ScriptedWorker())
+    begin, reader = app._begin, Reader(XTermParser())
 
     async def begin_late() -> None:
+        for event in (*reader.read(typed, 10.0), *reader.quiet()) if typed else ():
+            assert isinstance(event, Event)
+            await app.on_event(event)
         await app.on_event(Key("exclamation_mark", "!"))
         await app.on_event(Paste("?"))
         await begin()
@@ -170,12 +175,68 @@ async def test_what_is_typed_before_the_first_picture_is_written(typed: str, wri
         assert len(shown(app)) == 2 * sent
 
 
+ANSWER, ATTRIBUTES = "\x1b]11;rgb:ffff/ffff/ffff{}", "\x1b[?62;4c"
+
+
+def seen_of(*reads: str) -> list[str]:
+    """Return the text or the key of each event that these reads of a terminal give; "" is a silence."""
+    reader, seen = Reader(XTermParser()), []
+    for data in reads:
+        seen += reader.read(data, 10.0) if data else reader.quiet()
+    seen += reader.quiet()
+    return [event.text if isinstance(event, Burst) else event.key for event in seen if isinstance(event, Burst | Key)]
+
+
 @pytest.mark.parametrize("end", ["\x07", "\x1b\\"])
 def test_an_answer_of_the_terminal_that_comes_late_is_not_written(end: str) -> None:
     """Over a slow line it comes once the chat has the keyboard. Its colour was typed into the composer."""
+    assert seen_of(f"a{ANSWER.format(end)}{ATTRIBUTES}b") == ["ab"]
+
+
+@pytest.mark.parametrize("end", ["\x07", "\x1b\\"])
+def test_an_answer_that_comes_in_several_reads_is_not_written(end: str) -> None:
+    """Wherever it is cut, and in single characters. The part behind the cut was typed into the composer."""
+    answer = ANSWER.format(end) + ATTRIBUTES
+    for cut in range(1, len(answer)):
+        assert "".join(seen_of("left", answer[:cut], answer[cut:], "right")) == "leftright", repr(answer[:cut])
+    assert seen_of(*answer, "right") == ["right"]
+
+
+@pytest.mark.parametrize("cut", range(6, len(ANSWER)))
+def test_a_terminal_may_take_its_time_within_an_answer(cut: int) -> None:
+    answer = ANSWER.format("\x07")
+    assert seen_of(answer[:cut], "", answer[cut:], "right") == ["right"]
+    assert seen_of(ATTRIBUTES[:3], "", ATTRIBUTES[3:], "right") == ["right"]
+
+
+def test_an_answer_without_an_end_takes_no_text_with_it() -> None:
+    assert seen_of("\x1b]11;rgb:ffff/ff", "", "hello") == ["hello"]
+
+
+@pytest.mark.parametrize(
+    ("reads", "keys"),
+    [
+        (("\x1b", ""), ["escape"]),
+        (("\x1b", "", "x"), ["escape", "x"]),
+        (("\x1b", "[A"), ["up"]),
+        (("\x1b[", "A"), ["up"]),
+        (("\x1b[?2026;", "2$y", "x"), ["x"]),
+        (("\x1b[D\x1b", "[D"), ["left", "left"]),
+    ],
+)
+def test_keys_that_begin_as_an_answer_does_are_keys(reads: tuple[str, ...], keys: list[str]) -> None:
+    assert seen_of(*reads) == keys
+
+
+def test_what_may_be_a_key_waits_for_its_rest_and_an_answer_for_its_end() -> None:
     reader = Reader(XTermParser())
-    data = f"a\x1b]11;rgb:ffff/ffff/ffff{end}\x1b[?62;4cb"
-    assert [event.text for event in [*reader.read(data, 10.0), *reader.quiet()] if isinstance(event, Burst)] == ["ab"]
+    later = time.monotonic() + 1000.0
+    assert not [*reader.read("\x1b", later), *reader.quiet()], "its time is not over"
+    assert reader.patience is not None
+    assert reader.patience > 0.0
+    assert [event.key for event in reader.read("[A", later) if isinstance(event, Key)] == ["up"]
+    assert not [*reader.read("\x1b]11;", later), *reader.quiet()]
+    assert reader.patience is None, "the thread sleeps until the answer goes on"
 
 
 async def test_undo_has_the_key_of_a_shell() -> None:
