@@ -80,8 +80,8 @@ class Cells:
     def grow(self, parents: Sequence[int]) -> Growth:
         """Add nodes below `parents` and say which cells and sequences they take."""
         first = self.n_open
-        if self._continues_chain(parents):
-            return self._grow_chain(len(parents))
+        if self._continues_chain(parents, first):
+            return self._grow_chain(len(parents), first)
         below = _leaves_below(parents, first)
         wanted: dict[int, int] = {}  # leaves below each parent that was there before
         for node, (leaves, parent) in enumerate(zip(below, parents, strict=True), first):
@@ -136,16 +136,14 @@ class Cells:
         """Count that a sequence of no tree holds nothing."""
         self.synced[sequence] = 0
 
-    def _continues_chain(self, parents: Sequence[int]) -> bool:
+    def _continues_chain(self, parents: Sequence[int], first: int) -> bool:
         """Whether the new nodes go on where sequence 0, alone in use, ends: by far the most common case."""
-        first = self.n_open
         tip = self.tips[0]
         if parents[0] != tip or tip != first - 1 or (tip >= 0 and self.n_free != self.n_sequences - 1):
             return False
         return len(parents) == 1 or list(parents[1:]) == list(range(first, first + len(parents) - 1))
 
-    def _grow_chain(self, n: int) -> Growth:
-        first = self.n_open
+    def _grow_chain(self, n: int, first: int) -> Growth:
         depth = self.depths[-1] + 1 if first else 0
         self.parents += range(first - 1, first + n - 1)
         self.depths += range(depth, depth + n)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -286,14 +285,14 @@ class LlamaBackend:
         """Return the committed tokens that a pass of `n` nodes evaluates first; more than fit are evaluated now."""
         if not self._cells.n_open:
             self._cache.keep_each(self._n_batch)
-        if n > 1 and not self._cells.n_open:
-            self._cache.begin_draft()
+            if n > 1:
+                self._cache.begin_draft()
         most = (self._max_rows if self._listener.takes_logits else self._n_batch) - n
-        while self._cache.to_replay > most:
-            start = self._cells.length - self._cache.to_replay
+        while (due := self._cache.to_replay) > most:
+            start = self._cells.length - due
             self._batch.fill_chain(np.asarray(self._tokens[start : start + most], np.int32), start, n_outputs=1)
             self._decode(most)
-        return np.asarray(self._tokens[self._cells.length - self._cache.to_replay :], np.int32)
+        return np.asarray(self._tokens[self._cells.length - due :], np.int32)
 
     def _spare(self, n: int) -> int:
         """Return how many unused rows follow the `n` just added: some after a lone one, early in a context."""
@@ -311,8 +310,11 @@ class LlamaBackend:
         if spare:
             self._batch.repeat(spare)
         is_stopped = cancel or (self.cancel if self._took > SLOW else None)
-        with nullcontext() if is_stopped is None else stoppable(self._growing.context, is_stopped):
+        if is_stopped is None:
             code = self._run()
+        else:
+            with stoppable(self._growing.context, is_stopped):
+                code = self._run()
         if code == OK:
             self.evaluated += n
             if spare:

@@ -74,7 +74,7 @@ class LossAccount:
     @property
     def remaining(self) -> float:
         """Plain passes that the next plan may lose."""
-        return self.allowance - self.loss
+        return self.own + self.reading - self.loss
 
     def lend(self, change: float, reading: float) -> None:
         """Allow the plain passes of two changes of width, and those of a prompt that was read since this was called."""
@@ -180,7 +180,7 @@ class Auto:
             budget.depth + 1,
             forced,
         )
-        sources = [source for source in self._sources if not forced or source.can_follow]
+        sources = [source for source in self._sources if source.can_follow] if forced else self._sources
         found = [one for source in sources if (one := source.candidate(now)) is not None]
         best = max(found, key=lambda one: one.value, default=None)
         if best is None or best.value <= 0.0:
@@ -207,11 +207,10 @@ class Auto:
             self.account.charge_plain(charged, times.planning, price)
         else:
             self.account.charge(charged, len(step.tokens), price)
-        if not step.n_drafted:
+        if not n:
             self._look_later(times.planning, price)
         else:
             self._rest = 0.0
-        if n:
             counts = self._drafted.setdefault(step.drafter, [0, 0])
             counts[0] += n
             counts[1] += step.n_accepted

@@ -129,7 +129,8 @@ class DraftPrefill:
         """Return the seconds of reading, and how many tokens a draft may have by the draft model's own context."""
         if self._reader is None:
             return 0.0, now.most
-        self._behind, self.ready = self._reader.behind(now.history), self._reader.ready(now.history)
+        self.ready = self._reader.ready(now.history)
+        self._behind = 0 if self.ready else self._reader.behind(now.history)
         left = min(now.most, self._reader.tokens_left(now.history))
         return (self._prices.read.value * self._behind if self._behind > CATCHING_UP else 0.0), left
 
@@ -235,11 +236,8 @@ class Chains(CandidateSource):
         worth = best.value if self._worth is None or ready else self._worth.value
         passes = min(HORIZON, now.left / (1.0 + best.tokens))
         plan = self._plan(now, limits, self._affordable(now, limits, once))
-        expects = (
-            1.0 + now.forced + best.tokens,
-            now.seconds(best.length) + draft * max(best.length - ready, 0) + reading,
-        )
-        plan = replace(plan, expects=expects, why=f"{self.name}, about {best.length}")
+        seconds = now.seconds(best.length) + draft * max(best.length - ready, 0) + reading
+        plan = replace(plan, expects=(1.0 + now.forced + best.tokens, seconds), why=f"{self.name}, about {best.length}")
         return Candidate(plan, worth - now.value * once / passes)
 
     def explored(self, now: Now) -> Candidate | None:
@@ -249,7 +247,7 @@ class Chains(CandidateSource):
             return None
         reading, longest = self._prefill.look(now)
         n = np.arange(1, min(longest, self._longest) + 1)
-        if np.all(n <= now.value * (self._prices.steady(len(n)) + draft * n)):
+        if (n <= now.value * (self._prices.steady(len(n)) + draft * n)).all():
             return None
         limits = self._kept_width.limits(len(n), now)
         once = reading + limits.change

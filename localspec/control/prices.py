@@ -11,7 +11,6 @@ wide passes grow faster. Ratios are kept as those of an empty context.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -83,21 +82,10 @@ class Prices:
         self._depth = 0  # tokens in the context
         self._ratios: dict[int, Average] = {}
         self._known: list[int] = []
-        self._plain: deque[float] = deque(maxlen=5)
+        self._plain: tuple[float, ...] = ()  # seconds of the latest plain passes
+        self.plain = math.nan  # seconds of a plain pass, its sampling included; see `_took`
+        self.is_known = False  # whether a plain pass was measured: without one nothing can be compared
         self.renew(rows or {})
-
-    @property
-    def plain(self) -> float:
-        """Seconds of a plain pass, its sampling included.
-
-        Of the last five the second fastest, of two the faster: by a price too high every draft would seem to gain.
-        """
-        return sorted(self._plain)[len(self._plain) // 3]
-
-    @property
-    def is_known(self) -> bool:
-        """Whether a plain pass was measured: without one nothing can be compared."""
-        return bool(self._plain)
 
     def measured(self) -> dict[int, float]:
         """Return seconds by rows as of now."""
@@ -106,8 +94,7 @@ class Prices:
     def renew(self, rows: Mapping[int, float]) -> None:
         """Take seconds by rows that were measured just now, those of one row among them or known already."""
         if 1 in rows:
-            self._plain.clear()
-            self._plain.append(rows[1])
+            self._took(rows[1])
         if rows:
             one = rows.get(1, self.plain)
             self._ratios |= {n: Average(seconds / one, WELL_KNOWN) for n, seconds in rows.items()}
@@ -216,7 +203,7 @@ class Prices:
         """Learn from a plain pass that followed another: llama.cpp prepares its graph anew when the width changes."""
         if self.is_known:
             seconds = min(seconds, CLAMP * self.plain)
-        self._plain.append(seconds)
+        self._took(*self._plain, seconds)
         if 1 not in self._ratios:
             self.renew({1: seconds})
 
@@ -227,10 +214,18 @@ class Prices:
         """
         known, grown = self._ratios.setdefault(rows, Average()), self._grown(rows)
         if known.seen >= WELL_KNOWN and seconds * FASTER < known.value * grown * self.plain:
-            self._plain.clear()
-            self._plain.append(seconds / (known.value * grown))
+            self._took(seconds / (known.value * grown))
         known.observe(seconds / (grown * self.plain))
         self._changed()
+
+    def _took(self, *seconds: float) -> None:
+        """Take the seconds of the latest plain passes.
+
+        Of five the second fastest counts, of two the faster: by a price too high every draft would seem to gain.
+        """
+        self._plain = seconds[-5:]
+        self.plain = sorted(self._plain)[len(self._plain) // 3]
+        self.is_known = True
 
     def _changed(self) -> None:
         """Forget what was made of the ratios."""
@@ -261,8 +256,8 @@ class Prices:
 
     def complete(self, other: Prices) -> None:
         """Take the widths that only another process knows."""
-        if not self.is_known:
-            self._plain.extend(other._plain)
+        if other.is_known and not self.is_known:
+            self._took(*other._plain)
         self._ratios = {**other._ratios, **self._ratios}
         self.growth = self.growth or other.growth
         self._changed()

@@ -113,7 +113,7 @@ class Context:
             self.finish = Finish.STOP
             return ""
         text = self._text.feed(self._vocabulary.piece(token))
-        if self._text.has_stopped:
+        if self._text.stopping_word:
             self.finish = Finish.STOP
         elif self._max_tokens is not None and self.generated >= self._max_tokens:
             self.finish = Finish.LENGTH

@@ -88,7 +88,7 @@ def _committed(index: int, step: Step, parts: Parts, vocabulary: Vocabulary, *, 
         drafter=step.drafter,
         rows=1 + len(step.draft) if index else 0,
         plain_ms=1e3 * (times.total - times.planning) if plan.is_probe else None,
-        logprobs=tuple(_logprob(judged, vocabulary) for judged in step.judged),
+        logprobs=tuple(_logprob(judged, vocabulary) for judged in step.judged) if step.judged else (),
     )
 
 

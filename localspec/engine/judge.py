@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -68,7 +68,7 @@ class Judge(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LocalJudge:
     """The target in this process. `chances` is given the probability of each committed token, where that is wanted."""
 
@@ -77,15 +77,14 @@ class LocalJudge:
     verifier: Verifier
     rng: RandomSource
     chances: list[float] | None = None
+    constraint: Constraint | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.constraint = self.sampler.constraint
 
     @property
     def capabilities(self) -> Capabilities:
         return self.target.capabilities
-
-    @property
-    def constraint(self) -> Constraint | None:
-        """The sampler's own."""
-        return self.sampler.constraint
 
     @property
     def length(self) -> int:

@@ -29,7 +29,6 @@ from localspec.engine.protocols import (
     Drafter,
     Plan,
     RandomSource,
-    Rows,
     Verifier,
 )
 from localspec.engine.sampling import Sampler
@@ -75,7 +74,9 @@ class Engine:
         watch.mark()
         draft = Draft.root(context.pending)
         verdict, rows = self.judge.start(draft, context.tokens, watch.mark, self.cancel)
-        step = self._judged(context.commit(draft, verdict, watch.prompt_times()), rows, context)
+        step = context.commit(draft, verdict, watch.prompt_times())
+        if self.judging is not None:
+            step = replace(step, judged=self.judging.of(step, rows, context.tokens))
         for drafter in self.drafters.values():
             drafter.begin(context)
         return step
@@ -96,7 +97,8 @@ class Engine:
         watch.mark()
         verdict, rows = judge.verdict(draft, context.tokens, watch.mark)
         step = context.commit(draft, verdict, watch.pass_times(), plan, replayed=to_replay)
-        step = self._judged(step, rows, context)
+        if self.judging is not None:
+            step = replace(step, judged=self.judging.of(step, rows, context.tokens))
         judge.keep(step.kept)  # the last token of the run becomes pending; `rows` last until the next decode
         assert judge.length == len(context.tokens) - 1
         for drafter in self.drafters.values():
@@ -121,10 +123,6 @@ class Engine:
         except Cancelled:
             pass
         context.interrupt()
-
-    def _judged(self, step: Step, rows: Rows, context: Context) -> Step:
-        """Return the pass with the log-probabilities of its tokens, if they were asked for."""
-        return step if self.judging is None else replace(step, judged=self.judging.of(step, rows, context.tokens))
 
     def _budget(self, context: Context) -> DraftBudget:
         """Return the room before the end, and the tokens that must come next."""

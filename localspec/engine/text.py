@@ -23,10 +23,6 @@ class TextStream:
         self._held = ""
         self.stopping_word = ""
 
-    @property
-    def has_stopped(self) -> bool:
-        return bool(self.stopping_word)
-
     def feed(self, piece: bytes) -> str:
         """Take the bytes of one token; return the text that is now certain."""
         text = self._decoder.decode(piece)

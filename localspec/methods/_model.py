@@ -93,8 +93,6 @@ class ModelDrafter:
         if self._translation.respells:
             text = self._translation.text(history.tokens)
             return len(text) - self._backend.cached(text) if len(text) else 0
-        if self.ready(history):
-            return 0
         return len(history.tokens) - (self._backend.length if self._cached is None else self._cached)
 
     def tokens_left(self, history: History) -> int:

@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from localspec.backends.model import sequence_breakers
 from localspec.engine import events
@@ -80,8 +80,7 @@ class LoadedPair:
     @property
     def remote(self) -> RemoteTarget | None:
         """Return the target if it is on another machine."""
-        backend: Any = self.target.backend
-        return None if self.settings.verifier is None else backend
+        return None if self.settings.verifier is None else cast("RemoteTarget", self.target.backend)
 
     @property
     def threads(self) -> int:
@@ -260,6 +259,7 @@ class LoadedPair:
         stops = (*request.stop, *prompt.stops)
         context = Context(prompt.tokens, vocabulary, n_ctx=self.n_ctx, max_tokens=request.max_tokens, stops=stops)
         engine = self._engine(decision, request, seed, constraint, prompt)
+        remote = self.remote
         for event in stream_events(
             engine, context, vocabulary, details=request.details, began=began, marks=prompt.marks
         ):
@@ -268,8 +268,8 @@ class LoadedPair:
                 self.states.prefilled(event)
             if isinstance(event, events.Committed) and event.plain_ms is not None:
                 controllers.measured(event.plain_ms, event.position)
-            if self.remote is not None:
-                event = self.remote.told(event)
+            if remote is not None:
+                event = remote.told(event)
             self.hearing.observe(event)
             if isinstance(event, events.Finished):
                 self.hearing.end(context.tokens, len(prompt.tokens))

@@ -33,6 +33,8 @@ def test_without_a_plain_pass_nothing_is_known() -> None:
     prices = Prices()
     assert not prices.is_known
     assert prices.measured() == {}
+    prices.complete(Prices())
+    assert not prices.is_known
     prices.observe_plain(0.5)
     assert (prices.is_known, prices.plain, prices.measured()) == (True, 0.5, {1: 0.5})
 

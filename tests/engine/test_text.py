@@ -18,7 +18,7 @@ def stream(pieces: list[bytes], stops: tuple[str, ...] = ()) -> tuple[list[str],
     given_out = []
     for piece in pieces:
         given_out.append(text.feed(piece))
-        if text.has_stopped:
+        if text.stopping_word:
             break
     return given_out, text
 
@@ -51,7 +51,7 @@ def test_the_pieces_give_the_whole_text_up_to_the_first_stop(text: str, cuts: li
     out, state = stream(pieces, tuple(stops))
     expected, has_stopped = cut_at_first_stop(text, tuple(stops))
     assert "".join(out) + state.finish() == expected
-    assert state.has_stopped is has_stopped
+    assert bool(state.stopping_word) is has_stopped
 
 
 @given(st.binary(max_size=24), st.lists(st.integers(0, 24)))
@@ -72,7 +72,7 @@ def test_nothing_is_held_longer_than_needed(text: str, cuts: list[int], stops: l
     for piece in split(data, cuts):
         shown += state.feed(piece)
         fed += piece
-        if state.has_stopped:
+        if state.stopping_word:
             break
         whole = fed.decode("utf-8", errors="ignore")
         held = whole[len(shown) :]
@@ -105,7 +105,7 @@ def test_nothing_follows_a_stop() -> None:
     """The stop string and what its token had behind it are dropped."""
     out, state = stream([b"yes STOP no"], ("STOP",))
     assert out == ["yes "]
-    assert state.has_stopped
+    assert state.stopping_word
     assert state.finish() == ""
 
 

@@ -15,7 +15,7 @@ def filled(before: str, after: str, answer: str) -> str:
     text, shown = TextStream(repetition(before, after)), ""
     for at in range(0, len(answer.encode()), 3):
         shown += text.feed(answer.encode()[at : at + 3])
-        if text.has_stopped:
+        if text.stopping_word:
             return shown
     return shown + text.finish()
 
