@@ -17,7 +17,7 @@ from pathlib import Path
 from localspec.models.gguf.header import file_fingerprint
 from localspec.models.ollama import spoken
 from localspec.models.store import reference, target_reference
-from localspec.settings.folders import state_folder
+from localspec.settings.folders import replacing, state_folder
 from localspec.settings.request import LoadSettings
 
 MAX_PAIRS = 9  # pairs: a list that is seen at a glance
@@ -60,13 +60,10 @@ def remember_pair(settings: LoadSettings, clock: Callable[[], float] = time.time
     new = RecentPair(reference(settings), settings.name, settings.target, settings.draft, clock())
     files = new.target, new.draft
     kept = [each for each in recent_pairs() if (each.target, each.draft) != files]
-    path = _path()
-    beside = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beside.write_text(json.dumps([asdict(each) for each in (new, *kept)][:MAX_PAIRS], indent=1) + "\n", "utf-8")
-        beside.chmod(0o600)
-        beside.replace(path)
+        _path().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with replacing(_path()) as out:
+            out.write(json.dumps([asdict(each) for each in (new, *kept)][:MAX_PAIRS], indent=1).encode() + b"\n")
 
 
 def _path() -> Path:

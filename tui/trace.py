@@ -20,7 +20,7 @@ from enum import Enum
 from textual.content import Content
 
 from localspec.engine.events import Committed, Event, Finished, Loaded
-from localspec.sanitize import Sanitizer
+from localspec.sanitize import Sanitizer, sanitize
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.sources import SourceSpans
 from localspec.ui.stats import Stats
@@ -147,8 +147,7 @@ class Trace:
         if isinstance(event, Finished):
             self.meter.history.append(self.meter.rate or 0.0)
             shown = "".join(self._add(span.text, span.source) for span in self._spans.release(event.tail))
-            rest = self._sanitizer.finish()
-            return shown + rest
+            return shown + self._sanitizer.finish()
         return ""
 
     @property
@@ -174,7 +173,7 @@ class Trace:
         """Note what was drafted for the place of the target's own token: of a tree, the first that was refused."""
         rejected = [piece.text for piece in event.drafted if piece.source == "rejected"]
         if rejected:
-            self.origins.append(SourcedText(_safe("".join(rejected[:8])), "rejected"))
+            self.origins.append(SourcedText(sanitize("".join(rejected[:8])), "rejected"))
 
     def _add(self, text: str, source: str) -> str:
         text = self._sanitizer.feed(text)
@@ -185,11 +184,6 @@ class Trace:
     def kept(self) -> Iterator[SourcedText]:
         """Yield the origins of the text itself."""
         return (origin for origin in self.origins if origin.source != "rejected")
-
-
-def _safe(text: str) -> str:
-    sanitizer = Sanitizer()
-    return sanitizer.feed(text) + sanitizer.finish()
 
 
 class View(Enum):

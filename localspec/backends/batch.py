@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -176,27 +175,20 @@ class PromptProgress:
         return ask
 
 
-@dataclass(slots=True)
-class Serial:
-    """Counts decodes; rows remember theirs."""
-
-    number: int = 0
-
-
 class LlamaRows:
     """Rows of one decode: views that are good until the next decode, or until the backend is closed."""
 
-    __slots__ = ("_first", "_now", "_of", "_serial", "_view")
+    __slots__ = ("_buffer", "_first", "_of", "_serial", "_view")
 
-    def __init__(self, now: Serial, view: Logits, first: int, of: Ids | None) -> None:
-        self._now = now
-        self._serial = now.number
+    def __init__(self, buffer: RowBuffer, view: Logits, first: int, of: Ids | None) -> None:
+        self._buffer = buffer
+        self._serial = buffer.serial
         self._view = view  # [rows, V]
         self._first = first  # the node of the decode's first entry
         self._of = of  # row of each entry, -1 where no logits were wanted; None: every entry has one
 
     def logits(self, node: int) -> Logits:
-        assert self._serial == self._now.number, "these rows are stale: the backend has decoded since, or is closed"
+        assert self._serial == self._buffer.serial, "these rows are stale: the backend has decoded since, or is closed"
         row = node - self._first
         assert row >= 0, f"node {node} is older than these rows"
         if self._of is not None:
@@ -218,11 +210,11 @@ class RowBuffer:
         self._n_vocab = n_vocab
         self._address = 0
         self._view: Logits = np.empty((0, n_vocab), np.float32)
-        self._serial = Serial()
+        self.serial = 0  # of the last decode: rows remember theirs
 
     def expire(self) -> None:
         """Make the rows of every earlier decode stale."""
-        self._serial.number += 1
+        self.serial += 1
 
     def move(self, context: Any) -> None:
         """Read the rows of another context from now on."""
@@ -232,15 +224,15 @@ class RowBuffer:
 
     def of_last(self, n: int) -> LlamaRows:
         """Return the row of the last of `n` entries as that of node 0; no other has one."""
-        return LlamaRows(self._serial, self._at(n - 1, 1), 0, None)
+        return LlamaRows(self, self._at(n - 1, 1), 0, None)
 
     def of_entries(self, n: int, first: int, entries: Ids) -> LlamaRows:
         """Return rows of `n` entries, all of which have logits: node `first + i` has that of `entries[i]`."""
-        return LlamaRows(self._serial, self._at(0, n), first, entries)
+        return LlamaRows(self, self._at(0, n), first, entries)
 
     def of_copy(self, row: Logits) -> LlamaRows:
         """Return a copy [V] of an earlier row as that of node 0."""
-        return LlamaRows(self._serial, row[None], 0, None)
+        return LlamaRows(self, row[None], 0, None)
 
     def of_nodes(self, n: int, first: int, outputs: Mask | None, skipped: int = 0) -> LlamaRows:
         """Return the rows of `n` entries, nodes from `first` on, of which `outputs` (None: all) have logits.
@@ -249,9 +241,9 @@ class RowBuffer:
         """
         n_rows = n if outputs is None else _count(outputs)
         if outputs is None or n_rows == n:  # in every plain pass, of which the map below took 0.1 ms
-            return LlamaRows(self._serial, self._at(skipped, n), first, None)
+            return LlamaRows(self, self._at(skipped, n), first, None)
         of = np.where(outputs, np.cumsum(outputs) - 1, -1).astype(np.int32)
-        return LlamaRows(self._serial, self._at(skipped + int(np.argmax(outputs)), n_rows), first, of)
+        return LlamaRows(self, self._at(skipped + int(np.argmax(outputs)), n_rows), first, of)
 
     def _at(self, entry: int, n_rows: int) -> Logits:
         """Return a view of the `n_rows` rows from that of batch entry `entry` on: they lie one after another."""

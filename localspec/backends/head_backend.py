@@ -222,8 +222,7 @@ class HeadBackend(LlamaBackend):
         """Return the encoder's states [n, width] of the target's; one that is read alone stands before zeros."""
         states = np.pad(states, ((0, 0), (0, self._traits.encoded - states.shape[1])))
         # Nothing of it is stored, but llama.cpp wants positions that follow those in the cache.
-        start = self._cache.end
-        return encode(self._growing.context, states, start, self.model.state_width)
+        return encode(self._growing.context, states, self._cache.end, self.model.state_width)
 
 
 def encode(context: Any, states: States, start: int, width: int) -> States:

@@ -9,7 +9,6 @@ the interface say of the same tensor, and where they differ no matrix is gathere
 from __future__ import annotations
 
 import ctypes
-import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from localspec.backends.lib import api, function, ggml
 from localspec.backends.model import Model
 from localspec.backends.options import LoadOptions
+from localspec.settings.folders import replacing
 
 Matrix = Mapping[str, NDArray[np.float32]]  # of each weight the mean squares of its inputs [in], of experts [n * in]
 
@@ -93,14 +93,10 @@ class Importance:
         """Keep the sums of `done` tokens, whole or not at all. Where they cannot be kept they are gathered again."""
         arrays: dict[str, Any] = {f"sums {name}": sums for name, sums in self._sums.items()}
         arrays |= {f"counts {name}": counts for name, counts in self._counts.items()}
-        part = path.with_suffix(f".{os.getpid()}.part")
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with part.open("wb") as file:
+            with replacing(path) as file:
                 np.savez(file, done=done, **arrays)
-            part.replace(path)
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
 
     def load(self, path: Path) -> int:
         """Take up what `save` kept; return of how many tokens, 0 of a file that is not there or damaged."""

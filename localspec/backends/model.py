@@ -20,7 +20,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 from weakref import WeakSet
 
@@ -161,7 +160,7 @@ class Model(Tokenizer):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _file_bytes(self) -> int:

@@ -70,8 +70,7 @@ def percentile(values: Sequence[float], share: float) -> float | None:
 
 def _resampled(array: Values, seed: int) -> Values:
     """Return [RESAMPLES, n] values drawn with replacement."""
-    picks = np.random.default_rng(seed).integers(0, len(array), (RESAMPLES, len(array)))
-    return array[picks]
+    return array[np.random.default_rng(seed).integers(0, len(array), (RESAMPLES, len(array)))]
 
 
 def _between(middles: Values) -> tuple[float, float]:

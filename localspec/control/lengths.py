@@ -107,8 +107,7 @@ class Gate(Fixed):
     @classmethod
     def build(cls, argument: str, drafter: str, shape: Shape, draw: Draw) -> Self:
         """Take the limit as argument; -k is the most it drafts."""
-        limit = number(cls.name, argument, default=cls.default, low=0.0, high=cls.high)
-        return cls(drafter, shape, draw, limit)
+        return cls(drafter, shape, draw, number(cls.name, argument, default=cls.default, low=0.0, high=cls.high))
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
         """Plan the whole shape, with the gate in front of every draw."""

@@ -39,7 +39,6 @@ class TimedBackend(Backend, Protocol):
 
     def time_rows(self, rows: int) -> float:
         """Return the seconds of a pass of `rows`, of which nothing stays in the cache."""
-        ...
 
 
 def time_widths(

@@ -33,7 +33,6 @@ class Constraint(Protocol):
 
     def allowed(self, text: Sequence[int]) -> Ids:
         """Return the tokens [m] int32, ascending, that may follow `text`, the prompt included; none after its end."""
-        ...
 
 
 class Matcher(Protocol):
@@ -41,15 +40,12 @@ class Matcher(Protocol):
 
     def mask(self) -> Ids:
         """Return the tokens [m] int32, ascending, that may follow; the end tokens where the text may end."""
-        ...
 
     def consume(self, token: int) -> None:
         """Step over a token of the mask that does not end the text."""
-        ...
 
     def rollback(self, n: int) -> None:
         """Step back over the last `n` tokens."""
-        ...
 
 
 class Matched:

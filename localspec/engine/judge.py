@@ -38,34 +38,27 @@ class Judge(Protocol):
     @property
     def constraint(self) -> Constraint | None:
         """What restricts the answer, where this side knows it: drafts are cut by it."""
-        ...
 
     @property
     def length(self) -> int:
         """Committed tokens that the target holds."""
-        ...
 
     @property
     def evaluated(self) -> int:
         """Tokens the target evaluated since it was made."""
-        ...
 
     @property
     def to_replay(self) -> int:
         """Committed tokens that the next pass evaluates again; nothing is drafted then."""
-        ...
 
     def start(self, draft: Draft, tokens: Sequence[int], mark: Mark, cancel: Cancel) -> tuple[Verdict, Rows]:
         """Read the prompt `tokens`, and judge the empty `draft` of its last one. Raises Cancelled."""
-        ...
 
     def verdict(self, draft: Draft, tokens: Sequence[int], mark: Mark) -> tuple[Verdict, Rows]:
         """Judge a `draft` after `tokens`, of which the last is pending; its rows last until the next decode."""
-        ...
 
     def keep(self, nodes: Nodes) -> None:
         """Commit the path `nodes` of the draft that was judged, node 0 first; drop its other nodes."""
-        ...
 
 
 @dataclass(slots=True)

@@ -59,7 +59,6 @@ class Rows(Protocol):
 
     def logits(self, node: int) -> Logits:
         """Return the row [V] float32 of `node` as a view; asserts once a later decode made it stale."""
-        ...
 
 
 class Backend(Protocol):
@@ -71,28 +70,23 @@ class Backend(Protocol):
     @property
     def length(self) -> int:
         """Committed tokens in the cache; open nodes are not counted."""
-        ...
 
     @property
     def evaluated(self) -> int:
         """Tokens evaluated since it was made: what was not taken from the cache."""
-        ...
 
     @property
     def to_replay(self) -> int:
         """Committed tokens that the next pass evaluates again, before its own rows."""
-        ...
 
     def cached(self, tokens: Tokens) -> int:
         """Return how many of `tokens`, from the first on, a prefill would take from the cache."""
-        ...
 
     def prefill(self, tokens: Tokens, cancel: Cancel) -> Rows:
         """Make the cache hold exactly `tokens`, evaluating only what follows the longest cached prefix.
 
         The last token is always evaluated; its logits are row 0. Raises Cancelled with the cache holding a prefix.
         """
-        ...
 
     def extend(self, tokens: Tokens, parents: Tokens, outputs: Mask | None = None) -> Rows:
         """Evaluate `tokens` [n] in one decode as new nodes of the open tree.
@@ -100,15 +94,12 @@ class Backend(Protocol):
         `parents` [n] are node ids of the open tree, -1 for the last committed token. Ids go on from the nodes already
         open, so a drafter adds levels. `outputs` [n] marks wanted rows (default: all).
         """
-        ...
 
     def keep(self, nodes: Nodes) -> None:
         """Commit the path `nodes` (each the parent of the next, the first a child of -1); drop all other open nodes."""
-        ...
 
     def truncate(self, length: int) -> None:
         """Forget committed tokens from position `length` on, and every open node. Absolute, idempotent."""
-        ...
 
 
 class RandomSource(Protocol):
@@ -116,15 +107,12 @@ class RandomSource(Protocol):
 
     def copy(self) -> RandomSource:
         """Return a source that draws what this one will draw, if it is asked for the same; this one does not change."""
-        ...
 
     def bernoulli(self, a: float) -> bool:
         """Return True with probability min(1, a)."""
-        ...
 
     def categorical(self, dist: Distribution) -> int:
         """Draw one token."""
-        ...
 
     def gumbel_top_k(self, position: int, dist: Distribution, k: int = 1) -> list[int]:
         """Return the k first of an exponential race on `dist`, with noise fixed by (seed, position, token).
@@ -132,7 +120,6 @@ class RandomSource(Protocol):
         The first has distribution `dist`; the k together are a draw without replacement, in order (Gumbel top-k). Fewer
         than k come back when the support is smaller.
         """
-        ...
 
     def gumbel_top_k_margins(self, position: int, dist: Distribution, k: int = 1) -> list[tuple[int, float]]:
         """Return the race's k first, each with how clearly it leads those behind it: its share of their speeds.
@@ -140,7 +127,6 @@ class RandomSource(Protocol):
         Speed is one over the time of arrival. Another distribution, raced with the same noise, overturns a narrow lead
         easily.
         """
-        ...
 
 
 class History(Protocol):
@@ -152,7 +138,6 @@ class History(Protocol):
     @property
     def position(self) -> int:
         """Absolute position of the token to be chosen next: len(tokens)."""
-        ...
 
 
 class Distributions(Protocol):
@@ -250,11 +235,9 @@ class Controller(Protocol):
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
         """Plan the next pass within `budget`."""
-        ...
 
     def observe(self, step: Step, seconds: float) -> None:
         """Learn from a pass that took `seconds`, the telling of it included."""
-        ...
 
 
 class Drafter(Protocol):
@@ -262,18 +245,15 @@ class Drafter(Protocol):
 
     def begin(self, history: History) -> None:
         """Get ready for a text; called once after the target's prefill and first token."""
-        ...
 
     def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
         """Return at most `plan.max_nodes` nodes below the pending token."""
-        ...
 
     def observe(self, step: Step, rows: Rows) -> None:
         """Learn what was committed: called after every pass, also those it did not draft.
 
         `rows` are the target's, by node of `step.draft`; they are stale after this call.
         """
-        ...
 
 
 class DistributionSource(Protocol):
@@ -285,21 +265,17 @@ class DistributionSource(Protocol):
 
     def dist(self, path: Path) -> Distribution:
         """Return the drafter's distribution after an expanded `path`, with its belief where the plan has a `go_on`."""
-        ...
 
     @property
     def is_free(self) -> bool:
         """Whether it costs nothing to expand a path."""
-        ...
 
     @property
     def rows_left(self) -> int:
         """Paths that can still be evaluated: at least the plan's nodes when the draft begins."""
-        ...
 
     def expand(self, paths: Sequence[Path]) -> None:
         """Evaluate `paths` in one decode, each one token longer than an expanded one; known ones cost nothing."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +295,6 @@ class TreePolicy(Protocol):
 
     def shape(self, k: int) -> Shape:
         """Return the largest tree for a draft length of `k`."""
-        ...
 
     def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft: ...
 
@@ -342,7 +317,6 @@ class Verifier(Protocol):
 
     def verify(self, draft: Draft, dists: Distributions, rng: RandomSource, position: int) -> Verdict:
         """Accept a path of `draft` and draw the token after it; `position` is that of the root's children."""
-        ...
 
 
 class Cancelled(Exception):

@@ -36,15 +36,12 @@ class Translation(Protocol):
 
     def text(self, tokens: Sequence[int]) -> Sequence[int]:
         """Return a text of the target in the draft's tokens, none where the draft cannot read it."""
-        ...
 
     def token(self, token: int) -> int:
         """Return the draft's token for one of the target's that it gave a probability."""
-        ...
 
     def row(self, logits: Logits) -> Logits:
         """Return logits of the draft [V of the draft] by the target's tokens; they last until the next call."""
-        ...
 
 
 class SameTokens:

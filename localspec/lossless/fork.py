@@ -104,17 +104,15 @@ def replay(
         if cancel():
             raise Cancelled
         chunk = list(answer[start : start + width])
-        tokens, parents, path = _branched(chunk) if has_siblings and 2 * len(chunk) <= left else _chain(chunk)
+        tokens, parents, path = chunk, list(range(-1, len(chunk) - 1)), tuple(range(len(chunk)))
+        if has_siblings and 2 * len(chunk) <= left:
+            tokens, parents, path = _branched(chunk)
         found = target.extend(tokens, parents)
         for i, node in enumerate(path):
             if start + i + 1 > len(answer) - DRIFT_ROWS:
                 rows[start + i + 1] = found.logits(node).copy()
         target.keep(path)
     return {index: row for index, row in rows.items() if index > len(answer) - DRIFT_ROWS}
-
-
-def _chain(chunk: list[int]) -> tuple[list[int], list[int], tuple[int, ...]]:
-    return chunk, list(range(-1, len(chunk) - 1)), tuple(range(len(chunk)))
 
 
 def _branched(chunk: list[int]) -> tuple[list[int], list[int], tuple[int, ...]]:

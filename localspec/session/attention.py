@@ -15,7 +15,6 @@ import contextlib
 import ctypes
 import hashlib
 import json
-import os
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +35,7 @@ from localspec.control.attention import KINDS, READING, ROWS, AttentionTimes, Ta
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Cancelled
 from localspec.models.gguf.header import file_fingerprint
-from localspec.settings.folders import cache_folder
+from localspec.settings.folders import cache_folder, replacing
 from localspec.settings.sizes import counted
 from localspec.tuning import TINY_WEIGHTS
 
@@ -135,11 +134,10 @@ def _read(file: Path) -> AttentionTimes:
 
 
 def _write(file: Path, found: AttentionTimes) -> None:
-    part = file.with_suffix(f".{os.getpid()}.part")
     with contextlib.suppress(OSError):  # a read-only cache: it is not known at the next load
         file.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(found.to_wire()), encoding="utf-8")
-        part.replace(file)
+        with replacing(file) as out:
+            out.write(json.dumps(found.to_wire()).encode())
 
 
 def differs(model: Model, options: LoadOptions) -> bool:

@@ -214,8 +214,7 @@ class AfterRun:
         """Return the inner plan of what follows the run."""
         run = budget.forced
         if run and self._can_follow:
-            ahead = Ahead([*history.tokens, *run])
-            return replace(self._inner.plan(ahead, budget.after(run)), forced=run)
+            return replace(self._inner.plan(Ahead([*history.tokens, *run]), budget.after(run)), forced=run)
         plan = self._inner.plan(history, budget)
         is_longer = len(run) >= max(plan.max_depth, 1)
         return replace(plan, forced=run, max_nodes=0, max_depth=0) if is_longer else plan

@@ -32,5 +32,4 @@ class SpecTr(BudgetTree):
     def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
         """Grow all chains together: one decode of the drafter per level."""
         drafts = max(1, min(self._drafts, plan.max_nodes))
-        widths = (drafts,) + (1,) * (plan.max_depth - 1)
-        return Static(widths).grow(pending, position, source, plan, rng)
+        return Static((drafts,) + (1,) * (plan.max_depth - 1)).grow(pending, position, source, plan, rng)
