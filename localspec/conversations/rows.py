@@ -19,6 +19,9 @@ MESSAGE = "SELECT id, conversation, parent, role, text, created, finish, stats, 
 CONVERSATION = """SELECT id, title, pair, system, created, updated, deleted_at, leaf,
     (SELECT count(*) FROM message WHERE message.conversation = conversation.id) AS n_messages
     FROM conversation"""
+# When a conversation is used: now, or just behind the last use where the clock was set back by less than a day since.
+USED = """ifnull(
+    (SELECT max(updated) + 1e-6 FROM conversation WHERE updated > :now AND updated < :now + 86400.0), :now)"""
 # A parent is older than its children, so the order of the ids is that of the path.
 PATH = f"""WITH RECURSIVE line(node, above) AS (
         SELECT id, parent FROM message WHERE id = ?

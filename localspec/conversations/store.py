@@ -74,9 +74,11 @@ class Store:
                 made = new_id(now)
                 if db.execute("SELECT 1 FROM conversation WHERE id = ?", (made,)).fetchone() is None:
                     break
+            told = {"title": rows.text(title), "pair": rows.reference(pair), "system": rows.optional_text(system)}
             db.execute(
-                "INSERT INTO conversation (id, title, pair, system, created, updated) VALUES (?, ?, ?, ?, ?, ?)",
-                (made, rows.text(title), rows.reference(pair), rows.optional_text(system), now, now),
+                "INSERT INTO conversation (id, title, pair, system, created, updated)"
+                f" VALUES (:id, :title, :pair, :system, :now, {rows.USED})",
+                {"id": made, "now": now, **told},
             )
             return made
 
@@ -109,8 +111,8 @@ class Store:
                 values,
             ).lastrowid
             assert made is not None
-            sql = "UPDATE conversation SET leaf = ?, updated = ?, deleted_at = NULL WHERE id = ?"
-            db.execute(sql, (made, now, conversation))
+            sql = f"UPDATE conversation SET leaf = :leaf, updated = {rows.USED}, deleted_at = NULL WHERE id = :id"
+            db.execute(sql, {"leaf": made, "now": now, "id": conversation})
             if role == USER:
                 title = rows.title_of(text)
                 db.execute("UPDATE conversation SET title = ? WHERE id = ? AND title = ''", (title, conversation))
@@ -131,8 +133,9 @@ class Store:
         def update(db: sqlite3.Connection) -> None:
             db.execute("UPDATE message SET finish = ?, stats = ? WHERE id = ?", (reason, told, message))
             db.execute(
-                "UPDATE conversation SET updated = ? WHERE id = (SELECT conversation FROM message WHERE id = ?)",
-                (self._clock(), message),
+                f"UPDATE conversation SET updated = {rows.USED}"
+                " WHERE id = (SELECT conversation FROM message WHERE id = :id)",
+                {"now": self._clock(), "id": message},
             )
 
         self._file.write(update)

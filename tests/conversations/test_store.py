@@ -230,6 +230,38 @@ def test_the_last_used_is_the_first(store: Store) -> None:
     assert [each.id for each in store.conversations(10**30)] == [one, two]
 
 
+@pytest.mark.parametrize("back", [1.0, 7200.0])
+def test_the_last_used_is_the_first_though_the_clock_is_set_back(back: float) -> None:
+    """As where the firmware has local time, until the network tells: `-c` went on with another conversation."""
+    now = [1.8e9]
+    with Store.open(None, clock=lambda: now[0]) as store:
+        one = store.create("p").id
+        say(store, one, None, "before", "an answer")
+        now[0] -= back
+        two = store.create("p").id
+        assert [each.id for each in store.conversations()] == [two, one]
+        (asked,) = say(store, one, None, "again")
+        assert [each.id for each in store.conversations()] == [one, two]
+        say(store, two, None, "a short one")
+        store.finish(store.add_message(one, asked.id, "assistant").id, "stop")
+        assert [each.id for each in store.conversations()] == [one, two]
+        assert store.get(one).updated - 1.8e9 < 1e-3
+        assert asked.created == now[0], "only the order of uses goes on"
+
+
+def test_a_clock_that_was_days_ahead_is_forgotten() -> None:
+    """Else each use had its date until then."""
+    now = [1.8e9 + 3e7]
+    with Store.open(None, clock=lambda: now[0]) as store:
+        store.create("p")
+        now[0] = 1.8e9
+        home = store.create("p")
+        assert home.updated == 1.8e9
+        now[0] += 1.0
+        say(store, home.id, None, "a message")
+        assert store.get(home.id).updated == 1.8e9 + 1.0
+
+
 def test_deleting_and_bringing_back(store: Store, path: Path) -> None:
     one, two = store.create("p").id, store.create("p").id
     say(store, one, None, "needle", "hay")
