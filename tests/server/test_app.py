@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import importlib
+import json
 import pkgutil
 from collections.abc import Iterator
 from types import ModuleType
@@ -386,6 +387,28 @@ def test_a_socket_is_refused_by_a_response_and_a_mistake_ends_it() -> None:
     assert not known
     with pytest.raises(ZeroDivisionError):
         guarded(breaking, "websocket")
+
+
+def streamed(answer: httpx.Response) -> list[tuple[int, str, str | None]]:
+    """Return choice, text and reason of each chunk of a stream."""
+    *chunks, done = [line.removeprefix("data: ") for line in answer.text.split("\n\n")[:-1]]
+    assert (answer.status_code, done) == (200, "[DONE]")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert (answer.headers["cache-control"], answer.headers["x-accel-buffering"]) == ("no-store", "no")
+    choices = [choice for chunk in chunks for choice in json.loads(chunk)["choices"]]
+    return [(each["index"], each["delta"].get("content", ""), each["finish_reason"]) for each in choices]
+
+
+def test_answers_to_one_request_are_streamed_one_after_the_other(served: Served, worker: Asked) -> None:
+    """Each begins, and ends with its reason. One without a word has both."""
+    texts = ["Once upon", " a time there", " was a king."]
+    asked = chat(stream=True, n=2, seed=7)
+    assert streamed(served.ask("POST", CHAT, json=asked)) == [
+        (i, *piece) for i in range(2) for piece in [("", None), *((text, None) for text in texts), ("", "stop")]
+    ]
+    assert [request.sampling.seed for request in worker.requests] == [7, 8]
+    worker.passes = []
+    assert streamed(served.ask("POST", CHAT, json=chat(stream=True))) == [(0, "", None), (0, "", "stop")]
 
 
 def test_an_application_is_made_once_it_is_asked() -> None:
