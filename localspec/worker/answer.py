@@ -61,7 +61,10 @@ def answers(job: LoneJob) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Do the job of standard input."""
+    """Do the job of standard input, and end the process.
+
+    Nothing is torn down then: a library may crash on its way out, and all has been said.
+    """
     with open(os.dup(1), "wb", buffering=0) as out:
         os.dup2(2, 1)  # where libraries print
         try:
@@ -69,6 +72,8 @@ def main() -> None:
                 out.write(event_line(Inspected(content), 0))
         except LocalspecError as error:
             out.write(event_line(Failed(error.to_wire()), 0))
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _job(line: str) -> LoneJob:

@@ -41,7 +41,7 @@ def ask(job: LoneJob, *, timeout: float = PATIENCE) -> dict[str, Any]:
         try:
             out, _ = child.communicate(_line(job), timeout)
         except subprocess.TimeoutExpired as error:
-            raise Unanswered(type(error).__name__) from error
+            raise Unanswered(f"nothing came of it within {timeout:g} s") from error
         contents = list(_contents(out.splitlines()))
     if not contents:
         raise Unanswered("status 0")

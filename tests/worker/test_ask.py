@@ -89,8 +89,20 @@ def test_a_process_that_fails_is_told_in_its_own_words(child, code: str, reason:
 
 def test_one_that_hangs_is_ended(child) -> None:
     child("import time; time.sleep(600)")
-    with pytest.raises(Unanswered, match="TimeoutExpired"):
+    with pytest.raises(Unanswered, match=r"llama.cpp does not answer: nothing came of it within 0.2 s"):
         ask(BuildFacts(), timeout=0.2)
+
+
+@pytest.mark.parametrize("end", ["yield {'n': 1}", "yield {'n': 1}\n raise UsageError('no', hint='do')"])
+def test_a_library_that_crashes_on_its_way_out_takes_no_answer_along(child, end: str) -> None:
+    """As those of devices do, whose destructors run last."""
+    child(CHILD.format(f"import atexit, os\natexit.register(os.abort)\ndef some(job):\n {end}"))
+    found = answers(BuildFacts())
+    assert next(found) == {"n": 1}
+    with pytest.raises(UsageError if "raise" in end else StopIteration):
+        next(found)
+    if "raise" not in end:
+        assert ask(BuildFacts()) == {"n": 1}
 
 
 @pytest.mark.parametrize(
