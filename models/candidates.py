@@ -235,8 +235,7 @@ def drafters_beside(target: ModelName, hub: Hub) -> tuple[HubName, ...]:
     """Return what the repository of a target has to draft for it; nothing where the hub cannot tell."""
     if isinstance(target, HubName):
         with suppress(LocalspecError):
-            listing = hub.listing(target.repo, target.revision)
-            return drafters([file.name for file in listing.files], target)
+            return drafters([file.name for file in hub.listing(target.repo, target.revision).files], target)
     return ()
 
 

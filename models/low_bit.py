@@ -226,7 +226,6 @@ def _bits(parts: Anatomy) -> float:
     sizes = {kind.name: 8 * kind.size / kind.block for kind in TENSOR_TYPES.values()}
 
     def of(name: str) -> float:
-        known = (sizes[part] for part in (name, name.rpartition("_")[0]) if part in sizes)  # Q4_K of the mix Q4_K_M
-        return next(known, USUAL)
+        return sizes.get(name) or sizes.get(name.rpartition("_")[0], USUAL)  # Q4_K of the mix Q4_K_M
 
     return sum(n for _, n in parts.types) / max(1e-9, sum(n / of(name) for name, n in parts.types))

@@ -185,7 +185,8 @@ def palette(app: App[int], screen: Screen[object]) -> Iterator[SystemCommand]:
         for declared in source.BINDINGS:
             if isinstance(declared, Binding) and (prefix == "app" or isinstance(screen, ChatScreen)):
                 told = " · ".join(filter(None, (declared.tooltip, key_names(declared)[0])))
-                yield SystemCommand(_title(declared), told, _runs(app, f"{prefix}.{declared.action}"))
+                title = declared.description[:1].upper() + declared.description[1:]
+                yield SystemCommand(title, told, _runs(app, f"{prefix}.{declared.action}"))
     for action, title, told in KEYLESS:
         yield SystemCommand(title, told, _runs(app, f"app.{action}"))
 
@@ -195,7 +196,3 @@ def _runs(app: App[int], action: str) -> Callable[[], object]:
         await app.run_action(action)
 
     return run
-
-
-def _title(binding: Binding) -> str:
-    return binding.description[:1].upper() + binding.description[1:]

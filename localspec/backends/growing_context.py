@@ -8,13 +8,13 @@ in a hundred since the last move, and nothing is evaluated again.
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from localspec.backends.context import SMALL_MODEL, context_size, is_stretched, kv_bytes, open_context
+from localspec.backends.kv_cache import pointer
 from localspec.backends.lib import LOG, api
 from localspec.backends.limits import available_memory
 from localspec.backends.memory import context_bytes
@@ -119,9 +119,8 @@ def _move(source: Any, target: Any) -> None:
     """Give the context `target` all that the cache of `source` holds, and its threads."""
     _use_threads(source, target)
     state = np.empty(api.llama_state_get_size(source), np.uint8)
-    pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-    n_bytes = api.llama_state_get_data(source, pointer, len(state))
-    if not n_bytes or api.llama_state_set_data(target, pointer, n_bytes) != n_bytes:
+    n_bytes = api.llama_state_get_data(source, pointer(state), len(state))
+    if not n_bytes or api.llama_state_set_data(target, pointer(state), n_bytes) != n_bytes:
         raise InternalError(f"llama.cpp did not move the text into a longer context: {LOG.reason()}")
 
 

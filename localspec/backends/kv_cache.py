@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,11 @@ from localspec.engine.protocols import Logits
 ALL = -1  # sequences
 Points = tuple[tuple[int, NDArray[np.uint8]], ...]  # tokens, and their state as llama.cpp writes it
 Decode = Callable[[int, int], None]  # told the first position and the number of tokens
+
+
+def pointer(data: NDArray[np.uint8]) -> Any:
+    """Return where bytes [n] lie, as llama.cpp takes them."""
+    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
 
 
 class KvCache:

@@ -6,19 +6,17 @@ from a backend with the same `facts`.
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localspec.backends.build import build_info
 from localspec.backends.context import is_stretched
-from localspec.backends.kv_cache import Points
+from localspec.backends.kv_cache import Points, pointer
 from localspec.backends.lib import LOG, api
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.engine.distribution import Ids
@@ -166,7 +164,7 @@ class SavingBackend(LlamaBackend):
         """Return what llama.cpp writes of a sequence."""
         context = self._growing.context
         data = np.empty(api.llama_state_seq_get_size_ext(context, sequence, WHOLE), np.uint8)
-        n = api.llama_state_seq_get_data_ext(context, _pointer(data), len(data), sequence, WHOLE)
+        n = api.llama_state_seq_get_data_ext(context, pointer(data), len(data), sequence, WHOLE)
         if n != len(data):
             raise InternalError(f"llama.cpp did not write what it holds of the text: {LOG.reason()}")
         return data
@@ -174,7 +172,7 @@ class SavingBackend(LlamaBackend):
     def _put(self, data: NDArray[np.uint8], sequence: int) -> bool:
         """Set an empty sequence to what was written; tell whether llama.cpp did."""
         context = self._growing.context
-        n: int = api.llama_state_seq_set_data_ext(context, _pointer(data), len(data), sequence, WHOLE)
+        n: int = api.llama_state_seq_set_data_ext(context, pointer(data), len(data), sequence, WHOLE)
         return n == len(data)
 
 
@@ -190,7 +188,3 @@ def _libraries() -> list[tuple[str, int, int]]:
     folder = Path(api._lib._name).parent
     found = [(each.name, each.stat()) for each in folder.iterdir() if ".so" in each.name or each.suffix == ".dylib"]
     return sorted((name, status.st_size, status.st_mtime_ns) for name, status in found)
-
-
-def _pointer(data: NDArray[np.uint8]) -> Any:
-    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))

@@ -14,7 +14,6 @@ long prompt or answer. An edited message, or a stop, leads back to the last one 
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.backends.cells import CopyCells, RemoveCells
-from localspec.backends.kv_cache import Decode, KvCache, Points
+from localspec.backends.kv_cache import Decode, KvCache, Points, pointer
 from localspec.backends.lib import api
 from localspec.backends.limits import available_memory
 from localspec.backends.options import LoadOptions
@@ -135,7 +134,7 @@ class StateCache(KvCache):
         if is_kept or not self._keeps_prompt or not self._held or self.to_replay:
             return
         data = np.empty(api.llama_state_seq_get_size_ext(self._context, 0, STATE_ONLY), np.uint8)
-        if api.llama_state_seq_get_data_ext(self._context, _pointer(data), len(data), 0, STATE_ONLY) == len(data):
+        if api.llama_state_seq_get_data_ext(self._context, pointer(data), len(data), 0, STATE_ONLY) == len(data):
             others = [each for each in self.checkpoints if each.length < self._held]
             made = Checkpoint(self._held, data, None if row is None else row.copy())
             self.checkpoints = _thinned([*others, made], _most(len(data)))
@@ -199,7 +198,7 @@ class StateCache(KvCache):
 
     def _read(self, checkpoint: Checkpoint) -> bool:
         data = checkpoint.data
-        n_read = api.llama_state_seq_set_data_ext(self._context, _pointer(data), len(data), 0, STATE_ONLY)
+        n_read = api.llama_state_seq_set_data_ext(self._context, pointer(data), len(data), 0, STATE_ONLY)
         return bool(n_read == len(data))
 
 
@@ -222,7 +221,3 @@ def _thinned(points: list[Checkpoint], most: int) -> list[Checkpoint]:
         ]
         del points[min(range(len(points) - 1), key=gaps.__getitem__)]
     return points
-
-
-def _pointer(data: NDArray[np.uint8]) -> Any:
-    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))

@@ -260,8 +260,7 @@ def read_tensor(target: Header, name: str) -> Stored | None:
         for tensor in part.tensors:
             if tensor.name == name:
                 at = part.data_offset + tensor.offset
-                data = np.memmap(path, np.uint8, "r", at, (tensor.n_bytes,))
-                return Stored(name, tensor.shape, tensor.type, data)
+                return Stored(name, tensor.shape, tensor.type, np.memmap(path, np.uint8, "r", at, (tensor.n_bytes,)))
     return None
 
 

@@ -80,8 +80,7 @@ class SuffixAutomaton:
 
     def continuations(self, match: Match) -> dict[int, int]:
         """Return how often each token follows `match` in the text."""
-        count = self._count
-        return {token: count[state] for token, state in self._next[match.state].items()}
+        return {token: self._count[state] for token, state in self._next[match.state].items()}
 
     def follow(self, match: Match, token: int) -> Match:
         """Return `match` with `token`, one of its continuations, appended, clipped to what can be asked about.

@@ -12,7 +12,6 @@ And a text of any length without reading it: for timing passes deep in a context
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import json
 import time
@@ -25,6 +24,7 @@ import numpy as np
 from localspec.backends.batch import Batch
 from localspec.backends.build import build_info
 from localspec.backends.context import MAX_OUTPUTS, context_size, open_context
+from localspec.backends.kv_cache import pointer
 from localspec.backends.lib import api, decode_error
 from localspec.backends.limits import available_memory
 from localspec.backends.llama_cpp import LlamaBackend
@@ -235,10 +235,9 @@ class DeepText:
             n = min(self._length, depth - self._length)
             api.llama_memory_seq_cp(self._memory, 0, 1, 0, n)
             state = np.empty(api.llama_state_seq_get_size(self._context, 1), np.uint8)
-            pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-            api.llama_state_seq_get_data(self._context, pointer, len(state), 1)
+            api.llama_state_seq_get_data(self._context, pointer(state), len(state), 1)
             api.llama_memory_seq_rm(self._memory, 1, -1, -1)
-            api.llama_state_seq_set_data(self._context, pointer, len(state), 1)  # in cells of its own
+            api.llama_state_seq_set_data(self._context, pointer(state), len(state), 1)  # in cells of its own
             api.llama_memory_seq_add(self._memory, 1, -1, -1, self._length)
             api.llama_memory_seq_cp(self._memory, 1, 0, -1, -1)
             api.llama_memory_seq_rm(self._memory, 1, -1, -1)

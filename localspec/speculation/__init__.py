@@ -34,8 +34,7 @@ def registered(axis: str) -> Mapping[str, Any]:
 
     It imports all of them, and numpy with them.
     """
-    found = dict(_named(_classes(PACKAGES[axis])))
-    return dict(sorted({**_plugins(axis), **found}.items()))
+    return dict(sorted({**_plugins(axis), **dict(_named(_classes(PACKAGES[axis])))}.items()))
 
 
 def axis_names(axis: str) -> tuple[str, ...]:
