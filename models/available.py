@@ -150,7 +150,8 @@ def is_here(pair: PairName) -> bool:
     return True
 
 
-def _where(pair: PairName) -> Where:
+def where(pair: PairName) -> Where:
+    """Return whether its files are on this machine, to be downloaded, or gone from the paths that name them."""
     files = [each for each in (pair.target, pair.draft) if isinstance(each, PathName)]
     try:
         if any(not os.path.lexists(os.path.expanduser(placed(each).path)) for each in files):
@@ -221,7 +222,7 @@ def _model(model: CatalogModel, catalog: Catalog) -> AvailablePair:
         name=model.name,
         ref=model.name,
         origin="yours" if model.is_users else "catalogue",
-        where=_where(pair),
+        where=where(pair),
         target_bytes=round(1e9 * model.size_gb),
         draft_bytes=round(1e9 * drafts[0].size_gb) if drafts else 0,
         is_about=True,
@@ -240,7 +241,7 @@ def _pair(pair: CatalogPair) -> AvailablePair:
         name=pair.name,
         ref=pair.name,
         origin="yours" if pair.is_users else "catalogue",
-        where=_where(pair.pair),
+        where=where(pair.pair),
         target_bytes=sizes[0],
         draft_bytes=sizes[1],
         is_about=False,

@@ -21,6 +21,7 @@ from localspec.tui.host import Host
 from localspec.tui.news import News
 from localspec.tui.trace import Trace
 from localspec.tui.widgets.bars import Top, TopBar, resident
+from localspec.tui.widgets.folded import pieces
 from localspec.ui.settings import remark_in_chat
 from localspec.ui.speedup import shown_after
 from localspec.ui.stats import Stats
@@ -39,7 +40,8 @@ from localspec.ui.summary import (
 from localspec.ui.summary import verdict as verdict_of
 
 PANE = 35  # columns of the text beside the chat: the 40 of tui.tcss without border and padding
-PLACES = ("full", "strip", "off")  # beside the chat, below it, nowhere: F2 goes round
+PLACES = ("full", "strip", "off")  # F2 goes round: beside the chat, or below it where that is narrow; below; nowhere
+WHERE = {"beside": "Figures beside the chat", "below": "Figures below the chat", "": "Figures hidden"}
 Part = tuple[str, str]  # text and style
 POSITIONS = 8  # levels of the draft that get a bar
 SOURCES = (("accepted", "corrected"), ("bonus", "plain"))  # two lines
@@ -126,7 +128,7 @@ def _pair(loaded: Loaded | None, width: int, *, is_loading: bool) -> list[list[P
         else:
             file = model.path.rsplit("/", 1)[-1]
             name = sanitize(typed if typed and _HASH.fullmatch(file) else file)
-            lines += [[(f" {name[at : at + width - 1]}", "")] for at in range(0, len(name), width - 1)]
+            lines += [[(f" {part}", "")] for part in pieces(name, width - 1)]
             size = f" {_count(model.n_params)} parameters · {sanitize(model.quant)}"
             lines.append([(size, "$muted")])
             devices = ", ".join(map(sanitize, model.devices))
@@ -270,11 +272,29 @@ class Figures:
         screen.set_class(not is_shown, "-figures-off")
 
     def turn(self) -> None:
-        """Go on to the next of `PLACES`."""
-        self._place = PLACES[(PLACES.index(self._place) + 1) % len(PLACES)]
+        """Go on to the next of `PLACES` that looks different here, and say which that is."""
+        at, before = PLACES.index(self._place), self._where
+        for name in (*PLACES[at + 1 :], *PLACES[:at]):
+            self._place = name
+            if self._where != before:
+                break
+        else:
+            self._place = PLACES[at]
         for name in PLACES:
             self._screen.set_class(name == self._place, f"-figures-{name}")
         self.draw()
+        same = "This terminal is too small for the figures"
+        self._host.say(same if self._where == before else f"{WHERE[self._where]} · F2 changes that")
+
+    @property
+    def _where(self) -> str:
+        """Where the figures are on a screen of this size, as the style sheet has it: a key of `WHERE`."""
+        has = self._screen.has_class
+        if self._place == "off" or has("-tiny") or has("-flat") or has("-mini") or has("-low"):
+            return ""
+        if self._place == "full":
+            return "beside" if has("-wide") else "below" if has("-small") else ""
+        return "below"
 
     def draw(self, *, is_due: bool = False) -> None:
         """Draw them; with `is_due` only if that is long enough ago."""

@@ -30,6 +30,7 @@ from localspec.bench.statistics import Interval, median_interval, percentile, ra
 from localspec.bench.suites import read_text
 from localspec.engine.events import Loaded, ModelFacts
 from localspec.errors import NotFoundError, UsageError
+from localspec.settings.text_files import did_you_mean
 
 Key = tuple[float, str]  # temperature and contender
 WHOLE_REASONS = ("length",)  # the reasons of answers that have every token asked for
@@ -297,7 +298,8 @@ class Hashes:
                     done += len(chunk)
                     on_progress(done / max(1, status.st_size))
         except OSError as error:
-            raise NotFoundError(f"cannot read {path}: {error.strerror}", hint="Check the path.") from None
+            hint = did_you_mean(str(path), "Check the path.")
+            raise NotFoundError(f"cannot read {path}: {error.strerror}", hint=hint) from None
         self._keep({**kept, key: digest.hexdigest()})
         return digest.hexdigest()
 

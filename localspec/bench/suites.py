@@ -21,6 +21,7 @@ from typing import Any
 from localspec.errors import NotFoundError, UsageError
 from localspec.sanitize import decoded
 from localspec.settings.folders import typed_path
+from localspec.settings.text_files import did_you_mean
 
 LIMIT = 256 << 20  # bytes, unpacked
 COLUMNS = ("prompt", "question", "turns", "text", "instruction", "content")  # looked for in this order
@@ -156,7 +157,7 @@ def read_text(path: Path, *, said: str, hint: str) -> str:
         raise UsageError(f"{said} ends in .gz and is not a whole gzip file", hint=hint) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "no such name"
-        raise NotFoundError(f"cannot read {said}: {reason}", hint=hint) from None
+        raise NotFoundError(f"cannot read {said}: {reason}", hint=did_you_mean(str(path), hint)) from None
     if len(data) > LIMIT:
         raise UsageError(f"{said} is longer than {LIMIT >> 20} MiB", hint=hint)
     try:

@@ -31,16 +31,22 @@ def unfinished_form(stats: Stats, schema: str | None = None) -> str:
     """
     if stats.finished is None or stats.finished.is_whole:
         return ""
+    told = "before its form was complete"
+    if stats.finished.reason not in ("stop", "length", "context"):  # a person, or the time
+        return f"the answer was stopped {told}"
+    if stats.finished.reason == "stop":
+        return f"the answer was cut {told}: a stop text ended it"
     endless = "" if schema is None else unbounded(schema)
     more = f"; the schema sets no end to {endless}" if endless else ""
-    return f"the answer was cut before its form was complete; a greater -n or --ctx lets it end{more}"
+    greater = "--ctx" if stats.finished.reason == "context" else "-n"
+    return f"the answer was cut {told}; a greater {greater} lets it end{more}"
 
 
 def empty_form(stats: Stats, request: Request) -> str:
     """Return what to say of an answer without a character that had a form to keep, "" for any other."""
     given = [f"--{name}" for name in FORMS if getattr(request, name) is not None]
     finished = stats.finished
-    if not given or stats.text or finished is None or not finished.is_whole or finished.reason == "interrupted":
+    if not given or stats.text or finished is None or not finished.is_whole or finished.reason != "stop":
         return ""
     return f"the answer has no text, which {given[0]} allows"
 

@@ -13,7 +13,7 @@ from localspec.chat.opening import remarks
 from localspec.conversations.records import MIN_ID, Attachment, Conversation
 from localspec.conversations.sending import KeptSettings
 from localspec.conversations.store import Store
-from localspec.errors import UsageError
+from localspec.errors import NotFoundError, UsageError
 from localspec.models.store import is_of_target
 from localspec.sanitize import one_line
 from localspec.settings.folders import typed_path
@@ -239,7 +239,7 @@ def _remember(chat: Chat, found: Sequence[Conversation]) -> None:
 async def _named(chat: Chat, argument: str) -> Conversation:
     """Return the conversation that a number of the last list means, or an id or a part of one.
 
-    Raises UsageError for a number that no list has shown in this chat.
+    Raises NotFoundError for a number that no list has shown in this chat.
     """
     number, listed, typed = whole(argument), chat.state.listed, argument
     if len(argument.split()) > 1:
@@ -248,8 +248,8 @@ async def _named(chat: Chat, argument: str) -> Conversation:
         )
     if number is not None and len(argument) < MIN_ID:  # an id may have digits alone
         if not listed:
-            raise UsageError(f"{argument} is the number of a list, and none was shown yet", hint="/list, or an ID")
+            raise NotFoundError(f"{argument} is the number of a list, and none was shown yet", hint="/list, or an ID")
         if not 1 <= number <= len(listed):
-            raise UsageError(f"the list has no number {argument}", hint=f"1 to {len(listed)}; /list shows it again")
+            raise NotFoundError(f"the list has no number {argument}", hint=f"1 to {len(listed)}; /list shows it again")
         typed = listed[number - 1]
     return await chat.wait(chat.state.writer.ask(lambda store: store.find(typed)))

@@ -17,6 +17,7 @@ from localspec.conversations.export import FORMATS, markdown, page, to_wire
 from localspec.conversations.records import USER
 from localspec.conversations.store import Store
 from localspec.errors import IntegrityError, NotFoundError, UsageError
+from localspec.settings.text_files import did_you_mean
 from localspec.ui.files import write_whole
 
 SCHEMA = "localspec.chat/1"
@@ -118,7 +119,8 @@ def _read(path: Path) -> dict[str, Any]:
             raise ValueError
         made = json.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise NotFoundError(f"cannot read {path}: {error.strerror}", hint="/load FILE that /save wrote") from None
+        hint = did_you_mean(str(path), "/load FILE that /save wrote")
+        raise NotFoundError(f"cannot read {path}: {error.strerror}", hint=hint) from None
     except (ValueError, RecursionError):
         made = None
     if not isinstance(made, dict) or made.get("schema") != SCHEMA:

@@ -95,7 +95,8 @@ async def copy(chat: Chat, argument: str) -> None:
         await chat.copy(answers[-number], "the answer")
 
 
-@command("/read FILE", "attach a text to the next message; none removes all", screen="attach", values=path_completions)
+@command("/read FILE", "attach a text to the next message; none removes all", aliases="attach file", screen="attach",
+         values=path_completions)  # fmt: skip
 async def read(chat: Chat, argument: str) -> None:
     """Attach a text file to the next message, or take back all that were attached."""
     if not argument:

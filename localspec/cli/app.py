@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -129,8 +129,7 @@ class LazyGroup(click.Group):
             if name == "help":
                 return self._helped(ctx, args[1:])
             if name == "version":
-                click.echo(_versions())
-                ctx.exit()
+                return self._version(ctx, args[1:])
             if name in habits.COMMANDS:
                 message, hint = habits.COMMANDS[name]
                 raise UsageError(message, hint=hint)
@@ -147,6 +146,13 @@ class LazyGroup(click.Group):
                 hint="localspec --help",
             )
         return super().resolve_command(ctx, args)
+
+    def _version(self, ctx: click.Context, words: list[str]) -> NoReturn:
+        """Print the versions, which take no words behind them."""
+        if words and not set(words) <= set(ctx.help_option_names):
+            raise UsageError(f"version takes no {words[0]!r}", hint="localspec version")
+        click.echo(ctx.get_help() if words else _versions())
+        ctx.exit()
 
     def _helped(self, ctx: click.Context, words: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command line for `localspec help`: that of the help of a command, or of an explanation."""

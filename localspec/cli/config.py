@@ -99,11 +99,13 @@ def save(ctx: click.Context, /, name: str, replace: bool, as_json: bool, **value
 
 
 def _missing(settings: dict[str, Any]) -> LocalspecError | None:
-    """Return which pair or file of these settings is not there now, None where all are; it may come later."""
+    """Return which pair, preset or file of these settings is not there now, None where all are; it may come later."""
     model, draft = settings.get("model"), settings.get("draft")
     try:
         if (model, draft) != (None, None):
             parse_pair(model, draft)
+        if "preset" in settings:
+            find_preset(settings["preset"])
         for name, value in settings.items():
             text_or_file(f"--{name}", value if isinstance(value, str) else None)
     except LocalspecError as error:
@@ -272,7 +274,8 @@ def set_value(console: Console, /, key: str, values: tuple[str, ...], as_json: b
         close = difflib.get_close_matches(path[1], others, n=1)
         near = f"; did you mean '{close[0]}'?" if close else ""
         console.warn(f"'{path[1]}' is a new preset{near} (to remove it: localspec config preset rm {path[1]})")
-    if path[-1] != "draft" and (missing := _missing({path[-1]: value})):  # which may belong to a pair of the line
+    is_judged = path[-1] != "draft" and not (path[-1] == "preset" and found.is_own)  # that of a pair, that of bench
+    if is_judged and (missing := _missing({path[-1]: value})):
         console.warn(f"{missing.message}{missing.advice}")
     return 0
 

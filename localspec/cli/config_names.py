@@ -24,7 +24,7 @@ import click
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.models.lookup import placed
 from localspec.models.names import DraftChoice, ModelName, PathName, parse, parse_draft
-from localspec.settings.config_file import Key, read_configuration
+from localspec.settings.config_file import Configuration, Entry, Key, find_preset, read_configuration
 from localspec.settings.declaration import Origin
 from localspec.settings.folders import typed_path
 
@@ -157,3 +157,16 @@ def _model(name: ModelName | DraftChoice, folder: Path) -> str:
             name = name if os.path.lexists(folder / typed_path(name.path)) else placed(name)
         return _path(name.path, folder)
     return name.value if isinstance(name, DraftChoice) else str(name)
+
+
+def preset_entries(name: str, file: Configuration) -> dict[str, Entry]:
+    """Return the entries of a preset by key; raises NotFoundError, which tells one of bench apart."""
+    try:
+        return find_preset(name, file)
+    except NotFoundError as error:
+        from localspec.bench.contenders import PRESETS  # late: little goes wrong
+
+        if name in PRESETS:
+            error.message += ": one of bench has that name"
+            error.hint = f"localspec bench --preset {name}, or localspec config set bench.preset {name}"
+        raise

@@ -103,6 +103,8 @@ def checked(command: click.Command, args: Sequence[str]) -> list[str]:
                 found.append("on")  # it was a switch for long
             elif _takes_value(own[flag]) and "=" not in word and words:
                 found.append(words.pop(0))
+        elif f"-{flag}" in own and re.fullmatch(r"-[a-z][a-z-]+", flag):
+            raise UsageError(f"{flag} has two dashes here", hint=f"-{word}")
         elif "--draft" in own and (advice := _advice(flag, own)) is not None:
             why, hint = advice
             raise UsageError(f"there is no option {flag} here: {why}", hint=hint)

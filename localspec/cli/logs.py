@@ -20,7 +20,7 @@ from localspec.cli.store_options import find, kept_store, remember
 from localspec.conversations.export import FORMATS, to_wire
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
-from localspec.errors import DeclinedError, NotFoundError
+from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.sanitize import one_line
 from localspec.settings.folders import conversations_file, typed_path
 
@@ -128,6 +128,8 @@ def export_command(conversation: str | None, form: str | None, output: str | Non
 
     Markdown and HTML hold the current branch, without control characters. JSON has every branch, and the exact texts.
     """
+    if output is None and conversation is not None and conversation.endswith(tuple(f".{each}" for each in FORMATS)):
+        raise UsageError(f"{conversation} is no conversation", hint=f"localspec logs export -o {conversation}")
     with kept_store() as store:
         found = _named(store, conversation)
         if output is None or output == "-":

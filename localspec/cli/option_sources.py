@@ -11,9 +11,10 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from localspec.cli.config_names import BadSettingError, capitals, cure, kept, located, path_of, perhaps
+from localspec.cli.config_names import BadSettingError, capitals, cure, kept, located, path_of, perhaps, preset_entries
+from localspec.cli.spelling import OPTION, as_typed
 from localspec.errors import LocalspecError, NotFoundError, UsageError
-from localspec.settings.config_file import MAX_PARTS, TABLE, Configuration, Entry, Key, find_preset, read_configuration
+from localspec.settings.config_file import MAX_PARTS, TABLE, Configuration, Entry, Key, read_configuration
 from localspec.settings.declaration import Kind, Option, Origin, spelled
 from localspec.settings.values import sample
 
@@ -31,8 +32,6 @@ _TAKEN: dict[Kind, tuple[str, Any]] = {  # what config.toml may have for a kind,
     "text": ("a text or a number", str | int | float),
     "texts": ("a text or a list of texts", str | int | float),
 }
-PRESET_HELP = "localspec config preset save --help"  # lists what a preset may have
-_OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 Told = TypeVar("Told", bound=LocalspecError)
 
 
@@ -205,7 +204,7 @@ def take_preset(ctx: click.Context, name: str | None) -> None:
         return
     file, options = read_configuration(), options_of(ctx.command)
     found: dict[str, tuple[Any, str]] = {}
-    for key, entry in find_preset(name, file).items():
+    for key, entry in preset_entries(name, file).items():
         try:
             option_at(entry.path)
         except UsageError as error:
@@ -274,7 +273,9 @@ def option_at(key: Key) -> Configurable:
         kept = {each: option for each, option in options_of(presets.commands["save"]).items() if each not in ONCE}
         if len(tables) == 2 and name in kept:
             return kept[name]
-        raise UsageError(f"a preset has no setting '{name}'{perhaps(name, kept)}", hint=PRESET_HELP)
+        raise UsageError(
+            f"a preset has no setting '{name}'{perhaps(name, kept)}", hint="localspec config preset save --help"
+        )
     if not tables:
         if name in general:
             return general[name]
@@ -332,10 +333,12 @@ def origin(ctx: click.Context, option: Configurable) -> Origin:
 def in_command(ctx: click.Context, error: Told) -> Told:
     """Return the error with the places of options that it names and nobody typed, and what takes them out there.
 
-    Its help is this command's. One of what is not found names a value, too.
+    An option that it begins with is spelled as it was typed, and its help is this command's. One of what is not found
+    names a value, too.
     """
-    error.hint = error.hint.replace("localspec run --help", f"{ctx.command_path} --help")
-    named, found = set(_OPTION.findall(error.message)), list[Origin]()
+    error.hint = as_typed(ctx, error.hint.replace("localspec run --help", f"{ctx.command_path} --help"))
+    error.message = as_typed(ctx, error.message)
+    named, found = set(OPTION.findall(error.message)), list[Origin]()
     for option in options_of(ctx.command).values():
         value = ctx.params.get(str(option.name))
         is_told = isinstance(value, str) and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", error.message)

@@ -14,7 +14,7 @@ from localspec.cli.draft_fit import explain, suggest
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.errors import LocalspecError, NotFoundError, UsageError
-from localspec.models.available import is_here
+from localspec.models.available import Where, is_here, where
 from localspec.models.catalog import Catalog, CatalogModel, CatalogPair, load_catalog, user_path
 from localspec.models.gguf.head import KINDS
 from localspec.models.names import PathName, parse
@@ -43,7 +43,7 @@ LABELS = {
 }
 HEAD = ("", "name", "target, about", "draft, share", "licence")
 END = (
-    "here: on this machine. share: the draft's size in % of the target's.\n"
+    "here: on this machine. gone: its file is not there any more. share: the draft's size in % of the target's.\n"
     "Only storyteller is tested. Of the others, a download compares the vocabularies.\n"
     "Everything about one: localspec pairs show NAME\n"
 )
@@ -150,9 +150,9 @@ def _tell(catalog: Catalog, term: str, as_json: bool) -> int:
         return 0
     if not rows:
         raise NotFoundError(f"no entry of the catalogue contains '{one_line(term)}'", hint="localspec pairs list")
-    here = {row["name"] for row in rows if _is_here(row["name"])}
-    rows.sort(key=lambda row: row["name"] not in here)
-    cells = [HEAD, *(_cells(row, is_here=row["name"] in here) for row in rows)]
+    places = {row["name"]: _where(row["name"]) for row in rows}
+    rows.sort(key=lambda row: places[row["name"]] != "here")
+    cells = [HEAD, *(_cells(row, places[row["name"]]) for row in rows)]
     lines = aligned(cells, right=())
     widest = max(len(line) for line, row in zip(lines, cells, strict=True) if len(row) == len(HEAD))
     if is_terminal(sys.stdout) and columns_of_stdout() < widest:
@@ -170,11 +170,13 @@ def _where_else(name: str, catalog: Catalog) -> str:
     return f"localspec pairs show {target}" if listed else "localspec pairs list"
 
 
-def _is_here(name: str) -> bool:
+def _where(name: str) -> Where:
     try:
-        return is_here(expand(name))
+        return where(expand(name))
+    except NotFoundError:  # a file of a folder, or of another program's
+        return "gone"
     except LocalspecError:
-        return False  # pulling it again mends it
+        return "hub"  # pulling it again mends it
 
 
 def _entries(catalog: Catalog) -> list[dict[str, Any]]:
@@ -230,9 +232,9 @@ def _model(model: CatalogModel, catalog: Catalog) -> dict[str, Any]:
     }
 
 
-def _cells(row: dict[str, Any], *, is_here: bool) -> tuple[str, ...]:
+def _cells(row: dict[str, Any], place: Where) -> tuple[str, ...]:
     """Return a line of the list; a pair of names has its target and draft in place of sizes."""
-    begin = "here" if is_here else "", one_line(row["name"])
+    begin = "" if place == "hub" else place, one_line(row["name"])
     if "about_gb" not in row:
         told = [row["notes"]] if row["origin"] == "bundled" else [row["pair"], row["notes"]]
         return (*begin, one_line(" · ".join(filter(None, told))))

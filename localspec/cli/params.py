@@ -19,12 +19,12 @@ from localspec.cli.config_names import capitals, path_of
 from localspec.cli.console import Console
 from localspec.cli.habits import checked
 from localspec.cli.option_sources import Configurable, in_command, options_of
+from localspec.cli.spelling import TYPED, spelling
 from localspec.errors import NetworkError, NotFoundError, UsageError
 from localspec.settings.declaration import out_of_range
 from localspec.settings.sizes import length
 
 MAX_SENTENCE = 1000  # characters of a sentence in the list of commands: none is cut
-TYPED = "localspec.cli.params"  # where a context keeps its words
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -57,9 +57,11 @@ def complaint(error: click.ClickException) -> str:
     """Return click's complaint; that about an option's value in the words that the chats have for it."""
     if isinstance(error, click.NoSuchOption):  # click compares with the dashes, which are alike in all
         known = {one.lstrip("-"): one for one in error.possibilities or ()}
-        near = [known[one] for one in difflib.get_close_matches(error.option_name.lstrip("-"), known)]
+        name = error.option_name.lstrip("-").replace("_", "-")
+        near = [known[one] for one in ([name] if name in known else difflib.get_close_matches(name, known))]
         error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
-    option = error.param if isinstance(error, click.BadParameter) else None
+    told_of = error if isinstance(error, click.BadParameter) else None
+    option = None if told_of is None else told_of.param
     if isinstance(option, click.Argument) and isinstance(option.type, click.Choice):
         return error.message.strip().rstrip(".")
     if not isinstance(option, click.Option) or isinstance(error, click.MissingParameter):
@@ -72,7 +74,8 @@ def complaint(error: click.ClickException) -> str:
     told = re.sub(r"a valid float(?: range)?", "a number", told)
     told = re.sub(r"a valid integer(?: range)?", "an integer", told)
     told = re.sub(r"a valid boolean.*", "on or off", told)
-    return f"{option.opts[0]} {told}".strip().rstrip(".")
+    typed = "" if told_of is None or told_of.ctx is None else spelling(told_of.ctx, option)
+    return f"{typed or option.opts[0]} {told}".strip().rstrip(".")
 
 
 _PREFIX = "LOCALSPEC_"

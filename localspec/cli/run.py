@@ -48,7 +48,7 @@ from localspec.cli.options import (
 )
 from localspec.cli.output import JsonSink, Sink, TextSink, ended_by_itself, tell_figures
 from localspec.cli.pair_engine import PairEngine, asking
-from localspec.cli.params import TYPED, Command, option
+from localspec.cli.params import Command, option
 from localspec.cli.settings import (
     PairOptions,
     is_chosen,
@@ -59,6 +59,7 @@ from localspec.cli.settings import (
     system_message,
 )
 from localspec.cli.signals import Stop, deferred, timed
+from localspec.cli.spelling import TYPED
 from localspec.cli.store_options import answered, is_going_on, store_for_talking, wanted
 from localspec.conversations.records import Attachment
 from localspec.conversations.store import Store

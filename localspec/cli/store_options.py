@@ -136,7 +136,7 @@ def remember(shown: Sequence[Conversation]) -> None:
 def find(store: Store, typed: str, *, is_deleted: bool = False) -> Conversation:
     """Return the conversation of an ID, or of a part of one, or of a number in the list that was shown last.
 
-    Raises as `Store.find`, and UsageError for a number that no list has shown.
+    Raises as `Store.find`, and NotFoundError for a number that no list has shown.
     """
     if not (typed.isdecimal() and len(typed) < MIN_ID):
         return store.find(typed, is_deleted=is_deleted)
@@ -146,5 +146,5 @@ def find(store: Store, typed: str, *, is_deleted: bool = False) -> Conversation:
     except (OSError, ValueError, LookupError, TypeError):
         known = ""
     if not known:
-        raise UsageError(f"no list has shown a conversation {typed}", hint="localspec logs, or its ID")
+        raise NotFoundError(f"no list has shown a conversation {typed}", hint="localspec logs, or its ID")
     return store.find(known, is_deleted=is_deleted)

@@ -210,12 +210,15 @@ class _Edge:
         if self._session and self._session == hello.session:
             return
         self.leave()
-        self._verifying.sessions += 1
-        self._name = f"session {self._verifying.sessions} of an edge"
         self._rounds, self._began = 0, time.monotonic()
         self._session = hello.session or secrets.token_urlsafe(16)
-        begins = "goes on" if hello.session else "begins"
-        self._verifying.engine.on_session(f"{self._name} {begins}: a prompt of {counted(hello.prompt_n, 'token')}")
+        if hello.prompt_n:
+            self._verifying.sessions += 1
+            self._name = f"session {self._verifying.sessions} of an edge"
+            told = f"{'goes on' if hello.session else 'begins'}: a prompt of {counted(hello.prompt_n, 'token')}"
+        else:  # before its first answer an edge learns what passes cost
+            self._name, told = "a measurement by an edge", "begins: the time of passes"
+        self._verifying.engine.on_session(f"{self._name} {told}")
 
     def _read(self, prefix: Prefix) -> None:
         """Keep a part of the text for the next round. Empty parts are counted too."""

@@ -276,7 +276,7 @@ class Option:
         except ValueError:
             forms = "a size" if self.metavar == "SIZE" else ", ".join(self.metavar.split("|"))
             forms = " or ".join(forms.rsplit(", ", 1)) if "|" in self.metavar else forms
-            expected = _EXPECTED.get(self.kind) or forms
+            expected = "a number of tokens, such as 8192 or 8k" if self.is_length else _EXPECTED.get(self.kind) or forms
             hint = f"--method suffix {self.example}" if self.name == "options" else self.example  # others have others
             raise UsageError(f"{self.flag} {text!r} is not {expected}", hint=hint) from None
 

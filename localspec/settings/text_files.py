@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from localspec.sanitize import decoded
+from localspec.sanitize import decoded, shown
 
 LOOKED_AT = 8192  # bytes that decide whether a file is a text
+NEAR = 0.75  # share of letters that names have in common where one is taken for the other
+
+
+def did_you_mean(name: str, hint: str) -> str:
+    """Return what to say of a file that cannot be read: the nearest name beside it if it is missing, else `hint`."""
+    near = nearest_file(name)
+    return f"Did you mean {shown(near)!r}?" if near else hint
+
+
+def nearest_file(name: str) -> str:
+    """Return the file or folder beside a missing one whose name is nearest, as it would be typed; "" without one."""
+    folder, slash, last = name.rpartition("/")
+    try:
+        if os.path.lexists(os.path.expanduser(name)):
+            return ""
+        beside = sorted(each for each in os.listdir(os.path.expanduser(folder + slash) or ".") if each[:1] != ".")
+    except (OSError, ValueError):
+        return ""
+    lower = {each.lower(): each for each in beside}
+    near = difflib.get_close_matches(last.lower(), lower, n=1, cutoff=NEAR)
+    return f"{folder}{slash}{lower[near[0]]}" if near else ""
 
 
 def files_below(folder: Path, skip: Callable[[str], None]) -> Iterator[Path]:

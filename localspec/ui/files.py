@@ -12,7 +12,7 @@ from pathlib import Path
 
 from localspec.errors import NotFoundError, PromptTooLongError, ResourceError, UsageError
 from localspec.settings.folders import replacing
-from localspec.settings.text_files import is_binary
+from localspec.settings.text_files import did_you_mean, is_binary
 
 MAX_NAMES = 200  # names: a folder of more is not chosen from by reading
 
@@ -43,7 +43,8 @@ def read_regular(name: str, limit: int, *, said: str = "") -> bytes:
             data = file.read(limit + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "no such name"
-        raise NotFoundError(f"cannot read {said}: {reason}", hint="the name of a text file") from None
+        hint = did_you_mean(name, "the name of a text file")
+        raise NotFoundError(f"cannot read {said}: {reason}", hint=hint) from None
     if len(data) > limit and is_binary(data):
         raise UsageError(f"{said} is no text", hint="the name of a text file")
     if len(data) > limit:

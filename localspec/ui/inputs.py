@@ -18,7 +18,7 @@ from localspec.engine.events import Warned
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.sanitize import decoded
 from localspec.settings.folders import typed_path
-from localspec.settings.text_files import is_binary
+from localspec.settings.text_files import did_you_mean, is_binary
 from localspec.ui.files import read_regular
 from localspec.ui.mentions import Taken, is_pattern, is_several, take
 
@@ -72,7 +72,8 @@ class Inputs:
             with typed_path(name).open("rb") as file:
                 return self._text(name, self._read(file.fileno(), name))
         except OSError as error:
-            raise NotFoundError(f"cannot read {name}: {error.strerror}", hint="--file PATH of a text") from None
+            hint = did_you_mean(name, "--file PATH of a text")
+            raise NotFoundError(f"cannot read {name}: {error.strerror}", hint=hint) from None
 
     def prompt_of(self, spoken: str, data: list[Attachment], *, is_raw: bool, is_given: bool) -> str:
         """Return one prompt. Raises UsageError if there is none; a raw one that `is_given` may be empty."""

@@ -18,7 +18,7 @@ from localspec.sanitize import decoded, one_line
 from localspec.settings.folders import typed_path
 from localspec.settings.sizes import counted
 from localspec.settings.sizes import size as size_of
-from localspec.settings.text_files import LOOKED_AT, files_below, ignored_by_git, is_binary
+from localspec.settings.text_files import LOOKED_AT, files_below, ignored_by_git, is_binary, nearest_file
 from localspec.ui.files import path_completions, read_regular
 
 MOST_FILES = 500
@@ -69,7 +69,11 @@ class Taken:
     @property
     def remarks(self) -> list[str]:
         """A line for each name that looks like a file's and is none, or has no text."""
-        missing = [f"there is no file {name}: @{name} is sent as text" for name in map(one_line, self.missing)]
+        missing = []
+        for name in self.missing:
+            near, named = nearest_file(name), one_line(name)
+            meant = f"; did you mean @{one_line(near)}?" if near else ""
+            missing.append(f"there is no file {named}: @{named} is sent as text{meant}")
         return [*missing, *(f"{name} holds no text: nothing of it is sent" for name in map(one_line, self.empty))]
 
 

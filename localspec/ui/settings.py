@@ -61,7 +61,10 @@ def remark_in_chat(line: str) -> str:
 
 
 def error_in_chat(error: LocalspecError) -> LocalspecError:
-    """Return the error with its hint as a chat takes it."""
+    """Return the error as a chat tells it: a setting that it begins with has no dashes, and none is typed there."""
+    begin = re.match(r"--?([a-z][\w-]*) ", error.message)
+    if begin and any(each.is_called(begin[1]) for each in (*SETTINGS.values(), *declared(LoadSettings))):
+        error.message = error.message.lstrip("-")
     return error.hinted(in_chat(error.hint))
 
 

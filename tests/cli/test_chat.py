@@ -99,12 +99,12 @@ def test_settings_change_the_next_answer(talk: Talk) -> None:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("/temp nan", "--temp nan is out of range"),
-        ("/temp warm", "--temp 'warm' is not a number — try: /set temp"),
-        ("/set top-p 2", "--top-p 2 is out of range"),
+        ("/temp nan", "temp nan is out of range"),
+        ("/temp warm", "temp 'warm' is not a number — try: /set temp"),
+        ("/set top-p 2", "top-p 2 is out of range"),
         ("/set tmep 1", "there is no setting 'tmep' — try: /set temp"),
-        ("/set method magic", "--method 'magic' does not exist"),
-        ("/k -1", "-k -1 is out of range"),
+        ("/set method magic", "method 'magic' does not exist"),
+        ("/k -1", "k -1 is out of range"),
         ("/set stop", None),
     ],
 )

@@ -295,6 +295,9 @@ def test_exports(store: Store, logs: Logs, home: Path) -> None:
     logs("export", "-o", str(home / "page.HTML"))
     assert (home / "page.HTML").read_text().startswith("<!DOCTYPE html>")
     assert sorted(os.listdir(home)) == ["home", "out.md", "page.HTML"]
+    with pytest.raises(UsageError, match=r"x.md is no conversation") as mistaken:
+        logs("export", "x.md")
+    assert mistaken.value.hint == "localspec logs export -o x.md"
     for name, error in (("x.pdf", UsageError), ("no/such/x.md", ResourceError)):
         with pytest.raises(error):
             logs("export", "-o", str(home / name))
@@ -352,7 +355,7 @@ def test_a_number_is_that_of_the_list_that_was_seen(logs: Logs) -> None:
     with Store.open(conversations_file()) as store:
         one, two = (keep(store, "hi", "ho", title=title, pair="storyteller") for title in ("one", "two"))
     for _ in range(2):
-        with pytest.raises(UsageError, match="no list has shown a conversation 2"):
+        with pytest.raises(NotFoundError, match="no list has shown a conversation 2"):
             logs("show", "2")
         assert logs().startswith(two), "in a pipe the ID begins the line, and nothing has a number"
     terminal = Terminal(["logs"], program=REAL, env={"LOCALSPEC_HOME": os.environ["LOCALSPEC_HOME"]})
@@ -367,7 +370,7 @@ def test_a_number_is_that_of_the_list_that_was_seen(logs: Logs) -> None:
     logs("rm", "2", "-y")
     assert logs("undo", "2").startswith(one)
     for typed in ("0", "3"):
-        with pytest.raises(UsageError, match=f"no list has shown a conversation {typed}"):
+        with pytest.raises(NotFoundError, match=f"no list has shown a conversation {typed}"):
             logs("rm", typed, "-y")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -143,6 +144,7 @@ def test_a_bare_name_is_kept_as_the_file_that_is_found(tmp_path: Path, monkeypat
     small.unlink()
     rows = {offer.name: offer for offer in offers(load_catalog(tmp_path / "config" / "catalog.toml"))}
     assert (rows["fast"].origin, rows["fast"].where) == ("yours", "gone")
+    assert re.search(r"^gone  fast  ", call(tmp_path, "list").stdout.decode(), re.MULTILINE)
     env = {"LOCALSPEC_HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf")}
     line = assert_one_line(run("run", "-m", "fast", "hi", env=env), 3, "for which 'fast' stands, does not exist")
     assert line.endswith(f"try: localspec pairs add fast {big}+NEW.gguf --replace, or localspec pairs rm fast\n")

@@ -117,6 +117,16 @@ def test_what_cannot_be_meant_is_told(words: tuple[str, ...], said: str) -> None
     assert config_file().read_text() == before
 
 
+@pytest.mark.parametrize("words", [("run", "hi"), ("run", "-P", "paper", "hi")])
+def test_a_preset_of_bench_is_told_apart(words: tuple[str, ...]) -> None:
+    """At the top of config.toml it was one of bench once."""
+    if "-P" not in words:
+        config_file().parent.mkdir(parents=True, exist_ok=True)
+        config_file().write_text('preset = "paper"\n')
+    line = assert_one_line(run(*words), 3, "there is no preset 'paper': one of bench has that name")
+    assert "localspec config set bench.preset paper" in line
+
+
 def test_a_chat_takes_a_preset_and_changes_nothing_if_one_setting_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     save("--temp", "0.3", "-k", "2", "-s", "Be brief.", "--stop", "END", "--template", "chatml")
     save("--temp", "0.1", "--ctx", "512", name="other")
@@ -139,6 +149,18 @@ def test_a_chat_takes_a_preset_and_changes_nothing_if_one_setting_is_wrong(capsy
 def test_bytes_that_are_no_utf8_are_refused_and_nothing_is_written(words: tuple[str, ...]) -> None:
     assert_one_line(run(*words, "\udcff"), 2, "is not a text of UTF-8")
     assert not config_file().exists()
+
+
+def test_setting_a_preset_that_is_not_there_is_told() -> None:
+    """It may come later; those of bench are others."""
+    save("--temp", "0.3")
+    done = run("config", "set", "preset", "codr")
+    assert (done.returncode, done.stderr) == (
+        0,
+        b"localspec: warning: there is no preset 'codr'. Did you mean 'coder'?\n",
+    )
+    assert run("config", "set", "run.preset", "coder").stderr == b""
+    assert run("config", "set", "bench.preset", "paper").stderr == b""
 
 
 def test_a_new_preset_is_told_with_the_nearest() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from localspec.chat.answer_writer import empty_form
+from localspec.chat.answer_writer import empty_form, unfinished_form
 from localspec.engine.events import Finished
 from localspec.settings.request import Request
 from localspec.ui.stats import Stats
@@ -43,6 +43,10 @@ def test_an_answer_that_is_cut_inside_an_object_says_so(more: tuple[str, ...]) -
     assert done.returncode == 12
     assert done.stdout.lstrip().startswith(b"{")
     assert b"cut before its form was complete" in done.stderr
+    if "--stop" in more:
+        assert b"a stop text ended it" in done.stderr
+        return
+    assert b"a greater -n lets it end" in done.stderr
     assert b"/properties/name (maxLength), /properties/tags (maxItems)" in done.stderr
     if "--json" in more:
         found = json.loads(done.stdout)
@@ -57,7 +61,18 @@ def test_a_whole_answer_that_fills_its_length_is_whole() -> None:
     assert (done.returncode, done.stdout.strip() in (b"a", b"b")) == (0, True), done.stderr
 
 
-@pytest.mark.parametrize(("reason", "is_told"), [("stop", True), ("interrupted", False)])
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [("interrupted", "was stopped before"), ("timeout", "was stopped before"), ("context", "a greater --ctx lets")],
+)
+def test_what_ended_an_unfinished_answer_decides_what_is_told(reason: str, told: str) -> None:
+    """A greater length does not help where a person stopped it."""
+    said = unfinished_form(Stats(finished=Finished(reason, "", 1.0, 1.0, 0, is_whole=False)))
+    assert told in said
+    assert "-n" not in said
+
+
+@pytest.mark.parametrize(("reason", "is_told"), [("stop", True), ("interrupted", False), ("timeout", False)])
 def test_an_answer_that_was_stopped_before_its_first_token_says_nothing_of_its_form(reason: str, is_told: bool) -> None:
     stats = Stats()
     stats.observe(Finished(reason, "", 1.0, 1.0, 0))

@@ -170,7 +170,7 @@ def test_a_wrong_key(two: Two) -> None:
     wrong = two.edge.home / "wrong-key"
     wrong.write_text("guessed\n")
     wrong.chmod(0o644)
-    assert_one_line(two.asks("--verifier-key-file", str(wrong)), 4, "does not take the key")
+    assert_one_line(two.asks("--verifier-key-file", str(wrong)), 4, "does not take this key")
 
 
 def test_a_wrong_certificate(two: Two, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def saying(*said: str | bytes | msgspec.Struct) -> Handler:
 @pytest.mark.parametrize(
     ("status", "told", "hint", "is_final"),
     [
-        (401, "does not take the key", KEY, True),
+        (401, "wants its API key", KEY, True),
         (403, "answers its own machine only", "localspec serve --api-key", False),
         (503, "has no room for another edge", "Try again", False),
         (404, "has no verifier (status 404)", "on that machine", False),

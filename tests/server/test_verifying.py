@@ -64,7 +64,7 @@ def address(server: Server, **more: str) -> Address:
 
 def first_round(connection: Connection, ids: tuple[int, ...] = (1, 2, 3)) -> Result:
     """Open a session, and return the verdict that draws its first token."""
-    hello = Hello(VERSION, look(connection).vocabulary, seed=7)
+    hello = Hello(VERSION, look(connection).vocabulary, seed=7, prompt_n=len(ids))
     assert isinstance(connection.ask(hello), Welcome)
     connection.send(Prefix(0, ids))
     reply = connection.ask(Verify(1, len(ids), digest_of(ids)))
@@ -178,8 +178,13 @@ def test_a_session_leaves_a_line_where_it_begins_and_where_it_ends() -> None:
         again = Connection.open(address(server))
         assert isinstance(again.ask(msgspec.structs.replace(hello, vocabulary=look(again).vocabulary)), Welcome)
         again.close()
+        edge = Connection.open(address(server))
+        edge.ask(Hello(VERSION, look(edge).vocabulary))  # as before passes are timed
+        edge.close()
         server.process.send_signal(signal.SIGINT)
         said = server.process.communicate(timeout=TIMEOUT)[1].decode()
+    assert "a measurement by an edge begins: the time of passes" in said
+    assert "a measurement by an edge ended: 0 rounds" in said
     told = re.findall(r"session (\d) of an edge (begins|goes on|ended): (a prompt of|\d rounds?)", said)
     assert [one for one in told if one[0] == "1"] == [("1", "begins", "a prompt of"), ("1", "ended", "1 round")]
     assert [one for one in told if one[0] == "2"] == [("2", "begins", "a prompt of"), ("2", "ended", "1 round")]
@@ -260,11 +265,11 @@ def test_key_and_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert server.url.startswith("https://")
         monkeypatch.delenv(KEY, raising=False)
         safe = {"ca": str(certificate)}
-        with pytest.raises(NetworkError, match="does not take the key") as raised:
+        with pytest.raises(NetworkError, match="wants its API key") as raised:
             Connection.open(address(server, **safe))
         assert KEY in raised.value.hint
         monkeypatch.setenv(KEY, "wrong")
-        with pytest.raises(NetworkError, match="does not take the key"):
+        with pytest.raises(NetworkError, match="does not take this key"):
             Connection.open(address(server, **safe))
         with pytest.raises(NetworkError, match="certificate") as raised:
             Connection.open(address(server, key_file=str(file)))

@@ -97,7 +97,7 @@ async def test_a_value_is_taken_from_the_next_answer_on() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("temp", "-1", "--temp -1 is out of range"),
+        ("temp", "-1", "temp -1 is out of range"),
         ("temp", "warm", "'warm' is not a"),
         ("top-k", "0.5", "'0.5' is not a"),
         ("method", "sufix", "--method 'sufix' does not exist"),

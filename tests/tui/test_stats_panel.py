@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -11,6 +12,7 @@ from localspec.chat.message_tree import MessageTree
 from localspec.conversations.store import Store
 from localspec.engine.events import Committed, Finished, Loaded, Probed, Started, StepMs
 from localspec.settings.request import Speculation
+from localspec.tui.app import LocalspecApp
 from localspec.tui.stats_panel import PANE, cell, pane, strip, verdict
 from localspec.tui.trace import Meter, Trace
 from localspec.tui.widgets.bars import Top, TopBar
@@ -18,7 +20,8 @@ from localspec.ui.speedup import FEWEST
 from localspec.ui.stats import Stats
 from localspec.ui.summary import kept_line, live_line, stats_line, table
 from tests.cli.fakes import committed, facts
-from tests.tui.scripted import SETTINGS, ScriptedWorker, ask, opened, until
+from tests.tui.chats import shown
+from tests.tui.scripted import SETTINGS, ScriptedWorker, ask, opened, settled, until
 
 
 def trace(*, probes: float | None = 30.0, drafting: bool = True) -> Trace:
@@ -235,15 +238,49 @@ async def test_figures_of_another_pair_are_not_shown_as_this_ones() -> None:
         assert "SPEED" in str(app.chat.query_one("#figures").render())
 
 
-async def test_f2_hides_the_figures() -> None:
-    async with opened(ScriptedWorker()) as (pilot, app):
+@pytest.mark.parametrize(
+    ("size", "places"),
+    [
+        ((120, 40), [["strip"], [], ["figures"]]),
+        ((80, 24), [[], ["strip"], []]),
+        ((66, 24), [["strip"], [], ["strip"]]),
+        ((40, 12), [[], [], []]),
+    ],
+)
+async def test_each_f2_changes_where_the_figures_are(size: tuple[int, int], places: list[list[str]]) -> None:
+    """Or says why it does not; it says where they are now."""
+    async with opened(ScriptedWorker(), size=size) as (pilot, app):
         await ask(pilot, "go")
         seen = []
         for _ in range(3):
             await pilot.press("f2")
-            await pilot.pause()
+            await settled(pilot)
             seen.append([name for name in ("figures", "strip") if app.chat.query_one(f"#{name}").region.area])
-        assert seen == [["strip"], [], ["figures"]]
+            assert ("too small" if size[0] < 60 else "F2 changes that") in app.notices.text
+        assert seen == places
+
+
+def is_new(app: LocalspecApp, before: str) -> bool:
+    return shown(app) != before
+
+
+@pytest.mark.parametrize("has_answer", [False, True])
+async def test_each_key_of_the_line_below_does_something_that_one_sees(has_answer: bool) -> None:
+    """The first time too, on 80 columns and without an answer."""
+    keys = [f"f{n}" for n in range(1, 13) if n not in (10, 11)]
+    async with opened(ScriptedWorker(), size=(80, 24)) as (pilot, app):
+        if has_answer:
+            await ask(pilot, "go")
+        for key in keys:
+            app.say("")
+            await settled(pilot)
+            before = shown(app)
+            await pilot.press(key)
+            await until(pilot, partial(is_new, app, before))
+            while app.screen is not app.chat:
+                await pilot.press("escape")
+                await settled(pilot)
+            await until(pilot, lambda: not app.engine.worker_thread.is_busy)
 
 
 async def test_reasoning_is_folded_and_unfolds() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from localspec.ui.files import is_path, path_completions
+from localspec.bench.suites import read_text
+from localspec.chat.conversation_files import load
+from localspec.errors import NotFoundError
+from localspec.ui.files import is_path, path_completions, read_regular
+from localspec.ui.inputs import Inputs
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +50,34 @@ def test_any_file_and_an_absolute_path(folder: Path) -> None:
                                                ("hf:a/b", False), ("qwen3", False), ("", False)])  # fmt: skip
 def test_what_is_a_path(typed: str, is_one: bool) -> None:
     assert is_path(typed) == is_one
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("models/nots.txt", "Did you mean 'models/notes.txt'?"),
+        ("~/models/Notes.txt", "Did you mean '~/models/notes.txt'?"),
+        ("models/other.py", "the name of a text file"),
+        ("nowhere/notes.txt", "the name of a text file"),
+        ("models", "the name of a text file"),
+    ],
+)
+def test_a_missing_file_is_told_with_the_nearest(typed: str, hint: str) -> None:
+    """A folder is no missing file."""
+    with pytest.raises(NotFoundError) as caught:
+        read_regular(typed, 100)
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda path: read_text(path, said="--suite X", hint="Check the path."),
+        lambda path: Inputs(100).file(str(path)),
+        load,
+    ],
+)
+def test_every_reader_of_a_text_tells_the_nearest(read: Callable[[Path], object], folder: Path) -> None:
+    with pytest.raises(NotFoundError, match="cannot read") as caught:
+        read(folder / "models" / "nots.txt")
+    assert caught.value.hint == f"Did you mean '{folder}/models/notes.txt'?"

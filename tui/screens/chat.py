@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from textual.widgets import Markdown
 
 
+SHOWN = {
+    View.OFF: "Origins of tokens hidden",
+    View.FULL: "Origins of tokens in colours",
+    View.MARKS: "Origins of tokens by marks",
+}
+
+
 class ChatScreen(Screen[None]):
     """Home. `turns` does what is asked of the conversation, `news` brings what has come from the engine."""
 
@@ -259,12 +266,16 @@ class ChatScreen(Screen[None]):
         path = self._engine.state.messages.path()
         if path:
             await self.turns.again(path[-1])
+        else:
+            self._host.say("There is no answer yet to make again")
 
     def action_copy(self) -> None:
         """Copy the last answer as it was written, not as it is shown."""
         answer = self._engine.state.last_answer
         if answer is not None:
             self.turns.copy_text(answer.text, "the answer")
+        else:
+            self._host.say("There is no answer yet to copy")
 
     @in_turn
     def action_thinking(self) -> None:
@@ -290,6 +301,8 @@ class ChatScreen(Screen[None]):
             await widget.show(self._view)
         if self._view is not View.OFF and answers and all(each.trace is None for each in answers):
             self._host.say("only the texts of these answers were kept, not the origins of their tokens")
+        else:
+            self._host.say(f"{SHOWN[self._view]} · F3 changes that")
 
     def action_figures(self) -> None:
         """Show the figures beside the chat, as a strip below it, or not at all."""

@@ -27,15 +27,16 @@ from localspec.chat.conversation_commands import (
     rename_conversation,
 )
 from localspec.chat.listing import named
-from localspec.conversations.records import ASSISTANT, Conversation, spoken
+from localspec.conversations.records import ASSISTANT, Conversation, model_names, spoken
 from localspec.conversations.store import Store
 from localspec.errors import LocalspecError
-from localspec.sanitize import sanitize
+from localspec.sanitize import one_line, sanitize
 from localspec.tui.host import Host
 from localspec.tui.keyboard import in_turn
 from localspec.tui.screens.dialog import OverChat
 from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.composer import LineInput
+from localspec.tui.widgets.folded import Folded
 
 Result = TypeVar("Result")
 MAX_LISTED = 500  # conversations that are listed
@@ -92,7 +93,7 @@ class Conversations(OverChat, Screen[str | None]):
             table.can_focus = False  # what is typed is searched for
             yield table
             with VerticalScroll(id="preview", can_focus=False):
-                yield Static(markup=False)
+                yield Folded()
         yield NoticeBar()
         yield Keys()
 
@@ -174,13 +175,16 @@ class Conversations(OverChat, Screen[str | None]):
 
     @on(DataTable.RowHighlighted)
     async def _preview(self) -> None:
-        preview, current = self.query_one("#preview Static", Static), self._current
+        preview, current = self.query_one("#preview Folded", Folded), self._current
         if current is None:
             nothing = "No message contains these words" if self._query.strip() else "No conversations yet"
             preview.update(Content.styled(nothing, "$muted"))
             return
         path = await self._ask(lambda store: store.path(current.leaf)) or []
-        parts = [(f"{sanitize(current.title)}\n", "bold"), (f"{sanitize(current.pair)} · {current.id}\n", "$muted")]
+        parts = [
+            (f"{sanitize(current.title)}\n", "bold"),
+            (f"{one_line(model_names(current.pair))} · {current.id}\n", "$muted"),
+        ]
         for message in path[-PREVIEWED:]:
             who = ("Assistant", "bold $origin-draft") if message.role == ASSISTANT else ("You", "bold $primary")
             text = sanitize(spoken(message.role, message.text))

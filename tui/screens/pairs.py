@@ -30,6 +30,7 @@ from localspec.tui.pair_rows import FreeMemory, cells, columns_of, compared, des
 from localspec.tui.screens.dialog import OverChat
 from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.composer import LineInput, beginning
+from localspec.tui.widgets.folded import Folded
 from localspec.ui.files import is_path, path_completions
 from localspec.ui.settings import in_chat
 
@@ -78,7 +79,7 @@ class PairsScreen(OverChat, Screen[None]):
         yield Static("pairs · type to filter, or a path, or hf:ORG/REPO:QUANT", id="said", markup=False)
         yield Filter(placeholder="filter", compact=True, id="filter")
         yield DataTable[Content](id="offers", cursor_type="row", zebra_stripes=False, cell_padding=1)
-        yield Static(id="about", markup=False)
+        yield Folded(id="about")
         yield Static(id="drawer", markup=False)
         yield NoticeBar()
         yield Keys()
@@ -297,9 +298,10 @@ class PairsScreen(OverChat, Screen[None]):
         return found
 
     def _about(self) -> None:
-        about = self.query_one("#about", Static)
+        about = self.query_one("#about", Folded)
         if self._error is not None:
-            hint = f"\nTry: {in_chat(self._error.hint)}" if self._error.hint else ""
+            start = "" if self._error.is_sentence else "Try: "
+            hint = f"\n{start}{in_chat(self._error.hint)}" if self._error.hint else ""
             about.update(Content.assemble((sanitize(self._error.message), "$error"), sanitize(hint)))
         elif self.chosen is None:
             about.update(Content("No match. Enter opens it as a path or hub name."))

@@ -24,6 +24,7 @@ from localspec.tui.settings_form import THEME, Form
 from localspec.tui.themes import DARK, LIGHT
 from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.composer import LineInput
+from localspec.tui.widgets.folded import Folded
 from localspec.ui.settings import error_in_chat
 
 THEMES = {"dark": DARK, "light": LIGHT}
@@ -84,7 +85,7 @@ class SettingsScreen(OverChat, Screen[None]):
                 yield Static(group, classes="group", markup=False)
                 for name in names:
                     yield Field(name, self.form.text(name), self.form.settings[name].choices)
-        yield Static(id="about", markup=False)
+        yield Folded(id="about")
         yield NoticeBar()
         yield Keys()
 
@@ -162,7 +163,7 @@ class SettingsScreen(OverChat, Screen[None]):
         try:
             self.form.check(name, text)
         except LocalspecError as error:
-            return error.message
+            return error_in_chat(error).message
         return ""
 
     def _take(self, field: Field) -> bool:
@@ -174,7 +175,8 @@ class SettingsScreen(OverChat, Screen[None]):
             try:
                 self.form.change(field.key, text)
             except LocalspecError as error:  # right by itself, but not with the others
-                field.problem = f"{error.message}{error_in_chat(error).advice}" if error.hint else error.message
+                error = error_in_chat(error)
+                field.problem = f"{error.message}{error.advice}"
                 self._about(field)
         self._tell(field)
         return not field.problem
@@ -184,7 +186,7 @@ class SettingsScreen(OverChat, Screen[None]):
 
     def _about(self, field: Field) -> None:
         """Show the help of a field, or what is wrong with it."""
-        about = self.query_one("#about", Static)
+        about = self.query_one("#about", Folded)
         if field.problem:
             about.update(Content.styled(sanitize(field.problem), "$error"))
             return

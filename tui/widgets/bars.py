@@ -20,6 +20,7 @@ from textual.widgets import Static
 
 from localspec.engine.events import Loaded
 from localspec.sanitize import sanitize, shortened
+from localspec.tui.widgets.folded import Folded
 
 LASTS = 6.0  # seconds: time to read two lines
 FIRST_KEY = "f1"  # it lists the others
@@ -173,11 +174,11 @@ class Keys(Widget):
         self.refresh()
 
 
-class NoticeBar(Static):
+class NoticeBar(Folded):
     """Shows one notice; without one it is the rule that stands there, or takes no room."""
 
     def __init__(self) -> None:
-        super().__init__(markup=False, classes="-empty")
+        super().__init__(classes="-empty")
 
     def show(self, text: str, *, is_wrong: bool = False) -> None:
         """Show a notice in place of the last one; "" for none."""

@@ -14,14 +14,15 @@ from textual.widgets import Button, Static
 from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.sanitize import sanitize
 from localspec.settings.sizes import counted
-from localspec.ui.settings import in_chat
+from localspec.tui.widgets.folded import Folded
+from localspec.ui.settings import error_in_chat
 
 
-class Note(Static):
+class Note(Folded):
     """A line of the chat's own."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(Content(sanitize(text)), markup=False, classes="note-card")
+        super().__init__(Content(sanitize(text)), classes="note-card")
 
 
 class WelcomeCard(Static):
@@ -67,7 +68,7 @@ class ErrorCard(Vertical):
 
     def compose(self) -> ComposeResult:
         """Show the error, and the button where it is of use."""
-        yield Static(card(self.error), markup=False)
+        yield Folded(card(self.error))
         if isinstance(self.error, WorkerDiedError):
             log = sanitize(str(self.error.detail.get("log", "")).rstrip())
             with Horizontal():
@@ -85,9 +86,11 @@ class ErrorCard(Vertical):
 
 
 def card(error: LocalspecError) -> Content:
+    error = error_in_chat(error)
     parts = [(sanitize(error.message), "bold $error")]
     if error.hint:
-        parts.append((f"\nTry: {sanitize(in_chat(error.hint))}", ""))
+        start = "" if error.is_sentence else "Try: "
+        parts.append((f"\n{start}{sanitize(error.hint)}", ""))
     if isinstance(error, WorkerDiedError):
         parts.append(("\nThe conversation is intact; your next message starts the engine as well.", ""))
     return Content.assemble(*parts)

@@ -1,0 +1,94 @@
+"""No path is broken inside a name where it could be broken between its parts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from textual.content import Content
+
+from localspec.conversations.store import Store
+from localspec.errors import NotFoundError
+from localspec.tui.app import LocalspecApp
+from localspec.tui.screens.conversations import Conversations
+from localspec.tui.widgets.folded import folded, pieces
+from tests.tui.chats import shown
+from tests.tui.scripted import ScriptedWorker, made, opened, settled, until
+
+FOLDER = "/home/somebody/projects/language-models/downloaded/from-the-hub/quantised/"
+PATH = f"{FOLDER}qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
+NAMES = re.findall(r"[a-z0-9]{3,}", PATH)  # none of them may be broken
+
+
+@pytest.mark.parametrize(
+    ("word", "width", "expected"),
+    [
+        ("/home/me/models/a.gguf", 12, ["/home/me/", "models/", "a.gguf"]),
+        ("qwen2.5-coder-0.5b.gguf", 10, ["qwen2.5-", "coder-0.5b", ".gguf"]),
+        ("a_long_name.gguf", 11, ["a_long_name", ".gguf"]),
+        ("abcdefgh", 3, ["abc", "def", "gh"]),
+        ("/abcdefgh", 4, ["/abc", "defg", "h"]),
+        ("ééé", 2, ["éé", "é"]),
+        ("模型/模型", 5, ["模型/", "模型"]),
+        ("模", 1, ["模"]),
+        ("", 5, []),
+    ],
+)
+def test_a_word_goes_on_behind_a_slash_or_between_parts(word: str, width: int, expected: list[str]) -> None:
+    assert pieces(word, width) == expected
+
+
+def test_styles_and_words_that_fit_stay() -> None:
+    text = Content.assemble(("see ", "bold"), ("/aa/bb/cc", "italic"), " now")
+    made_of = folded(text, 6)
+    assert made_of.plain == "see /aa/\nbb/cc now"
+    assert {span.style for span in made_of.spans} == {"bold", "italic"}
+    assert folded(text, 9) is text
+    assert folded(text, 0) is text, "a widget without a size yet"
+
+
+def whole(app: LocalspecApp) -> bool:
+    """Whether each name of `PATH` is on the screen, whole."""
+    return all(name in shown(app) for name in NAMES)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_cards_notes_and_notices_break_no_name(size: tuple[int, int]) -> None:
+    async with opened(ScriptedWorker(), size=size) as (pilot, app):
+        await app.chat.fail(NotFoundError(f"cannot read {PATH}: no such file", hint="another one"))
+        await until(pilot, lambda: whole(app))
+        await app.chat.renew()
+        await app.chat.tell(f"saved 2 messages to {PATH}")
+        await until(pilot, lambda: whole(app))
+        await app.chat.renew()
+        app.say(f"saved to {PATH}")
+        await until(pilot, lambda: whole(app))
+        await pilot.resize_terminal(62, 24)
+        await until(pilot, lambda: whole(app))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_preview_of_a_conversation_names_its_models(size: tuple[int, int]) -> None:
+    store = Store.open(None)
+    kept = store.create(f"{PATH}+{PATH.replace('1.5b', '0.5b')}")
+    store.add_message(kept.id, None, "user", f"What is in {PATH}?")
+    async with opened(app=made(ScriptedWorker(), store=store), size=size) as (pilot, app):
+        await pilot.press("f8")
+        await until(pilot, lambda: isinstance(app.screen, Conversations))
+        await settled(pilot)
+        preview = str(app.screen.query_one("#preview Folded").render())
+        assert "qwen2.5-coder-1.5b-instruct" in preview.replace("\n", "")
+        assert FOLDER not in preview.split("You")[0].replace("\n", ""), "the folder tells nothing of a model"
+        await until(pilot, lambda: whole(app))
+
+
+async def test_the_pane_of_a_pair_breaks_its_name_between_parts() -> None:
+    async with opened(ScriptedWorker(), size=(120, 40)) as (pilot, app):
+        loaded = app.chat_state.loaded
+        assert loaded is not None
+        app.chat_state.loaded = replace(
+            loaded, target=replace(loaded.target, path=PATH.replace(".gguf", "-imatrix.gguf"))
+        )
+        app.chat.show_figures()
+        await until(pilot, lambda: "imatrix" in shown(app))

@@ -1,0 +1,62 @@
+"""A text in which a word that is wider than the line, such as a path, is broken between its parts."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from textual.content import Content
+from textual.events import Resize
+from textual.visual import VisualType
+from textual.widgets import Static
+
+_WORD = re.compile(r"\S+")
+BREAKS = re.compile(r"(?<=/)"), re.compile(r"(?<=[-_+:,&?=])|(?=\.)")  # where a word may go on, the first if it has one
+
+
+def pieces(word: str, width: int) -> list[str]:
+    """Return a word in pieces of at most `width` cells, broken behind a slash, else at another of `BREAKS`."""
+    made = []
+    while Content(word).cell_length > width:
+        fitting = next(n for n in range(len(word), 0, -1) if n == 1 or Content(word[:n]).cell_length <= width)
+        ends = [[found.start() for found in each.finditer(word) if 1 < found.start() <= fitting] for each in BREAKS]
+        at = next((found[-1] for found in ends if found), fitting)
+        made.append(word[:at])
+        word = word[at:]
+    return [*made, word] if word else made
+
+
+def folded(text: Content, width: int) -> Content:
+    """Return a text with line ends in the words that are wider than a line of `width` cells."""
+    cuts = []
+    for word in _WORD.finditer(text.plain) if width > 0 else ():
+        at = word.start()
+        for piece in pieces(word[0], width)[:-1]:
+            at += len(piece)
+            cuts.append(at)
+    return Content("\n").join(text.divide(cuts)) if cuts else text
+
+
+class Folded(Static):
+    """Folds its text to its width."""
+
+    def __init__(self, text: Content | None = None, **attributes: Any) -> None:
+        self._whole = text or Content("")
+        super().__init__(self._whole, markup=False, **attributes)
+
+    def update(self, content: VisualType = "", *, layout: bool = True) -> None:
+        """Show another text."""
+        assert isinstance(content, Content)
+        self._whole = content
+        super().update(folded(content, self.content_size.width), layout=layout)
+
+    def on_resize(self, _event: Resize) -> None:
+        """Fold it to the new width."""
+        fit = folded(self._whole, self.content_size.width)
+        if fit.plain != self.content_plain:
+            super().update(fit)
+
+    @property
+    def content_plain(self) -> str:
+        """The text as it is shown."""
+        return self.content.plain if isinstance(self.content, Content) else str(self.content)
