@@ -32,6 +32,7 @@ _TAKEN: dict[Kind, tuple[str, Any]] = {  # what config.toml may have for a kind,
     "text": ("a text or a number", str | int | float),
     "texts": ("a text or a list of texts", str | int | float),
 }
+PRESET_HELP = "localspec config preset save --help"  # lists what a preset may have
 Told = TypeVar("Told", bound=LocalspecError)
 
 
@@ -273,9 +274,7 @@ def option_at(key: Key) -> Configurable:
         kept = {each: option for each, option in options_of(presets.commands["save"]).items() if each not in ONCE}
         if len(tables) == 2 and name in kept:
             return kept[name]
-        raise UsageError(
-            f"a preset has no setting '{name}'{perhaps(name, kept)}", hint="localspec config preset save --help"
-        )
+        raise UsageError(f"a preset has no setting '{name}'{perhaps(name, kept)}", hint=PRESET_HELP)
     if not tables:
         if name in general:
             return general[name]
@@ -333,8 +332,7 @@ def origin(ctx: click.Context, option: Configurable) -> Origin:
 def in_command(ctx: click.Context, error: Told) -> Told:
     """Return the error with the places of options that it names and nobody typed, and what takes them out there.
 
-    An option that it begins with is spelled as it was typed, and its help is this command's. One of what is not found
-    names a value, too.
+    What it begins with is spelled as it was typed. An error of what is not found names a value, too.
     """
     error.hint = as_typed(ctx, error.hint.replace("localspec run --help", f"{ctx.command_path} --help"))
     error.message = as_typed(ctx, error.message)

@@ -64,7 +64,7 @@ def error_in_chat(error: LocalspecError) -> LocalspecError:
     """Return the error as a chat tells it: a setting that it begins with has no dashes, and none is typed there."""
     begin = re.match(r"--?([a-z][\w-]*) ", error.message)
     if begin and any(each.is_called(begin[1]) for each in (*SETTINGS.values(), *declared(LoadSettings))):
-        error.message = error.message.lstrip("-")
+        error = type(error)(error.message.lstrip("-"), hint=error.hint, detail=error.detail)
     return error.hinted(in_chat(error.hint))
 
 

@@ -174,7 +174,7 @@ def test_a_session_leaves_a_line_where_it_begins_and_where_it_ends() -> None:
         first.send(Bye())
         first_round(first)
         first.close()
-        hello = Hello(VERSION, "", session="a" * 22)
+        hello = Hello(VERSION, "", session="a" * 22, prompt_n=3)
         again = Connection.open(address(server))
         assert isinstance(again.ask(msgspec.structs.replace(hello, vocabulary=look(again).vocabulary)), Welcome)
         again.close()

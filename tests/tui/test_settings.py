@@ -100,7 +100,7 @@ async def test_a_value_is_taken_from_the_next_answer_on() -> None:
         ("temp", "-1", "temp -1 is out of range"),
         ("temp", "warm", "'warm' is not a"),
         ("top-k", "0.5", "'0.5' is not a"),
-        ("method", "sufix", "--method 'sufix' does not exist"),
+        ("method", "sufix", "method 'sufix' does not exist"),
         ("tree", "static:0", "static:0 is not a list"),
         ("verify", "typical", "changes the distribution"),
         ("draft-tokens", "some", "is not N or auto"),
