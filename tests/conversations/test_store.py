@@ -315,6 +315,7 @@ def test_what_is_deleted_now_leaves_no_trace(store: Store, path: Path) -> None:
     say(store, home, None, "needle in a haystack", "found")
     store.search("needle")
     store.delete(home, now=True)
+    assert store._file._db.execute("SELECT count(*) FROM words_docsize").fetchone()[0] == 0, "nor in the index of words"
     store.close()
     assert b"haystack" not in path.read_bytes()
 
