@@ -22,6 +22,7 @@ MOST_ROOTS = 256  # parts with a name of their own, in which a reference is look
 FURTHEST = 2**53  # from 0: beyond it llguidance rounds the bounds of numbers
 LARGEST = 2**63 - 1  # its largest integer; at the smallest one it overflows the stack
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+VALUES = {"enum", "const", "default", "examples"}  # of what is described, and no schemas
 MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")  # of schemas by other names
 
 
@@ -48,6 +49,8 @@ def _read(name: str, text: str) -> tuple[str, str]:
     try:
         if name == "schema":
             text = "{}" if text == "true" else text  # both mean any value, and llguidance takes options of an object
+            with suppress(ValueError, RecursionError):  # it says what is wrong
+                text = json.dumps(_bounded(json.loads(text)))
             # Free white space is where small models loop.
             grammar = LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_flexible": False})
         elif name == "regex":
@@ -113,6 +116,35 @@ def _overflow(schema: Any) -> str:
 def _is_kept(bound: float) -> bool:
     """Whether llguidance takes a bound for what it is, or for its own largest number."""
     return abs(bound) <= FURTHEST or bound >= LARGEST or (bound >= -LARGEST and int(float(bound)) == bound)
+
+
+def _bounded(schema: Any) -> Any:
+    """Return a schema whose integers are from -2^53 to 2^53 where it leaves an end open: small models go on for ever.
+
+    Readers of JSON hold those exactly. llama.cpp allows as many digits.
+    """
+    if isinstance(schema, list):
+        return [_bounded(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {
+        key: {name: _bounded(each) for name, each in part.items()}
+        if key in MAPS and isinstance(part, dict)
+        else part
+        if key in VALUES
+        else _bounded(part)
+        for key, part in schema.items()
+    }
+    kinds = schema.get("type")
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    bounds = [schema[key] for key in BOUNDS if key in schema]
+    is_near = all(isinstance(bound, int | float) and abs(bound) < FURTHEST for bound in bounds)
+    others = {"enum", "const", "multipleOf"}  # bounds of large multiples are beyond llguidance
+    if "integer" in kinds and "number" not in kinds and is_near and not others & schema.keys():
+        for end, bound in (("minimum", -FURTHEST), ("maximum", FURTHEST)):
+            if end not in schema and f"exclusive{end.capitalize()}" not in schema:
+                made[end] = bound
+    return made
 
 
 def _below(value: Any) -> Iterator[dict[str, Any]]:
@@ -200,7 +232,7 @@ def _path(schema: Any, message: str) -> str:
 def _parts(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the schemas in a schema, with their paths."""
     for key, value in schema.items():
-        if key in ("enum", "const", "default", "examples"):
+        if key in VALUES:
             continue
         if isinstance(value, dict) and key not in MAPS:
             yield key, value

@@ -52,6 +52,58 @@ def test_which_bounds_are_taken_for_what_they_are(bound: float, is_kept: bool) -
     assert form._overflow({"minimum": "far", "multipleOf": bound}) == ""
 
 
+FAR, WHOLE = 2**53, {"type": "integer", "minimum": -(2**53), "maximum": 2**53}
+
+
+@pytest.mark.parametrize(
+    ("schema", "kept"),
+    [
+        ({"type": "integer"}, WHOLE),
+        ({"type": "integer", "minimum": 3}, {"type": "integer", "minimum": 3, "maximum": FAR}),
+        ({"type": "integer", "exclusiveMaximum": 3}, {"type": "integer", "exclusiveMaximum": 3, "minimum": -FAR}),
+        ({"type": "integer", "default": 5}, {**WHOLE, "default": 5}),
+        ({"type": ["null", "integer"]}, {**WHOLE, "type": ["null", "integer"]}),
+        ({"items": [{"type": "integer"}, {"not": {"type": "integer"}}]}, {"items": [WHOLE, {"not": WHOLE}]}),
+        ({"properties": {"enum": {"type": "integer"}}}, {"properties": {"enum": WHOLE}}),
+        ({"$defs": {"type": {"type": "integer"}}}, {"$defs": {"type": WHOLE}}),
+        *(
+            (same, same)
+            for same in (
+                {"type": "integer", "minimum": 0, "exclusiveMaximum": 9},
+                {"type": "integer", "maximum": 2**63 - 1},
+                {"type": "integer", "enum": [10**30]},
+                {"type": "integer", "multipleOf": 999983},
+                {"const": {"type": "integer"}, "default": {"type": "integer"}},
+                {"type": "number"},
+                {"type": ["integer", "number"]},
+                {"properties": {"type": "integer"}},
+                {"type": "integer", "minimum": "far"},
+                True,
+            )
+        ),
+    ],
+)
+def test_an_integer_has_ends(schema: Any, kept: Any) -> None:
+    """A small model wrote zeros until the context was full."""
+    assert form._bounded(schema) == kept
+
+
+def test_numbers_of_many_digits_are_no_integers_of_a_form() -> None:
+    from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+
+    class Digits:
+        """A vocabulary of one digit and an end."""
+
+        eos_token_id, bos_token_id, special_token_ids = 0, None, (0,)
+        tokens = (b"\xff</s>", b"9")
+
+        def __call__(self, text: bytes) -> list[int]:
+            return [1] * len(text)
+
+    matcher = LLMatcher(LLTokenizer(TokenizerWrapper(Digits()), n_vocab=2), compiled(("schema", '{"type":"integer"}')))
+    assert matcher.validate_tokens([1] * 40) == 15
+
+
 ROOT = {"a": [{"b": 1}, {"c/d": {"e~f": 2}}], "": 3}
 
 
