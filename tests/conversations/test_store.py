@@ -332,16 +332,17 @@ def test_what_is_deleted_is_in_no_saved_state(store: Store, monkeypatch: pytest.
     assert not state.exists()
 
 
-def test_a_long_conversation(store: Store) -> None:
+def test_a_long_conversation() -> None:
     """Deeper than SQLite lets triggers call each other."""
-    home = store.create("p").id
-    parent = None
-    for i in range(1200):
-        parent = store.add_message(home, parent, "user", f"{i}").id
-    assert texts(store.path(parent)) == [f"{i}" for i in range(1200)]
-    assert store.fork(parent or 0).n_messages == 1200
-    store.delete(home, now=True)
-    assert len(store.conversations()) == 1
+    with Store.open(None, clock=Clock()) as store:
+        home = store.create("p").id
+        parent = None
+        for i in range(1200):
+            parent = store.add_message(home, parent, "user", f"{i}").id
+        assert texts(store.path(parent)) == [f"{i}" for i in range(1200)]
+        assert store.fork(parent or 0).n_messages == 1200
+        store.delete(home, now=True)
+        assert len(store.conversations()) == 1
 
 
 @pytest.mark.parametrize("has_index", [True, False])
