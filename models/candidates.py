@@ -70,21 +70,29 @@ class DraftCandidate:
         """Whether its first load here would measure what it is worth: that of a head tries nothing."""
         return not self.kind and self.worth is not None and not self.worth.was_loaded
 
-    def verdict(self, target_bytes: int) -> str:
+    @property
+    def verdict(self) -> str:
         """Return "fits", "does not fit" with the reason, or why it is not known."""
         if self.report is None:
             return f"not looked at: {self.reason}"
         if not self.report.fits:
             return f"does not fit: {self.report.reasons[0]}"
         shared = self.report.overlap
-        fits = "fits" if shared is None else f"has another vocabulary: it drafts {shared}"
-        if self._is_too_large(target_bytes):
-            return f"{fits}, but is too large to pay: {100 * self.size / target_bytes:.0f} % of the target"
-        return fits
+        return "fits" if shared is None else f"has another vocabulary: it drafts {shared}"
+
+    def too_large(self, target_bytes: int) -> str:
+        """Return that it fits and is too large to pay, in words; "" where that is not so, or passes that were timed say it."""
+        fits = self.report is not None and self.report.fits
+        is_told = self.worth is not None and self.worth.is_timed and self.worth.gain < 1.0
+        if not fits or not self._is_too_large(target_bytes) or is_told:
+            return ""
+        return f"is too large to pay: {100 * self.size / target_bytes:.0f} % of the target"
 
     def told(self, target_bytes: int) -> str:
-        """Return what it is worth, in words; "" of one that cannot draft."""
-        return self.worth.told if self.worth is not None and self.gain(target_bytes) else ""
+        """Return what it is worth, in words, or that it is too large; "" of one that cannot draft."""
+        fits = self.report is not None and self.report.fits and self.kind != MASKS
+        worth = self.worth.told if fits and self.worth is not None else ""
+        return self.too_large(target_bytes) or worth
 
     def _is_too_large(self, target_bytes: int) -> bool:
         was_loaded = self.worth is not None and self.worth.was_loaded

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from localspec.bench.result import BenchResult, SummaryRow, Wire
 from localspec.bench.statistics import Interval
-from localspec.settings.sizes import counted
+from localspec.settings.sizes import counted, three_digits
 from localspec.ui.columns import aligned
 
 Cells = tuple[str, ...]
@@ -134,7 +134,7 @@ def _below(result: BenchResult) -> str:
     if any(row.drafted for row in result.rows):
         notes.append("by position: of the drafts that were so long, those accepted to there")
     if result.row_costs:
-        costs = ", ".join(f"{rows} {ms:.3g}" for rows, ms in result.row_costs)
+        costs = ", ".join(f"{rows} {three_digits(ms)}" for rows, ms in result.row_costs)
         notes.append(f"ms of a target pass by rows: {costs}")
     stopped = sum(row.n_stopped for row in result.rows)
     if stopped:

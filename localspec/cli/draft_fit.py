@@ -274,7 +274,7 @@ def _query(seen: Seen) -> str:
 
 def _line(one: DraftCandidate, seen: Seen) -> str:
     much = size(one.size) if one.bytes is not None else f"about {size(one.size)}" if one.size else "?"
-    told = "; ".join(filter(None, (one.verdict(seen.bytes), one.told(seen.bytes))))
+    told = "; ".join(filter(None, (one.verdict, one.told(seen.bytes))))
     also = f" (also {', '.join(one.copies)})" if one.copies else ""
     return one_line(f"{one.name}{also} · {much} · {one.where}: {told}")
 
@@ -289,7 +289,7 @@ def _wire(one: DraftCandidate, seen: Seen) -> dict[str, Any]:
         "size_ratio": one.size / seen.bytes if one.size else None,
         "is_good": one.is_good(seen.bytes),
         "can_draft": one.can_draft(seen.bytes),
-        "verdict": one.verdict(seen.bytes),
+        "verdict": ", but ".join(filter(None, (one.verdict, one.too_large(seen.bytes)))),
         "worth": None if one.worth is None else one.worth.to_wire(),
         "copies": one.copies,
         **report,

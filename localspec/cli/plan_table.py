@@ -17,7 +17,7 @@ from localspec.models.plan.memory_use import Layout
 from localspec.models.plan.models import Models
 from localspec.models.plan.search import PlacementPlan, PlacementRequest
 from localspec.sanitize import one_line, shortened, shown
-from localspec.settings.sizes import counted, size
+from localspec.settings.sizes import counted, size, three_digits
 
 COPIES = "copies only"
 FOREIGN = ", other vocabulary"  # behind the name of a draft, which gives way before it
@@ -65,7 +65,7 @@ def plan_table(
         if one.draft is not None and parts is not None:
             draft = [short, _accepted(row, request), one.draft.tell(parts)]
         memory = [size(one.use[place].total) if place in one.use else "-" for place in places]
-        told = "not measured" if one.tokens_per_s is None else f"{one.tokens_per_s:.3g}"
+        told = "not measured" if one.tokens_per_s is None else three_digits(one.tokens_per_s)
         table.append([*draft, one.target.tell(row.models.target), *memory, told])
     widths = [max(len(cells[column]) for cells in table) for column in range(len(table[0]))]
     is_known = all(row.name in loads.worths and loads.worths[row.name].is_measured for row in rows if row.name)
@@ -120,7 +120,7 @@ def _of_copy(target: str, chosen: PlannedDraft, copy: PlannedDraft | None) -> li
 
 
 def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms" if seconds < 1.0 else f"{seconds:.2g} s"
+    return f"{three_digits(1e3 * seconds)} ms" if seconds < 1.0 else f"{seconds:.2g} s"
 
 
 def _fitting(cell: str, width: int) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from localspec.control.attention import KINDS, AttentionTimes
 from localspec.settings.jobs import SurveyRequest
-from localspec.settings.sizes import counted
+from localspec.settings.sizes import counted, three_digits
 from localspec.ui.columns import aligned
 
 BAR = 24  # characters
@@ -51,11 +51,6 @@ def stairs(costs: Mapping[int, float]) -> list[Stair]:
     return found
 
 
-def spelt_ms(ms: float) -> str:
-    """Return milliseconds with three digits that mean something, and never as a power of ten."""
-    return f"{ms:.3g}" if ms < 999.5 else f"{ms:.0f}"
-
-
 def by_rows(pairs: Any) -> dict[int, float]:
     """Return milliseconds by rows from what a survey told."""
     return {int(rows): float(ms) for rows, ms in pairs}
@@ -74,8 +69,8 @@ def staircase(content: Mapping[str, Any], asked: SurveyRequest) -> str:
         lines.append(f"early in a context, a token alone is given a pass of {lone} rows, which is quicker")
     if draft is not None:
         one, first = by_rows(draft["ms"]), by_rows(target["ms"])[1]
-        costs = ", ".join(f"{rows} rows {spelt_ms(ms)} ms" for rows, ms in one.items() if rows > 1)
-        token = f"a token {spelt_ms(one[1])} ms, {one[1] / first:.2g} of a target pass"
+        costs = ", ".join(f"{rows} rows {three_digits(ms)} ms" for rows, ms in one.items() if rows > 1)
+        token = f"a token {three_digits(one[1])} ms, {one[1] / first:.2g} of a target pass"
         lines.append(f"draft, {_threads(content['draft_threads'])}: {token}{f'; {costs}' if costs else ''}")
         lines += _grown("draft", draft)
     return "\n".join(lines) + "\n"
@@ -92,10 +87,10 @@ def _rows(target: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     at = (f"ms at {target['position']}",) if deep else ()
     yield "rows", "ms", "ms a row", "of 1 row", *at, "", ""
     for rows, ms in costs.items():
-        late = ("–" if rows not in deep else spelt_ms(deep[rows]),) if deep else ()
+        late = ("–" if rows not in deep else three_digits(deep[rows]),) if deep else ()
         bar = "█" * max(1, round(BAR * ms / top))
         marks = bar.ljust(BAR), said.get(rows, "").ljust(wide)  # the table puts columns to the right
-        yield str(rows), spelt_ms(ms), spelt_ms(ms / rows), f"{ms / costs[1]:.2f}", *late, *marks
+        yield str(rows), three_digits(ms), three_digits(ms / rows), f"{ms / costs[1]:.2f}", *late, *marks
 
 
 def _said(before: int, ratio: float, is_free: bool, is_cliff: bool) -> str:
@@ -124,7 +119,7 @@ def attention_table(wire: Mapping[str, Any], *, is_asked: bool) -> list[str]:
         for n, takes in widths.items():
             ratios = [times.ratio(kind, n, depth) for kind in KINDS[1:]]
             said = [f"{one.middle:.2f} [{one.low:.2f}, {one.high:.2f}]" for one in ratios if one is not None]
-            rows.append((str(depth), str(n), spelt_ms(1e3 * median(takes)), *said))
+            rows.append((str(depth), str(n), three_digits(1e3 * median(takes)), *said))
     return ["", "kinds of attention (on: --flash-attn on; mixed: --reproducible):", "", *aligned(rows), ""]
 
 

@@ -19,7 +19,7 @@ from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draw, Step
 from localspec.engine.events import NOT_YET
 from localspec.engine.protocols import Controller, History, Plan, Shape
-from localspec.settings.sizes import counted
+from localspec.settings.sizes import counted, three_digits
 from localspec.tuning import EPS, EXPLORING, HORIZON
 
 CATCHING_UP = 8  # tokens that a draft model reads as part of any draft; more are priced by themselves
@@ -100,7 +100,7 @@ class Copies(CandidateSource):
         if not self._prices.is_known:
             return ""
         token = "a token copied from the prediction or the text" if self.is_asked else "a copied token"
-        price = f"{token} adds at least {1e3 * each:.3g} ms to a pass of {1e3 * plain:.3g} ms"
+        price = f"{token} adds at least {three_digits(1e3 * each)} ms to a pass of {three_digits(1e3 * plain)} ms"
         needed = f"{price}, so copies pay only if {math.ceil(100 * each / plain)} % of their tokens are right"
         if each >= plain:
             return f"{price}, so no copy pays, even if all of it is right"
@@ -108,8 +108,8 @@ class Copies(CandidateSource):
             return needed if likeliest is None else f"{price}, and the text repeated nothing that could be copied"
         likely = f"the best copy was right with a chance of {(right := math.floor(100 * likeliest))} %"
         if likeliest * plain > each:
-            wins, lost = 1e3 * (likeliest * plain - each), f"{1e3 * each:.3g} ms {100 - right} % of the time"
-            risk = f"it would win {wins:.2g} ms on average and lose {lost}, not worth the risk"
+            wins, lost = 1e3 * (likeliest * plain - each), f"{three_digits(1e3 * each)} ms {100 - right} % of the time"
+            risk = f"it would win {three_digits(wins)} ms on average and lose {lost}, not worth the risk"
             likely += f", but a wrong one would cost {NOT_YET}" if self._is_barred else f"; {risk}"
         return f"{needed}; {likely}; --method copy copies all the same"
 
@@ -268,11 +268,11 @@ class Chains(CandidateSource):
         k = 1 if least is None else best_chain(self._prices, draft, least)[0]
         both = 1e3 * (k * draft + self._prices.of(self._prices.padded(1 + k)))
         one, same = 1e3 * self._prices.plain, f"--method {self.name} drafts all the same"
-        price = f"a pass with {counted(k, 'guess')} takes {both:.3g} ms"
+        price = f"a pass with {counted(k, 'guess')} takes {three_digits(both)} ms"
         if least is None:
-            plain = f"two plain passes take {2 * one:.3g} ms, so no guess pays, even if it is right"
+            plain = f"two plain passes take {three_digits(2 * one)} ms, so no guess pays, even if it is right"
             return f"{price} and brings 2 tokens at best, and {plain}; {same}"
-        needed = f"{price}, a plain pass {one:.3g} ms, so guesses pay only if {100 * least:.0f} % are right"
+        needed = f"{price}, a plain pass {three_digits(one)} ms, so guesses pay only if {100 * least:.0f} % are right"
         barred = f", but a wrong one would cost {NOT_YET}" if known is not None and known > least else ""
         return f"{needed}; {same}" if known is None else f"{needed}; {100 * known:.0f} % were{barred}; {same}"
 

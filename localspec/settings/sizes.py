@@ -29,6 +29,11 @@ def count(n: int) -> str:
     return f"{n:,}".replace(",", " ")
 
 
+def three_digits(value: float) -> str:
+    """Return a positive number with three digits that mean something, and never as a power of ten."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
+
+
 def size(n_bytes: float) -> str:
     """Return a size as people write it: 1.5 GB."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -106,7 +106,7 @@ def test_headers_tell_what_a_foreign_draft_cannot_write(tmp_path: Path) -> None:
 
 
 def test_what_cannot_draft_gains_nothing() -> None:
-    for one in (candidate(10, fits=False), candidate(60), candidate(10, kind="mask-tokens")):
+    for one in (candidate(10, fits=False), candidate(10, kind="mask-tokens")):
         assert one.gain(100) == 0.0
         assert one.told(100) == ""
     assert DraftCandidate("d", "hub", None).gain(100) == 0.0
@@ -114,6 +114,16 @@ def test_what_cannot_draft_gains_nothing() -> None:
     assert candidate(60, known).gain(100) > 1.0, "it was measured"
     checks = replace(known, how=ASSUMED, basis="checks measured here, guesses by typical bandwidths")
     assert candidate(60, checks).gain(100) == 0.0, "the target's passes alone say nothing of this draft"
+
+
+def test_one_that_is_too_large_says_so_until_timed_passes_say_it() -> None:
+    """As `pairs suggest`, so `pairs explain`: where one is silent a person takes it that the draft may pay."""
+    said = "is too large to pay: 60 % of the target"
+    assert (candidate(60).gain(100), candidate(60).told(100), candidate(60).too_large(100)) == (0.0, said, said)
+    assert candidate(60, fits=False).too_large(100) == ""
+    slow = Worth(1, 1.7, 2.5, 0.7, ASSUMED, "checks measured here, guesses by typical bandwidths", is_timed=True)
+    assert candidate(60, slow).told(100).startswith("is not expected to pay here: ")
+    assert candidate(60, replace(slow, price=1.2)).told(100) == said
 
 
 def test_the_gain_is_that_of_the_formula() -> None:

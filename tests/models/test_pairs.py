@@ -69,7 +69,7 @@ def test_a_model_with_a_state_fits_as_any_other(info: Info, key: str) -> None:
         assert report.fits
         one = DraftCandidate("x", "here", 1, report=report)
         assert one.is_good(10)
-        assert one.verdict(10) == "fits"
+        assert one.verdict == "fits"
 
 
 def test_one_differing_token_is_shown(info: Info) -> None:

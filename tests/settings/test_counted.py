@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localspec.cli.rank import _summary
-from localspec.settings.sizes import counted
+from localspec.settings.sizes import counted, three_digits
 
 ROOT = Path(__file__).parents[2]
 BY_HAND = re.compile(r"""\{['"]e?s['"] (?:if|\*)""")
@@ -35,3 +35,11 @@ def test_no_plural_is_made_by_hand() -> None:
     files = [file for room in ("localspec", "models", "tui") for file in (ROOT / room).rglob("*.py")]
     assert len(files) > 300
     assert [str(file) for file in files if BY_HAND.search(file.read_text())] == []
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(0.1234, "0.123"), (45.67, "45.7"), (999.4, "999"), (999.6, "1000"), (1243.0, "1243"), (1e6, "1000000")],
+)
+def test_a_number_is_never_a_power_of_ten(value: float, told: str) -> None:
+    assert three_digits(value) == told

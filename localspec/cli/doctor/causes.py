@@ -11,10 +11,10 @@ from typing import Any
 
 from localspec.bench.diagnosis import CHAIN, TEMPERATURE
 from localspec.cli.doctor.case import SHORT, Case, Finding, read_bytes, unmeasured
-from localspec.cli.staircase import by_rows, spelt_ms, stairs
+from localspec.cli.staircase import by_rows, stairs
 from localspec.control.chain import NEXT
 from localspec.control.prices import break_even
-from localspec.settings.sizes import counted, size
+from localspec.settings.sizes import counted, size, three_digits
 
 UNION = 1.3  # two rows against one in a mixture of experts
 HEAT = 1.15  # a pass at the end against the same at the start
@@ -145,7 +145,7 @@ def dear_draft(case: Case) -> Finding:
         return unmeasured("draft", "the pair has no draft model", "localspec pairs list")
     n, plain = case.decode_rows, case.target[case.decode_rows]
     ratio = case.draft / plain
-    text = f"a token costs {spelt_ms(case.draft)} ms, {ratio:.2g} of a target pass, {spelt_ms(plain)} ms"
+    text = f"a token costs {three_digits(case.draft)} ms, {ratio:.2g} of a target pass, {three_digits(plain)} ms"
     text += f" of {n} rows, which take less than one" if n > 1 else ""
     facts: dict[str, Any] = {"draft_ms": case.draft, "target_ms": plain, "target_rows": n, "ratio": ratio}
     if case.has_rows:
@@ -307,7 +307,8 @@ def drift(case: Case) -> Finding:
     if first is None or last is None:
         return unmeasured("drift", "the examination was stopped before its end")
     ratio = last / first
-    text = f"a pass of one row took {spelt_ms(first)} ms at the start, {spelt_ms(last)} ms at the end, {ratio:.2f}x"
+    took = f"{three_digits(first)} ms at the start, {three_digits(last)} ms at the end"
+    text = f"a pass of one row took {took}, {ratio:.2f}x"
     facts = {"first_ms": first, "last_ms": last, "ratio": ratio}
     if 1 / HEAT <= ratio <= HEAT:
         return Finding("drift", "ok", text, facts=facts)
