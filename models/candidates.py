@@ -81,7 +81,7 @@ class DraftCandidate:
         return "fits" if shared is None else f"has another vocabulary: it drafts {shared}"
 
     def too_large(self, target_bytes: int) -> str:
-        """Return that it fits and is too large to pay, in words; "" where that is not so, or passes that were timed say it."""
+        """Return that it fits and is too large to pay; "" where that is not so, or timed passes say it."""
         fits = self.report is not None and self.report.fits
         is_told = self.worth is not None and self.worth.is_timed and self.worth.gain < 1.0
         if not fits or not self._is_too_large(target_bytes) or is_told:

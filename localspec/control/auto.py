@@ -238,7 +238,7 @@ class Auto:
             why = told or self._why if self._why else "the answer ended while plain decoding was measured"
             return f"nothing was drafted: {why}"
         drafted = [
-            f"{name} drafted {counted(n, 'token')}, {kept} of them were accepted"
+            f"{name} drafted {counted(n, 'token')}, {_fate(n, kept)}"
             for name, (n, kept) in sorted(self._drafted.items(), key=lambda one: -one[1][0])
         ]
         return "; ".join([*drafted, *(f"{each.name} drafted nothing: {why}" for each, why in why_not if each.is_asked)])
@@ -257,3 +257,10 @@ class Auto:
         """Return the rows of passes that verify 0 to `longest` tokens; the cache has room for so many nodes."""
         wanted = (self._prices.padded(1 + n) for n in range(longest + 1))
         return tuple(rows if rows <= 1 + nodes else 1 + n for n, rows in enumerate(wanted))
+
+
+def _fate(n: int, kept: int) -> str:
+    """Return how many of `n` drafted tokens were accepted."""
+    if n == 1:
+        return "which was accepted" if kept else "which was refused"
+    return f"{kept} of them {'was' if kept == 1 else 'were'} accepted"

@@ -381,6 +381,21 @@ def test_a_prompt_that_was_read_for_long_may_cost_the_answer_more() -> None:
     assert plan(4.5 / READING, "copy").max_nodes > plan(0.0, "copy").max_nodes == 1
 
 
+@pytest.mark.parametrize(
+    ("n", "kept", "told"),
+    [
+        (1, 1, "1 token, which was accepted"),
+        (1, 0, "1 token, which was refused"),
+        (3, 1, "3 tokens, 1 of them was accepted"),
+        (3, 0, "3 tokens, 0 of them were accepted"),
+    ],
+)
+def test_the_verdict_of_a_few_tokens_is_a_sentence(n: int, kept: int, told: str) -> None:
+    auto, prices = copying(lambda rows: 1.0, Copier(*[0.9] * n))
+    passed(auto, auto.plan(Text(), DraftBudget(n, 64)), kept, prices.of(1 + n))
+    assert auto.verdict() == f"copy drafted {told}"
+
+
 def test_the_verdict_says_who_drafted_and_how_much_of_it_was_right() -> None:
     auto, prices = copying(lambda rows: 1.0, Copier(*[0.9] * 4))
     assert auto.verdict() == "nothing was drafted: the answer ended while plain decoding was measured"
