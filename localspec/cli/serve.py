@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import select
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -80,7 +81,8 @@ class Others:
         here = self._here()
         for name in self._wanted():
             if not any(is_named(name, (each.ref, each.name)) for each in here):
-                raise NotFoundError(f"--models: there is no {one_line(name)} on this machine", hint="localspec ls")
+                hint = f"localspec pairs add NAME {shlex.quote(name)}" if Path(name).exists() else "localspec ls"
+                raise NotFoundError(f"--models: no model here is called {one_line(name)}", hint=hint)
 
     def offers(self) -> Sequence[AvailablePair]:
         """Return the pairs that requests can name now."""

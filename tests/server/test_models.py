@@ -15,6 +15,7 @@ import pytest
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from tests.cli.harness import PAIR, assert_one_line, localspec, needs_pair, wait_for
+from tests.integration.pair import TARGET
 from tests.server.serving import Server, chat, serving
 
 pytestmark = needs_pair
@@ -188,4 +189,11 @@ def test_named_ones_alone(home: Path) -> None:
 
 def test_a_name_that_is_not_here(home: Path) -> None:
     done = localspec("serve", "storyteller", "--port", "0", "--models", "gone", env={"OLLAMA_MODELS": str(home)})
-    assert_one_line(done, 3, "--models: there is no gone on this machine", "localspec ls")
+    assert_one_line(done, 3, "--models: no model here is called gone", "localspec ls")
+
+
+def test_a_file_needs_a_name() -> None:
+    """It was told that the file is not on this machine."""
+    done = localspec("serve", "storyteller", "--port", "0", "--models", str(TARGET))
+    told = f"--models: no model here is called {TARGET} — try: localspec pairs add NAME {TARGET}"
+    assert_one_line(done, 3, told)
