@@ -13,6 +13,7 @@ from typing import Any
 
 from localspec.errors import NotFoundError, UsageError
 from localspec.settings.folders import typed_path
+from localspec.settings.text_files import did_you_mean
 
 MAX_BYTES = 1_000_000  # bytes of a schema or choices
 LONGEST_GRAMMAR = 250_000  # bytes of a grammar: reading one takes seconds for each megabyte
@@ -38,7 +39,8 @@ def schema_text(text: str) -> str | None:
     if text.lstrip()[:1] in ("{", "[") or text.strip() in ("true", "false"):
         return json_schema(text)
     if "," not in text and re.search(r"[/\\]|\.\w+$", text.strip()):
-        raise NotFoundError(f"--schema: there is no file {text}", hint="--schema FILE, JSON, or: name, age int, tags[]")
+        hint = did_you_mean(text, "--schema FILE, JSON, or: name, age int, tags[]")
+        raise NotFoundError(f"--schema: there is no file {text}", hint=hint)
     return json.dumps(_short(text), ensure_ascii=False)
 
 
@@ -48,7 +50,8 @@ def grammar_text(text: str) -> str | None:
         return None
     text = _read("--grammar", text, LONGEST_GRAMMAR)
     if "\n" not in text and ":" not in text:
-        raise NotFoundError(f"--grammar: there is no file {text}", hint='--grammar FILE, or: root ::= "yes" | "no"')
+        hint = did_you_mean(text, '--grammar FILE, or: root ::= "yes" | "no"')
+        raise NotFoundError(f"--grammar: there is no file {text}", hint=hint)
     return text
 
 
@@ -80,7 +83,8 @@ def _read(flag: str, text: str, longest: int = MAX_BYTES) -> str:
         is_file = False
     if not is_file:
         if text.startswith("@"):
-            raise NotFoundError(f"{flag}: there is no file {text[1:]}", hint=f"{flag} FILE")
+            hint = did_you_mean(text[1:], f"{flag} FILE")
+            raise NotFoundError(f"{flag}: there is no file {text[1:]}", hint=hint)
         raw = text.encode("utf-8", "replace")
     else:
         try:

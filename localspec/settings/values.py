@@ -12,6 +12,7 @@ from typing import Any
 from localspec.errors import NotFoundError, UsageError
 from localspec.settings.folders import answers_folder
 from localspec.settings.sizes import read_size, whole
+from localspec.settings.text_files import did_you_mean
 
 # What a template is given by the program itself, so that no argument can take its place.
 GIVEN = ("messages", "bos_token", "eos_token", "add_generation_prompt")
@@ -107,7 +108,8 @@ def check_paths(option: str, paths: tuple[str, ...]) -> None:
     """Raise NotFoundError for a path where nothing is. Earlier answers need not be there."""
     for path in paths:
         if not os.path.exists(path) and path != str(answers_folder()):
-            raise NotFoundError(f"{option}: there is no file or folder {path}", hint=f"{option} FOLDER")
+            hint = did_you_mean(path, f"{option} FOLDER")
+            raise NotFoundError(f"{option}: there is no file or folder {path}", hint=hint)
 
 
 def adapter(text: str) -> tuple[str, float]:

@@ -10,6 +10,8 @@ import pytest
 from localspec.bench.suites import read_text
 from localspec.chat.conversation_files import load
 from localspec.errors import NotFoundError
+from localspec.settings.structure import grammar_text, schema_text
+from localspec.settings.values import check_paths
 from localspec.ui.files import is_path, path_completions, read_regular
 from localspec.ui.inputs import Inputs
 
@@ -75,9 +77,13 @@ def test_a_missing_file_is_told_with_the_nearest(typed: str, hint: str) -> None:
         lambda path: read_text(path, said="--suite X", hint="Check the path."),
         lambda path: Inputs(100).file(str(path)),
         load,
+        lambda path: schema_text(str(path)),
+        lambda path: schema_text(f"@{path}"),
+        lambda path: grammar_text(str(path)),
+        lambda path: check_paths("--corpus", (str(path),)),
     ],
 )
 def test_every_reader_of_a_text_tells_the_nearest(read: Callable[[Path], object], folder: Path) -> None:
-    with pytest.raises(NotFoundError, match="cannot read") as caught:
+    with pytest.raises(NotFoundError, match=r"cannot read|there is no file") as caught:
         read(folder / "models" / "nots.txt")
     assert caught.value.hint == f"Did you mean '{folder}/models/notes.txt'?"
