@@ -10,14 +10,14 @@ from dataclasses import replace
 import pytest
 
 from localspec.control.schedule import Probing
-from localspec.engine.draft import Draw, Source
+from localspec.engine.draft import Draft, Draw, Source
 from localspec.engine.protocols import DraftState
 from localspec.settings.request import Sampling
 from localspec.speculation import registered
 from localspec.testing.contract import random_table
 from localspec.trees.static import Static
 from localspec.verify.block import BlockVerifier
-from localspec.verify.match import MatchVerifier
+from localspec.verify.match import MatchVerifier, follow
 from localspec.verify.shortcut import ShortcutVerifier
 from localspec.verify.spectr import SpecTrVerifier
 from localspec.verify.token import TokenVerifier
@@ -257,6 +257,19 @@ def test_the_first_token_is_plain() -> None:
     assert len(dist) == 3
     assert_exact(dist, target_answers(setup))
     assert abs(sum(dist.values()) - 1.0) < EXACT
+
+
+def test_a_walk_down_a_tree_asks_for_a_draw_at_each_place_of_its_way() -> None:
+    """Its depth tells which position's noise a draw has."""
+    draft = Draft.of([9, 5, 6, 5], [-1, 0, 0, 2])
+    asked: list[tuple[int, int]] = []
+
+    def draw(node: int, depth: int) -> int:
+        asked.append((node, depth))
+        return (6, 5, 7)[depth]
+
+    assert follow(draft, draw) == draft.verdict(3, 7)
+    assert asked == [(0, 0), (2, 1), (3, 2)]
 
 
 def test_what_each_rule_says_of_itself() -> None:
