@@ -60,7 +60,6 @@ class DySpecBuilder:
     def __init__(self, builder: TreeBuilder, source: DistributionSource, plan: Plan, is_calibrated: bool) -> None:
         self.builder = builder
         self._source = source
-        self._how = plan.draw
         self._acceptance = plan.acceptance if is_calibrated else None
 
     def slot(self, node: int, value: float) -> Slot:
@@ -93,9 +92,8 @@ class DySpecBuilder:
         slot.value -= value
         slot.rank += 1
         slot.ahead = next(slot.prospects, None)
-        if self._how is not Draw.IID:  # with replacement, it takes nothing away
-            slot.rest -= q
-            slot.squares -= q * q
+        slot.rest -= q
+        slot.squares -= q * q
         return child, value
 
     def expand(self, nodes: list[int]) -> None:
