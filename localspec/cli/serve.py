@@ -6,6 +6,7 @@ Also here: `localspec serve --models`, the pairs that requests can name beside t
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import shlex
 import sys
@@ -81,7 +82,7 @@ class Others:
         here = self._here()
         for name in self._wanted():
             if not any(is_named(name, (each.ref, each.name)) for each in here):
-                hint = f"localspec pairs add NAME {shlex.quote(name)}" if Path(name).exists() else "localspec ls"
+                hint = f"localspec pairs add NAME {shlex.quote(name)}" if os.path.isfile(name) else "localspec ls"
                 raise NotFoundError(f"--models: no model here is called {one_line(name)}", hint=hint)
 
     def offers(self) -> Sequence[AvailablePair]:
@@ -300,9 +301,8 @@ class _Serving:
         from localspec.server.pairs import Pairs
         from localspec.server.refusal import called
 
-        whole = self.settings.name
+        whole, name = self.settings.name, called(self.settings)
         files = (Path(self.settings.target).stem, *([whole] if whole else []), *self.options.alias)
-        name = called(self.settings)
         aliases = tuple(dict.fromkeys(each for each in files if each != name))
         facts, now = loaded.target, int(time.time())
         first = ServedPair(name, aliases, now, facts.bytes, facts.quant, loaded, self.settings, self.request)

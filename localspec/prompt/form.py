@@ -23,6 +23,7 @@ FURTHEST = 2**53  # from 0: beyond it llguidance rounds the bounds of numbers
 LARGEST = 2**63 - 1  # its largest integer; at the smallest one it overflows the stack
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 VALUES = {"enum", "const", "default", "examples"}  # of what is described, and no schemas
+NARROWING = {"enum", "const", "multipleOf", "allOf", "anyOf", "oneOf", "$ref"}  # with bounds, too much for llguidance
 MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")  # of schemas by other names
 
 
@@ -131,7 +132,7 @@ def _bounded(schema: Any) -> Any:
         key: {name: _bounded(each) for name, each in part.items()}
         if key in MAPS and isinstance(part, dict)
         else part
-        if key in VALUES
+        if key in VALUES or key == "allOf"  # parts that others narrow
         else _bounded(part)
         for key, part in schema.items()
     }
@@ -139,8 +140,7 @@ def _bounded(schema: Any) -> Any:
     kinds = kinds if isinstance(kinds, list) else [kinds]
     bounds = [schema[key] for key in BOUNDS if key in schema]
     is_near = all(isinstance(bound, int | float) and abs(bound) < FURTHEST for bound in bounds)
-    others = {"enum", "const", "multipleOf"}  # bounds of large multiples are beyond llguidance
-    if "integer" in kinds and "number" not in kinds and is_near and not others & schema.keys():
+    if "integer" in kinds and "number" not in kinds and is_near and not NARROWING & schema.keys():
         for end, bound in (("minimum", -FURTHEST), ("maximum", FURTHEST)):
             if end not in schema and f"exclusive{end.capitalize()}" not in schema:
                 made[end] = bound

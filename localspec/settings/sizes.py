@@ -30,8 +30,8 @@ def count(n: int) -> str:
 
 
 def three_digits(value: float) -> str:
-    """Return a positive number with three digits that mean something, and never as a power of ten."""
-    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
+    """Return a positive number with three digits that mean something, never as a power of ten: 0 below 0.0001."""
+    return f"{value:.3g}" if 1e-4 <= value < 999.5 else f"{value:.0f}"
 
 
 def size(n_bytes: float) -> str:

@@ -38,7 +38,7 @@ class TypicalVerifier:
         """Find the longest plausible path, then draw from its end."""
         reached = {0: (0, 0.0)}  # node -> depth and log-probability of its path
         for node, children in enumerate(draft.children):
-            if node not in reached:
+            if node not in reached or not children:  # a leaf's entropy would be for nothing
                 continue
             p, (depth, score) = dists[node], reached[node]
             edge = self._edge(p)

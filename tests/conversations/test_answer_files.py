@@ -62,16 +62,18 @@ def test_an_answer_waits_a_third_of_a_second_and_16_mib_are_kept() -> None:
 def test_what_takes_longer_keeps_neither_the_answer_nor_the_end_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_files, "PATIENCE", 0.0)
     begun: list[threading.Thread] = []
-    is_over = threading.Event()
+    has_begun, is_over = threading.Event(), threading.Event()
 
     def write(*_: object) -> None:
         begun.append(threading.current_thread())
+        has_begun.set()
         is_over.wait(60)
 
     monkeypatch.setattr(answer_files, "_write", write)
     answer_files.bring_up_to_date((corpus_source("answers"),), 1e12)
+    assert has_begun.wait(60)
+    assert [(thread.daemon, thread.is_alive()) for thread in begun] == [(True, True)]
     is_over.set()
-    assert all(thread.daemon for thread in begun)
 
 
 def test_where_nothing_was_said_nothing_is_dropped() -> None:

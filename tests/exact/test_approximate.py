@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from localspec.engine.draft import Draw
+from localspec.engine.distribution import Distribution
+from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import TreePolicy, Verifier
+from localspec.engine.randomness import SeededRandom
 from localspec.errors import UsageError
 from localspec.settings.request import Speculation
 from localspec.speculation.resolve import resolve_axes
@@ -85,6 +87,24 @@ def test_a_token_at_the_threshold(verifier: Verifier, n_tokens: int) -> None:
 
     setup = Setup(verifier, Chain(), 2, 2, IID, OPEN, n_vocab=4, target=evenly, draft=evenly, max_tokens=9)
     assert {len(step.tokens) for _, step in passes(setup)} == {n_tokens}
+
+
+def test_typical_acceptance_reads_no_law_behind_a_leaf_but_the_last() -> None:
+    """Each is a row of the whole vocabulary. A pass without a draft has one law, read where its token is drawn."""
+    p = Distribution(np.array([5, 6], np.int32), np.array([0.6, 0.4]))
+    asked: list[int] = []
+
+    class Laws:
+        def __getitem__(self, node: int) -> Distribution:
+            asked.append(node)
+            return p
+
+    verifier, rng = TypicalVerifier(), SeededRandom(1)
+    assert verifier.verify(Draft.of([9, 5, 6], [-1, 0, 0]), Laws(), rng, 0).path == (1,)
+    assert asked == [0, 1], "the root's, and that of the place where the token is drawn"
+    asked.clear()
+    verifier.verify(Draft.root(9), Laws(), rng, 0)
+    assert asked == [0]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

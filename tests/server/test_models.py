@@ -187,9 +187,10 @@ def test_named_ones_alone(home: Path) -> None:
         assert server.ask("POST", CHAT, chat(model="broken"))[0] == 404
 
 
-def test_a_name_that_is_not_here(home: Path) -> None:
-    done = localspec("serve", "storyteller", "--port", "0", "--models", "gone", env={"OLLAMA_MODELS": str(home)})
-    assert_one_line(done, 3, "--models: no model here is called gone", "localspec ls")
+@pytest.mark.parametrize("name", ["gone", "g" * 300, "~nobody/gone"], ids=["short", "too long for a file", "of nobody"])
+def test_a_name_that_is_not_here(home: Path, name: str) -> None:
+    done = localspec("serve", "storyteller", "--port", "0", "--models", name, env={"OLLAMA_MODELS": str(home)})
+    assert_one_line(done, 3, f"--models: no model here is called {name}", "localspec ls")
 
 
 def test_a_file_needs_a_name() -> None:

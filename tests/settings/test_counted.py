@@ -39,7 +39,16 @@ def test_no_plural_is_made_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("value", "told"),
-    [(0.1234, "0.123"), (45.67, "45.7"), (999.4, "999"), (999.6, "1000"), (1243.0, "1243"), (1e6, "1000000")],
+    [
+        (0.00004, "0"),
+        (0.0001, "0.0001"),
+        (0.1234, "0.123"),
+        (45.67, "45.7"),
+        (999.4, "999"),
+        (999.6, "1000"),
+        (1243.0, "1243"),
+        (1e6, "1000000"),
+    ],
 )
 def test_a_number_is_never_a_power_of_ten(value: float, told: str) -> None:
     assert three_digits(value) == told
