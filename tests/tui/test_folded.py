@@ -12,6 +12,7 @@ from localspec.conversations.store import Store
 from localspec.errors import NotFoundError
 from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.conversations import Conversations
+from localspec.tui.widgets import folded as widgets_folded
 from localspec.tui.widgets.folded import folded, pieces
 from tests.tui.chats import shown
 from tests.tui.scripted import ScriptedWorker, made, opened, settled, until
@@ -37,6 +38,16 @@ NAMES = re.findall(r"[a-z0-9]{3,}", PATH)  # none of them may be broken
 )
 def test_a_word_goes_on_behind_a_slash_or_between_parts(word: str, width: int, expected: list[str]) -> None:
     assert pieces(word, width) == expected
+
+
+def test_a_long_text_without_spaces_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time grew with the square of its length: 2 000 characters took a fifth of a second, at each look."""
+    looked: list[str] = []
+    right = widgets_folded.cell_len
+    monkeypatch.setattr(widgets_folded, "cell_len", lambda text: looked.append(text) or right(text))
+    word = "模型" * 1000
+    assert [len(piece) for piece in pieces(word, 80)] == [40] * 50
+    assert len("".join(looked)) < 2 * len(word)
 
 
 def test_styles_and_words_that_fit_stay() -> None:

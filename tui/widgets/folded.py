@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rich.cells import cell_len
 from textual.content import Content
 from textual.events import Resize
 from textual.visual import VisualType
@@ -15,15 +16,28 @@ BREAKS = re.compile(r"(?<=/)"), re.compile(r"(?<=[-_+:,&?=])|(?=\.)")  # where a
 
 
 def pieces(word: str, width: int) -> list[str]:
-    """Return a word in pieces of at most `width` cells, broken behind a slash, else at another of `BREAKS`."""
-    made = []
-    while Content(word).cell_length > width:
-        fitting = next(n for n in range(len(word), 0, -1) if n == 1 or Content(word[:n]).cell_length <= width)
-        ends = [[found.start() for found in each.finditer(word) if 1 < found.start() <= fitting] for each in BREAKS]
-        at = next((found[-1] for found in ends if found), fitting)
-        made.append(word[:at])
-        word = word[at:]
-    return [*made, word] if word else made
+    """Return a word in pieces of at most `width` cells, broken behind a slash, else at another of `BREAKS`.
+
+    Each character is looked at a few times: text without spaces is one long word.
+    """
+    made, at = [], 0
+    while (end := _line_end(word, at, width)) < len(word):
+        ends = [
+            [place for one in each.finditer(word, at + 2, end + 1) if (place := one.start()) <= end] for each in BREAKS
+        ]
+        cut = next((found[-1] for found in ends if found), end)
+        made.append(word[at:cut])
+        at = cut
+    return [*made, word[at:]] if word else made
+
+
+def _line_end(word: str, at: int, width: int) -> int:
+    """Return where a line of `width` cells ends that begins at `at`: one character behind it at least."""
+    for n in range(at, len(word)):
+        width -= cell_len(word[n])
+        if width < 0:
+            return max(n, at + 1)
+    return len(word)
 
 
 def folded(text: Content, width: int) -> Content:
