@@ -248,6 +248,8 @@ class ChatTurns:
         trace = self._engine.traces.get(entry.id)
         if trace is not None and trace.passes:
             self._host.inspect(trace)
+        elif entry.role == USER:
+            self._host.say("Enter shows the passes of an answer, and this is your message")
         else:
             self._host.say("only the text of this answer was kept, not its passes")
 

@@ -98,12 +98,18 @@ def warn_of_local(missing: NotCachedError, command: str, console: Console) -> No
 
 
 def _instead(missing: NotCachedError) -> str:
-    """Return the beginning of a hint: the option for a model that is here and has the missing one's name; or ""."""
+    """Return the beginning of a hint: the option for a model that is here and has the missing one's name; or "".
+
+    A command whose pair is an argument has no option for it.
+    """
     from localspec.models.lookup import here_instead
 
     first = missing.wanted[0]
     found = here_instead(first)
-    return f"{'-m' if first == missing.pair.target else '--draft'} {found}, which is here, or " if found else ""
+    command = click.get_current_context().command
+    takes_model = any("-m" in option.opts for option in command.params)
+    option = "--draft " if first != missing.pair.target else "-m " if takes_model else ""
+    return f"{option}{found}, which is here, or " if found else ""
 
 
 def present_settings(promised: Promised, console: Console) -> LoadSettings:

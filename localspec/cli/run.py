@@ -232,7 +232,8 @@ def plan(
         asked = replace(state.request_after(state.messages.path(), text), continues=True)
     asked = options.telling(options.predicting(asked))
     if options.pretty and (asked.schema is None or options.as_json or options.as_events or options.tokens):
-        raise UsageError("--pretty indents JSON of --schema, without --json, --events, --tokens", hint="--schema FILE")
+        hint = "--schema FILE" if asked.schema is None else "leave out the other form"
+        raise UsageError("--pretty indents JSON of --schema, without --json, --events, --tokens", hint=hint)
     used, told = _used(settings, request, values)  # the conversation keeps its whole pair
     if held is not None and far is None and not is_chosen("model") and not is_chosen("draft"):
         told += [Warned("draft", each) for each in held.warnings]

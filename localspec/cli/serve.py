@@ -185,7 +185,7 @@ def serve(console: Console, /, pair: str | None, **values: Any) -> int:
     """
     options = picked(ServeOptions, values)
     options.apply(console)
-    options = replace(options, alias=called_as_typed(options.alias, pair))
+    options = replace(options, alias=called_as_typed(options.alias, pair, values["model"]))
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise UsageError(f"serving needs the package {missing[0]}", hint="pip install 'localspec[serve]'")
@@ -205,9 +205,10 @@ def serve(console: Console, /, pair: str | None, **values: Any) -> int:
             return _Serving(console, options, rules, settings, request, others, worker, door).run()
 
 
-def called_as_typed(alias: tuple[str, ...], pair: str | None) -> tuple[str, ...]:
+def called_as_typed(alias: tuple[str, ...], pair: str | None, model: str | None) -> tuple[str, ...]:
     """Return the further names of a model, with the one that was typed: clients may say it too. A path is none."""
-    return alias if pair is None or "/" in pair else (*alias, pair)
+    typed = pair or model
+    return alias if typed is None or "/" in typed else (*alias, typed)
 
 
 def _rules(options: ServeOptions) -> Rules:

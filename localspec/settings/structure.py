@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from localspec.errors import NotFoundError, UsageError
@@ -66,9 +67,12 @@ def choices_text(text: str) -> str | None:
     """Return choices, one a line, from a file that has them so or from `a,b,c`."""
     if text == "none":
         return None
-    text = _read("--choices", text)
+    typed, text = text, _read("--choices", text)
     lines = text.splitlines() if "\n" in text else text.split(",")
     found = tuple(dict.fromkeys(filter(None, (line.strip() for line in lines))))
+    if found == (typed,) and Path(typed).suffix:
+        hint = did_you_mean(typed, "--choices FILE, or a,b,c")
+        raise NotFoundError(f"--choices: there is no file {typed}", hint=hint)
     if len(found) < 2:
         raise UsageError(f"--choices {text.strip()!r} leaves nothing to choose", hint="--choices a,b,c, or a file")
     return "\n".join(found) + "\n"

@@ -32,6 +32,8 @@ def test_there_must_be_json_to_indent(more: tuple[str, ...]) -> None:
     done = run("run", "--pretty", *more, "hi")
     assert done.returncode == 2
     assert b"--pretty indents" in done.stderr
+    hint = b"try: leave out the other form" if "--schema" in more else b"try: --schema FILE"
+    assert hint in done.stderr
 
 
 @needs_pair

@@ -353,6 +353,8 @@ def test_a_model_of_the_hub_that_is_missing_names_the_one_here_of_its_name(home:
     for command in (("pairs", "suggest", typed), ("pairs", "explain", str(TARGET), typed)):
         assert_one_line(run(*command, "--offline", env=env), 3, f"try: {file.name}, which is here, or")
         assert_one_line(run(*command, env=env), 4, f"try: {file.name}, which is here, or")
+    race = run("race", typed, "--offline", "hi", env=env)
+    assert_one_line(race, 3, f"try: {file.name}, which is here, or")
     for command in ("plan", "show"):
         told = run(command, typed, "--offline", env=env).stderr.decode()
         assert f"a model of that name is here: localspec {command} {file.name}\n" in told

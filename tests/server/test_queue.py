@@ -125,8 +125,8 @@ def test_a_signal_lets_the_answer_end(number: signal.Signals) -> None:
 
 
 def test_a_client_may_name_the_model_as_it_was_typed() -> None:
-    assert called_as_typed(("gpt",), "smollm") == ("gpt", "smollm")
-    assert called_as_typed(("gpt",), "/models/smollm.gguf") == called_as_typed(("gpt",), None) == ("gpt",)
+    assert called_as_typed(("gpt",), "smollm", None) == called_as_typed(("gpt",), None, "smollm") == ("gpt", "smollm")
+    assert called_as_typed(("gpt",), "/models/smollm.gguf", None) == called_as_typed(("gpt",), None, None) == ("gpt",)
 
 
 def test_a_second_ctrl_c_leaves_at_once() -> None:

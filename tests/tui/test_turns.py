@@ -87,6 +87,17 @@ async def test_escape_stops_and_keeps_what_there_is() -> None:
         assert "stopped" in str(answers(app)[0].query_one(".head").render())
 
 
+async def test_only_answers_have_passes_to_show() -> None:
+    async with opened(ScriptedWorker()) as (pilot, app):
+        await ask(pilot, "go")
+        question, answer = app.chat_state.messages.path()
+        app.chat.turns.inspect(question)
+        assert app.notices.text == "Enter shows the passes of an answer, and this is your message"
+        app.engine.traces.pop(answer.id)
+        app.chat.turns.inspect(answer)
+        assert app.notices.text == "only the text of this answer was kept, not its passes"
+
+
 async def test_a_stop_is_acknowledged_while_the_prompt_is_read() -> None:
     worker = ScriptedWorker(hold_at=0)
     async with opened(worker) as (pilot, app):

@@ -420,6 +420,9 @@ def test_where_nothing_was_drafted_it_says_what_leaving_out_the_draft_saves() ->
     stats.observe(Finished("stop", "", 1.0, 1.0, 0, verdict="nothing was drafted: a guess costs 17 ms"))
     saving = "-d none saves 490 MB and 1.2 s of loading"
     assert verdict(stats) == f"Nothing was drafted: a guess costs 17 ms; {saving}."
+    stats.ways.rounds = 1  # with a verifier, the draft is the one model that is named
+    assert "; -m none saves 490 MB" in verdict(stats)
+    stats.ways.rounds = 0
     not_yet = Finished(
         "stop", "", 1.0, 1.0, 0, verdict="nothing was drafted: a wrong guess would cost more than may be lost yet"
     )
