@@ -11,6 +11,7 @@ from pathlib import Path
 from localspec.sanitize import decoded, shown
 
 LOOKED_AT = 8192  # bytes that decide whether a file is a text
+MOST_NEAR = 2000  # names that one is compared with: in a folder of more it would take seconds
 NEAR = 0.75  # share of letters that names have in common where one is taken for the other
 
 
@@ -29,7 +30,7 @@ def nearest_file(name: str) -> str:
         beside = sorted(each for each in os.listdir(os.path.expanduser(folder + slash) or ".") if each[:1] != ".")
     except (OSError, ValueError):
         return ""
-    lower = {each.lower(): each for each in beside}
+    lower = {each.lower(): each for each in beside} if len(beside) <= MOST_NEAR else {}
     near = difflib.get_close_matches(last.lower(), lower, n=1, cutoff=NEAR)
     return f"{folder}{slash}{lower[near[0]]}" if near else ""
 

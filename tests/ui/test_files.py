@@ -11,6 +11,7 @@ from localspec.bench.suites import read_text
 from localspec.chat.conversation_files import load
 from localspec.errors import NotFoundError
 from localspec.settings.structure import grammar_text, schema_text
+from localspec.settings.text_files import nearest_file
 from localspec.settings.values import check_paths
 from localspec.ui.files import is_path, path_completions, read_regular
 from localspec.ui.inputs import Inputs
@@ -69,6 +70,13 @@ def test_a_missing_file_is_told_with_the_nearest(typed: str, hint: str) -> None:
     with pytest.raises(NotFoundError) as caught:
         read_regular(typed, 100)
     assert caught.value.hint == hint
+
+
+def test_in_a_folder_of_very_many_none_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each comparison takes a tenth of a millisecond, and a chat waits."""
+    for most, near in ((4, "models/notes.txt"), (3, "")):  # big.gguf, inner, notes.txt, small.GGUF
+        monkeypatch.setattr("localspec.settings.text_files.MOST_NEAR", most)
+        assert nearest_file("models/nots.txt") == near
 
 
 @pytest.mark.parametrize(
