@@ -42,7 +42,7 @@ _READ = 1 << 16  # bytes
 # What a terminal answers that is asked for its background and for what it is; over a slow line it comes late.
 ANSWERS = re.compile(r"\x1b\]11;[^\x07\x1b]*(?:\x07|\x1b\\)|\x1b\[\?[\d;]*c")
 _COLOR = r"\x1b\]11;(?:r|rg|rgb|rgba?:[\da-fA-F/]{0,24})?\x1b?"  # the beginning of its first answer: no key has that
-_BEGUN = re.compile(rf"{_COLOR}\Z|\x1b(?:\]1{{0,2}}|\[(?:\?[\d;]*)?)?\Z")
+_BEGUN = re.compile(rf"{_COLOR}\Z|\x1b(?:\]1{{0,2}}|\[(?:\?[\d;]*|20?1?)?)?\Z")
 _TEXT = re.compile("[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+")
 _NAMES = {"\n": "enter", "\t": "tab"}
 
@@ -112,8 +112,8 @@ class Reader:
 
     @property
     def _may_be_key(self) -> bool:
-        """Whether what has begun may be a key: Escape, or one with Alt. An answer is waited for until it ends."""
-        return bool(self._begun) and not self._begun.startswith(("\x1b]11;", "\x1b[?"))
+        """Whether what has begun may be a key: Escape, or one with Alt. An answer or a paste is waited for."""
+        return bool(self._begun) and not (self._is_bracketed or self._begun.startswith(("\x1b]11;", "\x1b[?")))
 
     def _is_fast(self, data: str, at: float) -> bool:
         """Whether text came faster than hands type, and not because a key is held down."""

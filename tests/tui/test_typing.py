@@ -228,6 +228,19 @@ def test_keys_that_begin_as_an_answer_does_are_keys(reads: tuple[str, ...], keys
     assert seen_of(*reads) == keys
 
 
+@pytest.mark.parametrize("cut", range(1, len("\x1b[201~")))
+def test_a_paste_may_end_late(cut: int) -> None:
+    """On a slow line its end comes in two parts. All that was typed behind it went into the paste, for good."""
+    reader, end, seen = Reader(XTermParser()), "\x1b[201~", []
+    for data in (f"\x1b[200~hello{end[:cut]}", "", f"{end[cut:]}q"):
+        seen += reader.read(data, 10.0) if data else reader.quiet()
+        reader._parser._timeout_time = reader._parser._timeout_time and 0.0  # a silence longer than its patience
+    assert [each.text if isinstance(each, Paste) else each.key for each in seen if isinstance(each, Paste | Key)] == [
+        "hello",
+        "q",
+    ]
+
+
 def test_what_may_be_a_key_waits_for_its_rest_and_an_answer_for_its_end() -> None:
     reader = Reader(XTermParser())
     later = time.monotonic() + 1000.0
