@@ -302,10 +302,9 @@ class _Serving:
         from localspec.server.pairs import Pairs
         from localspec.server.refusal import called
 
-        whole, name = self.settings.name, called(self.settings)
+        whole, name, facts, now = self.settings.name, called(self.settings), loaded.target, int(time.time())
         files = (Path(self.settings.target).stem, *([whole] if whole else []), *self.options.alias)
         aliases = tuple(dict.fromkeys(each for each in files if each != name))
-        facts, now = loaded.target, int(time.time())
         first = ServedPair(name, aliases, now, facts.bytes, facts.quant, loaded, self.settings, self.request)
         return Pairs(first, self.others.offers, self.others.served)
 
