@@ -301,8 +301,7 @@ def _chat(model: str | None) -> int:
     assert here.parent is not None
     chat = import_module("localspec.cli.chat").chat  # late: a run needs nothing of it
     with chat.make_context("chat", words, parent=here.parent) as ctx:
-        code: int = chat.invoke(ctx)
-        return code
+        return int(chat.invoke(ctx))
 
 
 def _tell_wait(console: Console) -> None:
