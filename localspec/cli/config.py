@@ -287,7 +287,8 @@ def unset(key: str, as_json: bool) -> int:
     """Remove KEY from config.toml, also an unknown one."""
     path: Key = tuple(key.split("."))
     if read_configuration().get(path) is None:
-        entries = {".".join(one.path): one.path[-1] for one in read_configuration().entries}
+        found = [one.path for one in read_configuration().entries if path[0] == TABLE or one.path[0] != TABLE]
+        entries = {".".join(each): each[-1] for each in found}
         near = [each for each, last in entries.items() if last == key] or difflib.get_close_matches(key, entries, n=1)
         raise NotFoundError(f"'{key}' is not set in {config_file()}", hint=f"localspec config unset {near[0]}"
                             if near else "localspec config show --origin")  # fmt: skip

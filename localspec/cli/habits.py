@@ -138,7 +138,7 @@ def model_first(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
 
     Raises UsageError for a word that is nearly a name.
     """
-    if not words or re.search(r"\s", words[0]) or not words[0]:
+    if not words or not words[0] or (re.search(r"\s", words[0]) and not _is_gguf_file(words[0])):
         return None, words
     if is_model(words[0]):
         return words[0], words[1:]
@@ -150,6 +150,11 @@ def model_first(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
             hint="quote the whole prompt, or put -m NAME before it, if that word begins it",
         )
     return None, words
+
+
+def _is_gguf_file(word: str) -> bool:
+    """Whether a word with blanks is the path of a GGUF file, and no prompt."""
+    return word.lower().endswith(".gguf") and os.path.isfile(os.path.expanduser(word))
 
 
 def family_first(words: tuple[str, ...]) -> list[str]:

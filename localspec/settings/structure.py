@@ -70,7 +70,7 @@ def choices_text(text: str) -> str | None:
     typed, text = text, _read("--choices", text)
     lines = text.splitlines() if "\n" in text else text.split(",")
     found = tuple(dict.fromkeys(filter(None, (line.strip() for line in lines))))
-    if found == (typed,) and Path(typed).suffix:
+    if found == (typed,) and Path(typed).suffix[1:2].isalpha():  # a file's name, and no number
         hint = did_you_mean(typed, "--choices FILE, or a,b,c")
         raise NotFoundError(f"--choices: there is no file {typed}", hint=hint)
     if len(found) < 2:

@@ -78,6 +78,14 @@ def test_what_is_a_model_and_what_is_a_prompt(words: tuple[str, ...], model: str
     assert model_first(words) == (model, rest)
 
 
+def test_a_file_may_have_blanks_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "my model.gguf").touch()
+    for word in (str(tmp_path / "my model.gguf"), "~/my model.gguf"):
+        assert model_first((word, "hi")) == (word, ("hi",))
+    assert model_first(("what is in my model.gguf", "hi")) == (None, ("what is in my model.gguf", "hi"))
+
+
 @pytest.mark.parametrize(
     ("words", "meant"),
     [

@@ -114,6 +114,7 @@ SCHEMA_HINT = "--schema FILE, JSON, or: name, age int"
         (json_schema, "5", "--schema is JSON, but no schema: that is an object", '--schema \'{"type": "object"}\''),
         (choices_text, " one,", "--choices 'one,' leaves nothing to choose", "--choices a,b,c, or a file"),
         (choices_text, " \n", "--choices is empty", "--choices FILE"),
+        (choices_text, "3.14", "--choices '3.14' leaves nothing to choose", "--choices a,b,c, or a file"),
         (choices_text, "x.txt", "--choices: there is no file x.txt", "--choices FILE, or a,b,c"),
         (grammar_text, "x.gbnf", "--grammar: there is no file x.gbnf", '--grammar FILE, or: root ::= "yes" | "no"'),
         (grammar_text, "@x: y", "--grammar: there is no file x: y", "--grammar FILE"),

@@ -51,7 +51,7 @@ def test_a_folder_gives_its_texts_and_counts_the_rest() -> None:
 @pytest.mark.parametrize(
     ("message", "missing"),
     [
-        ("explain @missing.py, and @src/d.py.", ["missing.py", "src/d.py"]),
+        ("explain @missing.py, and @src/other.py.", ["missing.py", "src/other.py"]),
         ('read @"three words"', ["three words"]),
         ("all of @*.rs and @src/**/*.rs", ["*.rs", "src/**/*.rs"]),
         ("@src/a.py, and @src/a.py.", []),
