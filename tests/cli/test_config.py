@@ -390,6 +390,9 @@ def test_unset_names_the_nearest(call: Callable[..., tuple[int, str, str]]) -> N
     assert "localspec config unset chat.foo" in call("config", "unset", "foo")[2]
     assert call("config", "show")[2].endswith("localspec config unset chat.foo\n")
     assert call("config", "unset", "chat.foo")[0] == 0
+    write("[presets.p]\ntemp = 1\n")
+    assert "presets.p" not in call("config", "unset", "temp")[2], "a preset keeps what nobody meant"
+    assert "localspec config unset presets.p.temp" in call("config", "unset", "presets.p.tmep")[2]
     write("temp = 1\ncolour = 2\n")
     assert call("config", "unset", "colour")[0] == 0, "what nobody knows can be taken out"
     assert config_file().read_text() == "temp = 1\n"
