@@ -16,7 +16,7 @@ from localspec.backends import lib, tokenizer
 from localspec.bench import contenders
 from localspec.bench.result import Hashes
 from localspec.chat import message_commands
-from localspec.cli import option_sources
+from localspec.cli import spelling
 from localspec.cli.output import Sentences
 from localspec.control.profile import Profile
 from localspec.conversations import records
@@ -61,7 +61,7 @@ SEARCHED = {
     "control tokens": tokenizer._MARK,
     "places in llama.cpp": lib._WHERE,
     "contenders": contenders._BETWEEN,
-    "options": option_sources._OPTION,
+    "options": spelling.OPTION,
     "escapes": values._ESCAPE,
     "tokens of the hub": problems._TOKEN,
     "passwords": problems._PASSWORD,

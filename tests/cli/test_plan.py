@@ -16,6 +16,13 @@ from tests.models.hollow import LLAMA_1B, LLAMA_8B, write
 GIB = 2**30
 
 
+def test_a_target_that_is_here_is_planned_with_a_draft_that_is_not() -> None:
+    draft = "hf:bartowski/Qwen2.5-Coder-0.5B-Instruct-GGUF:Q8_0"
+    done = run("plan", f"{TARGET}+{draft}", "--offline", "--vram", "8G", "--ram", "16G")
+    assert done.returncode == 0, done.stderr
+    assert "context 1024 tokens" in done.stdout.decode(), "the target's own header was read"
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> str:
     """An 8B shape and a 1B shape, in files without weights."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from localspec.control.lengths import Fixed
-from localspec.control.schedule import Baselines, Probing
+from localspec.control.schedule import Baselines, Probing, Spread
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draft, Draw, Source, Step, Times
 from localspec.engine.protocols import Controller, DraftBudget, History, Plan, Shape
@@ -42,6 +42,21 @@ def test_measuring_passes_come_early_and_then_every_so_often() -> None:
 def test_a_baseline_that_is_known_is_only_renewed() -> None:
     plain, _ = measuring(is_known=True)
     assert plain == LATER
+
+
+def test_a_pass_before_the_first_place_is_no_measurement() -> None:
+    """It was slow, and plain because nothing pays: a place has not lost that time, so others may follow."""
+    spread, places = Spread(1, is_known=True), 0
+    for index in range(120):
+        is_plain = spread.is_due() or not index
+        places += spread.is_due()
+        draft = Draft.of([1], [-1])
+        plan = Plan("d", max_nodes=0 if is_plain else 1, max_depth=1, is_probe=is_plain and index > 0)
+        tokens = (2,) if is_plain else (2, 2)
+        sources = (Source.PLAIN,) * len(tokens)
+        step = Step(draft, draft.verdict(0, 2), tokens, sources, (0,), 1, Times(), plan)
+        spread.observe(step, 5.0 if not index else 1.0)
+    assert places == 6
 
 
 def passes_of(forced: list[bool], *, is_spread: bool) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +13,7 @@ from msgspec import structs
 
 from localspec.errors import IncompatibleError, ResourceError, UsageError
 from localspec.heads import make_head
-from localspec.heads.make_head import chosen_kind, head_shape, train, work_folder
+from localspec.heads.make_head import _require_space, chosen_kind, head_shape, train, work_folder
 from localspec.heads.text_shards import read_shards, shards
 from localspec.models.gguf.header import file_fingerprint
 from localspec.models.gguf.info import model_info
@@ -83,6 +84,13 @@ def test_what_cannot_be_trained_is_one_error(options: TrainOptions) -> None:
         list(train(structs.replace(options, tokens=10**12)))
     with pytest.raises(UsageError, match="CUDA"):
         list(train(structs.replace(options, device="cuda")))
+
+
+def test_training_data_that_the_disk_cannot_hold_is_refused_with_its_size(tmp_path: Path) -> None:
+    """Two bytes for each value: three layers and the last state of 192, and a sixteenth more text that is held back."""
+    header = read_model(TARGET)
+    with pytest.raises(ResourceError, match=re.escape("needs 1632.0 TB")):
+        _require_space(tmp_path, head_shape(header, model_info(header), "eagle3"), 10**12)
 
 
 def test_without_the_packages_it_says_what_to_install(options: TrainOptions, monkeypatch: pytest.MonkeyPatch) -> None:

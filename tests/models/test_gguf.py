@@ -9,10 +9,12 @@ import gguf
 import numpy as np
 import pytest
 
+from localspec.cli.pull import _fit
 from localspec.errors import IntegrityError
 from localspec.models.gguf.header import Header, Strings, read_header
 from localspec.models.gguf.types import FILE_TYPES, TENSOR_TYPES
 from localspec.models.store import parse_pair
+from localspec.prompt.chat_template import DIFFER
 from tests.models.gguf_files import assert_fails, inspect, model, words
 
 REQUIRED = [
@@ -29,6 +31,15 @@ REQUIRED = [
 @pytest.mark.parametrize("key", REQUIRED)
 def test_a_missing_required_key_is_named(tmp_path: Path, key: str) -> None:
     assert_fails(model().without(key).write(tmp_path / "m.gguf"), IntegrityError, key)
+
+
+def test_only_templates_of_one_vocabulary_are_compared(tmp_path: Path) -> None:
+    one, other = (
+        model().set("tokenizer.chat_template", "str", text).write(tmp_path / f"{name}.gguf")
+        for name, text in (("one", "{{ messages }}"), ("other", "{{ messages[0] }}"))
+    )
+    assert _fit(f"{one}+{other}")[1:] == [DIFFER]  # behind that the draft is as large
+    assert DIFFER not in _fit(f"{one}+{one}")
 
 
 def test_the_valid_file_that_the_bad_ones_are_made_from_is_read_completely(tmp_path: Path) -> None:

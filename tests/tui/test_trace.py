@@ -123,7 +123,7 @@ async def test_f3_says_why_an_answer_that_was_kept_has_no_colours() -> None:
         await ask(pilot, "go")
         await pilot.press("f3")
         await settled(pilot)
-        assert app.notices.text == ""
+        assert app.notices.text == "Origins of tokens in colours · F3 changes that"
         await pilot.press("f3", "f3")
         app.engine.traces.clear()
         await app.chat.renew()
