@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Static
 
+from localspec.tui import news
 from localspec.tui.news import ROOMY, TIGHT, Budget, RedrawThrottle, budget
 from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, say_until_held, until
 
@@ -55,6 +56,7 @@ async def test_the_end_is_shown_at_once_however_long_the_screen_is_to_rest(monke
     async with opened(worker) as (pilot, app):
         await until(pilot, lambda: app.chat_state.loaded is not None)
         monkeypatch.setattr(RedrawThrottle, "is_due", False)
+        monkeypatch.setattr(news, "KEEP", 1e9)  # nor is it taken because it waited for long
         await say_until_held(pilot, worker, "go")
         assert not markdown_text(answers(app)[0])
         worker.go.set()
@@ -67,8 +69,8 @@ async def test_an_idle_screen_looks_for_nothing_and_draws_nothing(monkeypatch: p
     worker = ScriptedWorker()
     async with opened(worker) as (pilot, app):
         await ask(pilot, "go")
-        news = app.chat._news
-        await until(pilot, lambda: news._alarm is None)
+        looking = app.chat._news
+        await until(pilot, lambda: looking._alarm is None)
         drawn: list[object] = []
         monkeypatch.setattr(Static, "update", lambda self, *content, **how: drawn.append(content))
         for _ in range(3):
