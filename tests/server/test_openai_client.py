@@ -165,6 +165,7 @@ def test_text_and_tokens(server: Server) -> None:
         status, told, _ = server.ask("POST", "/detokenize", {"tokens": wrong})
         assert (status, "no token" in told["error"]["message"]) == (400, True)
     assert "Hello" in server.post("/apply-template", **chat("Hello"))["prompt"]
+    wait_for(lambda: server.queue() == (False, 0))  # the answer was told before it was counted as over
     before = server.read("/metrics")
     server.post("/tokenize", content=text)
     assert server.read("/metrics") == before, "a question is no answer"
