@@ -12,7 +12,7 @@ from localspec.server import llama_server as api
 from localspec.server.engine import Totals
 from localspec.server.refusal import Refusal
 from localspec.settings.request import Request
-from tests.cli.harness import needs_pair
+from tests.cli.harness import needs_pair, wait_for
 from tests.server.serving import Server, serving
 from tests.server.test_fields import SERVED
 from tests.server.test_openai_replies import EVENTS, told
@@ -97,6 +97,7 @@ def test_paths_of_a_real_server(server: Server) -> None:
     assert stopped["content"] == made["content"].partition(word)[0]
     _, props, _ = server.ask("GET", "/props")
     assert (props["default_generation_settings"]["n_ctx"], props["total_slots"]) == (1024, 1)
+    wait_for(lambda: server.queue() == (False, 0))
     raw = server.read("/metrics").decode()
     assert "\nlocalspec_answers_total 2\n" in raw
     assert "# TYPE localspec_answers_total counter" in raw
