@@ -17,7 +17,7 @@ from localspec.tui.widgets.folded import folded, pieces
 from tests.tui.chats import shown
 from tests.tui.scripted import ScriptedWorker, made, opened, settled, until
 
-FOLDER = "/home/somebody/projects/language-models/downloaded/from-the-hub/quantised/"
+FOLDER = "/srv/somebody/projects/language-models/downloaded/from-the-hub/quantised/"
 PATH = f"{FOLDER}qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
 NAMES = re.findall(r"[a-z0-9]{3,}", PATH)  # none of them may be broken
 
@@ -25,7 +25,7 @@ NAMES = re.findall(r"[a-z0-9]{3,}", PATH)  # none of them may be broken
 @pytest.mark.parametrize(
     ("word", "width", "expected"),
     [
-        ("/home/me/models/a.gguf", 12, ["/home/me/", "models/", "a.gguf"]),
+        ("/srv/me/models/a.gguf", 12, ["/srv/me/", "models/", "a.gguf"]),
         ("qwen2.5-coder-0.5b.gguf", 10, ["qwen2.5-", "coder-0.5b", ".gguf"]),
         ("a_long_name.gguf", 11, ["a_long_name", ".gguf"]),
         ("abcdefgh", 3, ["abc", "def", "gh"]),
