@@ -61,7 +61,7 @@ def test_why_an_answer_is_not_whole() -> None:
         Attachment("a", "b"),
         StoredMessage(1, "c", None, "user", "x", 0.0, None),
         Conversation("c", "t", "p", None, 0.0, 0.0, None, None, 0),
-        Hit(*[None] * 3),  # type: ignore[arg-type]
+        Hit(*[None] * 3),  # type: ignore[arg-type] - its values do not count
         KeptSettings(None, (), "", ()),
     ],
     ids=lambda record: type(record).__name__,
