@@ -6,6 +6,9 @@ width: by how much the leading tokens of a row move against each other. Others l
 100 000 differences says nothing of two. A fork is a tie where plain decoding itself would have taken the other token
 from logits moved by twice that.
 
+Quantised kernels move a row by hundredths of a logit or not at all: a value of a row is rounded to another step, or
+it is not, which depends on where the cache holds each token. Where the first passes move nothing, others follow.
+
 Measured on the bundled pair: 10 forks in 40 texts, each within 0.3 of the drift, which was 0.02 to 0.13 logits.
 """
 
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +33,7 @@ SMALLEST, GREATEST = 2.0**-20, 2.0**10  # logits between which a margin is looke
 HALVINGS = 12
 RIVALS = 4  # tokens that may come before one that rounding puts first
 DRIFT_ROWS = 32  # rows before the fork at which the drift is measured
+SHIFTS = range(3, 33, 3)  # tokens of the prompt that are read in narrow passes as well, where no drift was found
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +70,31 @@ def explain(
     shared = list(plain[:index])
     alone = replay(target, prompt, shared, 1, has_siblings=False, cancel=cancel)
     row, drift = alone[index], 0.0
-    # A controller makes passes of every width up to the draft's, and kernels change with the width.
-    for width, has_siblings in {(2, False), (4, False), (nodes + 1, False), (min(nodes, 8) + 1, leaves > 1)}:
-        batched = replay(target, prompt, shared, max(2, width), has_siblings=has_siblings, cancel=cancel)
-        for i, one in alone.items():
-            drift = max(drift, _moved(one, batched[i], (plain[index], other[index]) if i == index else ()))
-    target.truncate(0)
     gap = margin(row, [*prompt, *shared], other[index], Sampler(sampling, breakers=breakers), seed)
+    for is_needed, width, has_siblings, shift in _layouts(nodes, leaves, len(prompt)):
+        if not is_needed and (drift or math.isinf(gap)):
+            break
+        head, tail = prompt[: len(prompt) - shift], prompt[len(prompt) - shift :]
+        batched = replay(target, head, [*tail, *shared], width, has_siblings=has_siblings, cancel=cancel)
+        for i, one in alone.items():
+            forked = (plain[index], other[index]) if i == index else ()
+            drift = max(drift, _moved(one, batched[i + shift], forked))
+    target.truncate(0)
     return Fork(index, plain[index], other[index], gap, drift, is_tie=gap <= FACTOR * drift)
+
+
+def _layouts(nodes: int, leaves: int, n_prompt: int) -> Iterator[tuple[bool, int, bool, int]]:
+    """Yield how a text may be decoded: whether it always is, rows of a pass, siblings, tokens of the prompt beside it.
+
+    A controller makes passes of every width up to the draft's, and kernels change with the width.
+    """
+    widest = max(2, min(nodes, 8) + 1)
+    for width, has_siblings in sorted({(2, False), (4, False), (max(2, nodes + 1), False), (widest, leaves > 1)}):
+        yield True, width, has_siblings, 0
+    for shift in SHIFTS:
+        for width in range(2, widest + 1):
+            if shift < n_prompt:
+                yield False, width, leaves > 1, shift
 
 
 def _moved(alone: Logits, batched: Logits, forked: tuple[int, ...]) -> float:
