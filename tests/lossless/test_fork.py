@@ -10,11 +10,12 @@ import pytest
 
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.options import LoadOptions
+from localspec.engine.protocols import Logits, Mask, Tokens
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.lossless.fork import FACTOR, explain, margin, replay
 from localspec.settings.request import Sampling
-from localspec.testing.contract import TableBackend, random_table
+from localspec.testing.contract import TableBackend, TableRows, random_table
 from tests.integration import pair
 
 GREEDY = Sampling(temperature=0.0)
@@ -44,6 +45,52 @@ def test_a_backend_without_rounding_has_no_ties() -> None:
     assert (fork.index, fork.plain, fork.other, fork.drift, fork.is_tie) == (1, best, next_best, 0.0, False)
     assert fork.margin == pytest.approx(float(row[best] - row[next_best]), rel=1e-3)
     assert backend.committed == []
+
+
+class SeldomMoved(TableBackend):
+    """A backend that rounds otherwise where narrow passes begin some tokens before the end of the prompt.
+
+    Token 2 of a row is then lower by 0.05, and so is each row after it.
+    """
+
+    PROMPT = [0, 1, 3, 4] * 3
+
+    def __init__(self, early: int) -> None:
+        self.is_moved = False
+        super().__init__(self.moved, 5)
+        self._early = early
+
+    def moved(self, tokens: tuple[int, ...]) -> Logits:
+        row = TABLE(tokens).copy()
+        row[2] -= 0.05 * self.is_moved
+        return row
+
+    def extend(self, tokens: Tokens, parents: Tokens, outputs: Mask | None = None) -> TableRows:
+        self.is_moved |= self.length == len(self.PROMPT) - self._early
+        return super().extend(tokens, parents, outputs)
+
+    def truncate(self, length: int) -> None:
+        if length == 0:
+            self.is_moved = False
+        super().truncate(length)
+
+
+@pytest.mark.parametrize("leaves", [1, 2])
+@pytest.mark.parametrize(("early", "drift"), [(3, 0.05), (9, 0.05), (12, 0.0)])
+@pytest.mark.parametrize(("apart", "is_near"), [(0.04, True), (0.12, False)])
+def test_rows_that_seldom_move_are_tried_in_further_passes(
+    leaves: int, early: int, drift: float, apart: float, is_near: bool
+) -> None:
+    """Passes that begin at the answer move nothing there, and those from before the prompt are not tried."""
+    row = TABLE((*SeldomMoved.PROMPT, 2, 3))
+    best, next_best = (int(token) for token in np.argsort(-row)[:2])
+    near = Sampling(temperature=0.0, logit_bias=((next_best, float(row[best] - row[next_best]) - apart),))
+    texts = [2, 3, best], [2, 3, next_best]
+    fork = explain(SeldomMoved(early), SeldomMoved.PROMPT, texts, near, seed=0, shape=(6, leaves))
+    assert fork is not None
+    assert fork.drift == pytest.approx(drift, abs=1e-6)
+    assert fork.margin == pytest.approx(apart, rel=0.01)
+    assert fork.is_tie is (is_near and drift > 0)
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 7])
