@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.dom import DOMNode
 from textual.events import Event, Key, Paste
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
@@ -137,15 +136,17 @@ class LocalspecApp(App[int]):
         return Form.of(self.chat_state, self._settings(), self._request)
 
     @property
-    def keys(self) -> list[tuple[str, type[DOMNode]]]:
+    def keys(self) -> list[tuple[str, list[BindingType]]]:
         from localspec.tui.screens.conversations import Conversations
 
+        own = [each for each in self.BINDINGS if isinstance(each, Binding)]
         return [
-            ("Everywhere", LocalspecApp),
-            ("Writing", Composer),
-            ("The chat", ChatScreen),
-            ("On a message (Tab goes to the messages)", Spoken),
-            ("Conversations", Conversations),
+            ("Everywhere", [each for each in own if each.action not in OF_THE_CHAT]),
+            ("From the chat (Esc goes back to it)", [each for each in own if each.action in OF_THE_CHAT]),
+            ("Writing", Composer.BINDINGS),
+            ("The chat", ChatScreen.BINDINGS),
+            ("On a message (Tab goes to the messages)", Spoken.BINDINGS),
+            ("Conversations", Conversations.BINDINGS),
         ]
 
     def leave(self, code: int) -> None:
@@ -215,8 +216,8 @@ class LocalspecApp(App[int]):
         """Keep what is about the chat to the chat."""
         if action == "restore":
             return bool(self.chat_state.deleted)
-        is_of_the_chat = action in ("new", "editor") or (action == "open" and parameters[0] in OF_THE_CHAT)
-        return self.screen is self.chat if is_of_the_chat else True
+        written = f"{action}({', '.join(map(repr, parameters))})" if parameters else action
+        return self.screen is self.chat if written in OF_THE_CHAT else True
 
     async def on_event(self, event: Event) -> None:
         """Make what is pasted safe; the composer does so itself. Text typed at a message goes to the composer."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from textual.dom import DOMNode
+from textual.binding import BindingType
 
 from localspec.chat.message_tree import Node
 from localspec.errors import LocalspecError
@@ -31,8 +31,8 @@ class Host(Protocol):
         """The settings as a form."""
 
     @property
-    def keys(self) -> list[tuple[str, type[DOMNode]]]:
-        """The classes whose keys the help lists, each with a title."""
+    def keys(self) -> list[tuple[str, list[BindingType]]]:
+        """The keys that the help lists, by where they work."""
 
     def say(self, text: str, *, is_wrong: bool = False) -> None:
         """Show a short notice; the text is never markup."""

@@ -25,7 +25,8 @@ from localspec.tui.screens.dialog import Ask, AskText, OverChat
 from localspec.tui.screens.help import key_names
 from localspec.tui.trace import Trace
 
-OF_THE_CHAT = frozenset(("pairs", "race", "settings", "conversations", "system", "attach"))  # opened from nowhere else
+_OPENED = ("pairs", "race", "settings", "conversations", "system", "attach")  # over the chat alone
+OF_THE_CHAT = frozenset(("new", "editor", *(f"open({name!r})" for name in _OPENED)))
 LOG_LINES = 500
 
 
@@ -180,10 +181,11 @@ def open_palette(app: App[int]) -> None:
 
 
 def palette(app: App[int], screen: Screen[object]) -> Iterator[SystemCommand]:
-    """Yield the entries over `screen`: the keys of the app, those of the chat over the chat, and `KEYLESS`."""
+    """Yield the entries over `screen`: the keys that work there, and `KEYLESS`."""
     for source, prefix in ((type(app), "app"), (ChatScreen, "screen")):
         for declared in source.BINDINGS:
-            if isinstance(declared, Binding) and (prefix == "app" or isinstance(screen, ChatScreen)):
+            is_of_the_chat = prefix == "screen" or (isinstance(declared, Binding) and declared.action in OF_THE_CHAT)
+            if isinstance(declared, Binding) and (isinstance(screen, ChatScreen) or not is_of_the_chat):
                 told = " · ".join(filter(None, (declared.tooltip, key_names(declared)[0])))
                 title = declared.description[:1].upper() + declared.description[1:]
                 yield SystemCommand(title, told, _runs(app, f"{prefix}.{declared.action}"))

@@ -7,6 +7,8 @@ import pkgutil
 from collections.abc import Iterator
 
 import pytest
+from textual import actions
+from textual.binding import Binding
 from textual.events import Key
 from textual.screen import Screen
 
@@ -14,6 +16,7 @@ import localspec.tui
 from localspec.cli.settings_table import described
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.dialog import OverChat
+from localspec.tui.screens.race import RaceScreen
 from tests.tui.chats import ScriptedEngine, app_of, opened, until
 
 KEYS = ("escape f12 escape escape", "escape escape escape", "ctrl+c escape", "f12 escape")
@@ -48,3 +51,20 @@ def test_every_screen_over_the_chat_goes_once() -> None:
     ours = [each for each in subclasses(Screen) if each.__module__.startswith("localspec.")]
     assert [each for each in ours if not issubclass(each, OverChat)] == [ChatScreen]
     assert len(ours) > 8
+
+
+async def test_help_and_palette_list_a_key_where_it_works() -> None:
+    app = app_of(ScriptedEngine(), form=described(("chat",)))
+    async with opened(app) as pilot:
+        sections, in_chat = dict(app.keys), {each.title for each in app.get_system_commands(app.screen)}
+        await pilot.press("f4")
+        await until(pilot, lambda: isinstance(app.screen, RaceScreen))
+        over = {each.title for each in app.get_system_commands(app.screen)}
+        for title, declared in sections.items():
+            for each in declared:
+                assert isinstance(each, Binding)
+                _, action, parameters = actions.parse(each.action)
+                works = bool(app.check_action(action, parameters)) or action == "restore"  # of what was deleted
+                assert works or title != "Everywhere", each.key
+                assert not works or not title.startswith("From the chat"), each.key
+    assert {"Settings", "Pairs", "Race", "Write in $EDITOR"} <= in_chat - over

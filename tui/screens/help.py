@@ -9,7 +9,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.dom import DOMNode
 from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import Static
@@ -23,6 +22,7 @@ from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.ui.glossary import FIGURES, TERMS
 
 FIGURES_TITLE = "The figures (localspec explain TERM says more)"
+APPS = 2  # sections with keys of the app, which stand before the figures
 MIN_TEXT_WIDTH = 16  # cells of a text, beside keys however wide
 MARKS = {
     "draft": "guessed by the draft model, accepted by the target",
@@ -35,25 +35,25 @@ MARKS = {
 
 
 class Help(OverChat, Screen[None]):
-    """One long page. `sections` are titles, each with the class whose bindings belong there."""
+    """One long page. `sections` are titles, each with the bindings that belong there."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f1", "dismiss", "back", show=True)]
 
-    def __init__(self, sections: Sequence[tuple[str, type[DOMNode]]]) -> None:
+    def __init__(self, sections: Sequence[tuple[str, Sequence[BindingType]]]) -> None:
         super().__init__()
         self._sections = sections
 
     def compose(self) -> ComposeResult:
-        """Show the keys that work everywhere, the figures and colours, the other keys, and the commands."""
+        """Show the keys of the app, the figures and colours, the other keys, and the commands."""
         tables = []
-        for title, cls in self._sections:
-            rows = [(each.key_display or each.key, each.description) for each in _bindings(cls)]
+        for title, declared in self._sections:
+            rows = [(each.key_display or each.key, each.description) for each in _bindings(declared)]
             tables.append(HelpTable(title, rows))
         with VerticalScroll():
-            yield from tables[:1]
+            yield from tables[:APPS]
             yield HelpTable(FIGURES_TITLE, [(name, TERMS[name].short) for name in FIGURES])
             yield _marks()
-            yield from tables[1:]
+            yield from tables[APPS:]
             yield HelpTable("Commands, typed as a message", help_rows())
         yield NoticeBar()
         yield Keys()
@@ -86,10 +86,10 @@ class LogScreen(OverChat, Screen[None]):
         scroll.scroll_end(animate=False)
 
 
-def _bindings(cls: type[DOMNode]) -> list[Binding]:
-    """Return the bindings of a class, those with several keys once."""
+def _bindings(all_declared: Sequence[BindingType]) -> list[Binding]:
+    """Return bindings as the help tells them, those with several keys once."""
     found: dict[tuple[str, str], Binding] = {}
-    for declared in cls.__dict__.get("BINDINGS", ()):
+    for declared in all_declared:
         binding = declared if isinstance(declared, Binding) else Binding(*declared)
         if binding.description:
             told = binding.tooltip or binding.description
