@@ -22,7 +22,7 @@ from localspec.settings.declaration import declaration, spelled
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.files import path_completions
 from localspec.ui.inputs import text_or_file
-from localspec.ui.settings import SETTINGS, changed, known_values, retyped, shown, template_text, with_value
+from localspec.ui.settings import SETTINGS, changed, known_values, retyped, shown, with_template, with_value
 
 _LOADING = {each.name for each in fields(LoadSettings)}
 MODELS = (".gguf",)  # endings of their files
@@ -181,7 +181,7 @@ def _requested(request: Request, values: dict[str, Any]) -> Request:
         if key in SETTINGS:
             request = with_value(request, key, _value(key, value))
         elif key == "template":
-            request = replace(request, template=template_text(str(value)))
+            request = with_template(request, str(value))
     return request
 
 

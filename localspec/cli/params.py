@@ -20,7 +20,7 @@ from localspec.cli.console import Console
 from localspec.cli.habits import checked
 from localspec.cli.option_sources import Configurable, in_command, options_of
 from localspec.cli.spelling import TYPED, spelling
-from localspec.errors import NetworkError, NotFoundError, UsageError
+from localspec.errors import IncompatibleError, NetworkError, NotFoundError, UsageError
 from localspec.settings.declaration import out_of_range
 from localspec.settings.sizes import length
 
@@ -100,7 +100,7 @@ class Command(click.Command):
             ctx.obj.warn(warning)
         try:
             return super().invoke(ctx)
-        except (UsageError, NotFoundError, NetworkError) as error:
+        except (UsageError, NotFoundError, NetworkError, IncompatibleError) as error:
             if "missing" in error.detail:
                 from localspec.models.lookup import name_local  # late: it looks at what is here
 

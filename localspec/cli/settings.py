@@ -27,7 +27,7 @@ from localspec.settings.declaration import declaration
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.settings.values import verifier_of
 from localspec.ui.inputs import MAX_FILE, Inputs, read_prompt, text_or_file
-from localspec.ui.settings import check, check_form, template_text
+from localspec.ui.settings import check, check_form, with_template
 from localspec.worker.client import Worker
 
 DRAFTING = ("method", "tree", "k", "length", "options")  # of `Speculation`: how and how much to draft
@@ -150,7 +150,7 @@ def request_settings(values: Values, settings: LoadSettings, kept: KeptSettings 
     parts = {"sampling": collected(Sampling, values), "speculation": _speculation(values, settings)}
     request = collected(Request, values, **parts)
     if request.template is not None:
-        request = replace(request, template=template_text(request.template))
+        request = with_template(request, request.template)
     if kept is not None:
         request = kept.request(request, [each.name for each in fields(Request) if is_chosen(each.name)])
     check(request, settings)

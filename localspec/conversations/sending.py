@@ -103,6 +103,8 @@ class KeptSettings:
     def request(self, request: Request, chosen: Collection[str] = ()) -> Request:
         """Return the request with these settings, but for those that were `chosen` anew."""
         names = {"template", "template_args", "think"} - set(chosen)
+        if "template" in names:
+            request = replace(request, template_file="")  # its text is kept, and not where it is from
         return replace(request, **{name: getattr(self, name) for name in names})
 
     def load(self, settings: LoadSettings) -> LoadSettings:

@@ -105,7 +105,10 @@ def load_template(option: str) -> str:
             raw = file.read(MAX_TEMPLATE + 1)
         if len(raw) > MAX_TEMPLATE:
             raise UsageError(f"--template {option} is longer than {MAX_TEMPLATE} bytes", hint=hint)
-        return decoded(raw)
+        text = decoded(raw)
+        if not text.strip():
+            raise UsageError(f"--template {option} is empty", hint=hint)
+        return text
     except OSError as error:
         raise NotFoundError(f"--template {option} cannot be read: {error.strerror}", hint=hint) from None
     except ValueError:
@@ -141,6 +144,7 @@ def render(
     specials: Collection[str],
     add_generation_prompt: bool = True,
     is_explicit: bool = False,
+    file: str = "",
     tools: Tools = (),
     arguments: Mapping[str, Any] | None = None,
     thinks: bool | None = None,
@@ -152,7 +156,7 @@ def render(
     `tools` are those that the answer may call; a template that knows none gets them as text. `arguments` are variables
     of the template, and `thinks` is what it is told of reasoning, None to leave that to it.
     A template that cannot be used gives way to a built-in one with a warning; with `is_explicit`, because the user
-    chose it, it raises IncompatibleError instead.
+    chose it, it raises IncompatibleError instead, and UsageError where the text of a `file` is wrong.
     """
     for message in messages:
         if message.role not in ROLES:
@@ -163,7 +167,7 @@ def render(
     plain = as_plain(messages, tools)
     if template is None or not template.strip():
         if is_explicit:
-            raise IncompatibleError("The chat template is empty", hint="--raw uses the prompt as it is")
+            raise _unusable(Refused("it is empty"), file)
         return _fall_back(plain, around, "The model has no chat template")
     given, unread = _arguments(template, arguments or {}, thinks)
     if knows_tools(template):
@@ -173,12 +177,18 @@ def render(
     try:
         rendered = _render(messages, template, replace(around, arguments=given))
     except Refused as refused:
-        reason = f"The chat template cannot be used: {refused}"
         if is_explicit:
-            raise IncompatibleError(reason, hint="--raw uses the prompt as it is") from None
-        return _fall_back(plain, around, reason)
+            raise _unusable(refused, file) from None
+        return _fall_back(plain, around, f"The chat template cannot be used: {refused}")
     marks = marks_of(template, rendered.written)
     return replace(rendered, warnings=(*rendered.warnings, *unread), stops=stops_of(template), marks=marks)
+
+
+def _unusable(refused: Refused, file: str) -> LocalspecError:
+    """Return the error about a template that was chosen: the text of a `file` is wrong, unless it refuses by itself."""
+    named = f"--template {file}" if file else "The chat template"
+    error = UsageError if file and not isinstance(refused, RefusedByTemplate) else IncompatibleError
+    return error(f"{named} cannot be used: {refused}", hint="--raw uses the prompt as it is")
 
 
 def _arguments(template: str, asked: Mapping[str, Any], thinks: bool | None) -> tuple[dict[str, Any], tuple[str, ...]]:

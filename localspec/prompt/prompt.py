@@ -71,6 +71,7 @@ def tokenise(request: Request, model: Model, specials: Collection[str]) -> Token
         eos=_special(model, model.special.eos),
         specials=specials,
         is_explicit=request.template is not None,
+        file=request.template_file,
         tools=tools_of(request.tools),
         arguments=dict(request.template_args),
         thinks=None if request.think == "auto" else request.think == "on",

@@ -318,6 +318,7 @@ class Request:
     learns: bool = False  # once nobody waits, the draft model reads the answer, to know what it would have been worth
     cold: bool = False  # as after loading: nothing of earlier answers is in a cache or in a drafter's memory
     prompt_tokens: int | None = None  # cut the prompt to its first so many tokens
+    template_file: str = ""  # what the person named as `template`, for errors
     continues: bool = False  # a model without a chat template continues the text of a lone message
     shorten: bool = False  # leave out turns where the context has no room for all of them
     left_out: tuple[int, ...] = ()  # the turns, from 0 on, that the answer before was given without

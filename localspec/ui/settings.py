@@ -204,11 +204,12 @@ def _uses_draft(request: Request) -> bool:
     return speculation.k != 0 and bool(registered("method")[speculation.method].info.draft_kind)
 
 
-def template_text(text: str) -> str:
-    """Return the chat template that a name or a file stands for; raises UsageError and NotFoundError."""
+def with_template(request: Request, named: str) -> Request:
+    """Return the request with the chat template that a name or a file is; raises UsageError and NotFoundError."""
     from localspec.prompt.chat_template import load_template  # late: few commands need it
 
-    return load_template(text.removeprefix("@"))
+    named = named.removeprefix("@")
+    return replace(request, template=load_template(named), template_file=named)
 
 
 def check_form(request: Request) -> None:

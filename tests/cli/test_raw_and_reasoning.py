@@ -12,7 +12,7 @@ from localspec.cli.run import run as run_command
 from localspec.settings.config_file import config_file, read_configuration
 from localspec.settings.request import Request
 from tests.cli.fakes import FakeWorker
-from tests.cli.harness import Terminal, assert_one_line, localspec, run
+from tests.cli.harness import Terminal, assert_one_line, localspec, needs_pair, run, run_engine
 from tests.cli.test_declared_settings import collected_from
 
 THOUGHT = json.dumps(["<thi", "nk>Let", " me see.", "</", "think>\n\nYes", ", it is."])
@@ -122,3 +122,22 @@ def test_a_terminal_shows_reasoning_before_the_answer(args: list[str], is_shown:
     assert ("thinking: Let me see." in text) == is_shown
     assert "Yes, it is." in text
     assert "</think>" not in text
+
+
+@needs_pair
+@pytest.mark.parametrize("option", ["--template", "--chat-template"])
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("{% for m in messages %}", 2, "Unexpected end of template"),
+        ("{{ messages[9].content }}", 2, "no element 9"),
+        ("", 2, " is empty"),
+        ("{{ raise_exception('not today') }}", 6, "not today"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_told_by_its_file(
+    option: str, text: str, code: int, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.jinja").write_text(text)
+    done = run_engine("run", "hi", "-n", "1", option, "mine.jinja", cwd=tmp_path)
+    assert_one_line(done, code, f"{option} mine.jinja ", said)
