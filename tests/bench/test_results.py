@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -245,6 +246,10 @@ def test_comparing_pairs_the_prompts() -> None:
     assert all(change.ratio is not None and change.ratio.median == pytest.approx(0.5) for change in made.changes)
     assert made.differences == (("threads", 2, 1),)
     assert "threads: 2 → 1" in made.text()
+    (line,) = (line for line in made.text().splitlines() if "draft-model" in line)
+    cells = re.split(r"  +", line.strip())
+    assert cells[2] == "6"
+    assert [float(cell.partition("×")[0].split()[0]) for cell in cells[3:]] == pytest.approx([0.5, 2.0, 2.0])
     assert json.loads(json.dumps(made.to_wire()))["differences"][0]["what"] == "threads"
     assert "interrupted" not in made.text()
 

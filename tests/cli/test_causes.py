@@ -231,6 +231,8 @@ def test_a_cause_is_named_with_its_number(changes: dict[str, Any], name: str, st
                  told.get("loaded", LOADED), told.get("parts", PARTS))[name]  # fmt: skip
     assert made.state == state, made
     assert words in made.message, made
+    if made.is_measured and found(healthy())[name].facts:
+        assert made.facts, made
     if state == "bad":
         assert made.hint, made
 

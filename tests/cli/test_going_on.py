@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import readline
 import signal
 import stat
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from localspec.cli.converse import history
 from localspec.conversations.records import StoredMessage
 from localspec.conversations.store import Store
 from tests.cli import harness
@@ -333,6 +335,22 @@ def test_the_lines_that_were_typed_come_back(home: Home) -> None:
     up = typed(home, keys="\x1b[A again\n", until=ANSWER)
     assert "You: first again" in up.text
     assert path.read_text() == "first\nfirst again\n"
+
+
+def test_lines_are_kept_by_an_editor_that_cannot_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """libedit, of which macOS makes readline, writes the whole history or none."""
+    monkeypatch.delattr("readline.append_history_file")
+    monkeypatch.setattr("localspec.cli.converse.is_terminal", lambda _: True)
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    monkeypatch.setenv("LOCALSPEC_NO_HISTORY", "")
+    path = tmp_path / "state" / "history"
+    for line, kept in (("first", "first\n"), ("second", "first\nsecond\n")):
+        readline.clear_history()
+        with history():
+            readline.add_history(line)
+        assert path.read_text() == kept
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    readline.clear_history()
 
 
 @needs_pair

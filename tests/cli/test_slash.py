@@ -21,6 +21,12 @@ def talk(capsys: pytest.CaptureFixture[str]) -> Talk:
     return Talk(capsys)
 
 
+def test_settings_say_what_tells_their_origin(talk: Talk) -> None:
+    shown = talk.say("/settings")
+    assert "temp" in shown
+    assert "localspec config show --origin says where each comes from" in shown
+
+
 def test_help_names_every_command(talk: Talk) -> None:
     shown = talk.say("/help")
     for command in TABLE.commands:

@@ -125,7 +125,6 @@ class RaceScreen(OverChat, Screen[None]):
             worker_thread.load(self._engine.state.to_load())
         self.running = running = Running(self._request(written), rounds)
         self._job = worker_thread.run(lambda: running.job(cast(Worker, worker_thread.worker)))
-        self._draw()
 
     def action_back(self) -> None:
         """Stop the race, by force if it takes too long; without one, go back to the chat."""
