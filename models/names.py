@@ -28,6 +28,7 @@ MAX_TEXT = 16_384  # characters of a whole reference: more is an accident
 MAX_FILE = 350  # characters of a file's name in a repository
 
 _ALIAS = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_PART = re.compile(r"\w(?:[^/:\\+]{0,62}\S)?")  # of the name of a file, which may have blanks
 _EXTENSION = re.compile(r".*\.[A-Za-z_]+", re.DOTALL)  # after a name of the catalogue stands a number at most
 _OWNER = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}|refs/pr/[0-9]{1,9}")
@@ -82,7 +83,7 @@ class HubName:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A name of the catalogue."""
+    """A name of the catalogue, or a part of the name of a file that is here."""
 
     name: str
 
@@ -168,7 +169,7 @@ def near_miss(word: str, names: Iterable[str]) -> str | None:
 
 def squeezed(name: str) -> str:
     """Return a name without the signs that programs spell differently: llama3.2:1b for llama-3.2-1b."""
-    return re.sub(r"[-_:]", "", name)
+    return re.sub(r"[-_: ]", "", name)
 
 
 def is_alias(text: str) -> bool:
@@ -227,10 +228,10 @@ def _model(text: str, exists: Exists) -> ModelName:
         raise _bad_scheme(text, scheme[1].lower())
     if "/" in text:
         return _hub(text, text, is_page=False)
-    if _ALIAS.fullmatch(lower):
+    if _ALIAS.fullmatch(lower) or (_PART.fullmatch(lower) and lower.isprintable()):
         return Alias(lower)
     raise UsageError(
-        f"'{shown(text)}' is not a name: letters, digits, '.', '_' and '-', at most 64 of them",
+        f"'{shown(text)}' is not a name: it begins with a letter or a digit, and has at most 64 characters",
         hint=f"./{shown(text)} for the file of that name" if exists(text) else FORMS,
     )
 

@@ -306,6 +306,14 @@ def test_a_part_of_several_names_lists_them(home: Path) -> None:
     loads_each_candidate(caught.value, *(home / "models").iterdir())
 
 
+@pytest.mark.parametrize("typed", ["my mod", "My Model (1)", "model (1)", "my-model", "my model (1).gguf"])
+def test_a_part_of_a_name_may_have_blanks(home: Path, typed: str) -> None:
+    file = put(home / "models" / "my model (1).gguf", TARGET)
+    assert find_model(typed) == file
+    assert parse_pair("storyteller", typed).draft == file
+    assert_one_line(run("run", "-m", "no mod", "hi"), 3, "there is no pair called 'no mod'")
+
+
 def loads_each_candidate(error: UsageError, *files: Path) -> None:
     """Each name in a list of candidates, typed as it is printed, loads one of the files, and each file has one."""
     printed = error.message.rpartition(": ")[2] if "hf:" not in error.message else error.message.split("names: ")[1]
