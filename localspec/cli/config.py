@@ -17,7 +17,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from localspec.cli.app import commands
-from localspec.cli.config_names import located
 from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.option_sources import ONCE, Configurable, once, option_at, options_of, typed
 from localspec.cli.options import preset_settings
@@ -158,12 +157,8 @@ def rm(name: str, as_json: bool) -> int:
 
 
 def _kept(option: Configurable, value: Any) -> Any:
-    """Return a value as it is written into config.toml: names of files absolute."""
-    if option.kind not in ("text", "texts"):
-        return value
-    texts = value if isinstance(value, tuple) else (value,)
-    made = [located(option.key, option.metavar or "", str(text), Path.cwd()) for text in texts]
-    return made if option.multiple else made[0]
+    """Return a value as `config set` writes it, once it is checked; raises UsageError."""
+    return read_words(option, [str(each) for each in (value if option.multiple else [value])])
 
 
 def _typed(settings: dict[str, Any]) -> str:

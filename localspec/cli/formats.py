@@ -29,10 +29,13 @@ class FormatOptions:
         """Raise UsageError for forms of output that exclude each other."""
         if self.as_json and self.as_events:
             raise UsageError("--json and --events exclude each other", hint="leave one of them out")
-        if self.logprobs is not None and not (self.as_json or self.as_events):
-            raise UsageError("--logprobs needs an output that has them", hint="--json or --events")
+        form = "--json" if self.as_json else "--events" if self.as_events else ""
         if self.is_after_sampler and self.logprobs is None:
-            raise UsageError("--post-sampling says how --logprobs are told", hint="--logprobs 0 --post-sampling")
+            hint = f"{form or '--json'} --logprobs 0 --post-sampling"
+            raise UsageError("--post-sampling says how --logprobs are told", hint=hint)
+        if self.logprobs is not None and not form:
+            rest = f"--logprobs {self.logprobs}{' --post-sampling' if self.is_after_sampler else ''}"
+            raise UsageError("--logprobs needs an output that has them", hint=f"--json {rest}, or --events {rest}")
 
     def telling(self, request: Request) -> Request:
         """Return the request with what the output tells beside the text."""

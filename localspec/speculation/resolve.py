@@ -133,13 +133,26 @@ def check_axis(axis: str, spelling: str) -> None:
 
 
 def _options(method: str, info: MethodInfo, speculation: Speculation) -> dict[str, Value]:
-    """Return the options of a method; raises UsageError, for one of another method with that method's name."""
+    """Return the options of a method; raises UsageError, for one of another method with that method's name.
+
+    A method that `auto` takes is not named as if it had been typed.
+    """
+    is_chosen = speculation.method == method
+    of = f"--method {method}" if is_chosen else f"{method}, which --method {speculation.method} takes here,"
+    owners: dict[str, list[str]] = {}
+    for each, cls in registered("method").items():
+        for option in cls.info.options:
+            owners.setdefault(option.name, []).append(each)
     for name, value in speculation.options:
-        others = [each for each, cls in registered("method").items() if name in {one.name for one in cls.info.options}]
+        others = owners.get(name, [])
         if others and method not in others:
-            told = f"--method {method} has no option {name!r}: that is of {' and '.join(others)}"
+            told = f"{of} has no option {name!r}: that is of {' and '.join(others)}"
             raise UsageError(told, hint=f"--method {others[0]} -o {name}={value}")
-    return read_options(info.options, map("=".join, speculation.options), of=f"--method {method}")
+        if not others and not is_chosen:
+            near = next(iter(difflib.get_close_matches(name, owners, n=1)), "")
+            hint = f"--method {owners[near][0]} -o {near}={value}" if near else "localspec methods"
+            raise UsageError(f"no method has an option {name!r}", hint=hint)
+    return read_options(info.options, map("=".join, speculation.options), of=of)
 
 
 def _shaped(

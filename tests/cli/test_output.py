@@ -553,8 +553,17 @@ def test_log_probabilities() -> None:
 
 
 def test_log_probabilities_need_a_place() -> None:
-    harness.assert_one_line(harness.run("run", "hi", "--logprobs", "3"), 2, "--logprobs", "--json or --events")
-    harness.assert_one_line(harness.run("run", "hi", "--json", "--post-sampling"), 2, "--logprobs 0 --post-sampling")
+    for words in (
+        ("--logprobs", "3"),
+        ("--logprobs", "0", "--post-sampling"),
+        ("--post-sampling",),
+        ("--json", "--post-sampling"),
+        ("--events", "--post-sampling"),
+    ):
+        line = harness.assert_one_line(harness.run("run", "hi", *words), 2, "--logprobs")
+        for hint in line.rstrip().partition(" — try: ")[2].split(", or "):
+            assert set(words) <= set(hint.split())
+            assert harness.run("run", "hi", *hint.split()).returncode == 0, "it works as it is printed"
     harness.assert_one_line(harness.run("run", "hi", "--json", "--logprobs", "101"), 2, "--logprobs")
 
 

@@ -177,3 +177,19 @@ def test_a_new_preset_is_told_with_the_nearest() -> None:
     listed = run("config", "preset", "save", "--help").stdout.decode()
     assert "--temp" in listed
     assert "--draft" in listed
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("--temp", "inf"), ("--temperature", "-1"), ("--top-p", "1.5"), ("-n", "0"), ("--ctx", "0")),
+        *(("--seed", "-1"), ("--logit-bias", "1=1e9"), ("--gpu", "some")),
+        *(("--template-arg", "x"), ("-k", "some"), ("--stop", "")),
+    ],
+)
+def test_a_preset_takes_what_config_set_takes(option: str, value: str) -> None:
+    done = run("config", "preset", "save", "coder", option, value)
+    assert_one_line(done, 2, option)
+    key = {"-n": "max-tokens", "-k": "draft-tokens", "--temperature": "temp"}.get(option, option.lstrip("-"))
+    assert_one_line(run("config", "set", f"presets.coder.{key}", value), 2)
+    assert not presets(read_configuration())

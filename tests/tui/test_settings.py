@@ -105,7 +105,7 @@ async def test_a_value_is_taken_from_the_next_answer_on() -> None:
         ("verify", "typical", "changes the distribution"),
         ("draft-tokens", "some", "is not N or auto"),
         ("theme", "pink", "'pink'"),
-        ("option", "colour=red", "has no option 'colour'"),
+        ("option", "colour=red", "no method has an option 'colour'"),
     ],
 )
 async def test_what_cannot_be_is_said_and_not_taken(name: str, text: str, said: str) -> None:
