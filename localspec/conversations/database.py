@@ -37,8 +37,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             leaf INTEGER REFERENCES message(id) ON DELETE SET NULL
         )""",
         # AUTOINCREMENT: the number of a message that is gone is never another's, which the index of words relies on.
-        # `writer` is the process whose answer this is, while it comes. `parent` does not cascade: messages go with
-        # their conversation, and a long one would be deeper than SQLite follows.
+        # `writer` is the process whose answer this is, while it comes (`rows.this_process`). `parent` does not cascade:
+        # messages go with their conversation, and a long one would be deeper than SQLite follows.
         """CREATE TABLE message (
             id INTEGER PRIMARY KEY AUTOINCREMENT,
             conversation TEXT NOT NULL REFERENCES conversation(id) ON DELETE CASCADE,

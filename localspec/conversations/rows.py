@@ -6,13 +6,12 @@ import json
 import os
 import re
 import sqlite3
-import time
 from pathlib import Path
 
 from localspec.conversations.records import INTERRUPTED, Attachment, Conversation, StoredMessage
 
 _BYTE = re.compile(r"\\u(dc[89a-f][0-9a-f])")  # as Python holds a byte of a file's name that is no UTF-8
-_CLOCK = 60.0  # seconds by which the clock may have been set
+_NUMBERS = 1 << 24  # more than there are numbers of processes
 TITLE = 60  # characters of a title that was taken from a message
 
 MESSAGE = "SELECT id, conversation, parent, role, text, created, finish, stats, attachments, writer FROM message"
@@ -45,8 +44,8 @@ def message(row: sqlite3.Row) -> StoredMessage:
     stats, attached = values["stats"], json.loads(values["attachments"])
     values["stats"] = None if stats is None else json.loads(stats)
     values["attachments"] = tuple(Attachment(each["name"], each["text"]) for each in attached)
-    if values["finish"] is not None or not _is_writing(values["writer"], values["created"]):
-        values["writer"] = None
+    is_open = values["finish"] is None and _is_writing(values["writer"])
+    values["writer"] = values["writer"] % _NUMBERS if is_open else None
     return StoredMessage(**values)
 
 
@@ -74,8 +73,8 @@ def has_deleted(db: sqlite3.Connection, before: float) -> bool:
 
 def end_abandoned(db: sqlite3.Connection) -> None:
     """Mark the answers as interrupted whose process has ended."""
-    for key, writer, created in db.execute("SELECT id, writer, created FROM message WHERE finish IS NULL").fetchall():
-        if not _is_writing(writer, created):
+    for key, writer in db.execute("SELECT id, writer FROM message WHERE finish IS NULL").fetchall():
+        if not _is_writing(writer):
             db.execute("UPDATE message SET finish = ? WHERE id = ?", (INTERRUPTED, key))
 
 
@@ -104,30 +103,32 @@ def title_of(message_text: str) -> str:
     return line if len(line) <= TITLE else line[: TITLE - 1].rstrip() + "…"
 
 
-def _is_writing(process: int | None, created: float) -> bool:
-    """Whether a process may still write a message that it began at `created`, in seconds since 1970.
+def this_process() -> int:
+    """Return this process as the column `writer` names it: when it began, in front of its number.
 
-    Numbers of processes are used again, so one that began later is another one, where the system tells that.
+    Numbers are used again, in a container by the next process already. Clocks are set, so the time since the system
+    began tells them apart. Earlier versions wrote the number alone.
     """
-    if process is None or process <= 0:
+    return _began(os.getpid()) * _NUMBERS + os.getpid()
+
+
+def _is_writing(writer: int | None) -> bool:
+    """Whether the process of a message may still write it, as far as the system tells."""
+    began, process = divmod(writer or 0, _NUMBERS)
+    if began < 0 or not process:
         return False
-    if process == os.getpid():
-        return True
     try:
         os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
+    except ProcessLookupError:
         return False
     except OSError:  # of another user
         pass
-    began = _began(process)
-    return began is None or began < created + _CLOCK
+    return began in (0, _began(process) or began)
 
 
-def _began(process: int) -> float | None:
-    """Return when a process began, in seconds since 1970; None where there is no /proc."""
+def _began(process: int) -> int:
+    """Return when a process began, in ticks since the system did; 0 where there is no /proc."""
     try:
-        ticks = int(Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19])
-        running = float(Path("/proc/uptime").read_text().split()[0])
+        return int(Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19])
     except (OSError, ValueError, IndexError):
-        return None
-    return time.time() - running + ticks / os.sysconf("SC_CLK_TCK")
+        return 0

@@ -15,7 +15,6 @@ draws a screen must leave them to a thread.
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import sys
 import time
@@ -101,7 +100,7 @@ class Store:
         now, is_open = self._clock(), role == ASSISTANT
         attached = json.dumps([{"name": each.name, "text": each.text} for each in attachments])
         finish = None if is_open else SENT
-        values = (conversation, parent, role, rows.text(text), now, finish, attached, os.getpid())
+        values = (conversation, parent, role, rows.text(text), now, finish, attached, rows.this_process())
 
         def insert(db: sqlite3.Connection) -> int:
             _check(db, conversation, parent)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from localspec.conversations import rows
 from localspec.conversations.records import ELSEWHERE, INTERRUPTED
 from localspec.conversations.store import Store
 from localspec.settings.request import LoadSettings
@@ -146,11 +147,12 @@ def test_the_mark_of_a_process_that_has_ended_is_no_error(tmp_path: Path, capsys
 def test_a_number_that_is_another_process_by_now_writes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "kept.db"
     with answering(path) as other:
-        with Store.open(path, clock=lambda: 1.0) as before:  # long before that process began
+        with Store.open(path) as before:
             old = before.create("pair")
             answer = before.add_message(old.id, before.add_message(old.id, None, "user", "Hm?").id, "assistant")
+            earlier = rows._NUMBERS + other.process.pid  # in the first moment of the system
             before._file.write(
-                lambda db: db.execute("UPDATE message SET writer = ? WHERE id = ?", (other.process.pid, answer.id))
+                lambda db: db.execute("UPDATE message SET writer = ? WHERE id = ?", (earlier, answer.id))
             )
         with Store.open(path) as store:
             assert store.message(answer.id).finish == INTERRUPTED

@@ -27,11 +27,11 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "conversations.db"
 
 
-def python(code: str, *args: object) -> subprocess.Popen[bytes]:
+def python(code: str, *args: object, stdin: int | None = None) -> subprocess.Popen[bytes]:
     """Run `code` in a process of its own."""
     start = "import sys, time\nfrom pathlib import Path\nfrom localspec.conversations.store import Store\n"
     words = [sys.executable, "-c", start + code, *map(str, args)]
-    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE)
+    return subprocess.Popen(words, cwd=ROOT, stdin=stdin, stdout=subprocess.PIPE)
 
 
 def refuse(*_: object) -> None:
@@ -413,32 +413,39 @@ for n in range(40):
             assert len(store.conversations()) == 4
 
 
-def test_a_killed_process_loses_less_than_a_second(path: Path) -> None:
+def test_a_killed_process_loses_what_came_since_the_last_half_second_alone(path: Path) -> None:
+    """Time goes on here as the test says: what came up to then is in the file."""
     code = """
+import threading
+from types import SimpleNamespace
+from localspec.conversations import file
+
+now, written = 100.0, threading.Event()
+file.time = SimpleNamespace(monotonic=lambda: now)
 store = Store.open(Path(sys.argv[1]))
+stream = store._file._stream
+write = stream._write
+stream._write = lambda: (write(), written.set())
 answer = store.add_message(store.create("p").id, None, "assistant").id
-began = time.monotonic()
-while True:
-    now = time.monotonic() - began
-    store.append_text(answer, f"{now} ")
-    print(now, flush=True)
-    time.sleep(0.002)
+for text in ("Once ", "upon "):
+    store.append_text(answer, text)
+    assert written.wait(60)
+    written.clear()
+    now += file.INTERVAL
+now -= 0.001 + file.INTERVAL
+file.threading = SimpleNamespace(Timer=lambda *_: SimpleNamespace(start=lambda: None))  # which is not due yet
+store.append_text(answer, "a time ")
+print("told", flush=True)
+input()
 """
-    process = python(code, path)
-    said = process.stdout
-    assert said is not None
-    while float(said.readline()) < 2.5:  # seconds since its first word
-        pass
-    process.send_signal(signal.SIGKILL)
-    killed = max([2.5, *(float(line) for line in said if line.endswith(b"\n"))])
-    process.wait(60)
+    with python(code, path, stdin=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"told\n"
+        process.kill()
     with Store.open(path) as store:
         (home,) = store.conversations()
         (message,) = store.messages(home.id)
-        assert message.finish == "interrupted"
-        written = [float(word) for word in message.text.split()]
-        assert len(written) > 10
-        assert killed - written[-1] < 1.0
+    assert (message.finish, message.text) == ("interrupted", "Once upon ")
 
 
 def test_kills_at_any_time_leave_what_was_said(path: Path) -> None:
@@ -482,26 +489,48 @@ def test_a_migration_is_done_once_and_keeps_everything(path: Path, monkeypatch: 
 
 
 def test_who_writes_an_answer_is_known_by_number_and_age(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that began after the answer is another one of the same number."""
-    assert rows._is_writing(os.getpid(), 0.0), "this one knows that itself"
+    """A process that began at another time is another one of the same number, be it this one's."""
+    own = rows.this_process()
+    assert own % rows._NUMBERS == os.getpid()
+    assert rows._is_writing(own)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        now = time.time()
-        assert rows._is_writing(child.pid, now + 60)
-        assert not rows._is_writing(child.pid, now - 3600)
+        theirs = rows._began(child.pid) * rows._NUMBERS + child.pid
+        later = rows._NUMBERS
+        assert rows._is_writing(theirs)
+        assert rows._is_writing(child.pid), "as earlier versions wrote it"
         with monkeypatch.context() as patch:
             patch.setattr(rows.os, "kill", refuse)  # as for another user's
-            assert rows._is_writing(child.pid, now + 60)
-            assert not rows._is_writing(child.pid, now - 3600)
-            patch.setattr(rows, "_began", lambda _process: None)  # as without /proc
-            assert rows._is_writing(child.pid, now - 3600)
-            patch.setattr(rows, "_began", lambda _process: 1000.0)
-            assert [rows._is_writing(child.pid, began) for began in (940.0, 940.01)] == [False, True]
+            assert rows._is_writing(theirs)
+            patch.setattr(rows, "_began", lambda _process: 0)  # as without /proc
+            assert rows._is_writing(theirs + later)
+            assert rows.this_process() == os.getpid()
+            patch.setattr(rows, "_began", lambda _process: 7)
+            assert [rows._is_writing(began * later + child.pid) for began in (6, 7, 8)] == [False, True, False]
+            assert not rows._is_writing(8 * later + os.getpid()), "an earlier one had this one's number"
         assert child.stdin is not None
         child.stdin.close()
-    assert not rows._is_writing(child.pid, now + 60)
-    assert rows._is_writing(1, now), "the first process is one, whoever's it is"
-    assert not any(rows._is_writing(none, now) for none in (None, 0, -1))
-    assert rows._began(0) is None
+    assert not rows._is_writing(theirs)
+    assert rows._is_writing(1), "the first process is one, whoever's it is"
+    assert not any(rows._is_writing(none) for none in (None, 0, -1, -later + 1, later))
+    assert rows._began(0) == 0
+
+
+def test_an_answer_is_still_coming_though_the_clock_was_set_forward(path: Path) -> None:
+    """By an hour, and its process began just before."""
+    code = """
+store = Store.open(Path(sys.argv[1]), clock=lambda: time.time() - 3600)
+print(store.add_message(store.create("p").id, None, "assistant").id, flush=True)
+input()
+"""
+    with python(code, path, stdin=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        answer = int(process.stdout.readline())
+        with Store.open(path) as store:
+            seen = store.message(answer)
+        assert (seen.finish, seen.writer) == (None, process.pid)
+        process.kill()
+    with Store.open(path) as store:
+        assert store.message(answer).finish == "interrupted"
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system does not tell when a process began")
@@ -509,7 +538,7 @@ def test_a_process_whose_name_is_cut_within_a_letter_has_begun(tmp_path: Path) -
     name = tmp_path / ("x" * 14 + "é")  # the system keeps 15 bytes of it
     name.symlink_to(shutil.which("cat") or "")
     with subprocess.Popen(["cat"], executable=name, stdin=subprocess.PIPE) as child:
-        assert abs((rows._began(child.pid) or 0.0) - time.time()) < 3600
+        assert rows._began(child.pid) >= rows._began(os.getpid())
         assert child.stdin is not None
         child.stdin.close()
 
