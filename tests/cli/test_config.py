@@ -347,6 +347,12 @@ def test_set_writes_what_it_reads_back(words: list[str], toml: str, call: Callab
     assert config_file().read_text().strip() == ""
 
 
+def test_as_json_a_change_says_what_the_file_holds(call: Callable[..., tuple[int, str, str]]) -> None:
+    for words, value in ((("set", "--json", "temp", "0.5"), 0.5), (("unset", "--json", "temp"), None)):
+        code, out, _ = call("config", *words)
+        assert (code, json.loads(out)) == (0, {"file": str(config_file()), "key": "temp", "value": value})
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

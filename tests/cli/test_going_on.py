@@ -81,6 +81,22 @@ def test_chat_goes_on_with_what_run_began(home: Home) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "chat"])
+def test_a_system_message_replaces_that_of_the_conversation(home: Home, command: str) -> None:
+    def said(*args: str) -> str | None:
+        words, typed = (("Tell",), b"") if command == "run" else ((), b"Tell\n")
+        done = home.run(command, *args, *words, stdin=typed)
+        assert done.returncode == 0, done.stderr
+        with Store.open(home.file) as store:
+            (kept,) = store.conversations()
+        return kept.system
+
+    assert said("-s", "Be brief.") == "Be brief."
+    assert said("-c") == "Be brief."
+    assert said("-c", "-s", "Be long.") == "Be long."
+    assert said("-c") == "Be long."
+
+
+@pytest.mark.parametrize("command", ["run", "chat"])
 def test_a_target_that_is_gone_can_be_replaced(home: Home, tmp_path: Path, command: str) -> None:
     with Store.open(home.file) as store:
         store.create(f"{tmp_path}/gone.gguf+none")

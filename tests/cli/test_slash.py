@@ -193,6 +193,9 @@ def test_deleting_and_bringing_back(talk: Talk) -> None:
     talk.say("/undelete", "/new", "/undelete", "four")
     assert talk.sent[0] == ("user", "one"), "from nowhere one goes where it was"
     assert len(talk.store.conversations()) == 3
+    shown = talk.say("/new", "five", "/list", "/delete 2", "/undelete", "six")
+    assert "is restored" in shown
+    assert talk.sent[0] == ("user", "five"), "where something was said one stays"
 
 
 @pytest.mark.parametrize("command", ["/delete", "/resume"])

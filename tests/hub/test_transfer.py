@@ -109,6 +109,7 @@ def test_a_damaged_file_in_the_cache_is_removed_and_pulled_anew(machine: Machine
 
 @pytest.mark.parametrize("at", [1, 100_000, len(TARGET_BYTES) - 1])
 def test_it_goes_on_from_what_is_there(machine: Machine, at: int) -> None:
+    assert machine.plan(TARGET).missing == len(TARGET_BYTES)
     partial_of(machine, TARGET_BYTES).write_bytes(TARGET_BYTES[:at])
     assert machine.plan(TARGET).missing == len(TARGET_BYTES) - at
     machine.pull(TARGET)
