@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,8 +16,10 @@ import click
 import pytest
 
 from localspec.cli.app import cli
+from localspec.cli.entry import outcome
+from localspec.cli.pair_engine import PairEngine
 from localspec.cli.signals import Terminated, stopping
-from tests.cli.harness import environment, run
+from tests.cli.harness import environment, needs_pair, run
 
 TALKING = {"chat"}  # where Ctrl-C is a key
 
@@ -87,6 +90,23 @@ def test_ctrl_c_while_a_class_is_made_is_one(monkeypatch: pytest.MonkeyPatch) ->
     assert (done.returncode, done.stderr, done.stdout) == (130, b"interrupted\n", b"")
 
 
+@needs_pair
+@pytest.mark.parametrize("words", ["race storyteller hi", "calibrate storyteller", "doctor storyteller", "bench storyteller",
+                                   "rank storyteller --items a,b hi"])  # fmt: skip
+def test_one_that_writes_json_says_it_there(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where it comes while the pair loads, and there is nothing else to write."""
+
+    def load(*_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(PairEngine, "load", load)
+    code = outcome([*words.split(), "--json", *(["-"] if words.startswith("bench") else [])])
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (code, error["code"], error["kind"]) == (130, 130, "interrupted")
+
+
 INSIDE = """
 import localspec.cli.entry as entry
 from localspec.cli import main
@@ -151,6 +171,8 @@ def test_a_time_that_is_over_cancels() -> None:
 
 FINALISER = """
 import os, sys, time
+from localspec.cli.entry import outcome
+from localspec.cli.pair_engine import PairEngine
 from localspec.cli.signals import Terminated, terminating
 
 class Gone:
