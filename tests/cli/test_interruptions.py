@@ -91,8 +91,11 @@ def test_ctrl_c_while_a_class_is_made_is_one(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @needs_pair
-@pytest.mark.parametrize("words", ["race storyteller hi", "calibrate storyteller", "doctor storyteller", "bench storyteller",
-                                   "rank storyteller --items a,b hi"])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    ["race storyteller hi", "calibrate storyteller", "doctor storyteller", "bench storyteller",
+     "rank storyteller --items a,b hi"],
+)  # fmt: skip
 def test_one_that_writes_json_says_it_there(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
