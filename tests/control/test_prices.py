@@ -30,9 +30,13 @@ def test_what_was_measured_is_told_as_it_was(table: dict[int, float]) -> None:
 
 
 def test_without_a_plain_pass_nothing_is_known() -> None:
+    """And no price is told: one that compared as neither more nor less would decide without a sign."""
     prices = Prices()
     assert not prices.is_known
     assert prices.measured() == {}
+    for ask in (lambda: prices.of(2), lambda: prices.least, lambda: prices.worst(3), lambda: prices.steady(3)):
+        with pytest.raises(AttributeError, match="plain"):
+            ask()
     prices.complete(Prices())
     assert not prices.is_known
     prices.observe_plain(0.5)

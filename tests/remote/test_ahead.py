@@ -341,6 +341,19 @@ def test_a_quarter_of_the_waits_may_be_shorter_than_what_is_expected() -> None:
     assert far.round() == 2, "three were"
 
 
+def test_a_verdict_that_is_there_at_once_took_no_time() -> None:
+    """It is one wait of the last eight, as any other: no pass is begun after three of them, and passes come back."""
+    far = Far(3.5)
+    for far.wait_s in [3.5] * 5 + [0.0] * 3:
+        far.round()
+    assert [seconds for _, seconds in far.meantime._waits] == [3.5] * 5 + [0.0] * 3
+    assert far.waited == 0.0
+    far.wait_s = 3.5
+    passes = [far.round() for _ in range(8)]
+    assert passes[:5] == [0] * 5, "by a quarter of the waits there may be no time"
+    assert passes[6:] == [3, 3], "which were measured meanwhile"
+
+
 def test_one_round_of_eight_is_left_alone() -> None:
     far = Far(3.5)
     assert [n for n in range(1, 33) if far.round() == 0][1:] == [1 + QUIET, 1 + 2 * QUIET, 1 + 3 * QUIET]
