@@ -106,8 +106,8 @@ def test_a_block_drafts_and_the_text_stays(tmp_path: Path) -> None:
     "command",
     [
         ("bench", "--methods", "plain,eagle3:k=2", "--suite", "stories", "--prompts", "1", "-n", "8", "-r", "1"),
-        ("race", "Once", "-n", "8"),
-        ("verify", "--prompts", "1", "-n", "8", "--draws", "200"),
+        ("race", "Once", "-n", "8", "--seed", "1"),
+        ("verify", "--prompts", "1", "-n", "8", "--draws", "200", "--seed", "1"),
         ("plan",),
         ("show",),
     ],

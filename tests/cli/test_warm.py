@@ -128,7 +128,7 @@ def test_the_chats_and_race_find_it_too(env: dict[str, str]) -> None:
     (engine,) = listed(env)
     done = localspec("chat", "--plain", "storyteller", stdin=b"Once\n", env=env)
     assert done.returncode == 0, done.stderr
-    done = localspec("race", "storyteller", "-n", "8", "Once", env=env)
+    done = localspec("race", "storyteller", "-n", "8", "--seed", "1", "Once", env=env)
     assert done.returncode == 0, done.stderr
     chat = Terminal(["chat", "storyteller"], program=REAL, env=env)
     chat.wait_for(lambda: listed(env)[0]["clients"] == 1)
