@@ -66,14 +66,11 @@ class ChatView(Protocol):
     def composer(self) -> Composer:
         """Where messages are written."""
 
-    async def renew(self) -> None:
-        """Draw the whole path anew."""
+    async def renew(self, before: Node | None = None, asked: Node | None = None) -> None:
+        """Draw the whole path anew, and go to its end; or to a message, where the one `before` it stood."""
 
     async def show(self, *entries: Node) -> None:
         """Add messages at the end."""
-
-    def focus_on(self, entry: Node) -> None:
-        """Give the keyboard to a message."""
 
     def show_attached(self) -> None:
         """Show the attachments of the next message."""

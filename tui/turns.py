@@ -233,8 +233,7 @@ class ChatTurns:
         at = siblings.index(entry) + by
         if 0 <= at < len(siblings) and not self.is_answering():
             self.state.choose(siblings[at])
-            await self._view.renew()
-            self._view.focus_on(siblings[at])  # the next key goes to the next branch
+            await self._view.renew(entry, siblings[at])  # the next key goes to the next branch
 
     async def look_again(self) -> None:
         """Show the branches that another process has made; where something is under way here they are only told."""

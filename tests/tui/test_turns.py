@@ -457,3 +457,29 @@ async def test_the_name_of_no_file_is_told_below_the_message() -> None:
         assert [str(note.render()) for note in app.chat.query(Note)] == [
             "there is no file missing.py: @missing.py is sent as text"
         ]
+
+
+async def test_a_branch_is_shown_where_the_one_before_it_was() -> None:
+    """It may be far above the end; what one has asked for stays in sight."""
+    worker = ScriptedWorker(answers=[[f"{n}: ", "line\n\n" * 9] for n in range(6)])
+    async with opened(worker, size=(80, 24)) as (pilot, app):
+        await ask(pilot, "first")
+        await pilot.press("f5")
+        await until(pilot, lambda: len(worker.requests) == 2 and app.chat_state.answering is None)
+        await ask(pilot, "second")
+        await ask(pilot, "third")
+        transcript = app.chat.transcript
+        answers(app)[0].focus()
+        await settled(pilot)
+        for key, said in (("left_square_bracket", "0: line"), ("right_square_bracket", "1: line")):
+            row = answers(app)[0].region.y
+            await pilot.press(key)
+            await until(pilot, lambda said=said: shown(app)[1].startswith(said))
+            await settled(pilot)
+            assert app.focused is answers(app)[0]
+            assert answers(app)[0].region.y == row, key
+        assert transcript.max_scroll_y - transcript.scroll_y > 20, "the rest is below"
+        app.chat.composer.focus()
+        await ask(pilot, "fourth")
+        await settled(pilot)
+        assert transcript.scroll_y == transcript.max_scroll_y, "and a new answer is followed"

@@ -128,20 +128,20 @@ class ChatScreen(Screen[None]):
     def transcript(self) -> Transcript:
         return self.query_one(Transcript)
 
-    async def renew(self) -> None:
-        """Show the whole path anew: after a branch was switched, a conversation opened or begun."""
+    async def renew(self, before: Node | None = None, asked: Node | None = None) -> None:
+        """Show the whole path anew, at its end; or with `asked`, which gets the keyboard, at the row of `before`."""
         path = self._engine.state.messages.path()
+        row = 0 if before is None else self.transcript.row_of(before)
         with self.app.batch_update():
             await self.transcript.remove_children()
             await self.transcript.mount_all([self._widget(entry) for entry in path] or [WelcomeCard()])
-        self.transcript.follow()
+        if asked is None:
+            self.transcript.follow()
+        else:
+            self.transcript.hold(asked, row)
+            next(each for each in self.transcript.query(Spoken) if each.entry is asked).focus(scroll_visible=False)
         self.show_attached()
         self.show_figures()
-
-    def focus_on(self, entry: Node) -> None:
-        for widget in self.transcript.query(Spoken):
-            if widget.entry is entry:
-                widget.focus()
 
     async def show(self, *entries: Node) -> None:
         await self.transcript.query(WelcomeCard).remove()

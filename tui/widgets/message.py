@@ -288,10 +288,15 @@ class Transcript(VerticalScroll, can_focus=False):
         super().__init__(*children, id=id)
         self.is_following = True
         self._height = 0  # of the content when it was let go of
+        self._held: tuple[Widget, int] | None = None  # a message that stays at this row of the window
+        self._is_moving = False  # by itself, and by no person
 
     def watch_scroll_y(self, old: float, new: float) -> None:
         """Let go when a person goes up, follow again when the end comes into sight."""
         super().watch_scroll_y(old, new)
+        if self._is_moving:
+            return
+        self._held = None
         if self.max_scroll_y - new <= NEAR:
             self._set_following(True)
         elif new < old:
@@ -311,11 +316,28 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def follow(self) -> None:
         """Go to the end and stay there."""
+        self._held = None
         self._set_following(True)
         self._settle()
 
+    def row_of(self, entry: Node) -> int:
+        """Return the row of the window at which a message begins, the nearest one if that is out of sight."""
+        rows = [each.virtual_region.y - self.scroll_offset.y for each in self.query(Spoken) if each.entry is entry]
+        return max(0, min(sum(rows[:1]), self.size.height - 1))
+
+    def hold(self, entry: Node, row: int) -> None:
+        """Let a message begin at this row of the window, until a person scrolls."""
+        self._held = next(((each, row) for each in self.query(Spoken) if each.entry is entry), None)
+        self._set_following(False)
+        self.call_after_refresh(self._settle)
+
     def _settle(self) -> None:
-        if self.is_following:
+        if self._held is not None:
+            widget, row = self._held
+            self._is_moving = True
+            self.scroll_to(y=widget.virtual_region.y - row, animate=False, immediate=True)
+            self._is_moving = False
+        elif self.is_following:
             self.scroll_end(animate=False, immediate=True)
         else:
             self.post_message(self.Follow(max(0, self.virtual_size.height - self._height)))
