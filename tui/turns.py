@@ -84,7 +84,7 @@ class ChatTurns:
         else:
             await self._view.show(asked, answer)
         for line in (*taken.remarks, *self.state.take_remarks()):
-            await self._view.tell(line)
+            await self.warn(line)
 
     def _queue(self, text: str) -> None:
         """Let a text wait for the end of the answer, if none does; an edit stays in the composer."""

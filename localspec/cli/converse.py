@@ -35,7 +35,7 @@ from localspec.errors import LocalspecError, PromptTooLongError
 from localspec.models.store import introduction
 from localspec.settings.folders import state_folder
 from localspec.settings.request import LoadSettings
-from localspec.ui.settings import error_in_chat, remark_in_chat
+from localspec.ui.settings import error_in_chat
 from localspec.worker.client import Worker
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ def open_line_chat(
         sys.stdin.reconfigure(errors="replace")
     with history(is_kept=is_kept):
         chat = LineChat(console, worker, state, find)
-        console.put_as(remark_in_chat)
         chat.has_marks = options.tokens
         chat.control = options.control_chars
         if options.stats is not None:

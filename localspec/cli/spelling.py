@@ -15,9 +15,23 @@ def spelling(ctx: click.Context, option: click.Option) -> str:
     words: list[str] = ctx.meta.get(TYPED, [])
     for word in reversed(words[: words.index("--")] if "--" in words else words):
         for flag in (*option.opts, *option.secondary_opts):
-            if word.partition("=")[0] == flag or (len(flag) == 2 and word.startswith(flag)):
+            if word.partition("=")[0] == flag or flag in _cluster(ctx, word):
                 return flag
     return ""
+
+
+def _cluster(ctx: click.Context, word: str) -> list[str]:
+    """Return the short options of one word: -q and -n of -qn0. One that takes a value ends them."""
+    if word[:1] != "-" or word[1:2] == "-":
+        return []
+    found = []
+    options = [each for each in ctx.command.params if isinstance(each, click.Option)]
+    for letter in word[1:]:
+        found.append(f"-{letter}")
+        option = next((each for each in options if found[-1] in each.opts), None)
+        if option is None or not (option.is_flag or option.count):
+            break
+    return found
 
 
 def as_typed(ctx: click.Context, text: str) -> str:

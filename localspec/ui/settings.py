@@ -15,6 +15,7 @@ from localspec.speculation import axis_names
 
 _PARTS: dict[str, type[Any]] = {"speculation": Speculation, "sampling": Sampling, "": Request}  # by field of a request
 _OPTION = re.compile(r"(?<![\w/-])(--?[a-zA-Z][\w-]*)(?: (?!-[a-zA-Z-])('[^']*'|[^\s;,]+))?")
+_FLAG = re.compile(r"(?<![\w/-])--?[a-zA-Z][\w-]*")
 _QUOTED = re.compile(r" '([^']*)'")  # as a shell wants it; a chat takes what is typed
 _LEFT_OUT = re.compile(r"leave out (--?[a-z][\w-]*)(?: (?!and |or |-)[^\s;,]+)?")
 _COMMANDS = {  # of a chat, and the options that they stand for
@@ -55,9 +56,9 @@ def in_chat(hint: str) -> str:
 
 
 def remark_in_chat(line: str) -> str:
-    """Return a remark as a chat tells it: what may be typed stands behind a semicolon."""
+    """Return a remark as a chat tells it: what may be typed stands behind a semicolon, and names before it."""
     told, semicolon, rest = line.partition("; ")
-    return f"{told}{semicolon}{in_chat(rest)}"
+    return f"{_FLAG.sub(_named_in_chat, told)}{semicolon}{in_chat(rest)}"
 
 
 def error_in_chat(error: LocalspecError) -> LocalspecError:
@@ -66,6 +67,12 @@ def error_in_chat(error: LocalspecError) -> LocalspecError:
     if begin and any(each.is_called(begin[1]) for each in (*SETTINGS.values(), *declared(LoadSettings))):
         error = type(error)(error.message.lstrip("-"), hint=error.hint, detail=error.detail)
     return error.hinted(in_chat(error.hint))
+
+
+def _named_in_chat(flag: re.Match[str]) -> str:
+    """Return what a chat calls an option: its command, or the name of the setting; one that no chat has stays."""
+    command = next((name for name, flags in _COMMANDS.items() if flag[0] in flags), "")
+    return command or next((each.key for each in SETTINGS.values() if each.is_called(flag[0])), flag[0])
 
 
 def _typed_in_chat(typed: re.Match[str]) -> str:

@@ -62,6 +62,14 @@ class Here:
 
 
 @needs_pair
+def test_a_chat_is_told_its_own_command_for_a_draft_that_loses(tmp_path: Path) -> None:
+    here = Here(tmp_path, Prices({1: 0.1, 2: 0.18, 8: 0.9}, 0.09))
+    told = here.text("chat", "--plain", "--no-save", "-m", f"{here.target}+auto")
+    assert "no draft is loaded: " in told
+    assert f"; /draft {here.draft}, then /set method draft-model drafts all the same" in told
+
+
+@needs_pair
 def test_a_draft_that_loses_is_taken_by_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Here(tmp_path, Prices({1: 0.1, 2: 0.18, 8: 0.9}, 0.09))
     target, draft = str(here.target), str(here.draft)

@@ -396,7 +396,7 @@ async def test_a_draft_that_nothing_uses_is_not_loaded() -> None:
     async with opened(worker, speculation=Speculation(method="suffix")) as (pilot, app):
         await ask(pilot, "one")
         notes = [str(each.render()) for each in app.chat.query(Note)]
-        assert notes == ["the draft is not loaded: --method suffix uses none"]
+        assert notes == ["the draft is not loaded: method suffix uses none"]
         await say(pilot, "/set method draft-model")
         await ask(pilot, "two")
     assert [each.draft for each in worker.loads] == [None, SETTINGS.draft]

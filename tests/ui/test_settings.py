@@ -47,7 +47,10 @@ def test_a_hint_is_a_command_of_the_chat(hint: str, typed: str) -> None:
         ("nothing was drafted; -d none saves 5 MB", "nothing was drafted; /draft none saves 5 MB"),
         ("no copy pays; --method copy copies all the same", "no copy pays; /set method copy copies all the same"),
         ("cut; a greater -n or --ctx lets it end", "cut; a greater /set max-tokens or /ctx lets it end"),
-        ("--top-k has no effect: --temp 0 takes the likeliest token", "--top-k has no effect: --temp 0 takes the"),
+        ("--top-k has no effect: --temp 0 takes the likeliest token", "top-k has no effect: /temp 0 takes the"),
+        ("the draft is not loaded: -k 0 uses none", "the draft is not loaded: /k 0 uses none"),
+        ("so --template-arg x, --think and -n do nothing", "so template-arg x, think and max-tokens do nothing"),
+        ("--gpu 3 holds all", "--gpu 3 holds all"),
     ],
 )
 def test_a_remark_names_what_may_be_typed(line: str, told: str) -> None:
