@@ -128,6 +128,8 @@ def _below(result: BenchResult) -> str:
         "× plain: the same, of the ratios to plain decoding on the same prompt",
         _cache(result.provenance["pair"]),
     ]
+    if result.provenance["pair"]["draft"] is None and any(row.contender.startswith("auto") for row in result.rows):
+        notes.append("auto had no draft model: none was loaded")
     outside = ", what lies on a GPU left out" if _has_gpu(result.provenance) else ""
     if peak:
         notes.append(f"peak resident memory while it answered, models included{outside}: {peak / 1e6:.0f} MB")

@@ -117,6 +117,10 @@ def test_a_bench_takes_a_draft_that_loses_as_run_does(tmp_path: Path) -> None:
     told = f"no draft is loaded: {here.draft} {LOSES}; -d {here.draft} loads it all the same\n"
     assert told in done.stderr.decode()
     assert json.loads(done.stdout)["provenance"]["pair"]["draft"] is None
+    page = here.target.with_name("page.md")
+    table = here.text("bench", pair, *brief[:-2], "--methods", "auto", "--markdown", str(page), "-q")
+    assert table.count("auto had no draft model: none was loaded\n") == 1
+    assert page.read_text().count("auto had no draft model: none was loaded\n") == 1
     named = json.loads(run_engine("bench", pair, *brief, "--methods", "draft-model:k=2", env=here.env).stdout)
     assert named["provenance"]["pair"]["draft"] is not None
 
