@@ -121,7 +121,10 @@ def parse_draft(text: str, *, exists: Exists | None = None) -> ModelName | Draft
     _check_size(text)
     if not text.strip():
         raise UsageError("--draft is empty", hint="give a path or a name, 'auto', or 'none' for no draft model")
-    return _draft(text, exists or _exists)
+    there = exists or _exists
+    if _split(text, there)[1] is not None:
+        raise UsageError(f"'{shown(text)}' is a pair, and a draft is one model", hint="name the draft alone")
+    return _draft(text, there)
 
 
 def parse_model(text: str, *, exists: Exists | None = None, is_whole: bool = False) -> ModelName:
@@ -231,7 +234,7 @@ def _model(text: str, exists: Exists) -> ModelName:
     if _ALIAS.fullmatch(lower) or (_PART.fullmatch(lower) and lower.isprintable()):
         return Alias(lower)
     raise UsageError(
-        f"'{shown(text)}' is not a name: it begins with a letter or a digit, and has at most 64 characters",
+        f"'{shown(text)}' is not a name: one begins with a letter or a digit, and has at most 64 characters",
         hint=f"./{shown(text)} for the file of that name" if exists(text) else FORMS,
     )
 

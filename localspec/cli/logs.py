@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+import shlex
 import sys
 from typing import Any
 
@@ -34,11 +36,14 @@ SPELLINGS = {"-c": "show", "--continue": "show", "--session": "show", "--search"
 
 
 class _Logs(CommandGroup):
-    """The commands of logs; of a conversation alone it says how that is shown."""
+    """The commands of logs; of a conversation alone it says how that is shown, of a word how it is searched for."""
 
     def meant(self, name: str) -> str:
-        """Return the command that shows a conversation, for what may be its ID or its number."""
-        return f"localspec logs show {name}" if re.fullmatch(r"(?=.*\d)[a-z0-9]{1,8}", name) else ""
+        """Return the command that shows a conversation, for what may be its ID or its number, or that searches."""
+        if re.fullmatch(r"(?=.*\d)[a-z0-9]{1,8}", name):
+            return f"localspec logs show {name}"
+        near = difflib.get_close_matches(name, self.commands, n=1)
+        return "" if near else f"localspec logs search {shlex.quote(name)}"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words; an option of earlier versions is the command that it was."""

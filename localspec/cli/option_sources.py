@@ -334,7 +334,7 @@ def in_command(ctx: click.Context, error: Told) -> Told:
 
     What it begins with is spelled as it was typed. An error of what is not found names a value, too.
     """
-    error.hint = as_typed(ctx, error.hint.replace("localspec run --help", f"{ctx.command_path} --help"))
+    error.hint = as_typed(ctx, error.hint)
     error.message = as_typed(ctx, error.message)
     named, found = set(OPTION.findall(error.message)), list[Origin]()
     for option in options_of(ctx.command).values():

@@ -150,6 +150,11 @@ class CommandGroup(click.Group):
         super().__init__(name, **attributes)
         self._aliases = aliases or {}
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words, which are kept as they were typed."""
+        ctx.meta[TYPED] = list(args)
+        return super().parse_args(ctx, args)
+
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         return super().get_command(ctx, self._aliases.get(name, name))
 

@@ -377,7 +377,12 @@ def test_a_number_is_that_of_the_list_that_was_seen(logs: Logs) -> None:
 @pytest.mark.parametrize(
     ("typed", "hint"),
     [("2", "localspec logs show 2"), ("6fww51gf", "localspec logs show 6fww51gf"), ("serach", "localspec logs search"),
-     ("nothing", "localspec logs --help")],
+     ("nothing", "localspec logs search nothing"), ("it's", "localspec logs search 'it'\"'\"'s'")],
 )  # fmt: skip
 def test_a_word_that_is_no_command_of_logs_gets_what_to_type(typed: str, hint: str) -> None:
     assert_one_line(run("logs", typed), 2, f"localspec: logs has no command {typed!r} — try: {hint}\n")
+
+
+def test_an_option_of_logs_is_told_as_it_was_typed() -> None:
+    for option in ("-n", "--count"):
+        assert_one_line(run("logs", option, "x"), 2, f"{option} 'x' is not an integer — try: {option} 20\n")

@@ -179,6 +179,10 @@ def test_a_new_preset_is_told_with_the_nearest() -> None:
     assert "--draft" in listed
 
 
+def test_a_key_that_a_command_lacks_is_told_with_the_help_of_that_command() -> None:
+    assert_one_line(run("config", "set", "run.tmp", "1"), 2, "'temp' was meant — try: localspec run --help\n")
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.errors import UsageError
-from localspec.models.names import Alias, DraftChoice, HubName, PairName, PathName, check_file_name, parse, parse_model
+from localspec.models.names import (
+    Alias,
+    DraftChoice,
+    HubName,
+    PairName,
+    PathName,
+    check_file_name,
+    parse,
+    parse_draft,
+    parse_model,
+)
 
 
 def nothing_exists(_path: str) -> bool:
@@ -103,6 +113,9 @@ def test_a_password_is_not_repeated() -> None:
 
 
 def test_one_model_is_no_pair() -> None:
+    with pytest.raises(UsageError, match="'a\\+none' is a pair, and a draft is one model"):
+        parse_draft("a+none", exists=nothing_exists)
+    assert parse_draft("a+b.gguf", exists=lambda name: name == "a+b.gguf") == PathName("a+b.gguf")
     assert parse_model("a.gguf", exists=nothing_exists) == PathName("a.gguf")
     with pytest.raises(UsageError, match="is a pair"):
         parse_model("a.gguf+none", exists=nothing_exists)
