@@ -105,11 +105,11 @@ class Copies(CandidateSource):
         if each >= plain:
             return f"{price}, so no copy pays, even if all of it is right"
         if not likeliest:
-            return needed if likeliest is None else f"{price}, and the text repeated nothing that could be copied"
+            return needed if likeliest is None else "the text repeated nothing that could be copied"
         likely = f"the best copy was right with a chance of {(right := math.floor(100 * likeliest))} %"
         if likeliest * plain > each:
             wins, lost = 1e3 * (likeliest * plain - each), f"{three_digits(1e3 * each)} ms {100 - right} % of the time"
-            risk = f"it would win {three_digits(wins)} ms on average and lose {lost}, not worth the risk"
+            risk = f"it would win {three_digits(wins)} ms on average, but lose {lost}: not worth the risk"
             likely += f", but a wrong one would cost {NOT_YET}" if self._is_barred else f"; {risk}"
         return f"{needed}; {likely}; --method copy copies all the same"
 

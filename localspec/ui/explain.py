@@ -137,7 +137,8 @@ def explain(name: str, others: Callable[[], Iterable[str]] = tuple) -> Explanati
     found = [_page(entry) for axis in _AXES for entry in facts(axis) if entry.name in (name, glossary.key(name))]
     if not found and term is None:
         known = list(dict.fromkeys([*(n for axis in _AXES for n in registered(axis)), *glossary.names(), *others()]))
-        near = difflib.get_close_matches(glossary.key(name.rpartition("+")[2]), known, n=1)  # of a pair its draft
+        draft = name.rpartition("+")[2]  # of a pair
+        near = difflib.get_close_matches(glossary.key(draft), known, n=1, cutoff=0.65)
         raise UsageError(
             f"there is no method, rule, term, option or field called {name!r}"
             + (f"; did you mean {near[0]!r}?" if near else ""),

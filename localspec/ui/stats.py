@@ -39,7 +39,7 @@ from localspec.engine.events import (
     Warned,
 )
 from localspec.models.store import is_bundled
-from localspec.ui.speedup import FEWEST, Comparison, Passes, median
+from localspec.ui.speedup import FEWEST, PLACES, Comparison, Passes, median
 from localspec.ui.ways import Ways
 
 SOURCES = ("accepted", "corrected", "bonus", "plain", "forced")
@@ -309,8 +309,8 @@ class Stats:
     def why_not(self) -> str:
         """Why no speedup can be told of what was drafted, in words; "" where plain passes suffice."""
         if not self._timed.is_enough:
-            n = self._timed.n_plain
-            return "plain passes in too few places" if n >= FEWEST else f"too few plain passes, {n} of {FEWEST}"
+            n, places = self._timed.n_plain, f"plain passes in {self._timed.places} of {PLACES} places"
+            return places if n >= FEWEST else f"too few plain passes, {n} of {FEWEST}"
         found = self.comparison
         return "the answer has too few passes" if found is None else found.why_not
 

@@ -242,7 +242,7 @@ def plain_rate(baseline: Baseline) -> str:
 
     No word says that this is now: the line stays below the answer.
     """
-    when = "" if baseline.age_s < 1 else f", {age(baseline.age_s)} before"
+    when = "" if baseline.age_s < 1 else f", {age(baseline.age_s)} before the end"
     return f"plain {baseline.tok_per_s:.1f} tok/s, {counted(baseline.n, 'pass', 'passes')}{when}"
 
 

@@ -61,7 +61,7 @@ WHOLE = sorted({text for text in FOUND if len(text.split()) > SHORT and text[0].
 
 
 def test_reasons_are_found() -> None:
-    risk = "it would win 9 ms on average and lose 9, not worth the risk"
+    risk = "it would win 9 ms on average, but lose 9: not worth the risk"
     for said in ("no draft was likely to win back the time that it takes", risk, "the machine changed its pace"):
         assert said in WHOLE
     assert len(WHOLE) > 20

@@ -172,7 +172,7 @@ def test_a_speedup_needs_four_places_of_the_answer() -> None:
     stats = answered(*[timed(4, 2, 5.0)] * 40, plain=[10.0] * 9, age_s=9.0)
     assert standing(stats) == "speedup unknown: too few plain passes, 0 of 8"
     stats = answered(*[measured(10.0)] * 8, *[timed(4, 2, 5.0)] * 40)
-    assert standing(stats) == "speedup unknown: plain passes in too few places"
+    assert standing(stats) == "speedup unknown: plain passes in 1 of 4 places"
 
 
 @pytest.mark.parametrize("slow", ["plain", "drafting"])
@@ -388,7 +388,7 @@ def test_a_speedup_is_told_with_what_it_is_measured_against() -> None:
     told = speedup_words(answered(*passes, plain=PLAIN))
     assert told == "1.33× plain, 1.31 to 1.36 (plain 100.0 tok/s, 9 passes)"
     told = speedup_words(answered(*passes, plain=PLAIN, age_s=9.0))
-    assert told == "speedup unknown: too few plain passes, 0 of 8 (plain 100.0 tok/s, 9 passes, 9 s before)"
+    assert told == "speedup unknown: too few plain passes, 0 of 8 (plain 100.0 tok/s, 9 passes, 9 s before the end)"
     assert speedup_words(answered(*passes)) == "speedup unknown: too few plain passes, 0 of 8"
 
 
