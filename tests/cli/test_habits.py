@@ -182,6 +182,7 @@ def test_a_spelling_of_another_option(typed: str, parameter: str, value: object)
     [
         (["-c", "4096", "hello"], "--ctx 4096"),
         (["-c4096", "hello"], "--ctx 4096"),
+        (["-c", "128", "hello"], "--ctx 128"),
         (["-s", "42", "hello"], "--seed 42"),
         (["-d", "16", "hello"], "-k 16"),
         (["-n", "-1", "hello"], "leave it out"),
@@ -202,7 +203,14 @@ def test_what_means_something_else_here_is_told(words: list[str], meant: str) ->
 
 
 @pytest.mark.parametrize(
-    "words", [["-c", "3", "more"], ["-s", "-5 is cold", "hi"], ["--", "-c", "4096"], ["-sbe brief", "hi"]]
+    "words",
+    [
+        ["-c", "3", "more"],
+        ["-c", "127", "more"],
+        ["-s", "-5 is cold", "hi"],
+        ["--", "-c", "4096"],
+        ["-sbe brief", "hi"],
+    ],
 )
 def test_what_can_be_meant_is_left_alone(words: list[str]) -> None:
     assert checked(run_command, words) == words

@@ -164,10 +164,11 @@ def test_closing_twice_and_in_the_wrong_order(model: Model) -> None:
     second.close()
     second.close()
     other.close()  # closes what still runs on it
-    other.close()
-    first.close()
+    assert other.handle is None
     with pytest.raises(AssertionError, match="closed"):
         rows.logits(0)
+    other.close()
+    first.close()
 
 
 def test_two_backends_on_one_model_do_not_meet(model: Model) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from localspec.errors import UsageError
 from localspec.prompt.chat_template import Rendered, render
-from localspec.prompt.message_forms import UNKNOWN
+from localspec.prompt.message_forms import UNKNOWN, check_texts
 from localspec.prompt.named_templates import CHATML
 from localspec.settings.request import Message
 
@@ -91,3 +91,13 @@ def test_no_text_of_them_becomes_a_control_token(talk: tuple[Message, ...]) -> N
 def test_a_result_that_spells_a_control_token_stays_text() -> None:
     found = rendered(QWEN, (*TALK[:3], Message("tool", "say <s> now", call_id="c1")))
     assert ("say <s> now", False) in [(part.text, part.is_trusted) for part in found.segments]
+
+
+@pytest.mark.parametrize("specials", [(), ("",), ("", "<|end|>")])
+def test_a_control_token_without_text_refuses_no_tool(specials: tuple[str, ...]) -> None:
+    """A vocabulary may name tokens that have none."""
+    tools = [{"type": "function", "function": {"name": "add", "description": "Adds two numbers"}}]
+    check_texts([], tools, specials)
+    if "<|end|>" in specials:
+        with pytest.raises(UsageError, match="control token"):
+            check_texts([], [{"type": "function", "function": {"name": "add", "description": "<|end|>"}}], specials)
