@@ -98,6 +98,8 @@ def compare_trial(answers: list[Answer], target: str, draft: str, ctx: int) -> N
         trial, found = pair.controllers.profile.trial, defaultdict(list)
         assert pair.draft is not None
         assert trial is not None, "the pair was loaded with a draft"
+        if not trial.kinds:
+            sys.exit(f"{Path(draft).name}: the trial was refused: it would take too long here")
         for one in answers:
             sampler = Sampler(Sampling(temperature=one["temp"]))
             chances = [] if sampler.is_greedy else [math.exp(each) for each in one["logprobs"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ import pytest
 from localspec.bench.answers import ask
 from localspec.bench.diagnosis import CUT, Evidence, Examination, Templates, TimeLimit
 from localspec.engine.events import Committed, Event, Finished, Inspected, Piece, Prefilled, Started, StepMs
+from localspec.errors import WorkerDiedError
 from localspec.settings.jobs import Generate, LoadedJob, SurveyRequest
 from localspec.settings.request import Request
 
@@ -131,3 +133,19 @@ def test_a_prompt_that_is_being_read_is_stopped_too() -> None:
     answer = ask(limit, Request(prompt="x"))
     assert answer.stats.finished is not None
     assert answer.stats.finished.reason == CUT
+
+
+def test_an_engine_that_dies_is_no_end_of_an_answer() -> None:
+    """And the timer of the request that failed stops no other."""
+
+    class Dying(SlowWorker):
+        def generate(self, request: Request) -> Iterator[Event]:
+            yield Started("plain", "chain", "fixed", 0, "token", 1, False, 100)
+            raise WorkerDiedError("the engine died")
+
+    limit = TimeLimit(Dying(0.0, 0.0), time.monotonic)
+    limit.share(3600.0, 1)
+    before = threading.active_count()
+    with pytest.raises(WorkerDiedError):
+        ask(limit, Request(prompt="x"))
+    assert threading.active_count() == before

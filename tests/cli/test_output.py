@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 import click
 import pytest
 
+from localspec import __version__
 from localspec.cli.app import cli
 from localspec.cli.entry import flush
 from localspec.cli.formats import format_options
@@ -26,6 +28,8 @@ from localspec.cli.options import (
     screen_options,
     speculation_options,
 )
+from localspec.cli.version import version_line
+from localspec.errors import UsageError
 from localspec.sanitize import sanitize
 from tests.cli import harness
 from tests.cli.harness import FAKE, TIMEOUT, environment, needs_pair, run_engine, wait_for, wait_until_idle
@@ -477,6 +481,16 @@ def test_version_names_every_part() -> None:
     assert line.count("\n") == 1
     for part in ("localspec ", "llama-cpp-python ", "llama.cpp ", "GPU: "):
         assert part in line
+
+
+def test_a_version_without_an_engine_names_the_binding_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(_: object) -> None:
+        raise UsageError("it does not start")
+
+    monkeypatch.setattr("localspec.cli.version.ask", ask)
+    found = importlib.metadata.version("llama-cpp-python")
+    tail = "not available (it does not start)"
+    assert version_line() == f"localspec {__version__} · llama-cpp-python {found} · llama.cpp: {tail}"
 
 
 def test_methods() -> None:
