@@ -255,10 +255,10 @@ class LocalspecApp(App[int]):
         """Bring back the conversation that was deleted last in this chat, wherever the keyboard is."""
         from localspec.tui.screens.conversations import Conversations
 
-        await self.chat.turns.restore()
+        restored = await self.chat.turns.restore()
         self.screen.refresh_bindings()
         if isinstance(self.screen, Conversations):
-            await self.screen.renew()
+            await self.screen.renew(restored)
 
     def action_open(self, name: str) -> None:
         """Open a screen beside the chat."""

@@ -260,14 +260,15 @@ class ChatTurns:
             except LocalspecError as error:
                 await self._view.fail(error)
 
-    async def restore(self) -> None:
-        """Bring back the conversation that was deleted last in this chat, and say which that is."""
+    async def restore(self) -> str | None:
+        """Bring back the conversation that was deleted last in this chat, say which that is, and return its id."""
         try:
             found = await undelete_conversation(self, self.state.deleted[-1])
         except LocalspecError as error:
             self._host.say(f"{error.message}{error.advice}", is_wrong=True)
-        else:
-            self._host.say(f"Restored {named(found)}")
+            return None
+        self._host.say(f"Restored {named(found)}")
+        return found.id
 
     async def begin(self) -> None:
         if not self.is_answering():

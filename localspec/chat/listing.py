@@ -49,6 +49,11 @@ def named(conversation: Conversation) -> str:
     return f"{conversation.id} “{short(conversation.title) or 'no title'}”, {count(conversation.n_messages)}"
 
 
+def renamed(after: Conversation, before: Conversation) -> str:
+    """Return the line that tells of another title."""
+    return f"{named(after)}; it was “{short(before.title) or 'no title'}”"
+
+
 def came_back(conversation: Conversation, path: Sequence[StoredMessage | Node]) -> str:
     """Return the line that tells of a conversation that goes on."""
     return " · ".join(filter(None, (about(conversation), count(conversation.n_messages), attached(path))))

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from localspec.chat.conversation_files import exported, write_export
-from localspec.chat.listing import about, hits, named, rows, said, short
+from localspec.chat.listing import about, hits, named, renamed, rows, said
 from localspec.chat.listing import count as count_of
 from localspec.cli.complete import conversation_ids
 from localspec.cli.console import is_terminal, write_out
@@ -159,7 +159,7 @@ def rename_command(conversation: str, title: tuple[str, ...], as_json: bool) -> 
     if as_json:
         write_json({"renamed": after.id, "title": after.title, "before": before.title})
     else:
-        write_out(f"{named(after)}; it was “{short(before.title) or 'no title'}”\n")
+        write_out(f"{renamed(after, before)}\n")
     return 0
 
 

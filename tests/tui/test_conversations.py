@@ -194,6 +194,25 @@ async def test_delete_names_it_and_is_undone_from_where_one_is(store: Store) -> 
         assert app.chat.composer.text == "a draft"
 
 
+@pytest.mark.parametrize("words", ["", "Tell"])
+async def test_what_is_restored_is_what_the_next_key_acts_on(store: Store, words: str) -> None:
+    """With other conversations beside it, of which one took the cursor."""
+    async with opened(store=store) as (pilot, app):
+        await open_list(pilot, app)
+        await pilot.press(*words)
+        await settled(pilot)
+        table = app.screen.query_one(DataTable)
+        row, before = table.cursor_row, len(titles(app))
+        await pilot.press("ctrl+x")
+        await until(pilot, lambda: "“Tell of the wolf”" in app.notices.text and len(titles(app)) == before - 1)
+        await pilot.press("ctrl+y")
+        await until(pilot, lambda: len(titles(app)) == before)
+        await settled(pilot)
+        assert table.cursor_row == row
+        await pilot.press("ctrl+x")
+        await until(pilot, lambda: [each.title for each in store.conversations()] == ["Tell of the fox"])
+
+
 async def test_each_deletion_is_undone_one_by_one_the_last_one_first(store: Store) -> None:
     async with opened(store=store) as (pilot, app):
         await open_list(pilot, app)
@@ -277,6 +296,7 @@ async def test_renaming(store: Store) -> None:
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, Conversations) and titles(app)[0] == "Wolves")
         assert store.conversations()[0].title == "Wolves"
+        await until(pilot, lambda: "“Wolves”, 2 messages; it was “Tell of the wolf”" in app.notices.text)
 
 
 async def export(pilot: Pilot[int], app: LocalspecApp, path: Path) -> None:

@@ -26,7 +26,7 @@ from localspec.chat.conversation_commands import (
     fork_conversation,
     rename_conversation,
 )
-from localspec.chat.listing import named
+from localspec.chat.listing import named, renamed
 from localspec.conversations.records import ASSISTANT, Conversation, model_names, spoken
 from localspec.conversations.store import Store
 from localspec.errors import LocalspecError
@@ -122,11 +122,11 @@ class Conversations(OverChat, Screen[str | None]):
             return False
         return True
 
-    async def renew(self) -> None:
-        """List them anew: those that have the words, or all."""
+    async def renew(self, chosen: str | None = None) -> None:
+        """List them anew: those that have the words, or all; go to that of the id `chosen`, or stay where one was."""
         query, table = self._written, self.query_one(DataTable)
         self._query = query
-        was = self._current
+        was = None if self._current is None else self._current.id
         if query.strip():
             hits = await self._ask(lambda store: store.search(query, limit=200)) or []
             best = {hit.conversation.id: Row(hit.conversation, hit.excerpt) for hit in reversed(hits)}
@@ -144,8 +144,9 @@ class Conversations(OverChat, Screen[str | None]):
                 Text(f"{kept_one.n_messages}"),
             )
         ids = [row.conversation.id for row in self._rows]
-        if was is not None and was.id in ids:  # one key acts on what the last one left
-            table.move_cursor(row=ids.index(was.id))
+        at = chosen if chosen in ids else was
+        if at in ids:  # one key acts on what the last one left
+            table.move_cursor(row=ids.index(at))
         await self._preview()
 
     @property
@@ -237,7 +238,9 @@ class Conversations(OverChat, Screen[str | None]):
         async def take(title: str | None) -> None:
             if title and title.strip() and await self._do(rename_conversation(self._chat, current.id, title.strip())):
                 await self.renew()
-                self._host.say(f"Renamed {named(current)}")
+                after = await self._ask(lambda store: store.get(current.id))
+                if after is not None:
+                    self._host.say(renamed(after, current))
 
         self.app.push_screen(Ask(f"Another title for {named(current)}", current.title), take)
 
