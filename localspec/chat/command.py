@@ -15,7 +15,7 @@ from localspec.chat.state import ChatState
 from localspec.errors import UsageError
 from localspec.settings.request import LoadSettings
 from localspec.ui.mentions import mention_completions
-from localspec.ui.settings import SETTINGS
+from localspec.ui.settings import SETTINGS, refuse_fixed
 from localspec.ui.stats import Stats
 
 if TYPE_CHECKING:
@@ -182,6 +182,7 @@ class CommandTable:
         name, _, argument = line.strip()[1:].partition(" ")
         command = self._named.get(name.lower())
         if command is None:
+            refuse_fixed(name.lower())
             near = [f"/{each}" for each in difflib.get_close_matches(name.lower(), self._named, n=1)]
             meant = f"/set {name.lower()}" if name.lower() in SETTINGS else next(iter(near), "")
             hint = f"Did you mean {meant}? /help lists all; // sends a slash." if meant else NO_COMMAND

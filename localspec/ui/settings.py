@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeVar
 
 from localspec.errors import LocalspecError, UsageError
@@ -24,6 +25,9 @@ _COMMANDS = {  # of a chat, and the options that they stand for
 }  # fmt: skip
 _FOUND = [(part, each) for part, holder in _PARTS.items() for each in declared(holder) if each.in_chat]
 SETTINGS: dict[str, Option] = {each.key: each for _, each in _FOUND}  # as /set lists them
+_OF_THE_START = [  # what a chat begins with: settings of the load, and those of an answer that /set does not change
+    each for each in (*declared(LoadSettings), *chain(*map(declared, _PARTS.values()))) if each.key not in SETTINGS
+]
 Told = TypeVar("Told", bound=LocalspecError)
 
 
@@ -64,7 +68,7 @@ def remark_in_chat(line: str) -> str:
 def error_in_chat(error: LocalspecError) -> LocalspecError:
     """Return the error as a chat tells it: a setting that it begins with has no dashes, and none is typed there."""
     begin = re.match(r"--?([a-z][\w-]*) ", error.message)
-    if begin and any(each.is_called(begin[1]) for each in (*SETTINGS.values(), *declared(LoadSettings))):
+    if begin and any(each.is_called(begin[1]) for each in (*SETTINGS.values(), *_OF_THE_START)):
         error = type(error)(error.message.lstrip("-"), hint=error.hint, detail=error.detail)
     return error.hinted(in_chat(error.hint))
 
@@ -80,7 +84,7 @@ def _typed_in_chat(typed: re.Match[str]) -> str:
     flag, word = typed[1], typed[2] or ""
     bare = word[1:-1] if word.startswith("'") else word
     command = next((name for name, flags in _COMMANDS.items() if flag in flags), "")
-    setting = next((each for each in (*SETTINGS.values(), *declared(LoadSettings)) if each.is_called(flag)), None)
+    setting = next((each for each in (*SETTINGS.values(), *_OF_THE_START) if each.is_called(flag)), None)
     if not command and setting is None:
         return typed[0]
     is_value = setting is None and bool(re.search(r"[^a-z]", word) or word in ("none", "auto"))
@@ -94,11 +98,11 @@ def _typed_in_chat(typed: re.Match[str]) -> str:
 
 
 def _usual(left_out: re.Match[str]) -> str:
-    """Return an option that is to be left out with its default, as a chat leaves it out; one of the load in words."""
+    """Return an option that is to be left out with its default, as a chat leaves it out; one of the start in words."""
     setting = next((each for each in SETTINGS.values() if each.is_called(left_out[1])), None)
     if setting is None:
-        is_load = any(each.is_called(left_out[1]) for each in declared(LoadSettings))
-        return f"localspec chat -c without {left_out[1]}" if is_load else left_out[0]
+        is_known = any(each.is_called(left_out[1]) for each in _OF_THE_START)
+        return f"localspec chat -c without {left_out[1]}" if is_known else left_out[0]
     return f"{left_out[1]} {setting.spelled(setting.default)}"
 
 
@@ -110,6 +114,15 @@ def _is_value(setting: Option, word: str) -> bool:
         return word.isupper() or (bool(word) and setting.is_within(setting.read(word)))
     except (ValueError, LocalspecError):
         return False
+
+
+def refuse_fixed(name: str) -> None:
+    """Raise UsageError for the name of a setting that a chat begins with: the hint begins one with it."""
+    setting = next((each for each in _OF_THE_START if each.is_called(name)), None)
+    if setting is not None:
+        switched = f"--no-{setting.key}" if setting.default else setting.flag
+        hint = f"localspec chat -c {switched if setting.kind == 'switch' else setting.example}"
+        raise UsageError(f"{setting.key} cannot be changed in a chat", hint=hint)
 
 
 def with_value(request: Request, name: str, value: Any) -> Request:
@@ -264,6 +277,7 @@ def _find(name: str) -> tuple[str, Option]:
     """Return a setting, by any of its names, and the part of a request that has it; raises UsageError."""
     found = next((one for one in _FOUND if one[1].is_called(name)), None)
     if found is None:
+        refuse_fixed(name)
         near = difflib.get_close_matches(name.lstrip("-"), SETTINGS, n=1)
         hint = f"/set {near[0]}" if near else "/set lists them"
         raise UsageError(f"there is no setting {name.lstrip('-')!r}", hint=hint)

@@ -103,6 +103,8 @@ def test_settings_change_the_next_answer(talk: Talk) -> None:
         ("/temp warm", "temp 'warm' is not a number — try: /set temp"),
         ("/set top-p 2", "top-p 2 is out of range"),
         ("/set tmep 1", "there is no setting 'tmep' — try: /set temp"),
+        ("/set template chatml", "template cannot be changed in a chat — try: localspec chat -c --template NAME"),
+        ("/template chatml", "template cannot be changed in a chat — try: localspec chat -c --template NAME"),
         ("/set method magic", "method 'magic' does not exist"),
         ("/k -1", "k -1 is out of range"),
         ("/set stop", None),

@@ -11,6 +11,11 @@ from tests.test_docs import LONGEST_PARAGRAPH, LONGEST_SENTENCE, sentences, word
 AXIS_NAMES = {entry.name for axis in AXES for entry in facts(axis)}
 
 
+def test_the_verdict_says_where_it_stands() -> None:
+    """F1 has this line, and a narrow chat has no figures with the sentence."""
+    assert "/stats" in TERMS["verdict"].short
+
+
 @pytest.mark.parametrize("term", TERMS.values(), ids=lambda term: term.name)
 def test_a_term_is_short_and_leads_on(term: Term) -> None:
     """One line for a list, a few sentences, and related names that exist."""

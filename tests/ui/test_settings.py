@@ -26,6 +26,7 @@ from localspec.ui.settings import SETTINGS, changed, in_chat, remark_in_chat, re
         ("leave out --tree", "/set tree chain"),
         ("leave out -k", "/k auto"),
         ("leave out --server", "leave out --server"),
+        ("--template chatml", "localspec chat -c --template chatml"),
         ("leave out --threads", "localspec chat -c without --threads"),
         ("--reproducible", "localspec chat -c --reproducible"),
         ("--regex '[a-z]+'", "/set regex [a-z]+"),
@@ -55,6 +56,21 @@ def test_a_hint_is_a_command_of_the_chat(hint: str, typed: str) -> None:
 )
 def test_a_remark_names_what_may_be_typed(line: str, told: str) -> None:
     assert remark_in_chat(line).startswith(told)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [each for part in (LoadSettings, Request) for each in declared(part) if each.key not in (*SETTINGS, "ctx")],
+    ids=lambda each: each.key,
+)
+def test_a_setting_that_a_chat_begins_with_is_refused_with_how_to_begin(setting: Option) -> None:
+    """As a setting and as a command."""
+    for refused in (lambda: changed(Request(), setting.key, "1"), lambda: TABLE.find(f"/{setting.key} 1")):
+        with pytest.raises(UsageError, match=f"^{setting.key} cannot be changed in a chat$") as raised:
+            refused()
+        flag = "--no-mmap" if setting.key == "mmap" else setting.flag
+        assert raised.value.hint.partition(flag)[0] == "localspec chat -c "
+        assert (" on" in raised.value.hint) is False, "a switch takes no value in a shell"
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=lambda each: each.key)
