@@ -231,7 +231,9 @@ class ChatTurns:
         await self.look_again()
         siblings = self.state.messages.siblings(entry)
         at = siblings.index(entry) + by
-        if 0 <= at < len(siblings) and not self.is_answering():
+        if not 0 <= at < len(siblings):
+            self._host.say(f"There is no branch {'before' if by < 0 else 'after'} this one")
+        elif not self.is_answering():
             self.state.choose(siblings[at])
             await self._view.renew(entry, siblings[at])  # the next key goes to the next branch
 

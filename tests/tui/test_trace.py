@@ -118,6 +118,18 @@ async def test_the_inspector_lists_every_pass() -> None:
         assert app.screen is app.chat
 
 
+async def test_the_head_of_the_passes_is_whole_in_a_narrow_terminal() -> None:
+    async with opened(size=(80, 24)) as (pilot, app):
+        answer = await ask(pilot, "go")
+        answer.focus()
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, Inspector))
+        await settled(pilot)
+        head = app.screen.query_one(".title", Static)
+        rows = [line.text.strip() for line in head.render_lines(head.size.region)]
+        assert " ".join(filter(None, rows)).endswith(", drafted: draft-model 8")
+
+
 async def test_f3_says_why_an_answer_that_was_kept_has_no_colours() -> None:
     async with opened() as (pilot, app):
         await ask(pilot, "go")

@@ -168,6 +168,9 @@ async def test_answering_again_adds_a_branch() -> None:
         await pilot.press("right_square_bracket", "left_square_bracket", "right_square_bracket")
         await until(pilot, lambda: shown(app) == ["go", "The second answer."])
         assert app.chat.composer.text == "", "the keys go on being for the message"
+        for key, beyond in (("right_square_bracket", "after"), ("left_square_bracket", "before")):
+            await pilot.press(key, key)
+            await until(pilot, lambda beyond=beyond: app.notices.text == f"There is no branch {beyond} this one")
 
 
 async def test_a_fixed_seed_moves_on_when_answering_again() -> None:

@@ -38,7 +38,7 @@ class Inspector(OverChat, Screen[None]):
         head = f"Passes {stats.passes}  ·  {counted(stats.emitted, 'token')}"
         head += f"  ·  accepted {stats.accepted}/{stats.drafted} drafted"
         head += f"  ·  asked for: {self._trace.request.speculation.method}, {done(stats)}"
-        yield Static(Content.styled(f" {head}", "bold"), classes="title", markup=False)
+        yield Static(Content.styled(head, "bold"), classes="title", markup=False)
         yield DataTable(cursor_type="row", zebra_stripes=True)
         yield NoticeBar()
         yield Keys()
