@@ -122,7 +122,7 @@ def refuse_fixed(name: str) -> None:
     if setting is not None:
         switched = f"--no-{setting.key}" if setting.default else setting.flag
         hint = f"localspec chat -c {switched if setting.kind == 'switch' else setting.example}"
-        raise UsageError(f"{setting.key} cannot be changed in a chat", hint=hint)
+        raise UsageError(f"{setting.key} is a setting that a chat begins with", hint=hint)
 
 
 def with_value(request: Request, name: str, value: Any) -> Request:

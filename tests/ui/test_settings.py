@@ -66,7 +66,7 @@ def test_a_remark_names_what_may_be_typed(line: str, told: str) -> None:
 def test_a_setting_that_a_chat_begins_with_is_refused_with_how_to_begin(setting: Option) -> None:
     """As a setting and as a command."""
     for refused in (lambda: changed(Request(), setting.key, "1"), lambda: TABLE.find(f"/{setting.key} 1")):
-        with pytest.raises(UsageError, match=f"^{setting.key} cannot be changed in a chat$") as raised:
+        with pytest.raises(UsageError, match=f"^{setting.key} is a setting that a chat begins with$") as raised:
             refused()
         flag = "--no-mmap" if setting.key == "mmap" else setting.flag
         assert raised.value.hint.partition(flag)[0] == "localspec chat -c "
