@@ -96,9 +96,9 @@ class Copies(CandidateSource):
 
     def why_not(self) -> str:
         """Return what a copied token costs, which share must be right, and which share was likely to be."""
-        plain, each, likeliest = self._prices.plain, self._prices.least, self._likeliest
         if not self._prices.is_known:
             return ""
+        plain, each, likeliest = self._prices.plain, self._prices.least, self._likeliest
         token = "a token copied from the prediction or the text" if self.is_asked else "a copied token"
         price = f"{token} adds at least {three_digits(1e3 * each)} ms to a pass of {three_digits(1e3 * plain)} ms"
         needed = f"{price}, so copies pay only if {math.ceil(100 * each / plain)} % of their tokens are right"

@@ -83,7 +83,7 @@ class Prices:
         self._ratios: dict[int, Average] = {}
         self._known: list[int] = []
         self._plain: tuple[float, ...] = ()  # seconds of the latest plain passes
-        self.plain: float  # seconds of a plain pass and its sampling, from the first on that was measured; see `_took`
+        self.plain = math.nan  # seconds of a plain pass, its sampling included; see `_took`
         self.is_known = False  # whether a plain pass was measured: without one nothing can be compared
         self.renew(rows or {})
 

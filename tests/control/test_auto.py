@@ -248,6 +248,16 @@ def passed(auto: Auto, plan: Plan, kept: int, seconds: float, position: int = 0)
     auto.observe(step_of(plan, position, [0.9] * plan.max_nodes, kept, Times(verify=seconds)), seconds)
 
 
+def test_before_a_plain_pass_was_measured_no_draft_is_blamed() -> None:
+    """Another machine's passes, for example, whose first answer ends at once."""
+    prices = Prices()
+    auto = Auto(prices, [Copies("copy", prices, Copier(0.9), LONGEST)])
+    told = "nothing was drafted: the answer ended while plain decoding was measured"
+    assert auto.verdict() == told
+    auto.plan(Text(), DraftBudget(8, 64))
+    assert auto.verdict() == "nothing was drafted: plain decoding is not measured yet"
+
+
 def test_a_copy_is_as_long_as_may_be_lost() -> None:
     """Not nothing, where more tokens are worth most and only two can be afforded; what those win may be lost next."""
     auto, prices = copying(lambda rows: 1.0 + 0.2 * (rows - 1), Copier(*[0.97] * 8))
