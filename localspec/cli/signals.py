@@ -116,7 +116,11 @@ def timed(seconds: float | None, what: str, act: Callable[[], T]) -> tuple[T, fl
 
 @contextmanager
 def ringing(seconds: float, act: Callable[[], object]) -> Iterator[None]:
-    """Call `act` every so many seconds, in this thread: also while it waits for a key."""
+    """Call `act` every so many seconds, in this thread: also while it waits for a key.
+
+    Where Ctrl-C comes together with a call, `input` lets both handlers run, the second with the exception of the first
+    on its way. Python makes a SystemError of that.
+    """
 
     def on_alarm(_number: int, _frame: FrameType | None) -> None:
         act()
@@ -125,6 +129,10 @@ def ringing(seconds: float, act: Callable[[], object]) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
         try:
             yield
+        except SystemError as error:
+            if error.__cause__ is None:
+                raise
+            raise error.__cause__ from None
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 

@@ -37,6 +37,19 @@ def asks_again(terminal: Terminal, n: int) -> bool:
     return terminal.text.count("You:") == n and terminal.lines[-1] == "You:"
 
 
+def test_control_c_that_comes_with_a_look_at_the_line_does_not_leave(tmp_path: Path) -> None:
+    """On a busy machine both signals wait for the process; the chat ended with code 130."""
+    terminal = chat(tmp_path)
+    type_and_keep(terminal, tmp_path, "some words", "some words")
+    for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGALRM, signal.SIGCONT):
+        terminal.process.send_signal(number)
+    terminal.wait_for(lambda: asks_again(terminal, 2))
+    assert "Up brings it back" in terminal.text
+    assert kept(tmp_path) == "some words\n"
+    terminal.type("\x04")
+    assert terminal.wait() == 0
+
+
 def test_control_c_takes_what_is_typed_and_only_on_an_empty_line_leaves(tmp_path: Path) -> None:
     """A second Ctrl-C with words before it took the words and the chat with them."""
     terminal = chat(tmp_path)
