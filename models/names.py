@@ -122,7 +122,7 @@ def parse_draft(text: str, *, exists: Exists | None = None) -> ModelName | Draft
     if not text.strip():
         raise UsageError("--draft is empty", hint="give a path or a name, 'auto', or 'none' for no draft model")
     there = exists or _exists
-    if _split(text, there)[1] is not None:
+    if "/" not in text and _split(text, there)[1] is not None:  # that of a path may be part of a name that is not here
         raise UsageError(f"'{shown(text)}' is a pair, and a draft is one model", hint="name the draft alone")
     return _draft(text, there)
 

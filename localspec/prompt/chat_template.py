@@ -156,7 +156,7 @@ def render(
     `tools` are those that the answer may call; a template that knows none gets them as text. `arguments` are variables
     of the template, and `thinks` is what it is told of reasoning, None to leave that to it.
     A template that cannot be used gives way to a built-in one with a warning; with `is_explicit`, because the user
-    chose it, it raises IncompatibleError instead, and UsageError where the text of a `file` is wrong.
+    chose it, it raises IncompatibleError instead, with the name of its `file`.
     """
     for message in messages:
         if message.role not in ROLES:
@@ -167,7 +167,7 @@ def render(
     plain = as_plain(messages, tools)
     if template is None or not template.strip():
         if is_explicit:
-            raise _unusable(Refused("it is empty"), file)
+            raise _unusable("it is empty", file)
         return _fall_back(plain, around, "The model has no chat template")
     given, unread = _arguments(template, arguments or {}, thinks)
     if knows_tools(template):
@@ -178,17 +178,16 @@ def render(
         rendered = _render(messages, template, replace(around, arguments=given))
     except Refused as refused:
         if is_explicit:
-            raise _unusable(refused, file) from None
+            raise _unusable(str(refused), file) from None
         return _fall_back(plain, around, f"The chat template cannot be used: {refused}")
     marks = marks_of(template, rendered.written)
     return replace(rendered, warnings=(*rendered.warnings, *unread), stops=stops_of(template), marks=marks)
 
 
-def _unusable(refused: Refused, file: str) -> LocalspecError:
-    """Return the error about a template that was chosen: the text of a `file` is wrong, unless it refuses by itself."""
+def _unusable(why: str, file: str) -> IncompatibleError:
+    """Return the error about a template that was chosen, by its file's name where it is of one."""
     named = f"--template {file}" if file else "The chat template"
-    error = UsageError if file and not isinstance(refused, RefusedByTemplate) else IncompatibleError
-    return error(f"{named} cannot be used: {refused}", hint="--raw uses the prompt as it is")
+    return IncompatibleError(f"{named} cannot be used: {why}", hint="--raw uses the prompt as it is")
 
 
 def _arguments(template: str, asked: Mapping[str, Any], thinks: bool | None) -> tuple[dict[str, Any], tuple[str, ...]]:

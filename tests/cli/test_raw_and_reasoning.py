@@ -129,8 +129,8 @@ def test_a_terminal_shows_reasoning_before_the_answer(args: list[str], is_shown:
 @pytest.mark.parametrize(
     ("text", "code", "said"),
     [
-        ("{% for m in messages %}", 2, "Unexpected end of template"),
-        ("{{ messages[9].content }}", 2, "no element 9"),
+        ("{% for m in messages %}", 6, "Unexpected end of template"),
+        ("{{ messages[9].content }}", 6, "no element 9"),
         ("", 2, " is empty"),
         ("{{ raise_exception('not today') }}", 6, "not today"),
     ],
