@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import IncompatibleError
+from localspec.errors import IncompatibleError, IntegrityError
 from localspec.models.gguf.head import HeadInfo, has_own_head, head_info
 from localspec.models.gguf.header import Header, read_header, unusable
 from localspec.models.gguf.types import FILE_TYPES, KNOWN, NOT_GENERATORS, RECURRENT
@@ -306,12 +306,14 @@ def _check_split(header: Header) -> None:
 
 def check_adapter(path: Path, target: Header) -> None:
     """Raise IncompatibleError for a file that is no LoRA of the target's architecture, or what reading it raises."""
-    header = read_header(path)
+    hint = "--lora FILE, made by llama.cpp's convert_lora_to_gguf.py"
+    try:
+        header = read_header(path)
+    except IntegrityError as error:
+        raise (error if path.suffix.lower() == ".gguf" else error.hinted(hint)) from None
     kinds = [_string(header, key) for key in ("general.type", "adapter.type")]
     if kinds != ["adapter", "lora"] or header.types.get(_ALPHA, "f32") != "f32":
-        raise IncompatibleError(
-            f"{header.name} is not a LoRA adapter", hint="--lora FILE, made by llama.cpp's convert_lora_to_gguf.py"
-        )
+        raise IncompatibleError(f"{header.name} is not a LoRA adapter", hint=hint)
     arch, wanted = _string(header, "general.architecture"), _string(target, "general.architecture")
     if arch != wanted:
         raise IncompatibleError(

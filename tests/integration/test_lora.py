@@ -153,5 +153,9 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "text.gguf").write_text("no GGUF")
     with pytest.raises(IntegrityError):
         pair.load_pair(settings((tmp_path / "text.gguf", 1.0)))
+    (tmp_path / "adapter_model.safetensors").write_text("no GGUF")
+    with pytest.raises(IntegrityError) as caught:
+        pair.load_pair(settings((tmp_path / "adapter_model.safetensors", 1.0)))
+    assert caught.value.hint == "--lora FILE, made by llama.cpp's convert_lora_to_gguf.py"
     with pytest.raises(IncompatibleError, match="is not a LoRA adapter"):
         pair.load_pair(settings((pair.DRAFT, 1.0)))
