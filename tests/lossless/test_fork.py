@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -118,6 +119,20 @@ def test_a_real_model_drifts_by_little_and_a_wrong_token_is_no_tie(quantised: Ll
     assert 0.0 <= fork.drift < 1.0
     assert fork.margin > FACTOR * fork.drift
     assert not fork.is_tie
+
+
+def test_rows_of_quantised_weights_keep_their_bits_or_jump(quantised: LlamaBackend) -> None:
+    """By where the cache holds the text: so rows that are equal show nothing of rows that are not."""
+    prompt = quantised.model.tokenize("Once upon a time there was a king", add_bos=True)
+    answer = pair.plain(quantised, prompt=prompt, max_tokens=40).tokens
+    alone = replay(quantised, prompt, answer, 1, has_siblings=False)
+    gaps = []
+    for width, shift in itertools.product((2, 4, 7), (0, 3, 6)):
+        head, tail = prompt[: len(prompt) - shift], prompt[len(prompt) - shift :]
+        found = replay(quantised, head, [*tail, *answer], width, has_siblings=True)
+        gaps += [float(np.abs(found[i + shift] - row).max()) for i, row in alone.items()]
+    assert len(gaps) == 9 * 32
+    assert not [gap for gap in gaps if 0.0 < gap < 1e-3]
 
 
 @pytest.mark.parametrize(("times", "is_tie"), [(0.5, True), (3.0, False), (10.0, False)])
