@@ -33,6 +33,7 @@ SMALLEST, GREATEST = 2.0**-20, 2.0**10  # logits between which a margin is looke
 HALVINGS = 12
 RIVALS = 4  # tokens that may come before one that rounding puts first
 DRIFT_ROWS = 32  # rows before the fork at which the drift is measured
+MOST_TRIED = 20_000  # tokens that are evaluated before further passes are given up
 SHIFTS = range(3, 33, 3)  # tokens of the prompt that are read in narrow passes as well, where no drift was found
 
 
@@ -68,11 +69,12 @@ def explain(
         return None
     nodes, leaves = shape
     shared = list(plain[:index])
+    before = target.evaluated
     alone = replay(target, prompt, shared, 1, has_siblings=False, cancel=cancel)
     row, drift = alone[index], 0.0
     gap = margin(row, [*prompt, *shared], other[index], Sampler(sampling, breakers=breakers), seed)
     for is_needed, width, has_siblings, shift in _layouts(nodes, leaves, len(prompt)):
-        if not is_needed and (drift or math.isinf(gap)):
+        if not is_needed and (drift or math.isinf(gap) or target.evaluated - before > MOST_TRIED):
             break
         head, tail = prompt[: len(prompt) - shift], prompt[len(prompt) - shift :]
         batched = replay(target, head, [*tail, *shared], width, has_siblings=has_siblings, cancel=cancel)

@@ -94,6 +94,16 @@ def test_rows_that_seldom_move_are_tried_in_further_passes(
     assert fork.is_tie is (is_near and drift > 0)
 
 
+def test_further_passes_end_where_they_would_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long prompt is read anew for each: a target that never moves is asked no longer than that."""
+    backend, texts = TableBackend(TABLE, 5, n_ctx=64), ([2, 3, 4], [2, 3, 1])
+    monkeypatch.setattr("localspec.lossless.fork.MOST_TRIED", 200)
+    fork = explain(backend, [0, 1, 2, 3] * 8, texts, GREEDY, seed=0, shape=(6, 1))
+    assert fork is not None
+    assert not fork.is_tie
+    assert 200 < backend.evaluated <= 200 + 2 * 34
+
+
 @pytest.mark.parametrize("width", [1, 2, 3, 7])
 @pytest.mark.parametrize("has_siblings", [False, True])
 def test_a_replay_gives_the_rows_of_the_text(width: int, has_siblings: bool) -> None:
