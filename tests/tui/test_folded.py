@@ -22,6 +22,18 @@ PATH = f"{FOLDER}qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
 NAMES = re.findall(r"[a-z0-9]{3,}", PATH)  # none of them may be broken
 
 
+@pytest.fixture(autouse=True)
+def ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where a word is folded behind its end, which would go on for ever."""
+    line_end = widgets_folded._line_end
+
+    def checked(word: str, at: int, width: int) -> int:
+        assert at < len(word) or not word, "there is no more of the word"
+        return line_end(word, at, width)
+
+    monkeypatch.setattr(widgets_folded, "_line_end", checked)
+
+
 @pytest.mark.parametrize(
     ("word", "width", "expected"),
     [
