@@ -7,8 +7,7 @@
 The bundled pair drafts and verifies for real, so acceptance is real; only the clock is not. A pass of the target takes
 what --rows says of its width (1, 2, 3, ... rows, in plain passes; beyond, their mean slope), one of the draft model
 --draft, each off by --noise. So a rule is tried in seconds for machines that are not at hand, and two rules are
-compared without the noise of a machine. The speeds are simulated, over plain decoding at the same costs. The last line
-is the best speed of the tried lengths under the account, if their acceptance were known beforehand (optimum.py).
+compared without the noise of a machine. The speeds are simulated, over plain decoding at the same costs.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import argparse
 import statistics
 import sys
 import tempfile
-from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -26,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from optimum import Length, optimum
 
 from localspec.bench.suites import choose, load_suite
 from localspec.control import auto
@@ -139,10 +136,9 @@ def speculation(contender: str) -> Speculation:
 
 @dataclass
 class Answers:
-    """The results of a contender: speeds, and how many passes of each length committed how many tokens."""
+    """The results of a contender."""
 
     speeds: list[float] = field(default_factory=list)
-    committed: dict[int, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     forced: list[int] = field(default_factory=lambda: [0, 0])  # tokens that a form forced in runs, and all
 
     def add(self, pair: LoadedPair, clock: Clock, request: Request) -> None:
@@ -152,14 +148,8 @@ class Answers:
             if isinstance(event, events.Committed):
                 tokens += len(event.out) if began else 0
                 began = began or clock.now
-                self.committed[event.k][len(event.out)] += 1
                 self.forced = [self.forced[0] + event.n_forced, self.forced[1] + len(event.out)]
         self.speeds.append(UNIT * tokens / (clock.now - began) if tokens else 1.0)
-
-    def length(self, k: int, cost: float) -> Length:
-        """Tell of the drafts of `k` tokens, a pass with which takes `cost` plain passes."""
-        seen = self.committed[k]
-        return Length(cost, [seen[n] / max(seen.total(), 1) for n in range(1, k + 2)])
 
 
 def passes(text: str) -> list[float]:
@@ -208,16 +198,6 @@ def compare(asked: argparse.Namespace) -> dict[str, Answers]:
     return found
 
 
-def allowed(asked: argparse.Namespace, found: dict[str, Answers]) -> float:
-    """Return the speed that the account leaves of the fixed lengths at best; 1 where there are none."""
-    lengths = [
-        answers.length(int(one), of_rows(asked.rows, 1 + int(one)) + asked.draft * int(one))
-        for one, answers in found.items()
-        if one.isdecimal() and answers.committed[int(one)]
-    ]
-    return optimum(lengths, asked.n, asked.head_start)
-
-
 def main(arguments: Sequence[str]) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -245,7 +225,6 @@ def main(arguments: Sequence[str]) -> None:
         print(f"{one:>6} {statistics.median(speeds):7.2f} {whole:6.2f} {min(speeds):6.2f} {max(speeds):6.2f}", end="")
         n_forced, n = answers.forced
         print(f"   {100 * n_forced / n:.0f} % forced" if n_forced else "")
-    print(f"under the account, without a look at the draft, these lengths make {allowed(asked, found):.2f} at best")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from localspec.ui import json_fields
 from localspec.ui.explain import AXES
 from localspec.ui.explain import explain as explanation_of
 from localspec.ui.glossary import TERMS
-from tests.cli.harness import ROOT, assert_one_line, environment, needs_pair, run
+from tests.cli.harness import ROOT, assert_one_line, environment, run
 
 
 def output(*args: str) -> str:
@@ -123,18 +123,6 @@ def script(name: str, *args: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_generated_pages_are_up_to_date() -> None:
     script("docs", "--check")
-
-
-@needs_pair
-@pytest.mark.slow
-def test_the_table_can_be_measured() -> None:
-    """Little of everything: each choice has a row at both temperatures, and trees stand against the chain."""
-    text = script("methods_table", "--quick").stdout
-    alone = [name for name, method in registered("method").items() if not method.info.draft_kind]
-    for name in (*alone, *(f"draft-model, {tree}" for tree in registered("tree"))):
-        assert text.count(f"| `{name}` |") >= 4, name
-    assert "**16 nodes, coupled**: more accepted a pass than by the chain" in text
-    assert "**16 nodes, joint**" in text
 
 
 def every_name() -> list[str]:

@@ -9,13 +9,10 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from scripts.replay import compare, contenders, passes
-from scripts.replay_machines import Recording, Replay
 
 FIXED = "1,3,6"
 LEAST = 0.97  # of the best fixed length
@@ -69,23 +66,3 @@ def test_what_is_no_list_is_refused_in_one_line(read: Callable[[str], object], t
     with pytest.raises(argparse.ArgumentTypeError, match=repr(text)) as refused:
         read(text)
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(("every", "least", "most"), [(0, 3.7, 4.3), (5, 3.0, 4.0), (1, 0.7, 0.9)])
-def test_recorded_drafts_are_replayed(tmp_path: Path, every: int, least: float, most: float) -> None:
-    """A draft that is always right makes five tokens of four guesses at 0.05; one that never is, one in 1.2 passes."""
-    text = list(range(100, 300))
-    wrong = {at for at in range(len(text)) if every and at % every == 0}
-    guesses = [[(7 if at in wrong else token, 0.9), (8, 0.1)] for at, token in enumerate(text)]
-    with closing(Replay(Recording(text, {"draft": guesses}), tmp_path)) as replay:
-        assert least < replay.speed("draft", [1.0] * 17, 0.05, "4", 150) < most
-        assert replay.speed("draft", [1.0] * 17, 0.05, "auto", 150) > 0.97 * min(1.0, least)
-
-
-def test_trees_are_replayed(tmp_path: Path) -> None:
-    """Where every other token is the second guess, a tree commits more than a chain of as many nodes."""
-    text = list(range(100, 300))
-    guesses = [[(token, 0.6 - at % 2 * 0.2), (7, 0.4 + at % 2 * 0.2)] for at, token in enumerate(text)]
-    with closing(Replay(Recording(text, {"draft": guesses}), tmp_path)) as replay:
-        chain, tree = (replay.speed("draft", [1.0] * 17, 0.01, one, 64) for one in ("8", "dyspec:8"))
-    assert chain < 2.0 < 1.3 * chain < tree
