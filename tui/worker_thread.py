@@ -1,4 +1,4 @@
-"""From the worker's iterators to a screen's timer: a thread reads events, the screen takes what has come.
+"""From the queue of the engine to a screen's timer: a thread reads events, the screen takes what has come.
 
 Nothing of Textual is here. The screen pulls, so that a slow screen takes larger bites and never falls behind; a
 thread that pushed would fill the screen's queue. Every event carries the time of its arrival in the thread: rates are
@@ -9,17 +9,16 @@ Invariant: every job that was started ends in exactly one `Ended`, whatever the 
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 
+from localspec.chat.job_queue import Job, JobQueue
 from localspec.chat.pair_loader import ChatWorker, PairLoader
 from localspec.engine.events import Event, Prefilled
-from localspec.errors import InternalError, LocalspecError, WorkerDiedError
+from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.settings.jobs import Generate
 from localspec.settings.request import LoadSettings, Request
 
@@ -44,7 +43,47 @@ class Ended:
 
 PATIENCE = 2.0  # seconds that a job has to stop in before its process may be ended
 
-Job = Callable[[], Iterator[Event]]
+Act = Callable[[Callable[[], bool]], Iterator[Event]]  # given: whether the job was cancelled
+
+
+class _ScreenJob(Job):
+    """A job of the screen. What comes of it is appended to `arrived`."""
+
+    def __init__(
+        self, number: int, act: Act, arrived: deque[Arrived | Ended], clock: Callable[[], float], *, is_load: bool
+    ) -> None:
+        self.number = number
+        self.arrived = arrived
+        self.is_load = is_load
+        self.has_ended = False
+        self._act = act
+        self._clock = clock
+
+    def run(self) -> Iterator[Event]:
+        return self._act(lambda: self.is_cancelled)
+
+    def observe(self, event: Event) -> None:
+        self.arrived.append(Arrived(self.number, self._clock(), event))
+
+    def end(self, error: LocalspecError | None) -> None:
+        self.has_ended = True
+        self.arrived.append(Ended(self.number, self._clock(), error))
+
+
+class _ReadingAhead(Job):
+    """Reads the start of the next prompt. Nobody waits for it, and its failure is told by the next answer."""
+
+    def __init__(self, loader: PairLoader, settings: LoadSettings, request: Request) -> None:
+        self.n_read = 0
+        self._loader, self._settings, self._request = loader, settings, request
+
+    def run(self) -> Iterator[Event]:
+        if self._loader.has(self._settings):
+            yield from self._loader.start(Generate(self._request), lambda: self.is_cancelled)
+
+    def observe(self, event: Event) -> None:
+        if isinstance(event, Prefilled):
+            self.n_read = event.prompt_n
 
 
 class WorkerThread:
@@ -52,32 +91,30 @@ class WorkerThread:
 
     def __init__(self, worker: ChatWorker, clock: Callable[[], float] = time.monotonic) -> None:
         self.worker = worker
-        self._clock = clock
         self.has_begun: Callable[[], None] = lambda: None  # called when a job is started: until then nothing comes
-        self._jobs: queue.SimpleQueue[tuple[int, Job] | None] = queue.SimpleQueue()
+        self._clock = clock
+        self._queue = JobQueue(lambda _job: worker.cancel())
         self._arrived: deque[Arrived | Ended] = deque()
-        self._apart: dict[int, deque[Arrived | Ended]] = {}  # of jobs that `run` started
+        self._jobs: dict[int, _ScreenJob] = {}  # those whose Ended was not taken, by number
         self._started = 0  # jobs so far: the number of the latest
-        self._open = 0  # jobs whose Ended was not taken
-        self._running = 0  # the number of the job that runs, or ran last
-        self._unended: dict[int, bool] = {}  # jobs that have not come to their end, and whether each is a load
-        self._stopped = 0  # this job was asked to stop, and all before it
-        self._stopped_at = 0.0  # when it was asked to stop, or its process to end
+        self._stopped_at = 0.0  # when all was asked to stop, or the process to end
         self._loader = PairLoader(worker)
-        self.n_ahead = 0  # tokens of the next prompt that were read before it is sent
-        self._ahead: object = None  # what is read ahead, or waits for it
-        self._is_reading = False  # whether it is being read
-        threading.Thread(target=self._run, name="worker", daemon=True).start()
+        self._ahead: _ReadingAhead | None = None  # since the last job
+
+    @property
+    def n_ahead(self) -> int:
+        """Return the tokens of the next prompt that were read before it is sent."""
+        return 0 if self._ahead is None else self._ahead.n_read
 
     @property
     def is_busy(self) -> bool:
         """Whether a job runs, or its end was not taken yet."""
-        return self._open > 0
+        return bool(self._jobs)
 
     @property
     def is_stopping(self) -> bool:
         """Whether all that was started was asked to stop."""
-        return self.is_busy and self._stopped == self._started
+        return self.is_busy and all(job.is_cancelled for job in self._jobs.values())
 
     @property
     def is_deaf(self) -> bool:
@@ -99,32 +136,33 @@ class WorkerThread:
 
         The load of another pair is cancelled.
         """
-        if self._unended and all(list(self._unended.values())):
-            self._stopped = self._started
-            self.worker.cancel()
-        return self._start(lambda: self._loader.load(settings, lambda: self._is_stopped), is_load=True)
+        unended = [job for job in self._jobs.values() if not job.has_ended]
+        if all(job.is_load for job in unended):
+            self._cancel(unended)
+        return self._start(lambda is_stopped: self._loader.load(settings, is_stopped), is_load=True)
 
     def restart(self, settings: LoadSettings) -> int:
         """End the process, and load a pair in another one."""
-        return self._start(lambda: self._restart(settings), is_load=True)
+
+        def act(is_stopped: Callable[[], bool]) -> Iterator[Event]:
+            self.worker.close()
+            yield from self._loader.load(settings, is_stopped)
+
+        return self._start(act, is_load=True)
 
     def answer(self, settings: LoadSettings, request: Request) -> int:
         """Answer a request; loads first if the process that held the pair is gone."""
-        return self._start(lambda: self._loader.answer(settings, request, lambda: self._is_stopped))
+        return self._start(lambda is_stopped: self._loader.answer(settings, request, is_stopped))
+
+    def run(self, job: Callable[[], Iterator[Event]]) -> int:
+        """Run anything else that yields events of the worker, which `take` then gives to who names the job."""
+        return self._start(lambda _is_stopped: job(), arrived=deque())
 
     def read_ahead(self, settings: LoadSettings, request: Request) -> None:
-        """Read the start of a prompt, if the pair is loaded and nothing is to be done; what comes next stops it.
-
-        It is no job: nobody waits for it, and its failure is told by the next answer.
-        """
-        if not self.is_busy and self._ahead is None:
-            self._ahead = asked = object()
-            self._jobs.put((0, lambda: self._read(asked, settings, request)))
-
-    def run(self, job: Job) -> int:
-        """Run anything else that yields events of the worker, which `take` then gives to who names the job."""
-        self._apart[self._started + 1] = deque()
-        return self._start(job)
+        """Read the start of a prompt, if the pair is loaded and nothing is to be done; what comes next stops it."""
+        if not self.is_busy and not self._queue.n_waiting and not self._queue.running:
+            self._ahead = _ReadingAhead(self._loader, settings, request)
+            self._queue.submit([self._ahead])
 
     def stop(self) -> bool:
         """Ask the running job to stop, or end the process of one that is deaf to that; return whether it is ended."""
@@ -133,20 +171,20 @@ class WorkerThread:
             self._stopped_at = self._clock()
             threading.Thread(target=self.worker.close, daemon=True).start()  # which may take a second
         elif self.is_busy and not self.is_stopping:
-            self._stopped, self._stopped_at = self._started, self._clock()
-            self.worker.cancel()
+            self._stopped_at = self._clock()
+            self._cancel(list(self._jobs.values()))
         return is_deaf
 
     def take(self, job: int | None = None) -> list[Arrived | Ended]:
         """Return what has come since the last call, in order: of a job of `run`, else of loads and answers."""
-        arrived = self._arrived if job is None else self._apart.get(job, deque())
+        known = None if job is None else self._jobs.get(job)
+        arrived = self._arrived if job is None else known.arrived if known else deque[Arrived | Ended]()
         taken = []
         while arrived:
             item = arrived.popleft()
             taken.append(item)
             if isinstance(item, Ended):
-                self._open -= 1
-                self._apart.pop(item.job, None)
+                del self._jobs[item.job]
         return taken
 
     def lost(self) -> WorkerDiedError | None:
@@ -155,59 +193,24 @@ class WorkerThread:
 
     def close(self) -> None:
         """End the process and the thread."""
-        self._jobs.put(None)
+        for job in self._queue.close():
+            job.end(None)
         self.worker.close()
 
-    @property
-    def _is_stopped(self) -> bool:
-        return self._running <= self._stopped
+    def _cancel(self, jobs: list[_ScreenJob]) -> None:
+        for job in reversed(jobs):  # those that wait first: none shall begin meanwhile
+            self._queue.cancel(job)
 
-    def _start(self, job: Job, *, is_load: bool = False) -> int:
-        self._ahead, self.n_ahead = None, 0
-        if self._is_reading:
-            self.worker.cancel()
-        self._open += 1
+    def _start(self, act: Act, *, arrived: deque[Arrived | Ended] | None = None, is_load: bool = False) -> int:
+        if self._ahead is not None:
+            self._queue.cancel(self._ahead)
+            self._ahead = None
         self._started += 1
-        self._unended[self._started] = is_load
-        self._jobs.put((self._started, job))
+        job = _ScreenJob(
+            self._started, act, self._arrived if arrived is None else arrived, self._clock, is_load=is_load
+        )
+        self._jobs[job.number] = job
+        if not self._queue.submit([job]):
+            job.end(None)
         self.has_begun()
         return self._started
-
-    def _run(self) -> None:
-        while (item := self._jobs.get()) is not None:
-            number, job = item
-            if not number:
-                with suppress(Exception):
-                    deque(job(), maxlen=0)
-                continue
-            self._running = number
-            arrived = self._apart.get(number, self._arrived)
-            error: LocalspecError | None = None
-            try:
-                for event in job():
-                    arrived.append(Arrived(number, self._clock(), event))
-            except LocalspecError as raised:
-                error = raised
-            except Exception as raised:  # the thread must outlive it, and the screen must hear of it
-                error = InternalError(f"unexpected {type(raised).__name__}: {raised}", hint="please report it")
-            del self._unended[number]
-            arrived.append(Ended(number, self._clock(), error))
-
-    def _read(self, asked: object, settings: LoadSettings, request: Request) -> Iterator[Event]:
-        self._is_reading = True  # first: who takes `_ahead` away then looks whether to cancel
-        try:
-            if self._ahead is asked and self._loader.has(settings):
-                for event in self.worker.start(Generate(request)):
-                    if self._ahead is not asked:
-                        break
-                    if isinstance(event, Prefilled):
-                        self.n_ahead = event.prompt_n
-                    yield event
-        finally:
-            self._is_reading = False
-            if self._ahead is asked:
-                self._ahead = None
-
-    def _restart(self, settings: LoadSettings) -> Iterator[Event]:
-        self.worker.close()
-        yield from self._loader.load(settings, lambda: self._is_stopped)

@@ -50,9 +50,9 @@ class _Waiting(ABC):
         """Wait until the client has left, and stop what it waits for."""
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._stop()
         for job in self._jobs:
             job.tell(ClientGoneError())
+        self._stop()
 
 
 class QuestionResponse(_Waiting):

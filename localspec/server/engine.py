@@ -1,36 +1,31 @@
-"""The engine of a server: one answer at a time, the others in a queue in the order in which they came.
+"""The engine of a server: jobs of many clients, in the order in which they came.
 
-Each job names its pair, which is loaded when its turn comes, in place of the one that is loaded.
-
-A thread reads the worker, and tells each job's events to the loop that waits for them. A client that leaves takes its
-place in the queue along, or stops the answer within a pass. An engine that dies costs the answer that it was writing;
-it is loaded again for the next one, and no client can stop that.
-
-Also here: what a server has done since it started, as Prometheus reads it.
+Each job names its pair, which is loaded when its turn comes, in place of the one that is loaded. A client that leaves
+takes its place in the queue along, or stops the answer within a pass. An engine that dies costs the answer that it was
+writing; it is loaded again for the next one, and no client can stop that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict, dataclass
 
+from localspec.chat.job_queue import Job, JobQueue
 from localspec.chat.pair_loader import PairLoader
-from localspec.engine.events import Event, Finished, Inspected, Loaded, Warned
-from localspec.errors import InternalError, LocalspecError
+from localspec.engine.events import Event, Finished, Inspected, Loaded, Waiting, Warned
+from localspec.errors import LocalspecError
 from localspec.server.own import Board
 from localspec.server.refusal import Refusal, refused
-from localspec.settings.jobs import ForkQuestion, Generate, TextQuestion, VerifyRound
+from localspec.settings.jobs import Generate, LoadedJob
 from localspec.settings.request import LoadSettings, Request
 from localspec.settings.sizes import counted
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 
-Work = Request | TextQuestion | ForkQuestion | VerifyRound
+Work = Request | LoadedJob
 LONGEST_WAIT = 60  # seconds that a client is told to wait, at most
 LEAVING = "the server is shutting down"
 
@@ -39,26 +34,55 @@ class ClientGoneError(Exception):
     """Nobody waits for the answer any more."""
 
 
-class QueuedJob:
+class QueuedJob(Job):
     """One request of a pair on its way. `stats` are of the events that the engine has told so far."""
 
-    def __init__(self, work: Work, settings: LoadSettings, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, work: Work, settings: LoadSettings, engine: EngineQueue, *, goes_first: bool = False) -> None:
         self.work = work
         self.settings = settings
         self.stats = Stats()
-        self.is_stopped = False
-        self._loop = loop
+        self.is_long = isinstance(work, Request)
+        self.goes_first = goes_first
+        self.is_loading = True  # the pair was not there yet
+        self._engine = engine
+        self._before = 0  # as it was told
+        self._began = 0.0
+        self._last: Finished | None = None  # told when the figures hold it: the client may ask for them next
+        self._loop = asyncio.get_running_loop()
         self._news: asyncio.Queue[Event | Exception] = asyncio.Queue()
+
+    def run(self) -> Iterator[Event]:
+        """Load the pair if it is not loaded, and answer; the last event is Finished or Inspected."""
+        self._began = time.monotonic()
+        yield from self._engine.answered(self)
+
+    def observe(self, event: Event) -> None:
+        self.stats.observe(event)
+        self._engine.observe(self, event)
+        if isinstance(event, Finished):
+            self._last = event
+        else:
+            self.tell(event)
+
+    def end(self, error: LocalspecError | None) -> None:
+        if self._began:
+            self._engine.note_end(self, error, time.monotonic() - self._began)
+        self.tell(error or self._last or Finished("interrupted", "", 0.0, 0.0, 0))
+
+    def move(self, before: int) -> None:
+        if before != self._before:
+            self._before = before
+            self.tell(Waiting(before))
 
     def tell(self, news: Event | Exception) -> None:
         """Hand on an event, or why there are no more. For any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads
             self._loop.call_soon_threadsafe(self._news.put_nowait, news)
 
-    async def events(self, patience: float) -> AsyncIterator[Event | None]:
+    async def news(self, patience: float) -> AsyncIterator[Event | None]:
         """Yield the events up to the last, and None wherever nothing came for `patience` seconds.
 
-        Raises Refusal where the answer ends without being complete, ClientGoneError if its client has left.
+        Raises the LocalspecError of an answer that failed, ClientGoneError if its client has left.
         """
         while True:
             try:
@@ -68,11 +92,19 @@ class QueuedJob:
                 continue
             if isinstance(news, Exception):
                 raise news
-            if isinstance(news, Finished) and news.reason == "interrupted":
-                raise Refusal(503, LEAVING)
             yield news
             if isinstance(news, Finished | Inspected):
                 return
+
+    async def events(self, patience: float) -> AsyncIterator[Event | None]:
+        """Yield as `news` does; raises Refusal where the answer ends without being complete."""
+        try:
+            async for event in self.news(patience):
+                if isinstance(event, Finished) and event.reason == "interrupted":
+                    raise Refusal(503, LEAVING)
+                yield event
+        except LocalspecError as error:
+            raise refused(error, self.settings, is_ours=self.is_loading) from error
 
 
 class EngineQueue:
@@ -81,7 +113,7 @@ class EngineQueue:
     `most_waiting` may wait besides the one that is answered; `on_end` is told of each that ended, `on_loaded` of each
     pair that was loaded, and `on_session` of sessions of edges, in words.
 
-    Invariant: only the thread asks the worker for something, and only jobs that are generating are cancelled.
+    Invariant: only a thread of the queue asks the worker for something, and only jobs that it has begun are cancelled.
     """
 
     def __init__(
@@ -106,30 +138,24 @@ class EngineQueue:
         self._on_warning = on_warning
         self._on_loaded = on_loaded
         self.on_session = on_session
-        self._changed = threading.Condition()  # guards all below
-        self._waiting: deque[QueuedJob] = deque()
-        self._current: QueuedJob | None = None
-        self._generating: QueuedJob | None = None
-        self._is_closed = False
+        self._generating: Job | None = None
         self._is_aborted = False
         self._seconds = 1.0  # that an answer took lately
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._thread.start()
+        self._queue = JobQueue(self._cancel)
 
     @property
     def n_waiting(self) -> int:
         """Return how many jobs wait for their turn."""
-        return len(self._waiting)
+        return self._queue.n_waiting
 
     def n_before(self, job: QueuedJob) -> int:
         """Return how many jobs end before a job's turn comes: 0 for the current one."""
-        with self._changed:
-            return self._waiting.index(job) + (self._current is not None) if job in self._waiting else 0
+        return self._queue.place(job)
 
     @property
     def is_busy(self) -> bool:
         """Whether an answer is being made."""
-        return self._current is not None
+        return bool(self._queue.running)
 
     def submit(self, *work: Work, settings: LoadSettings | None = None, is_limited: bool = True) -> list[QueuedJob]:
         """Put work of a pair into the queue, all or nothing; raises Refusal where that is full or closed.
@@ -137,121 +163,84 @@ class EngineQueue:
         For coroutines. Work that comes together takes one place of `most_waiting`; what is not limited takes none. That
         is a round of an edge, one pass. It goes before whole answers: an edge's text would wait for them many times.
         """
-        jobs = [QueuedJob(each, settings or self._settings, asyncio.get_running_loop()) for each in work]
-        with self._changed:
-            if self._is_closed:
-                raise Refusal(503, LEAVING)
-            if is_limited and len(self._waiting) + (self._current is not None) > self._most_waiting:
-                waiting = counted(len(self._waiting), "request")
-                told = f"the queue is full ({waiting}): localspec serve --queue N takes more"
-                seconds = min(LONGEST_WAIT, max(1, round(self._seconds)))
-                raise Refusal(429, told, code="queue_full", headers={"Retry-After": str(seconds)})
-            at = len(self._waiting)
-            if not is_limited:
-                at = next((i for i, job in enumerate(self._waiting) if isinstance(job.work, Request)), at)
-            for i, job in enumerate(jobs):
-                self._waiting.insert(at + i, job)
-            self._changed.notify()
+        pair = settings or self._settings
+        jobs = [QueuedJob(each, pair, self, goes_first=not is_limited) for each in work]
+        if is_limited and self._queue.n_waiting + self.is_busy > self._most_waiting and not self._queue.is_closed:
+            waiting = counted(self._queue.n_waiting, "request")
+            told = f"the queue is full ({waiting}): localspec serve --queue N takes more"
+            seconds = min(LONGEST_WAIT, max(1, round(self._seconds)))
+            raise Refusal(429, told, code="queue_full", headers={"Retry-After": str(seconds)})
+        if not self._queue.submit(jobs):
+            raise Refusal(503, LEAVING)
         return jobs
 
     def stop(self, job: QueuedJob) -> None:
         """Take a job out of the queue, or stop its answer; harmless for one that has ended."""
-        with self._changed:
-            job.is_stopped = True
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(job)
-            if self._generating is job:
-                self._worker.cancel()
+        self._queue.cancel(job)
 
     def close(self) -> None:
         """Take no more jobs, and refuse those that wait; the answer that is being made goes on."""
-        with self._changed:
-            self._is_closed = True
-            waiting = list(self._waiting)
-            self._waiting.clear()
-            self._changed.notify()
-        for job in waiting:
-            job.tell(Refusal(503, LEAVING))
+        for job in self._queue.close():
+            job.end(None)
 
     def abort(self) -> None:
         """Close, and stop the answer that is being made: its client is told. Does not wait."""
         self.close()
-        with self._changed:
-            self._is_aborted = True
-            self._worker.cancel()
+        self._is_aborted = True
+        self._worker.cancel()
 
     def end(self, patience: float) -> None:
-        """Abort, and wait until the thread is done, `patience` seconds at most."""
+        """Abort, and wait until nothing runs, `patience` seconds at most."""
         self.abort()
-        self._thread.join(patience)
+        self._queue.join(patience)
 
-    def _next(self) -> QueuedJob | None:
-        """Return the next job when there is one, None once the queue is closed."""
-        with self._changed:
-            self._current = self._generating = None
-            self._changed.wait_for(lambda: self._waiting or self._is_closed)
-            if self._is_closed:
-                return None
-            self._current = self._waiting.popleft()
-            return self._current
+    def _cancel(self, job: Job) -> None:
+        if self._generating is job:
+            self._worker.cancel()
 
-    def _run(self) -> None:
-        while (job := self._next()) is not None:
-            began = time.monotonic()
-            is_answer = isinstance(job.work, Request)
-            last: Finished | Refusal | None = None  # told when the figures hold it: the client may ask for them next
-            if is_answer:
-                self.board.begin(job.stats)
-            try:
-                for event in self._answer(job):
-                    job.stats.observe(event)
-                    self.board.observe(event)
-                    if isinstance(event, Warned):
-                        self._on_warning(event)
-                    elif isinstance(event, Loaded):
-                        self._on_loaded(job.settings, event)
-                    if isinstance(event, Finished):
-                        last = event
-                    else:
-                        job.tell(event)
-            except Refusal as refusal:
-                last = refusal
-            except LocalspecError as error:
-                told = refused(error, job.settings)
-                if told.status >= 500:  # nothing that the client did
-                    self._on_warning(Warned("engine", error.message))
-                last = told
-            except Exception as error:  # the thread is to serve the next one
-                bug = f"unexpected {type(error).__name__}: {error}"
-                self._on_warning(Warned("bug", bug))
-                last = refused(InternalError(bug, hint="report this"), job.settings)
-            if is_answer:
-                self.board.end()
-                self._seconds += 0.3 * (time.monotonic() - began - self._seconds)
-                self.totals.add(job.stats)
-                self._on_end(job.stats)
-            if last is not None:
-                job.tell(last)
-
-    def _answer(self, job: QueuedJob) -> Iterator[Event]:
-        """Load the pair if it is not loaded, and answer; the last event is Finished."""
+    def answered(self, job: QueuedJob) -> Iterator[Event]:
+        """Yield the events of a job whose turn it is."""
+        if job.is_long:
+            self.board.begin(job.stats)
         try:
             yield from self._loader.ready(job.settings, lambda: self._is_aborted)
         except LocalspecError as error:
             self._on_warning(Warned("engine", error.message))
-            raise refused(error, job.settings, is_ours=True) from error
+            raise
+        job.is_loading = False
         if self._loader.held is not None:  # loaded for an earlier answer, perhaps
             job.stats.observe(self._loader.held)
-        if isinstance(job.work, Request):
-            self._loader.prepare(job.work)
-        with self._changed:
-            if job.is_stopped or self._is_aborted:
-                raise Refusal(503, LEAVING)
-            self._generating = job
-            work, worker = job.work, self._worker
-            events = worker.start(Generate(work) if isinstance(work, Request) else work)
-            # A cancel from here on means this request.
-        yield from events
+        work = Generate(job.work) if isinstance(job.work, Request) else job.work
+        if isinstance(work, Generate):
+            self._loader.prepare(work.request)
+        if job.is_cancelled or self._is_aborted:
+            return
+        self._generating = job
+        try:
+            events = self._worker.start(work)
+            if job.is_cancelled or self._is_aborted:  # meanwhile: a cancel from here on means this request
+                self._worker.cancel()
+            yield from events
+        finally:
+            self._generating = None
+
+    def observe(self, job: QueuedJob, event: Event) -> None:
+        """Take an event of a job into the figures."""
+        self.board.observe(event)
+        if isinstance(event, Warned):
+            self._on_warning(event)
+        elif isinstance(event, Loaded):
+            self._on_loaded(job.settings, event)
+
+    def note_end(self, job: QueuedJob, error: LocalspecError | None, seconds: float) -> None:
+        """Take the end of a job that had begun."""
+        if error is not None and not job.is_loading and refused(error).status >= 500:  # nothing that the client did
+            self._on_warning(Warned("engine", error.message))
+        if job.is_long:
+            self.board.end()
+            self._seconds += 0.3 * (seconds - self._seconds)
+            self.totals.add(job.stats)
+            self._on_end(job.stats)
 
 
 @dataclass(slots=True)

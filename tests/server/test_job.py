@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Generator, Iterator
+from typing import cast
 
 import pytest
 
@@ -25,7 +26,7 @@ def ended(reason: str) -> Finished:
 
 async def read(*news: Event | Exception) -> list[Event | None]:
     """Read a job to its end; each of `news` comes once a pause was told."""
-    job = QueuedJob(Request(), LoadSettings("m.gguf"), asyncio.get_running_loop())
+    job = QueuedJob(Request(), LoadSettings("m.gguf"), cast(EngineQueue, None))
     told: list[Event | None] = []
     left = list(news)
     async for event in job.events(patience=0.001):

@@ -116,7 +116,7 @@ def test_an_answer_after_it_ended_cancels_nothing() -> None:
     wait_for(lambda: thread.has_ended)
     thread.take()
     thread.read_ahead(SETTINGS, Request(prompt="x", reads_ahead=True))
-    wait_for(lambda: thread.n_ahead > 0 and thread._ahead is None)
+    wait_for(lambda: thread.n_ahead > 0 and not thread._queue.running)
     thread.answer(SETTINGS, Request(prompt="y"))
     wait_for(lambda: thread.has_ended)
     assert not cancelled
