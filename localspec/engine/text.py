@@ -66,13 +66,15 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
 class Marks:
     """The texts around the reasoning. `is_open`: the prompt ends inside it.
 
-    `skip` is what an answer without reasoning begins with in place of `start`, "" if nothing.
+    `skip` is what an answer without reasoning begins with in place of `start`, "" if nothing. `calls` are texts that
+    end the reasoning as well, and belong to the answer: a call of a tool follows them.
     """
 
     start: str
     end: str
     skip: str = ""
     is_open: bool = False
+    calls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +134,14 @@ class ReasoningStream:
 
     def _inside(self, marks: Marks) -> Parts:
         """Release reasoning up to its end."""
-        at = self._held.find(marks.end)
-        if at >= 0:
-            text, self._held, self._step = self._held[:at].rstrip(), self._held[at + len(marks.end) :], self._after
+        ends = [(at, mark) for mark in (marks.end, *marks.calls) if (at := self._held.find(mark)) >= 0]
+        if ends:
+            at, mark = min(ends)
+            behind = at + len(mark) if mark == marks.end else at
+            text, self._held, self._step = self._held[:at].rstrip(), self._held[behind:], self._after
         else:
-            cut = len(self._held[: len(self._held) - overlap(self._held, marks.end)].rstrip())
+            begun = max(overlap(self._held, mark) for mark in (marks.end, *marks.calls))
+            cut = len(self._held[: len(self._held) - begun].rstrip())
             text, self._held = self._held[:cut], self._held[cut:]
         if self._is_blank:
             text = text.lstrip()

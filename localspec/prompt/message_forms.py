@@ -20,8 +20,6 @@ from localspec.errors import UsageError
 from localspec.settings.request import Message
 
 Tools = Sequence[dict[str, Any]]  # as OpenAI has them: {"type": "function", "function": {...}}
-# Control tokens that begin a call, and that are part of an answer where tools were offered.
-SHOWN = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>")
 UNKNOWN = "the chat template knows no tools, so they are described in the system message"
 _OFFER = """You may call functions. Their signatures are:
 <tools>

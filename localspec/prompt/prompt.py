@@ -17,9 +17,10 @@ from typing import Any
 from localspec.backends.model import Model
 from localspec.engine.text import Marks
 from localspec.errors import UsageError
+from localspec.prompt.call_forms import SHOWN
 from localspec.prompt.chat_template import chosen, render
 from localspec.prompt.markers import Prompt, Segment
-from localspec.prompt.message_forms import SHOWN, tools_of
+from localspec.prompt.message_forms import tools_of
 from localspec.settings.jobs import TextQuestion
 from localspec.settings.request import Request
 

@@ -36,7 +36,12 @@ KNOWN = (
     Marks("<|START_THINKING|>", "<|END_THINKING|>"),  # Command A
     Marks("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
     Marks("◁think▷", "◁/think▷"),  # Kimi VL
-    Marks(f"{_CHANNEL}analysis<|message|>", f"<|end|><|start|>assistant{_FINAL}", skip=_FINAL),
+    Marks(
+        f"{_CHANNEL}analysis<|message|>",
+        f"<|end|><|start|>assistant{_FINAL}",
+        skip=_FINAL,
+        calls=(f"<|end|><|start|>assistant{_CHANNEL}commentary to=",),
+    ),
 )
 _TAG = re.compile(r"<[^<>\s'\"{}]{1,40}>|\[/?[A-Z_]{2,40}\]|◁/?\w{1,40}▷")
 _ENDINGS = (

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from localspec.prompt.call_forms import NO_TOOLS, Tools
 from localspec.server.fields import NO_IMAGES, Fields
 from localspec.server.refusal import Refusal
 from localspec.settings.request import FORMS, Message, Request
@@ -86,10 +87,8 @@ def _call(given: dict[str, Any], place: str) -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": found}}
 
 
-def offered(
-    fields: Fields, request: Request, given: list[dict[str, Any]] | None = None
-) -> tuple[Request, frozenset[str]]:
-    """Return the request with the tools that it offers, and their names; none where `tool_choice` is none.
+def offered(fields: Fields, request: Request, given: list[dict[str, Any]] | None = None) -> tuple[Request, Tools]:
+    """Return the request with the tools that it offers, and their parameters; none where `tool_choice` is none.
 
     A choice that requires a call gives the answer the form of one. `given` are tools that were taken already.
     """
@@ -102,14 +101,14 @@ def offered(
     by_name = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
     wanted = _chosen(fields, choice, list(by_name))
     if choice == "none" or not tools:
-        return request, frozenset()
+        return request, NO_TOOLS
     request = replace(request, tools=json.dumps(tools))
     if wanted:
         if any(getattr(request, name) is not None for name in FORMS):
             raise fields.refusal("tool_choice", "the answer has another form already")
         calls = [_call_schema(name, by_name[name]) for name in wanted]
         request = fields.formed(request, "tool_choice", calls[0] if len(calls) == 1 else {"anyOf": calls})
-    return request, frozenset(by_name)
+    return request, by_name
 
 
 def _tool(given: dict[str, Any], i: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Pure: JSON in, a request and the form of its answer out. Times are nanoseconds, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from localspec.engine.events import Committed, Event, Finished
 from localspec.errors import LocalspecError
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
+from localspec.prompt.call_forms import NO_TOOLS, Tools
 from localspec.server.fields import NO_IMAGES, ClientRequest, Fields, OfferedPair, ServedPair
 from localspec.server.messages import messages_of, offered
 from localspec.server.refusal import Wire
@@ -79,7 +80,7 @@ def _asked(fields: Fields, request: Request, served: ServedPair, *, is_chat: boo
         shorten=fields.take("truncate", bool, is_chat),
         think=request.think if think is None else "on" if think else "off",
     )
-    request, tools = fields.chat_logprobs(request), frozenset[str]()
+    request, tools = fields.chat_logprobs(request), NO_TOOLS
     if is_chat:
         request, tools = offered(fields, request)
     fields.refuse(REFUSED)
@@ -116,7 +117,7 @@ def _loaded(fields: Fields, served: ServedPair, said: Wire) -> Wire:
 class Ollama(JsonLines):
     """An answer of /api/chat or /api/generate."""
 
-    def __init__(self, model: str, *, is_chat: bool, tools: Collection[str] = ()) -> None:
+    def __init__(self, model: str, *, is_chat: bool, tools: Tools | None = None) -> None:
         self._model = model
         self._is_chat = is_chat
         self._calls = CallReader(tools)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import codecs
 import secrets
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished
+from localspec.prompt.call_forms import NO_TOOLS, Tools
 from localspec.server.fields import MOST_ANSWERS, ONE, ClientRequest, Fields, OfferedPair, ServedPair
 from localspec.server.messages import OLD_TOOLS, is_shallow, messages_of, offered
 from localspec.server.refusal import Wire
@@ -80,7 +81,7 @@ def _asked(fields: Fields, request: Request, served: ServedPair, *, is_chat: boo
     request = fields.drawn(request, "max_tokens", "max_completion_tokens")
     request = replace(request, prediction=_prediction(fields) or request.prediction)
     request = fields.form(formatted(fields.within("response_format"), request), "json_schema", "grammar")
-    request, tools = offered(fields, request) if is_chat else (request, frozenset[str]())
+    request, tools = offered(fields, request) if is_chat else (request, NO_TOOLS)
     request = fields.chat_logprobs(request) if is_chat else _legacy_logprobs(fields, request)
     is_streamed, n = fields.take("stream", bool, False), fields.take("n", int, 1)
     if not 1 <= n <= MOST_ANSWERS:
@@ -176,7 +177,7 @@ class OpenAI(Reply):
         is_chat: bool,
         has_usage: bool,
         has_prediction: bool = False,
-        tools: Collection[str] = (),
+        tools: Tools | None = None,
     ) -> None:
         self._is_chat = is_chat
         self._has_usage = has_usage

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from localspec.engine.events import Committed, Event, Finished
+from localspec.prompt.call_forms import Tools
 from localspec.server.fields import ClientRequest, Fields, ServedPair
 from localspec.server.messages import chat_messages, offered
 from localspec.server.openai import formatted, thinking, usage
@@ -137,7 +137,7 @@ class Responses(Reply):
 
     end: ClassVar[bytes] = b""
 
-    def __init__(self, model: str, body: Wire, tools: Collection[str]) -> None:
+    def __init__(self, model: str, body: Wire, tools: Tools) -> None:
         repeated = {name: default if body.get(name) is None else body[name] for name, default in REPEATED.items()}
         self._head = {
             "id": _drawn("resp"),

@@ -1,10 +1,7 @@
-"""Calls of tools in an answer's text: the three commonest forms, and else text.
+"""Calls of tools in an answer's text, as it comes. `prompt.call_forms` has the forms in which models write them.
 
-    <tool_call>{"name": ..., "arguments": {...}}</tool_call>     Hermes, Qwen
-    {"name": ..., "parameters": {...}}                           Llama 3, also after <|python_tag|>, or fenced as code
-    [TOOL_CALLS][{"name": ..., "arguments": {...}}]              Mistral, also as name[ARGS]{...}
-
-Text from where a call may begin is held back until the answer's end; what is no call after all is text then.
+A call counts only if its tool was offered. Text before, between and behind calls stays text. What may become a call is
+held back until that is decided, at the latest at the answer's end; what is no call after all is text then.
 """
 
 from __future__ import annotations
@@ -12,21 +9,22 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
+from localspec.prompt.call_forms import FORMS, Called, CallForm, Tools, after, json_calls, python_calls
 from localspec.server.refusal import Wire
 
-HERMES, PYTHON, MISTRAL = "<tool_call>", "<|python_tag|>", "[TOOL_CALLS]"
-MARKS = (HERMES, PYTHON, MISTRAL)
-BARE = ("{", "```json")  # where an answer begins so, it may be a call without a mark
 NOT_READ = "a call of a tool could not be read, and is text of the answer"
-# A text in the arguments may have the mark of the end.
-_HERMES = re.compile(r"<tool_call>(.*?)(?:</tool_call>\s*(?=<tool_call>|\Z)|\Z)", re.S)
-_NAMED = re.compile(r"\s*([\w.-]+)(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?\s*(?={)")
-_FENCED = re.compile(r"```json\s(.*)```", re.S)
-_READER = json.JSONDecoder()
+FAILURES = 32  # calls that could not be read, after which the rest of an answer is text
+_BY_MARK = {mark: form for form in FORMS for mark in form.marks}
+_LONGEST = max(map(len, _BY_MARK))
+_BEGINNINGS = {mark[:n] for mark in _BY_MARK for n in range(1, len(mark))}
+_MARK = re.compile("|".join(map(re.escape, sorted(_BY_MARK, key=len, reverse=True))))
+_NAME = re.compile(r"[\w.]*")
+_BLANKS = re.compile(r"[\s,;]*")
+_AT_THE_END = ""  # what decides whether a held text is a call: nothing but the end of the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class ReadAnswer:
-    """What the end of an answer turned out to be: `text`, `calls`, and a warning where a call could not be read."""
+    """What a part of an answer turned out to be: `text`, `calls`, and a warning where a call could not be read."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -57,100 +55,148 @@ class ReadAnswer:
 
 
 class CallReader:
-    """Reads an answer, and then the next; `names` are those of the tools that were offered. Without, all is text."""
+    """Reads an answer, and then the next. `tools` are the schemas of the tools that were offered, by name."""
 
-    def __init__(self, names: Collection[str]) -> None:
-        self._names = names
-        self._held = ""
-        self._is_holding = False
-        self._has_begun = False
+    def __init__(self, tools: Tools | None = None) -> None:
+        self._tools: Tools = tools or {}
+        self._restart()
+
+    def _restart(self) -> None:
+        self._parts: list[str] = []  # of the text that is held back
+        self._awaited: str | None = None  # what has to come before the held text can be a call
+        self._tail = ""  # of the held text, in which that may have begun
+        self._has_begun = False  # text or a call was read
+        self._is_behind = False  # a call was the last that was read: blanks behind it are no text
+        self._failures = 0
+        self._is_broken = False  # a call could not be read
+        self._calls: list[Call] = []
 
     def feed(self, text: str) -> str:
         """Return what of the text so far is text in any case and was not returned before."""
-        if not self._names:
+        if not self._tools:
             return text
-        self._held += text
-        if self._is_holding:
-            return ""
-        if not self._has_begun:
-            stripped = self._held.lstrip()
-            self._is_holding = stripped.startswith(BARE)
-            if self._is_holding or any(start.startswith(stripped) for start in BARE):
+        self._parts.append(text)
+        if self._awaited is not None:
+            seen = self._tail + text
+            self._tail = seen[len(seen) - len(self._awaited) + 1 :]
+            if self._awaited == _AT_THE_END or self._awaited not in seen:
                 return ""
-            self._has_begun = True
-        at = min((found for mark in MARKS if (found := self._held.find(mark)) >= 0), default=None)
-        self._is_holding = at is not None
-        if at is None:  # the beginning of a mark may stand at the end
-            at = len(self._held) - max(n for mark in MARKS for n in range(len(mark)) if self._held.endswith(mark[:n]))
-        shown, self._held = self._held[:at], self._held[at:]
-        return shown
+        return self._read(is_last=False)
 
     def read(self, text: str) -> ReadAnswer:
         """Return what a whole answer is."""
-        shown = self.feed(text)
+        before = self.feed(text)
         rest = self.finish()
-        return replace(rest, text=shown.rstrip() if rest.calls else shown + rest.text)
+        said = before + rest.text
+        return ReadAnswer(said.strip() if rest.calls else said, rest.calls, rest.warning)
 
     def finish(self) -> ReadAnswer:
-        """Return what was held back: calls, or text."""
-        text = self._held
-        self._held, self._is_holding, self._has_begun = "", False, False
-        is_marked = any(mark in text for mark in MARKS)
+        """Return what was held back as text, and all calls of the answer."""
+        text = self._read(is_last=True)
+        found = ReadAnswer(text, tuple(self._calls), NOT_READ if self._is_broken else "")
+        self._restart()
+        return found
+
+    def _read(self, *, is_last: bool) -> str:
+        """Decide on what is held as far as that can be; return its text."""
+        held, said = "".join(self._parts), ""
+        self._awaited = None
+        if not self._has_begun:
+            start = held.lstrip()
+            if not is_last and (not start or _may_be_bare(start)):
+                return self._hold(held, _AT_THE_END if start[1:] else None)
+            self._has_begun = True
+            if self._is_call(start.rstrip()):
+                held = ""
+        at = 0  # what comes before is decided
+        while self._failures < FAILURES and (mark := _MARK.search(held, at)) is not None:
+            form, behind = _BY_MARK[mark[0]], mark.end()
+            said += self._text(held[at : mark.start()])
+            end = self._called(held, form, behind, is_last=is_last)
+            if end is None:
+                return said + self._hold(held[mark.start() :], form.end)
+            said += self._text(mark[0]) if end == behind else ""
+            at = end
+        n = 0 if is_last or self._failures >= FAILURES else _begun(held)
+        rest = max(at, len(held) - n)
+        said += self._text(held[at:rest])
+        return said + self._hold(held[rest:])
+
+    def _hold(self, text: str, awaited: str | None = None) -> str:
+        """Hold a text back until `awaited` comes, None for any further text."""
+        self._parts, self._awaited = [text], awaited
+        self._tail = text[len(text) - len(awaited or " ") + 1 :]
+        return ""
+
+    def _text(self, text: str) -> str:
+        """Return what is text of the answer."""
+        text = text.lstrip() if self._is_behind else text
+        self._is_behind &= not text
+        return text
+
+    def _called(self, text: str, form: CallForm, at: int, *, is_last: bool) -> int | None:
+        """Read the call behind a mark; return the place behind it, `at` if it is none, None if that is yet to come."""
+        begun = text[at : at + 80].lstrip()
+        if form.read is json_calls and begun and begun[0] not in "{[":
+            self._is_broken |= not form.is_code
+            return at
+        if not is_last and not (form.end and text.find(form.end, at) >= 0):
+            return None
         try:
-            calls = tuple(self._calls(text))
-        except (ValueError, TypeError, RecursionError):
-            return ReadAnswer(text, warning=NOT_READ if is_marked else "")
-        if not calls or not all(call.name in self._names for call in calls):
-            return ReadAnswer(text, warning=NOT_READ if is_marked else "")
-        return ReadAnswer(calls=calls)
+            calls, end = form.read(text, at, self._tools)
+            end = _past(form.end, text, end)
+        except ValueError:
+            if not is_last and not form.is_code:
+                self._failures += 1  # the end may have stood in an argument
+                return None if self._failures < FAILURES else at
+            calls, end = [], at
+        kept = self._kept(calls)
+        self._failures += not kept
+        self._is_broken |= len(kept) < max(1, len(calls)) and not (form.is_code and not kept)
+        self._calls += kept
+        self._is_behind |= bool(kept)
+        return end if kept else at
 
-    def _calls(self, text: str) -> Iterator[Call]:
-        """Yield the calls in a text that begins with one; raises ValueError or TypeError for another text."""
-        text = text.strip()
-        if text.startswith(HERMES):
-            for found in _HERMES.findall(text):
-                yield from _objects(found)
-        elif text.startswith(MISTRAL):
-            for part in filter(str.strip, text.split(MISTRAL)):
-                named = _NAMED.match(part)
-                if named is None:
-                    yield from _objects(part)
-                    continue
-                arguments, end = _READER.raw_decode(part, named.end())
-                if part[end:].strip():
-                    raise ValueError
-                yield _call({"name": named[1], "arguments": arguments})
-        else:
-            fenced = _FENCED.fullmatch(text)
-            yield from _objects(fenced[1] if fenced else text.removeprefix(PYTHON))
+    def _is_call(self, text: str) -> bool:
+        """Whether a whole answer without marks is calls, which are kept then."""
+        for read in (json_calls, python_calls) if text[:1] in ("{", "[") else ():
+            with suppress(ValueError):
+                calls, end = read(text, 0, self._tools)
+                kept = self._kept(calls)
+                if end == len(text) and len(kept) == len(calls):
+                    self._calls += kept
+                    return True
+        return False
 
-
-def _objects(text: str) -> Iterator[Call]:
-    """Yield the calls of JSON objects, of lists of them, or of several with a semicolon, comma or space between."""
-    text = text.strip()
-    if text.startswith("{{") and text.endswith("}}"):  # as Qwen 2.5's template has it by mistake
-        text = text[1:-1]
-    at = 0
-    while (at := _after_space(text, at)) < len(text):
-        found, at = _READER.raw_decode(text, at)
-        for each in found if isinstance(found, list) else [found]:
-            yield _call(each)
+    def _kept(self, calls: list[Called]) -> list[Call]:
+        """Return those calls whose tools were offered, and whose arguments JSON and UTF-8 can have."""
+        kept = []
+        for name, arguments in calls:
+            with suppress(ValueError, RecursionError):
+                json.dumps(arguments, allow_nan=False, ensure_ascii=False).encode()
+                kept += [Call(name, arguments)] if name in self._tools else []
+        return kept
 
 
-def _after_space(text: str, at: int) -> int:
-    while at < len(text) and text[at] in " \t\r\n;,":
-        at += 1
+def _may_be_bare(start: str) -> bool:
+    """Whether a text may become calls without a mark: objects with names, or functions of Python in a list."""
+    inner = start.lstrip("{[").lstrip()
+    name = _NAME.match(inner)
+    if start[0] == "{" or inner != start[1:].lstrip():
+        return inner[:1] in ("", '"')
+    return start[0] == "[" and (name is None or inner[name.end() :][:1] in ("", "("))
+
+
+def _begun(text: str) -> int:
+    """Return how many characters at the end of a text may be the beginning of a mark."""
+    return next((n for n in range(_LONGEST - 1, 0, -1) if text[-n:] in _BEGINNINGS), 0)
+
+
+def _past(end: str, text: str, at: int) -> int:
+    """Return the place behind the end of a call; raises ValueError where it stands behind other text."""
+    start = after(_BLANKS, text, at)
+    if end and text.startswith(end, start):
+        return start + len(end)
+    if end and text.find(end, start) >= 0 and not _MARK.match(text, start):
+        raise ValueError
     return at
-
-
-def _call(given: Any) -> Call:
-    """Return a call; raises ValueError or TypeError for what is none."""
-    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-        raise TypeError
-    arguments = given.get("arguments", given.get("parameters", {}))
-    if isinstance(arguments, str):
-        arguments = json.loads(arguments)
-    if not isinstance(arguments, dict):
-        raise TypeError
-    json.dumps(arguments, allow_nan=False, ensure_ascii=False).encode()  # ValueError for what JSON or UTF-8 cannot have
-    return Call(given["name"], arguments)

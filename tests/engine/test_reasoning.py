@@ -26,6 +26,7 @@ HARMONY = Marks(
     "<|channel|>analysis<|message|>",
     "<|end|><|start|>assistant<|channel|>final<|message|>",
     skip="<|channel|>final<|message|>",
+    calls=("<|end|><|start|>assistant<|channel|>commentary to=",),
 )
 CASES = [
     (THINK, "plain", "", "plain"),
@@ -52,6 +53,12 @@ CASES = [
         "Hi.",
     ),
     (HARMONY, "<|channel|>final<|message|>Hi.", "", "Hi."),
+    (
+        HARMONY,
+        "<|channel|>analysis<|message|>Ask.<|end|><|start|>assistant<|channel|>commentary to=functions.f",
+        "Ask.",
+        "<|end|><|start|>assistant<|channel|>commentary to=functions.f",
+    ),
     (GEMMA, "<|channel>thought\nGreet.\n<channel|>Hi.", "Greet.", "Hi."),
     (GEMMA, "<|channel>thought\n<channel|>Hi.", "", "Hi."),
     (None, "<think>hm</think>Yes.", "", "<think>hm</think>Yes."),

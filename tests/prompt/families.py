@@ -159,6 +159,7 @@ FAMILIES = {
                 "<|channel|>analysis<|message|>",
                 "<|end|><|start|>assistant<|channel|>final<|message|>",
                 skip="<|channel|>final<|message|>",
+                calls=("<|end|><|start|>assistant<|channel|>commentary to=",),
             ),
             "<|channel|>final<|message|>A1<|end|>",
         )

@@ -19,7 +19,7 @@ from tests.cli.harness import needs_pair
 from tests.server.serving import LONG
 from tests.server.test_fields import SERVED
 from tests.server.test_openai_replies import EVENTS, STARTED, told
-from tests.server.test_tools import CITY, FORMS
+from tests.server.test_tools import CITY, HERMES
 
 FLAT: Any = {"type": "function", "name": "weather", "parameters": CITY}
 SCHEMA = {"type": "object", "properties": {"hero": {"enum": ["king", "queen"]}}, "required": ["hero"],
@@ -131,7 +131,7 @@ def test_a_stream_builds_the_whole() -> None:
         Prefilled(16, 6, 10.0),
         replace(committed(0, "Hmm", k=0), text="", reasoning="Hmm"),
         committed(1, "I look. ", k=0),
-        committed(2, FORMS["hermes"], k=0),
+        committed(2, HERMES, k=0),
         Finished("stop", "", 100.0, 20.0, 1),
     ]
     for events, kinds in ((EVENTS, ["reasoning", "message"]), (calling, ["reasoning", "message", "function_call"])):

@@ -12,13 +12,14 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from localspec.engine.events import Event, Finished, Prefilled
+from localspec.prompt.call_forms import FORMS as CALL_FORMS
 from localspec.server import ollama as ollama_api
 from localspec.server import openai as openai_api
 from localspec.server.fields import ClientRequest
 from localspec.server.ollama import Ollama
 from localspec.server.openai import OpenAI
 from localspec.server.refusal import Refusal
-from localspec.server.tool_calls import MARKS, NOT_READ, CallReader
+from localspec.server.tool_calls import NOT_READ, CallReader
 from localspec.settings.request import Message
 from tests.cli.fakes import committed
 from tests.cli.harness import needs_pair
@@ -31,18 +32,70 @@ TOOLS: Any = [
     {"type": "function", "function": {"name": "weather", "description": "Tell the weather.", "parameters": CITY}},
     {"type": "function", "function": {"name": "time", "parameters": {"type": "object", "properties": {}}}},
 ]
+MARKS = [mark for form in CALL_FORMS for mark in form.marks]
+ENDS = [form.end for form in CALL_FORMS if form.end]
 OSLO = ("weather", {"city": "Oslo"})
-FORMS = {
-    "hermes": '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>',
-    "hermes, cut": '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}',
-    "hermes, text": '<tool_call>{"name": "weather", "arguments": "{\\"city\\": \\"Oslo\\"}"}</tool_call>',
-    "llama": '{"name": "weather", "parameters": {"city": "Oslo"}}',
-    "llama, python": '<|python_tag|>{"type": "function", "name": "weather", "parameters": {"city": "Oslo"}}',
+WEATHER = {"weather": CITY}
+MIXED: Any = {"save": {"type": "object", "properties": {"text": {"type": "string"}, "n": {"type": "integer"},
+              "on": {"type": "boolean"}, "tags": {"type": "array"}}}}  # fmt: skip
+SAVED = {"text": "if a < b:\n  say('hi', \"x\")", "n": 3, "on": True, "tags": ["a", "b"]}
+SAVED_JSON = json.dumps(SAVED)
+TEXT = SAVED["text"]
+HERMES = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+PARAMETERS = (
+    f"<parameter=text>\n{TEXT}\n</parameter>\n<parameter=n>\n3\n</parameter>\n"
+    '<parameter=on>\nTrue\n</parameter>\n<parameter=tags>\n["a", "b"]\n</parameter>\n'
+)
+# One call of `save` in the form of each family, whole.
+FAMILIES = {
+    "Hermes, Qwen 2.5 and 3": f'<tool_call>\n{{"name": "save", "arguments": {SAVED_JSON}}}\n</tool_call>',
+    "Qwen3-Coder, Qwen 3.5": f"<tool_call>\n<function=save>\n{PARAMETERS}</function>\n</tool_call>",
+    "Qwen3-Coder without its tag": f"<function=save>\n{PARAMETERS}</function>",
+    "Seed-OSS": f"<seed:tool_call>\n<function=save>\n{PARAMETERS}</function>\n</seed:tool_call>",
+    "MiniMax M2": '<minimax:tool_call>\n<invoke name="save">\n'
+    f'<parameter name="text">{TEXT}</parameter>\n<parameter name="n">3</parameter>\n'
+    '<parameter name="on">true</parameter>\n<parameter name="tags">["a", "b"]</parameter>\n'
+    "</invoke>\n</minimax:tool_call>",
+    "GLM 4.5": f"<tool_call>save\n<arg_key>text</arg_key>\n<arg_value>{TEXT}</arg_value>\n<arg_key>n</arg_key>\n"
+    "<arg_value>3</arg_value>\n<arg_key>on</arg_key>\n<arg_value>true</arg_value>\n<arg_key>tags</arg_key>\n"
+    '<arg_value>["a", "b"]</arg_value>\n</tool_call>',
+    "Llama 3": f'{{"name": "save", "parameters": {SAVED_JSON}}}',
+    "Llama 3, python": f'<|python_tag|>{{"type": "function", "name": "save", "parameters": {SAVED_JSON}}}',
+    "Llama 3.2, pythonic": f"[save(text={TEXT!r}, n=3, on=True, tags=['a', 'b'])]",
+    "LFM2": f"<|tool_call_start|>[save(text={TEXT!r}, n=3, on=true, tags=['a', 'b'])]<|tool_call_end|>",
+    "Mistral": f'[TOOL_CALLS][{{"name": "save", "arguments": {SAVED_JSON}}}]',
+    "Mistral, later": f"[TOOL_CALLS]save[ARGS]{SAVED_JSON}",
+    "Mistral, with an id": f"[TOOL_CALLS]save[CALL_ID]abc123def[ARGS]{SAVED_JSON}",
+    "gpt-oss": f"<|channel|>commentary to=functions.save <|constrain|>json<|message|>{SAVED_JSON}",
+    "gpt-oss, role first": f" to=functions.save<|channel|>commentary json<|message|>{SAVED_JSON}",
+    "gpt-oss, behind a thought": "<|end|><|start|>assistant<|channel|>commentary to=functions.save "
+    f"<|constrain|>json<|message|>{SAVED_JSON}<|call|>",
+    "Gemma 4": f'<|tool_call>call:save{{text:<|"|>{TEXT}<|"|>,n:3,on:true,tags:[<|"|>a<|"|>,<|"|>b<|"|>]}}<tool_call|>',
+    "FunctionGemma": f"<start_function_call>call:save{{text:<escape>{TEXT}<escape>,n:3,on:true,"
+    "tags:[<escape>a<escape>,<escape>b<escape>]}<end_function_call>",
+    "DeepSeek V3.1": f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>save<｜tool▁sep｜>{SAVED_JSON}"
+    "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    "DeepSeek V3": f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>save\n```json\n{SAVED_JSON}\n```"
+    "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    "Kimi K2": "<|tool_calls_section_begin|><|tool_call_begin|>functions.save:0<|tool_call_argument_begin|>"
+    f"{SAVED_JSON}<|tool_call_end|><|tool_calls_section_end|>",
+    "Granite 3": f'<|tool_call|>[{{"name": "save", "arguments": {SAVED_JSON}}}]',
+    "Phi-4": f'<|tool_call|>[{{"name": "save", "arguments": {SAVED_JSON}}}]<|/tool_call|>',
+    "Command": '<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "save", '
+    f'"parameters": {SAVED_JSON}}}]<|END_ACTION|>',
+    "tools": f'<tools>{{"name": "save", "arguments": {SAVED_JSON}}}</tools>',
+    "function_call": f'<function_call>{{"name": "save", "arguments": {SAVED_JSON}}}</function_call>',
+    "fenced": f'```json\n{{\n  "name": "save",\n  "arguments": {SAVED_JSON}\n}}\n```',
+    "fenced, no word": f'```\n{{"name": "save", "arguments": {SAVED_JSON}}}\n```',
+}
+BARE = ("Llama 3", "Llama 3.2, pythonic")  # forms without a mark, which text before them makes text
+UNENDED = ("Llama 3, python", "Mistral", "Mistral, later", "Mistral, with an id")  # forms that no mark ends
+# Small departures from a form.
+DEPARTURES = {
+    "cut": '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}',
+    "text": '<tool_call>{"name": "weather", "arguments": "{\\"city\\": \\"Oslo\\"}"}</tool_call>',
     "doubled": '{{"name": "weather", "arguments": {"city": "Oslo"}}}',
-    "fenced": '```json\n{\n  "name": "weather",\n  "arguments": {"city": "Oslo"}\n}\n```',
-    "mistral": '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Oslo"}}]',
-    "mistral, small": '[TOOL_CALLS]weather[ARGS]{"city": "Oslo"}',
-    "mistral, id": '[TOOL_CALLS]weather[CALL_ID]abc123def[ARGS]{"city": "Oslo"}',
+    "comma": HERMES.replace("\n</", ",\n</"),
 }
 TEXTS = [
     "It is <tool",
@@ -54,81 +107,151 @@ TEXTS = [
     '{"name": "dance", "arguments": {}}',
     "{ is a brace",
     "```json\n[1]\n```",
+    "```\nx = 1\n```\nand ```json\n{}\n``` more",
     "``` and more",
     "`",
     '{"name": "weather", "arguments": 3}',
+    '{"name": "weather", "arguments": {}} is what one writes',
     "[]",
+    "[weather(city)]",
+    "[weather('Oslo')]",
+    "[1] a note [2]",
+    "[weather](https://oslo.example)",
+    "{weather",
 ]
 BROKEN = [
     "<tool_call>{weather}</tool_call>",
     "<tool_call>{}</tool_call> and so on",
     "[TOOL_CALLS][{]",
-    '[TOOL_CALLS]weather[ARGS]{"city": "Oslo"}!',
-    '[TOOL_CALLS]weather[ARGS]{"city": "Oslo"} or so',
     "Well <|python_tag|>print(1)",
     '<tool_call>{"name": "dance", "arguments": {}}</tool_call>',
     "<tool_call>" + "[" * 5000,
+    "<|tool_call>call:weather{a:" + "[" * 5000,
+    "<|tool_call_start|>[" + "(" * 5000,
+    "<tool_call><function=weather> and <parameter=x></tool_call>",
     r'<tool_call>{"name": "weather", "arguments": {"city": "\ud800"}}</tool_call>',  # no text has half a character
     '<tool_call>{"name": "weather", "arguments": {"height": NaN}}</tool_call>',
     '<tool_call>{"name": "weather", "arguments": {"height": 1e999}}</tool_call>',
 ]
 
 
-@pytest.mark.parametrize("before", ["", "Let me see. "])
-@pytest.mark.parametrize("form", FORMS)
-def test_a_call_is_read(form: str, before: str) -> None:
-    """Whole, and wherever the text is cut into pieces; what comes before a mark is text."""
-    if before and not FORMS[form].startswith(MARKS):
-        return  # text before a bare object makes it text
-    text = before + FORMS[form]
-    read = CallReader(["weather"]).read(text)
-    assert [(call.name, call.arguments) for call in read.calls] == [OSLO]
-    assert (read.text, read.warning) == (before.strip(), "")
-    for at in range(len(text)):
-        reader = CallReader(["weather"])
-        shown = reader.feed(text[:at]) + reader.feed(text[at:])
-        assert shown == before
-        assert [(call.name, call.arguments) for call in reader.finish().calls] == [OSLO]
+def pieces_of(text: str, tools: Any, cuts: tuple[int, ...]) -> tuple[str, list[tuple[str, Any]], str]:
+    """Return what is shown of a text that is cut at `cuts`, the calls, and the warning."""
+    reader = CallReader(tools)
+    shown = "".join(reader.feed(text[a:b]) for a, b in zip((0, *cuts), (*cuts, len(text)), strict=True))
+    rest = reader.finish()
+    return shown + rest.text, [(call.name, call.arguments) for call in rest.calls], rest.warning
+
+
+@pytest.mark.parametrize(("before", "after"), [("", ""), ("Let me see. ", ""), ("See: ", "\nDone."), ("", " Bye.")])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_call_of_each_family_is_read(family: str, before: str, after: str) -> None:
+    """Whole, character by character and cut anywhere; the text around it stays text."""
+    if (before or after) and family in BARE:
+        return
+    text = before + FAMILIES[family] + after
+    every = tuple(range(1, len(text)))
+    for cuts in ((), every, *((at,) for at in every[:: 1 + len(text) // 60])):
+        assert pieces_of(text, MIXED, cuts) == (before + after.lstrip(), [("save", SAVED)], "")
+    read = CallReader(MIXED).read(text)
+    assert (read.text, [(call.name, call.arguments) for call in read.calls]) == ((before + after.lstrip()).strip(), [
+        ("save", SAVED)])  # fmt: skip
+
+
+@pytest.mark.parametrize("form", DEPARTURES)
+def test_a_small_departure_is_read(form: str) -> None:
+    assert pieces_of(DEPARTURES[form], WEATHER, ())[1:] == ([OSLO], "")
 
 
 def test_a_call_without_arguments() -> None:
-    for text in ('{"name": "time"}', '<tool_call>{"name": "time", "arguments": {}}</tool_call>'):
-        (call,) = CallReader(["time"]).read(text).calls
+    for text in ('{"name": "time"}', '<tool_call>{"name": "time", "arguments": {}}</tool_call>', "[time()]",
+                 "<tool_call>time</tool_call>", "<function=time></function>"):  # fmt: skip
+        (call,) = CallReader({"time": {}}).read(text).calls
         assert (call.name, call.arguments) == ("time", {})
 
 
-def test_several_calls() -> None:
-    one, two = FORMS["hermes"], FORMS["hermes"].replace("Oslo", "Rome")
-    plain = FORMS["llama"]
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in (*BARE, "gpt-oss, role first")])
+def test_several_calls(family: str) -> None:
+    """Text between two calls stays, and both stand."""
+    form = FAMILIES[family]
+    for between in ("\n", "\nAnd: "):
+        read = CallReader(MIXED).read(form + between + form)
+        assert [(call.name, call.arguments) for call in read.calls] == [("save", SAVED)] * 2
+        assert (read.text, read.warning) == (between.strip(), "")
+        assert read.calls[0].id != read.calls[1].id
+        assert all(len(call.id) == 9 and call.id.isalnum() for call in read.calls)
+
+
+def test_several_calls_without_marks() -> None:
+    plain = '{"name": "weather", "parameters": {"city": "Oslo"}}'
     listed = '[TOOL_CALLS][{"name": "weather", "arguments": {}}, {"name": "weather", "arguments": {}}]'
-    small = FORMS["mistral, small"] * 2
-    for text in (f"{one}\n{two}", f"{plain}; {plain}", f"{plain}\n{plain}", listed, small):
-        calls = CallReader(["weather"]).read(text).calls
-        assert [call.name for call in calls] == ["weather"] * 2
-        assert calls[0].id != calls[1].id
-        assert all(len(call.id) == 9 and call.id.isalnum() for call in calls)
+    for text in (f"{plain}; {plain}", f"{plain}\n{plain}", listed, '[weather(city="Oslo"), weather(city="Rome")]'):
+        assert [call.name for call in CallReader(WEATHER).read(text).calls] == ["weather"] * 2
+
+
+def test_a_bad_call_does_not_lose_the_good_ones() -> None:
+    for bad in (HERMES.replace("weather", "dance"), HERMES.replace("{", "(")):
+        for text in (f"{HERMES}\n{bad}", f"{bad}\n{HERMES}", f"{HERMES}{bad}{HERMES}"):
+            read = CallReader(WEATHER).read(text)
+            assert {(call.name, str(call.arguments)) for call in read.calls} == {(OSLO[0], str(OSLO[1]))}
+            assert read.text == bad
+            assert read.warning == NOT_READ
+    listed = '[TOOL_CALLS][{"name": "dance", "arguments": {}}, {"name": "weather", "arguments": {"city": "Oslo"}}]'
+    read = CallReader(WEATHER).read(listed)
+    assert ([(call.name, call.arguments) for call in read.calls], read.warning) == ([OSLO], NOT_READ)
 
 
 def test_a_text_in_a_call_may_have_the_mark() -> None:
-    calls = CallReader(["weather"]).read((FORMS["hermes"] + "\n").replace("Oslo", "a</tool_call> b") * 2).calls
-    assert [call.arguments for call in calls] == [{"city": "a</tool_call> b"}] * 2
+    for mark in ("</tool_call>", "<tool_call>", "</tool_call><tool_call>"):
+        text = (HERMES + "\n").replace("Oslo", f"a{mark} b") * 2
+        for cuts in ((), tuple(range(1, len(text)))):
+            assert pieces_of(text, WEATHER, cuts)[1] == [("weather", {"city": f"a{mark} b"})] * 2
+
+
+def test_a_parameter_may_have_the_mark_of_its_end() -> None:
+    value = "<b></parameter> and </function></b>"
+    text = f"<tool_call><function=save><parameter=text>{value}</parameter></function></tool_call>"
+    assert pieces_of(text, MIXED, ())[1] == [("save", {"text": value})]
 
 
 @pytest.mark.parametrize("text", [*TEXTS, *BROKEN], ids=lambda text: repr(text[:30]))
 def test_what_is_no_call_is_text(text: str) -> None:
     """Nothing of it is lost, in whatever pieces it comes; a mark without a call is warned of."""
-    read = CallReader(["weather"]).read(text)
+    read = CallReader(WEATHER).read(text)
     assert (read.text, read.calls) == (text, ())
     assert read.warning == (NOT_READ if text in BROKEN else "")
-    reader = CallReader(["weather"])
+    reader = CallReader(WEATHER)
     assert "".join(map(reader.feed, text)) + reader.finish().text == text
 
 
+CUT = '<tool_call>{"name": "weather", "arguments": {"a": "</tool_call>'
+
+
+@pytest.mark.parametrize("part", [*MARKS, *ENDS, "{", '{"a":', "<tool_call>{", "<tool_call><function=weather>", CUT])
+def test_a_megabyte_that_is_no_call_passes(part: str) -> None:
+    """All of it comes back, and the work does not grow by the square: that would take hours."""
+    text = (part * (1_000_000 // len(part)))[:1_000_000]
+    for n in (1_000_000, 40):
+        reader = CallReader(WEATHER)
+        pieces = [reader.feed(text[at : at + n]) for at in range(0, len(text), n)]
+        assert "".join(pieces) + reader.finish().text == text
+
+
 def test_text_comes_at_once_where_no_call_can_begin() -> None:
-    reader = CallReader(["weather"])
-    assert reader.feed("Once upon a ") == "Once upon a "
+    reader = CallReader(WEATHER)
+    assert reader.feed("Once upon a") == "Once upon a"
     assert reader.feed("time <to") == "time "
     assert reader.feed("day>") == "<today>"
+    assert reader.feed("```json\n3") == "```json\n3"
+    assert CallReader(WEATHER).feed("[1] is") == "[1] is"
+    assert CallReader(WEATHER).feed("{x}") == "{x}"
+
+
+def test_text_behind_a_call_comes_at_once() -> None:
+    reader = CallReader(WEATHER)
+    assert reader.feed(HERMES) == ""
+    assert reader.feed("\n\nWell") == "Well"
+    assert [call.name for call in reader.finish().calls] == ["weather"]
 
 
 def read(**fields: Any) -> ClientRequest:
@@ -277,7 +400,7 @@ def events(*texts: str) -> list[Event]:
 def test_a_call_in_each_form_of_reply() -> None:
     """A stream has the call in one piece at its end, and no piece of its text."""
     happened = events("I look. ", '<tool_call>{"name": "weather", ', '"arguments": {"city": "Oslo"}}', "</tool_call>")
-    reply = OpenAI("m", is_chat=True, has_usage=True, tools=["weather"])
+    reply = OpenAI("m", is_chat=True, has_usage=True, tools=WEATHER)
     (choice,) = reply.whole(told(happened))["choices"]
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"]["content"] == "I look."
@@ -291,7 +414,7 @@ def test_a_call_in_each_form_of_reply() -> None:
     assert [(one["index"], one["function"]) for one in streamed] == [(0, call["function"])]
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
     assert last["usage"]["completion_tokens"] == 4
-    other = Ollama("m", is_chat=True, tools=["weather"])
+    other = Ollama("m", is_chat=True, tools=WEATHER)
     message = other.whole(told(happened))["message"]
     assert message["tool_calls"] == [{"function": {"name": "weather", "arguments": {"city": "Oslo"}}}]
     lines = [wire for event in happened for wire in other.pieces(event)] + other.closing(told(happened))
@@ -301,12 +424,12 @@ def test_a_call_in_each_form_of_reply() -> None:
 
 def test_a_call_that_cannot_be_read_is_warned_of() -> None:
     happened = events("<tool_call>{weather}</tool_call>")
-    reply = OpenAI("m", is_chat=True, has_usage=False, tools=["weather"])
+    reply = OpenAI("m", is_chat=True, has_usage=False, tools=WEATHER)
     whole = reply.whole(told(happened))
     assert whole["choices"][0]["message"]["content"] == "<tool_call>{weather}</tool_call>"
     assert whole["choices"][0]["finish_reason"] == "stop"
     assert NOT_READ in whole["speculation"]["warnings"]
-    other = Ollama("m", is_chat=True, tools=["weather"])
+    other = Ollama("m", is_chat=True, tools=WEATHER)
     assert NOT_READ in other.whole(told(happened))["speculation"]["warnings"]
     assert NOT_READ in stream(reply, happened)[-1]["speculation"]["warnings"]
 

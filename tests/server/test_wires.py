@@ -24,7 +24,7 @@ from localspec.settings.request import LoadSettings, Request
 from tests.cli.fakes import committed, facts
 from tests.server.test_fields import SERVED
 from tests.server.test_openai_replies import EVENTS, STARTED, told
-from tests.server.test_tools import FORMS
+from tests.server.test_tools import HERMES
 
 ONCE = tuple(b"Once")
 LIKELY = Logprob(100, ONCE, -0.5, (Logprob(100, ONCE, -0.5), Logprob(7, (0xC3,), None)))
@@ -33,7 +33,7 @@ CALLING: list[Event] = [
     Prefilled(16, 6, 10.0),
     replace(committed(0, "Well", k=0), logprobs=(LIKELY, Logprob(2, (), -1.0))),
     committed(1, " so. ", k=0),
-    committed(2, FORMS["hermes"], k=0),
+    committed(2, HERMES, k=0),
     Finished("length", "", 100.0, 20.0, 1 << 20),
 ]
 REPLIES: dict[str, Callable[[bool], Reply]] = {
@@ -47,8 +47,8 @@ REPLIES: dict[str, Callable[[bool], Reply]] = {
 }
 
 
-def tools(calls: bool) -> list[str]:
-    return ["weather"] if calls else []
+def tools(calls: bool) -> dict[str, dict[str, Any]]:
+    return {"weather": {}} if calls else {}
 
 
 def lines(*wires: Any) -> str:
