@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import shlex
 import sys
@@ -120,6 +121,7 @@ class Others:
 
 ALL = "all"
 SERVER = "Server"
+ORIGIN = re.compile(r"https?://[^/*]+(:\*)?|(?!https?:)[\w.+-]+://[^/]+")  # `*` is a port, or any page of an app
 NEEDED = ("starlette", "uvicorn", "websockets")
 LONGEST_KEY = 4096  # bytes
 
@@ -150,7 +152,7 @@ class ServeOptions(ReportOptions):
 @option("--api-key", is_own=True, metavar="KEY", section=SERVER, help="Ask every client for this key.")
 @option("--api-key-file", is_own=True, metavar="FILE", section=SERVER, help="A file whose first line is the key.")
 @option("--cors", is_own=True, multiple=True, metavar="ORIGIN", section=SERVER,
-        help="Let pages of this origin ask, such as http://localhost:3000.")  # fmt: skip
+        help="Let pages of this origin ask, such as http://localhost:3000 or 'http://localhost:*'.")  # fmt: skip
 @option("--alias", is_own=True, multiple=True, metavar="NAME", section=SERVER,
         help="A further name of the model, for clients that name another.")  # fmt: skip
 @option("--models", is_own=True, multiple=True, metavar="all|NAME,...", section=SERVER,
@@ -225,9 +227,9 @@ def _rules(options: ServeOptions) -> Rules:
         raise UsageError("the API key is empty, or not plain ASCII", hint="--api-key KEY")
     if "*" in options.cors and key is None:
         raise UsageError("--cors '*' lets every page ask, and needs a key", hint="--api-key KEY, or --cors ORIGIN")
-    wrong = next((each for each in options.cors if each != "*" and ("://" not in each or each.count("/") != 2)), None)
+    wrong = next((each for each in options.cors if each != "*" and not ORIGIN.fullmatch(each)), None)
     if wrong is not None:
-        raise UsageError(f"--cors {wrong!r} is no origin", hint="--cors http://localhost:3000")
+        raise UsageError(f"--cors {wrong!r} is no origin", hint="--cors http://localhost:3000, or 'http://localhost:*'")
     return Rules(key, options.host, frozenset(options.cors))
 
 
@@ -294,7 +296,7 @@ class _Serving:
         from localspec.server.app import Routes
         from localspec.server.guard import Guard
 
-        return Guard(Routes(engine, pairs).app(), self.rules, self._tell_bug)
+        return Guard(Routes(engine, pairs, self._note).app(), self.rules, self._tell_bug)
 
     def _pairs(self, loaded: Loaded) -> Pairs:
         """Return what requests can name: first the pair that was loaded."""

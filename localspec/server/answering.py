@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from localspec.engine.events import Event, Inspected
+from localspec.engine.events import Inspected
 from localspec.server.engine import ClientGoneError, EngineQueue, QueuedJob, Work
 from localspec.server.fields import ClientRequest
-from localspec.server.guard import Receive, Scope, Send, respond
+from localspec.server.guard import Receive, Scope, Send, refusal_wire, respond
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import encoded
 from localspec.settings.request import LoadSettings, Request
+from localspec.ui.stats import Stats
 
-SILENCE = 10.0  # seconds without news after which a stream begins or goes on with a sign of life
+FIRST = 0.5  # seconds in which an error is still a status, before a stream begins without a token
+SILENCE = 10.0  # seconds in which nothing was sent, after which a sign of life is
+LOOK = 0.5  # seconds between two looks at these
 SLOWEST = 30.0  # seconds that a client may take nothing, before it is cut off
 
 
@@ -25,7 +29,7 @@ class _Waiting(ABC):
 
     def __init__(self, engine: EngineQueue, settings: LoadSettings, work: Sequence[Work]) -> None:
         self._engine = engine
-        self._jobs = engine.submit(*work, settings=settings)
+        self._jobs = engine.submit(*work, settings=settings) if work else []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it; a client that leaves stops the jobs."""
@@ -64,7 +68,7 @@ class QuestionResponse(_Waiting):
 
     async def _send(self, sender: _Sender) -> None:
         found: Wire = {}
-        async for event in self._jobs[0].events(SILENCE):
+        async for event in self._jobs[0].events(LOOK):
             if isinstance(event, Inspected):
                 found = event.content
         await respond(sender.send, 200, encoded(self._told(found)))
@@ -81,25 +85,48 @@ class AnswerResponse(_Waiting):
     async def _send(self, sender: _Sender) -> None:
         await (self._stream(sender) if self._asked.is_streamed else self._whole(sender))
 
+    @property
+    def _stats(self) -> list[Stats]:
+        return [job.stats for job in self._jobs] or [Stats()]
+
     async def _whole(self, sender: _Sender) -> None:
-        for job in self._jobs:
-            async for _ in job.events(SILENCE):
-                pass
-        await respond(sender.send, 200, encoded(self._reply.whole(*[job.stats for job in self._jobs])))
+        """Send the object at its end, with blanks before it that keep the connection alive.
+
+        An error after a blank is the object, and the connection breaks, so that no client takes it for an answer.
+        """
+        due, is_open = time.monotonic() + SILENCE, False
+        try:
+            for job in self._jobs:
+                async for _ in job.events(LOOK):
+                    if time.monotonic() >= due:
+                        if not is_open:
+                            is_open = True
+                            await sender.begin("application/json")
+                        await sender.put(b" ")
+                        due = time.monotonic() + SILENCE
+        except Refusal as refusal:
+            if not is_open:
+                raise
+            await sender.put(encoded(refusal_wire(sender.path, refusal)))
+            sender.abort()
+            return
+        body = encoded(self._reply.whole(*self._stats))
+        await (sender.put(body, is_last=True) if is_open else respond(sender.send, 200, body))
 
     async def _stream(self, sender: _Sender) -> None:
-        """Send pieces as they come; before the first one an error is a status, after it a part of the stream."""
-        reply, is_open = self._reply, False
+        """Send pieces as they come; before the stream begins an error is a status, after that a part of it."""
+        reply, is_open, due = self._reply, False, time.monotonic() + FIRST
         try:
-            async for event, wires in self._wires():
-                if not wires and event is not None:
+            async for wires in self._wires():
+                if not wires and time.monotonic() < due:
                     continue
-                body = b"".join(map(reply.frame, wires)) if wires else reply.waiting
+                body = b"".join(map(reply.frame, wires))
                 if not is_open:
                     is_open = True
                     await sender.begin(reply.media_type)
                     body = b"".join(map(reply.frame, reply.opening())) + body
-                await sender.put(body)
+                await sender.put(body or reply.waiting())
+                due = time.monotonic() + SILENCE
         except Refusal as refusal:
             if not is_open:
                 raise
@@ -108,16 +135,16 @@ class AnswerResponse(_Waiting):
         if not is_open:  # an answer without a token of text
             await sender.begin(reply.media_type)
             await sender.put(b"".join(map(reply.frame, reply.opening())))
-        closing = b"".join(map(reply.frame, reply.closing(*[job.stats for job in self._jobs])))
+        closing = b"".join(map(reply.frame, reply.closing(*self._stats)))
         await sender.put(closing + reply.end, is_last=True)
 
-    async def _wires(self) -> AsyncIterator[tuple[Event | None, list[Wire]]]:
-        """Yield each event, None for a pause, with what it adds to the stream; an answer begins by what it follows."""
+    async def _wires(self) -> AsyncIterator[list[Wire]]:
+        """Yield what each event adds to the stream, often []; an answer begins by what follows the one before."""
         before: QueuedJob | None = None
         for job in self._jobs:
             following = [] if before is None else self._reply.following(before.stats)
-            async for event in job.events(SILENCE):
-                yield event, [*following, *([] if event is None else self._reply.pieces(event))]
+            async for event in job.events(LOOK):
+                yield [*following, *([] if event is None else self._reply.pieces(event))]
                 following = []
             before = job
 
@@ -134,7 +161,8 @@ class _Sender:
     """Sends, and cuts off a client that takes nothing."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
-        self._abort = scope["state"]["abort"]
+        self.abort: Callable[[], None] = scope["state"]["abort"]
+        self.path: str = scope["path"]
         self._send = send
 
     async def begin(self, media_type: str) -> None:
@@ -153,5 +181,5 @@ class _Sender:
             async with asyncio.timeout(SLOWEST):
                 await self._send(message)
         except TimeoutError:
-            self._abort()
+            self.abort()
             raise ClientGoneError from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from localspec.server.reply import encoded
 
 LONGEST_BODY = 4 * 2**20  # bytes
 SLOWEST_BODY = 30.0  # seconds
+MOST_NOTED = 1000
 Reader = Callable[[object, ServedPair], ClientRequest | Searched | Wire]  # a Wire is the whole answer
 NO_EMBEDDINGS = "this server makes no embeddings: it runs a pair that writes text"
 NO_MEDIA = "this server reads and writes text only"
@@ -51,12 +52,14 @@ class Routes:
 
     engine: EngineQueue
     pairs: Pairs
+    on_note: Callable[[str], None] = lambda note: None  # is called with what was not obeyed, once for a client
+    noted: set[str] = field(default_factory=set)
 
     def routes(self) -> Sequence[BaseRoute]:
         get: dict[str, Callable[[], Wire]] = {
             "/health": self._health,
             "/v1/health": self._health,
-            "/v1/models": lambda: openai.models(self.pairs.listed()),
+            **dict.fromkeys(("/v1/models", "/models"), lambda: openai.models(self.pairs.listed())),
             STATUS: self._status,
             "/props": lambda: llama_server.props(self.pairs.current),
             "/api/tags": lambda: ollama.tags(self.pairs.listed()),
@@ -66,8 +69,8 @@ class Routes:
         post: dict[str, Reader] = {
             "/v1/chat/completions": openai.chat,
             "/chat/completions": openai.chat,
-            "/v1/completions": openai.completion,
-            "/v1/responses": responses.responses,
+            **dict.fromkeys(("/v1/completions", "/completions"), openai.completion),
+            **dict.fromkeys(("/v1/responses", "/responses"), responses.responses),
             "/v1/events": own.events,
             "/api/chat": ollama.chat,
             "/api/generate": ollama.generate,
@@ -126,9 +129,18 @@ class Routes:
                 return QuestionResponse(self.engine, served.settings, asked.question, asked.told)
             if not isinstance(asked, ClientRequest):
                 return _json(asked)
+            self._note(request, asked.notes)
             return AnswerResponse(self.engine, served.settings, asked)
 
         return handle
+
+    def _note(self, request: Request, notes: list[str]) -> None:
+        client = ascii(request.headers.get("user-agent", "a client")[:80]).strip("'")
+        for note in notes:
+            line = f"{client}: {note}"
+            if line not in self.noted and len(self.noted) < MOST_NOTED:
+                self.noted.add(line)
+                self.on_note(line)
 
     async def _model(self, request: Request) -> Response:
         name = request.path_params["name"]

@@ -1,15 +1,16 @@
 """Reads the JSON object of a request, field by field.
 
-Invariant: no field is passed over. One that nobody took, and that is not known to change nothing, is refused by name.
-A null counts as absent, as in every API here.
+A field that is not known is passed over with a note. A value that a known field cannot have is refused by the field's
+name. A null counts as absent, as in every API here.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,10 +29,21 @@ from localspec.ui.settings import check_form
 T = TypeVar("T")
 TYPES: dict[str, type[Any]] = {"integer": int, "number": float, "switch": bool, "text": str}
 NO_IMAGES = "this server reads text only"
+NO_SAMPLER = "this sampler is not here"
+UNKNOWN = "this server knows no such field, and passed it over"
 ONE = "one answer a request; ask again for another"
 MOST_ANSWERS = 4  # to one request
-MOST_STOPS, LONGEST_STOP = 16, 256
+LONGEST_STOPS = 8192  # bytes of all of a request
 MOST_BIASES = 10_000
+MOST_NOTES = 20
+# Fields that say who asks, or how to serve; no text depends on them.
+HARMLESS = {
+    "user", "store", "metadata", "parallel_tool_calls", "service_tier", "safety_identifier", "prompt_cache_key",
+    "prompt_cache_retention", "client_metadata", "cache_prompt", "cache_control", "id", "id_slot", "t_max_prompt_ms",
+    "keep_alive", "shift", "include_obfuscation", "name", "refusal", "annotations", "status", "phase", "index",
+    "strict", "model",
+}  # fmt: skip
+STAND_INS = ("claude-", "gpt-")  # names of models that mean the pair which is held, where no pair is called so
 ANY_OBJECT = '{"type": "object"}'
 # Settings of sampling by the names that llama-server gives them; OpenAI's are among them.
 SAMPLED = {
@@ -100,6 +112,8 @@ class ServedPair(OfferedPair):
         """Raise Refusal for the name of another model."""
         if not self.is_called(model):
             more = f" and {self.others} more, which /v1/models lists" if self.others else ""
+            if model.startswith(STAND_INS):
+                return  # programs that know these names alone
             told = f"there is no model {model[:80]!r} here; this server has {self.name!r}{more}"
             raise Refusal(404, told, param="model", code="model_not_found")
 
@@ -112,6 +126,10 @@ class ClientRequest:
     reply: Reply
     is_streamed: bool
     n: int = 1  # answers
+    notes: list[str] = field(default_factory=list)  # what of the body was not obeyed
+
+    def __post_init__(self) -> None:
+        self.reply.notes = self.notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +141,13 @@ class Searched:
 
 
 class Fields:
-    """The fields of a JSON object that were not taken yet. `place` goes before their names in what is told."""
+    """The fields of a JSON object that were not taken yet. `place` goes before their names in what is told.
 
-    def __init__(self, body: object, place: str = "") -> None:
+    `notes` say what was not obeyed, here and in the objects within.
+    """
+
+    def __init__(self, body: object, place: str = "", notes: list[str] | None = None) -> None:
+        self.notes = [] if notes is None else notes
         if not isinstance(body, dict):
             told = f"{place.rstrip('.') or 'the body'} is not a JSON object"
             raise Refusal(400, told, param=place.rstrip(".") or None)
@@ -143,17 +165,21 @@ class Fields:
 
     def within(self, name: str) -> Fields:
         """Return the fields of an object that is a field; empty where that is absent."""
-        return Fields(self._left.pop(name, {}), f"{self._place}{name}.")
+        return self.object(self._left.pop(name, {}), name)
+
+    def object(self, value: object, name: str) -> Fields:
+        """Return the fields of an object that stands at `name` in this one."""
+        return Fields(value, f"{self._place}{name}.", self.notes)
 
     def settings(self, holder: T, names: Mapping[str, str]) -> T:
         """Return the dataclass of declared settings with those that are given; `names` are its fields by ours."""
         changes = {}
-        for name, field in names.items():
-            each = _DECLARED[type(holder), field]
+        for name, setting in names.items():
+            each = _DECLARED[type(holder), setting]
             value = self.take(name, TYPES[each.kind] if each.parse is None else int)
             if value is not None:
                 self.check(name, each, value)
-                changes[field] = value
+                changes[setting] = value
         changed: T = replace(holder, **changes)  # type: ignore[type-var]  # a dataclass
         return changed
 
@@ -179,11 +205,24 @@ class Fields:
             if name in self._left and self._left.pop(name) not in harmless:
                 raise self.refusal(name, reason)
 
-    def finish(self, harmless: Collection[str]) -> None:
-        """Raise Refusal for the first field that is left, except for those that change nothing."""
+    def leave(self, reasons: Mapping[str, tuple[str, Collection[Any]]]) -> None:
+        """Note what is not obeyed, each with its reason; the values beside it ask for nothing."""
+        for name, (reason, harmless) in reasons.items():
+            if name in self._left and self._left.pop(name) not in harmless:
+                self.note(name, reason)
+
+    def note(self, name: str, reason: str) -> None:
+        """Note that a field is not obeyed, once for all items of a list."""
+        place = re.sub(r"\[\d+\]", "[]", self._place)
+        note = f"{place}{name[:80]}: {reason}"
+        if note not in self.notes and len(self.notes) < MOST_NOTES:
+            self.notes.append(note)
+
+    def finish(self, *harmless: str) -> None:
+        """Note each field that nobody took, except for those that change nothing."""
         for name in self._left:
-            if name not in harmless:
-                raise self.refusal(name, "this server knows no such field")
+            if name not in HARMLESS and name not in harmless:
+                self.note(name, UNKNOWN)
 
     def refusal(self, name: str, reason: str) -> Refusal:
         return Refusal(400, f"{self._place}{name[:80]}: {reason}", param=self._place + name[:80])
@@ -199,10 +238,17 @@ class Fields:
         return sampling
 
     def biased(self, sampling: Sampling) -> Sampling:
-        """Return how to sample with OpenAI's `logit_bias`, an object of numbers by token."""
-        given = self.take("logit_bias", dict[str, float])
-        if given is None:
+        """Return how to sample with `logit_bias`: an object of numbers by token, or llama-server's pairs of both.
+
+        In a pair `false` forbids the token.
+        """
+        pairs = self.take("logit_bias", dict[str, float] | list[tuple[int, float | bool]])
+        if pairs is None:
             return sampling
+        if isinstance(pairs, list):
+            given = {str(token): -math.inf if bias is False else float(bias) for token, bias in pairs}
+        else:
+            given = pairs
         if len(given) > MOST_BIASES:
             raise self.refusal("logit_bias", f"at most {MOST_BIASES} tokens")
         if not all(token.isascii() and token.isdigit() and len(token) < 10 for token in given):
@@ -218,15 +264,15 @@ class Fields:
         if method is not None:
             base = Speculation(method=method, approximate=base.approximate)
         found = own.settings(base, SPECULATED)
-        own.finish(())
+        own.finish()
         return found
 
     def stop(self, name: str = "stop") -> tuple[str, ...]:
         """Return the texts that end an answer: one, or a list."""
         found = self.take(name, str | list[str], [])
-        stops = (found,) if isinstance(found, str) else tuple(found)
-        if len(stops) > MOST_STOPS or any(not 1 <= len(stop) <= LONGEST_STOP for stop in stops):
-            raise self.refusal(name, f"at most {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters")
+        stops = tuple(filter(None, [found] if isinstance(found, str) else found))
+        if sum(len(stop.encode("utf-8", "replace")) for stop in stops) > LONGEST_STOPS:
+            raise self.refusal(name, f"at most {LONGEST_STOPS} bytes together")
         return stops
 
     def max_tokens(self, base: int | None, *names: str) -> int | None:
@@ -272,7 +318,7 @@ class Fields:
         found: str | list[dict[str, Any]] = self.take("content", str | list[dict[str, Any]], "")
         if isinstance(found, str):
             return found
-        return "".join(_part(part, f"{self._place}content[{i}].") for i, part in enumerate(found))
+        return "".join(_part(self.object(part, f"content[{i}]")) for i, part in enumerate(found))
 
     def form(self, request: Request, schema: str, grammar: str = "") -> Request:
         """Return the request with the form that two fields give its answer: a JSON schema, or GBNF or Lark."""
@@ -305,11 +351,10 @@ class Fields:
         return request
 
 
-def _part(given: dict[str, Any], place: str) -> str:
-    fields = Fields(given, place)
+def _part(fields: Fields) -> str:
     kind = fields.take("type", str, "")
     if kind not in ("text", "refusal"):  # the words in which an assistant refused are its text
         raise fields.refusal("type", NO_IMAGES)
     text: str = fields.take(kind, str, "")
-    fields.finish(("cache_control",))
+    fields.finish()
     return text

@@ -7,12 +7,13 @@ Without a key, only programs of this machine may, and no web page: a page of ano
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from localspec.server.refusal import Refusal
+from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import encoded
 
 Scope = MutableMapping[str, Any]
@@ -50,15 +51,16 @@ class Rules:
         if origin is None and site not in ("none", "same-origin"):
             raise Refusal(403, "pages of other sites may not ask", code="origin")
         if (self.key is not None and path not in OPEN) or path == STATUS:
-            given = headers.get("authorization", "").encode("latin-1")
+            given = headers.get("authorization", f"Bearer {headers.get('x-api-key', '')}").encode("latin-1")
             keys = [self.page_key if path == STATUS else None, self.key]
             if not any(key and hmac.compare_digest(given, f"Bearer {key}".encode()) for key in keys):
                 raise Refusal(401, "the API key is missing or wrong", code="invalid_api_key",
                               headers={"WWW-Authenticate": "Bearer"})  # fmt: skip
 
     def allows(self, origin: str | None) -> bool:
-        """Whether pages of this origin were let in by --cors."""
-        return origin is not None and (origin in self.origins or "*" in self.origins)
+        """Whether pages of this origin were let in by --cors, whose origins may have a `*`."""
+        patterns = (re.escape(each).replace("\\*", "[^/]*") for each in self.origins)
+        return origin is not None and ("*" in self.origins or any(re.fullmatch(each, origin) for each in patterns))
 
 
 def _name(host: str) -> str:
@@ -85,11 +87,12 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] in ("http", "websocket"), "lifespan is not on"
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        scope = {**scope, "path": _plain(scope["path"])}
         if scope["type"] == "websocket":
             await self._socket(scope, headers, receive, send)
             return
         origin = headers.get("origin")
-        extra = _cors(origin) if origin is not None and self._rules.allows(origin) else []
+        extra = _cors(origin, headers) if origin is not None and self._rules.allows(origin) else []
         has_begun = False
 
         async def sending(message: MutableMapping[str, Any]) -> None:
@@ -127,12 +130,18 @@ class Guard:
             raise
 
 
-def _cors(origin: str) -> list[tuple[bytes, bytes]]:
-    """Return the headers that let pages of an origin read the answer."""
+def _plain(path: str) -> str:
+    """Return a path without what clients put around it: further slashes, and a proxy's name of Ollama."""
+    return re.sub("/+", "/", path).removeprefix("/ollama").rstrip("/") or "/"
+
+
+def _cors(origin: str, headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    """Return the headers that let pages of an origin read the answer, and send the headers that they ask for."""
+    wanted = headers.get("access-control-request-headers", "authorization, content-type")
     return [
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
-        (b"access-control-allow-headers", b"authorization, content-type"),
+        (b"access-control-allow-headers", wanted.encode("latin-1")),
         (b"vary", b"Origin"),
     ]
 
@@ -156,5 +165,11 @@ async def deny(send: Send, path: str, refusal: Refusal) -> None:
 
 async def respond_refusal(send: Send, path: str, refusal: Refusal) -> None:
     """Send a refusal in the form of the API that a path belongs to."""
-    wire = refusal.to_ollama() if path.startswith("/api/") else refusal.to_openai()
-    await respond(send, refusal.status, encoded(wire), dict(refusal.headers))
+    await respond(send, refusal.status, encoded(refusal_wire(path, refusal)), dict(refusal.headers))
+
+
+def refusal_wire(path: str, refusal: Refusal) -> Wire:
+    """Return a refusal in the form of the API that a path belongs to."""
+    if path.startswith("/v1/messages"):
+        return refusal.to_anthropic()
+    return refusal.to_ollama() if path.startswith("/api/") else refusal.to_openai()

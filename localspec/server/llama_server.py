@@ -6,37 +6,47 @@ Pure: JSON in, a request and the form of its answer out.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from localspec.engine.events import Committed, Event, Finished
 from localspec.server import openai
-from localspec.server.fields import ONE, ClientRequest, Fields, Searched, ServedPair
+from localspec.server.fields import NO_SAMPLER, ONE, ClientRequest, Fields, Searched, ServedPair
+from localspec.server.model_facts import longest_context, template_of
 from localspec.server.refusal import Wire
 from localspec.server.reply import Reply, is_cut, released, speculation, timings, told_logprobs
 from localspec.settings.jobs import TextQuestion
-from localspec.settings.request import Request
+from localspec.settings.request import Request, Sampling
 from localspec.ui.stats import Stats
 
-HARMLESS = ("cache_prompt", "id_slot", "t_max_prompt_ms")
-ORDER = ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"]
-NO_TIME = "an answer has no limit of time here"
+# The samplers in llama.cpp's order, with their letters and what switches each off.
+SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "penalties": ("e", {"repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}),
+    "dry": ("d", {"dry_multiplier": 0.0}),
+    "top_n_sigma": ("s", {}),
+    "top_k": ("k", {"top_k": 0}),
+    "typ_p": ("y", {"typical_p": 1.0}),
+    "top_p": ("p", {"top_p": 1.0}),
+    "min_p": ("m", {"min_p": 0.0}),
+    "xtc": ("x", {"xtc_probability": 0.0}),
+    "temperature": ("t", {"temperature": 1.0}),
+}
 REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "n": (ONE, (1,)),
     "n_cmpl": (ONE, (1,)),
-    "timings_per_token": ("timings come at the end", (False,)),
-    "return_progress": ("progress is not told", (False,)),
-    "return_tokens": ("tokens are not told", (False,)),
-    "response_fields": ("an answer has all its fields", ([],)),
-    "t_max_predict_ms": (NO_TIME, (0, -1)),
     "ignore_eos": ("a token is banned by logit_bias", (False,)),
-    "mirostat": ("this sampler is not here", (0,)),
-    "top_n_sigma": ("this sampler is not here", (-1, 0)),
-    "dynatemp_range": ("this sampler is not here", (0,)),
+    "mirostat": (NO_SAMPLER, (0,)),
+    "top_n_sigma": (NO_SAMPLER, (-1, 0)),
+    "dynatemp_range": (NO_SAMPLER, (0,)),
+}
+LEFT: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "timings_per_token": ("timings come at the end", (False,)),
+    "return_tokens": ("the numbers of tokens are not returned", (False,)),
+    "t_max_predict_ms": ("an answer has no limit of time here", (0, -1)),
     "n_keep": ("a full context ends the answer", (0, -1)),
     "n_indent": ("indentation has no limit here", (0,)),
     "n_discard": ("a full context ends the answer", (0,)),
-    "samplers": ("the samplers have llama.cpp's order", (ORDER, [])),
 }
 SNIPPET = "\n\n--- snippet ---\n\n"  # as llama-server puts it before text of other files, for most models
 
@@ -57,9 +67,9 @@ def infill(body: object, served: ServedPair) -> ClientRequest:
     extra = fields.take("input_extra", list[dict[str, Any]], [])
     said = []
     for i, each in enumerate(extra):
-        chunk = Fields(each, f"input_extra[{i}].")
+        chunk = fields.object(each, f"input_extra[{i}]")
         said.append(SNIPPET + chunk.take("text", str, ""))
-        chunk.finish(("filename", "time"))
+        chunk.finish("filename", "time")
     head = "".join(said) + SNIPPET if said else ""
     prompt = head + before + fields.take("prompt", str, "")
     return _asked(fields, replace(served.request, prompt=prompt, suffix=after), served)
@@ -70,7 +80,7 @@ def tokenize(body: object, served: ServedPair) -> Searched:
     text = fields.take("content", str, "")
     adds, parses = fields.take("add_special", bool, False), fields.take("parse_special", bool, True)
     has_pieces = fields.take("with_pieces", bool, False)
-    fields.finish(("model",))
+    fields.finish()
 
     def told(found: Wire) -> Wire:
         pairs = zip(found["tokens"], map(_piece, found["pieces"]), strict=True)
@@ -90,7 +100,7 @@ def _piece(raw: list[int]) -> str | list[int]:
 def detokenize(body: object, served: ServedPair) -> Searched:
     fields = Fields(body)
     tokens = fields.take("tokens", list[int], [])
-    fields.finish(("model",))
+    fields.finish()
     question = TextQuestion(served.request, "text", tokens=tuple(tokens))
     return Searched(question, lambda found: {"content": found["text"]})
 
@@ -106,10 +116,29 @@ def _asked(fields: Fields, request: Request, served: ServedPair) -> ClientReques
     served.require(fields.take("model", str) or served.name)
     request = fields.form(fields.drawn(request, "n_predict", "max_tokens"), "json_schema", "grammar")
     request = fields.logprobs(request, "n_probs", fields.take("n_probs", int, 0) or None)
+    request = replace(request, sampling=_chained(fields, request.sampling))
+    shown = tuple(fields.take("response_fields", list[str], []))
     is_streamed = fields.take("stream", bool, False)
     fields.refuse(REFUSED)
-    fields.finish(HARMLESS)
-    return ClientRequest(request, LlamaServer(served.name, request), is_streamed)
+    fields.leave(LEFT)
+    fields.finish()
+    return ClientRequest(request, LlamaServer(served.name, request, shown), is_streamed, notes=fields.notes)
+
+
+def _chained(fields: Fields, sampling: Sampling) -> Sampling:
+    """Return how to sample with `samplers`, names or letters: one that is not among them is switched off."""
+    wanted = fields.take("samplers", str | list[str])
+    if wanted is None:
+        return sampling
+    spellings = {spelling for name, (letter, _) in SAMPLERS.items() for spelling in (name, letter)}
+    for name in sorted(set(wanted) - spellings):
+        fields.note("samplers", f"{name[:20]!r} is not here")
+    known = [name for name, (letter, _) in SAMPLERS.items() if name in wanted or letter in wanted]
+    off = [setting for name, (_, setting) in SAMPLERS.items() if name not in known]
+    listed = [name for each in wanted for name in known if each in (name, SAMPLERS[name][0])]
+    if listed != known:
+        fields.note("samplers", "they keep llama.cpp's order")
+    return replace(sampling, **{name: value for setting in off for name, value in setting.items()})
 
 
 class LlamaServer(Reply):
@@ -117,8 +146,9 @@ class LlamaServer(Reply):
 
     end = b""
 
-    def __init__(self, model: str, request: Request) -> None:
+    def __init__(self, model: str, request: Request, shown: Sequence[str] = ()) -> None:
         self._model = model
+        self._shown = shown  # `response_fields`: those that the end has, all where there are none
         self._prompt = request.prompt or ""
         self._is_after = request.is_after_sampler
 
@@ -140,7 +170,7 @@ class LlamaServer(Reply):
 
     def _last(self, stats: Stats, text: str) -> Wire:
         told, word = timings(stats), stats.finished.stopping_word if stats.finished else ""
-        return {
+        made: Wire = {
             "index": 0,
             "content": text,
             "stop": True,
@@ -154,9 +184,10 @@ class LlamaServer(Reply):
             "stop_type": "limit" if is_cut(stats) else "word" if word else "eos",
             "stopping_word": word,
             "timings": told,
-            "speculation": speculation(stats),
+            "speculation": speculation(stats, *self.notes),
             **(self._probabilities(told_logprobs(stats.logprobs)) if text else {}),
         }
+        return made if not self._shown else _selected(made, self._shown)
 
     def _probabilities(self, logprobs: list[Wire]) -> Wire:
         """Return `completion_probabilities`: after the sampler they are probabilities, not logarithms, as there."""
@@ -164,6 +195,18 @@ class LlamaServer(Reply):
             logprobs = [{**_exponential(each), "top_probs": list(map(_exponential, each["top_logprobs"]))}
                         for each in logprobs]  # fmt: skip
         return {"completion_probabilities": logprobs} if logprobs else {}
+
+
+def _selected(wire: Wire, paths: Sequence[str]) -> Wire:
+    """Return the fields at some paths, such as `timings/prompt_n`, each by its last name."""
+    selected: Wire = {}
+    for path in paths:
+        value: Any = wire
+        for name in path.split("/"):
+            value = value.get(name) if isinstance(value, dict) else None
+        if value is not None:
+            selected[path.rpartition("/")[2]] = value
+    return selected
 
 
 def _exponential(likely: Wire) -> Wire:
@@ -175,5 +218,7 @@ def props(served: ServedPair) -> Wire:
     sampling = served.request.sampling
     names = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty")
     params = {name: getattr(sampling, name) for name in names}
-    settings = {"n_ctx": served.n_ctx, "params": {**params, "n_predict": served.request.max_tokens or -1}}
-    return {"default_generation_settings": settings, "total_slots": 1, "model_alias": served.name}
+    limit = {"n_predict": served.request.max_tokens or -1}
+    settings = {"n_ctx": longest_context(served), "params": {**params, **limit}}
+    made = {"default_generation_settings": settings, "total_slots": 1, "model_alias": served.name}
+    return {**made, "chat_template": template_of(served)}

@@ -24,6 +24,7 @@ CHOICES = "none, auto, required, or a function by its name"
 Objects = list[dict[str, Any]]
 OLD_TOOLS = "tools have taken its place"
 MOST_MESSAGES = 10_000
+REASONING = ("reasoning_content", "reasoning", "thinking")  # of llama-server, vLLM, Ollama
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 
 
@@ -32,14 +33,14 @@ def messages_of(fields: Fields) -> tuple[Message, ...]:
     given = fields.take("messages", Objects)
     if not given:
         raise fields.refusal("messages", f"1 to {MOST_MESSAGES} messages are needed")
-    return chat_messages(given, "messages")
+    return chat_messages(fields, given, "messages")
 
 
-def chat_messages(given: Objects, place: str = "input") -> tuple[Message, ...]:
+def chat_messages(fields: Fields, given: Objects, place: str) -> tuple[Message, ...]:
     """Return the messages of a chat; results get the names of the tools that were called, where they lack them."""
     if len(given) > MOST_MESSAGES:
         raise Refusal(400, f"{place}: at most {MOST_MESSAGES} messages", param=place)
-    messages = [_message(each, f"{place}[{i}].") for i, each in enumerate(given)]
+    messages = [_message(fields.object(each, f"{place}[{i}]")) for i, each in enumerate(given)]
     names: dict[str, str] = {}
     for i, message in enumerate(messages):
         names |= {call["id"]: call["function"]["name"] for call in json.loads(message.calls or "[]")}
@@ -48,35 +49,34 @@ def chat_messages(given: Objects, place: str = "input") -> tuple[Message, ...]:
     return tuple(messages)
 
 
-def _message(given: dict[str, Any], place: str) -> Message:
+def _message(fields: Fields) -> Message:
     """Return one message: its text, or its parts if all are text."""
-    fields = Fields(given, place)
     role = fields.take("role", str, "")
     if role not in ROLES:
         raise fields.refusal("role", OLD_TOOLS if role == "function" else f"one of {', '.join(ROLES)}")
     content = fields.content()
-    reasoning = fields.take("reasoning_content", str, "") or fields.take("thinking", str, "")
+    reasoning = next(filter(None, [fields.take(name, str, "") for name in REASONING]), "")
     fields.refuse({"function_call": (OLD_TOOLS, ()), "images": (NO_IMAGES, ([],)), "audio": (NO_IMAGES, ())})
-    calls = [_call(each, f"{place}tool_calls[{i}].") for i, each in enumerate(fields.take("tool_calls", Objects, []))]
+    given = fields.take("tool_calls", Objects, [])
+    calls = [_call(fields.object(each, f"tool_calls[{i}]")) for i, each in enumerate(given)]
     if role == "tool":
         name = fields.take("tool_name", str, "") or fields.take("name", str, "")
         call_id = fields.take("tool_call_id", str, "")
-        fields.finish(())
+        fields.finish()
         return Message("tool", content, name=name, call_id=call_id)
-    fields.finish(("name", "refusal", "annotations"))
+    fields.finish()
     if role != "assistant":
         return Message(ROLES[role], content)
     return Message(role, content, reasoning, calls=json.dumps(calls) if calls else "")
 
 
-def _call(given: dict[str, Any], place: str) -> dict[str, Any]:
+def _call(fields: Fields) -> dict[str, Any]:
     """Return a call of a tool: its arguments are an object, or the JSON of one."""
-    fields = Fields(given, place)
     call_id, kind = fields.take("id", str, ""), fields.take("type", str, "function")
     function = fields.within("function")
-    fields.finish(("index",))
+    fields.finish()
     name, arguments = function.take("name", str, ""), function.take("arguments", str | dict[str, Any], {})
-    function.finish(("index",))
+    function.finish()
     if kind != "function" or not name:
         raise fields.refusal("function", "a function with a name is needed")
     try:
@@ -96,7 +96,7 @@ def offered(fields: Fields, request: Request, given: list[dict[str, Any]] | None
         given = fields.take("tools", list[dict[str, Any]], [])
     if len(given) > MOST_TOOLS:
         raise fields.refusal("tools", f"at most {MOST_TOOLS}")
-    tools = [_tool(each, i) for i, each in enumerate(given)]
+    tools = [_tool(fields.object(each, f"tools[{i}]")) for i, each in enumerate(given)]
     choice = fields.take("tool_choice", str | dict[str, Any], "auto")
     by_name = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
     wanted = _chosen(fields, choice, list(by_name))
@@ -111,21 +111,20 @@ def offered(fields: Fields, request: Request, given: list[dict[str, Any]] | None
     return request, by_name
 
 
-def _tool(given: dict[str, Any], i: int) -> dict[str, Any]:
+def _tool(own: Fields) -> dict[str, Any]:
     """Return a tool with no more than templates expect."""
-    own = Fields(given, f"tools[{i}].")
     if own.take("type", str, "function") != "function":
         raise own.refusal("type", "function is the only kind")
     function = own.within("function")
-    own.finish(())
+    own.finish()
     name = function.take("name", str, "")
-    if not re.fullmatch(r"[\w.-]{1,64}", name):
-        raise function.refusal("name", "1 to 64 letters, digits, dots, dashes and underscores")
+    if not re.fullmatch(r"[\w.-]{1,128}", name):
+        raise function.refusal("name", "1 to 128 letters, digits, dots, dashes and underscores")
     parameters = function.take("parameters", dict[str, Any]) or ANYTHING
     if not is_shallow(parameters, DEEPEST):
         raise function.refusal("parameters", f"at most {DEEPEST} levels")
     told = {"name": name, "description": function.take("description", str, ""), "parameters": parameters}
-    function.finish(("strict",))
+    function.finish()
     return {"type": "function", "function": told}
 
 
@@ -139,11 +138,11 @@ def _chosen(fields: Fields, choice: str | dict[str, Any], names: list[str]) -> l
         return names
     if not isinstance(choice, dict):
         raise fields.refusal("tool_choice", CHOICES)
-    own = Fields(choice, "tool_choice.")
+    own = fields.object(choice, "tool_choice")
     kind, function = own.take("type", str, "function"), own.within("function")
     name = function.take("name", str, "") or own.take("name", str, "")
-    function.finish(())
-    own.finish(())
+    function.finish()
+    own.finish()
     if kind != "function" or name not in names:
         raise fields.refusal("tool_choice", CHOICES)
     return [name]

@@ -8,28 +8,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished
-from localspec.errors import LocalspecError
-from localspec.models.gguf.info import ModelInfo, model_info
-from localspec.models.gguf.shards import read_model
 from localspec.prompt.call_forms import NO_TOOLS, Tools
-from localspec.server.fields import NO_IMAGES, ClientRequest, Fields, OfferedPair, ServedPair
+from localspec.server.fields import NO_IMAGES, NO_SAMPLER, ClientRequest, Fields, OfferedPair, ServedPair
 from localspec.server.messages import messages_of, offered
+from localspec.server.model_facts import capabilities, file_of, longest_context, template_of
+from localspec.server.openai import with_effort
 from localspec.server.refusal import Wire
 from localspec.server.reply import JsonLines, is_cut, released, speculation, timings, told_logprobs
 from localspec.server.tool_calls import Call, CallReader
 from localspec.settings.request import Message, Request
 from localspec.ui.stats import Stats
 
-HARMLESS = ("keep_alive", "shift")  # the pair stays loaded, and a full context ends the answer
 # How a model is loaded: that was decided when the server started.
 HARMLESS_OPTIONS = ("num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap", "use_mlock", "numa",
                     "low_vram", "f16_kv", "mirostat_tau", "mirostat_eta")  # fmt: skip
-NO_SAMPLER = "this sampler is not here"
+VERSION = "0.13.0"  # of Ollama's API; programs compare its three numbers with the least that they want
+THOUGHTS = {"true": True, "false": False, **dict.fromkeys(("low", "medium", "high", "max"), True)}
 REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "images": (NO_IMAGES, ([],)),
     "template": ("the server's own template is used; localspec serve --template", ("",)),
@@ -73,27 +71,41 @@ def _asked(fields: Fields, request: Request, served: ServedPair, *, is_chat: boo
     served.require(fields.take("model", str) or served.name)
     is_streamed = fields.take("stream", bool, True)
     request = fields.form(_optioned(fields.within("options"), request, served), "format")
-    think = fields.take("think", bool | str)
     request = replace(
-        request,
+        _thinking(fields, request),
         speculation=fields.speculation(request.speculation),
         shorten=fields.take("truncate", bool, is_chat),
-        think=request.think if think is None else "on" if think else "off",
     )
     request, tools = fields.chat_logprobs(request), NO_TOOLS
     if is_chat:
         request, tools = offered(fields, request)
     fields.refuse(REFUSED)
-    fields.finish(HARMLESS)
-    return ClientRequest(request, Ollama(served.name, is_chat=is_chat, tools=tools), is_streamed)
+    fields.finish()
+    reply = Ollama(served.name, is_chat=is_chat, tools=tools)
+    return ClientRequest(request, reply, is_streamed, notes=fields.notes)
+
+
+def _thinking(fields: Fields, request: Request) -> Request:
+    """Return the request with `think`: a boolean, the text of one, or a level."""
+    think = fields.take("think", bool | str)
+    if think is None:
+        return request
+    if isinstance(think, str):
+        if think not in THOUGHTS:
+            raise fields.refusal("think", f"true, false, {', '.join(list(THOUGHTS)[2:])}")
+        if think not in ("true", "false"):
+            request = with_effort(request, think)
+        think = THOUGHTS[think]
+    return replace(request, think="on" if think else "off")
 
 
 def _optioned(options: Fields, request: Request, served: ServedPair) -> Request:
     """Return the request with Ollama's `options`."""
     n_ctx = options.take("num_ctx", int, 0)
-    if 0 < served.n_ctx < n_ctx:
-        told = f"the context holds {served.n_ctx} tokens; localspec serve --ctx {n_ctx} has more"
-        raise options.refusal("num_ctx", told)
+    longest = longest_context(served)
+    if 0 < longest < n_ctx:
+        chosen = f"; localspec serve --ctx {n_ctx} has more" if served.settings.ctx is not None else ""
+        options.note("num_ctx", f"the context holds {longest} tokens at most{chosen}")
     most = options.take("num_predict", int)
     if most is not None and most >= 0:
         options.check_setting("num_predict", Request, "max_tokens", most)
@@ -104,7 +116,7 @@ def _optioned(options: Fields, request: Request, served: ServedPair) -> Request:
         max_tokens=request.max_tokens if most is None else most if most >= 0 else None,
     )
     options.refuse(REFUSED_OPTIONS)
-    options.finish(HARMLESS_OPTIONS)
+    options.finish(*HARMLESS_OPTIONS)
     return found
 
 
@@ -122,6 +134,10 @@ class Ollama(JsonLines):
         self._is_chat = is_chat
         self._calls = CallReader(tools)
 
+    def waiting(self) -> bytes:
+        """Return a line without text."""
+        return self.frame(self._line("", ""))
+
     def pieces(self, event: Event) -> list[Wire]:
         """Return a line for what an event released."""
         if not isinstance(event, Committed | Finished):
@@ -133,13 +149,13 @@ class Ollama(JsonLines):
     def closing(self, *answers: Stats) -> list[Wire]:
         """Return the line with the figures."""
         read = self._calls.finish()
-        return [{**self._line(read.text, "", calls=read.calls), **_figures(answers[0], read.warning)}]
+        return [{**self._line(read.text, "", calls=read.calls), **_figures(answers[0], *self.notes, read.warning)}]
 
     def whole(self, *answers: Stats) -> Wire:
         (stats,) = answers
         read = self._calls.read(stats.text)
         line = self._line(read.text, stats.reasoning, told_logprobs(stats.logprobs), read.calls)
-        return {**line, **_figures(stats, read.warning)}
+        return {**line, **_figures(stats, *self.notes, read.warning)}
 
     def _line(self, text: str, reasoning: str, logprobs: Sequence[Wire] = (), calls: Sequence[Call] = ()) -> Wire:
         beside: Wire = {"thinking": reasoning} if reasoning else {}
@@ -159,7 +175,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _figures(stats: Stats, warning: str) -> Wire:
+def _figures(stats: Stats, *warnings: str) -> Wire:
     """Return how the answer ended and how long it took, with localspec's own figures beside Ollama's."""
     told = timings(stats)
     return {
@@ -172,7 +188,7 @@ def _figures(stats: Stats, warning: str) -> Wire:
         "eval_count": told["predicted_n"],
         "eval_duration": _ns(told["predicted_ms"]),
         "timings": told,
-        "speculation": speculation(stats, warning),
+        "speculation": speculation(stats, *warnings),
     }
 
 
@@ -209,7 +225,7 @@ def tags(listed: Sequence[OfferedPair]) -> Wire:
 
 def ps(served: ServedPair) -> Wire:
     """Return the body of /api/ps: a pair stays loaded until another one is asked for, or the server ends."""
-    held = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0, "context_length": served.n_ctx}
+    held = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0, "context_length": longest_context(served)}
     return {"models": [{**_entry(served), **held}]}
 
 
@@ -217,29 +233,18 @@ def show(body: object, served: ServedPair) -> Wire:
     """Read the body of /api/show, and return the facts."""
     fields = Fields(body)
     served.require(fields.take("model", str) or fields.take("name", str) or served.name)
-    fields.finish(("verbose", "system", "template", "options"))
-    facts, file = served.target, _file(served)
+    facts, file = served.target, file_of(served)
     info = {} if facts is None else {
         "general.architecture": facts.arch,
+        "general.basename": served.name,
         "general.parameter_count": facts.n_params,
         f"{facts.arch}.context_length": served.n_ctx if file is None else file.n_ctx_train,
         f"{facts.arch}.block_count": facts.n_layer,
     }  # fmt: skip
-    template = served.request.template or (file.chat_template if file is not None else "") or ""
-    told = {"modelfile": "", "parameters": "", "template": template, "capabilities": ["completion"]}
-    return {**told, "details": _details(served), "model_info": info}
-
-
-def _file(served: ServedPair) -> ModelInfo | None:
-    """Return what the target's file says, None where it is not loaded or the file has gone."""
-    if served.target is None:
-        return None
-    try:
-        return model_info(read_model(Path(served.target.path)), needs_weights=False)
-    except (LocalspecError, OSError):
-        return None
+    made = {"modelfile": "", "parameters": "", "template": template_of(served), "capabilities": capabilities(served)}
+    return {**made, "details": _details(served), "model_info": info}
 
 
 def version() -> Wire:
-    """Return the body of /api/version: localspec's own."""
-    return {"version": __version__}
+    """Return the body of /api/version: that of the API, and localspec's own beside it."""
+    return {"version": VERSION, "localspec": __version__}

@@ -10,13 +10,14 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished
 from localspec.prompt.call_forms import NO_TOOLS, Tools
-from localspec.server.fields import MOST_ANSWERS, ONE, ClientRequest, Fields, OfferedPair, ServedPair
+from localspec.server.fields import MOST_ANSWERS, NO_SAMPLER, ONE, ClientRequest, Fields, OfferedPair, ServedPair
 from localspec.server.messages import OLD_TOOLS, is_shallow, messages_of, offered
+from localspec.server.model_facts import longest_context
 from localspec.server.refusal import Wire
 from localspec.server.reply import Reply, is_cut, released, speculation, timings, told_logprobs
 from localspec.server.tool_calls import CallReader, ReadAnswer
@@ -25,19 +26,8 @@ from localspec.settings.values import GIVEN, with_tuples
 from localspec.ui.stats import Stats
 
 COPYING = ("copy", "suffix", "prompt-lookup", "ngram-cache")  # the methods that read a prediction
+EFFORT = "reasoning_effort"
 DEEPEST = 20  # levels of a variable of the template
-# Fields that say who asks, or how to serve; no text depends on them.
-HARMLESS = (
-    "user",
-    "store",
-    "metadata",
-    "parallel_tool_calls",
-    "service_tier",
-    "safety_identifier",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "cache_prompt",
-)
 # What cannot be obeyed, each with the reason and with the values that ask for nothing.
 REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "best_of": (ONE, (1,)),
@@ -45,10 +35,14 @@ REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "function_call": (OLD_TOOLS, ("none", "auto")),
     "modalities": ("this server writes text only", (["text"],)),
     "audio": ("this server writes text only", ()),
+    "echo": ("the prompt is not repeated", (False,)),
+    "mirostat": (NO_SAMPLER, (0,)),
+}
+# What is passed over, with what the client is told of it.
+LEFT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "web_search_options": ("this server searches nothing", ()),
     "verbosity": ("this model has no such setting", ("medium",)),
     "timings_per_token": ("timings come at the end", (False,)),
-    "echo": ("the prompt is not repeated", (False,)),
 }
 
 
@@ -56,11 +50,7 @@ def chat(body: object, served: ServedPair) -> ClientRequest:
     """Read the body of /v1/chat/completions; raises Refusal."""
     fields = Fields(body)
     request = replace(served.request, messages=messages_of(fields), continues=True)
-    request = replace(
-        request,
-        think=thinking(fields, "reasoning_effort", request.think),
-        template_args=_template_args(fields, request),
-    )
+    request = thinking(fields, "reasoning_effort", replace(request, template_args=_template_args(fields, request)))
     return _asked(fields, request, served, is_chat=True)
 
 
@@ -88,13 +78,14 @@ def _asked(fields: Fields, request: Request, served: ServedPair, *, is_chat: boo
         raise fields.refusal("n", f"1 to {MOST_ANSWERS} answers")
     options = fields.within("stream_options")
     has_usage = options.take("include_usage", bool, False)
-    options.finish(("include_obfuscation",))
+    options.finish()
     fields.refuse(REFUSED)
-    fields.finish(HARMLESS)
+    fields.leave(LEFT)
+    fields.finish()
     reply = OpenAI(
         served.name, is_chat=is_chat, has_usage=has_usage, has_prediction=bool(request.prediction), tools=tools
     )
-    return ClientRequest(request, reply, is_streamed, n)
+    return ClientRequest(request, reply, is_streamed, n, fields.notes)
 
 
 def _legacy_logprobs(fields: Fields, request: Request) -> Request:
@@ -109,7 +100,7 @@ def _prediction(fields: Fields) -> str:
     if own.take("type", str, "content") != "content":
         raise own.refusal("type", "content is the only kind")
     content = own.content()
-    own.finish(())
+    own.finish()
     return content
 
 
@@ -118,26 +109,34 @@ def formatted(own: Fields, request: Request, *, is_flat: bool = False) -> Reques
 
     `is_flat`: they stand beside its type, as /v1/responses has them.
     """
-    kind, beside = own.take("type", str, "text"), ("name", "strict", "description")
+    kind = own.take("type", str, "text")
     if kind == "json_schema":
         given = own if is_flat else own.within("json_schema")
         schema = given.take("schema", str | bool | dict[str, Any], "")
         if schema == "":
             raise given.refusal("schema", "a schema is needed")
         request = given.formed(request, "schema", schema)
-        given.finish(beside)
+        given.finish("description")
     elif kind == "json_object":  # llama-server takes a schema beside it
         request = own.form(request, "schema") if own.has_content("schema") else own.formed(request, "type", "json")
     elif kind != "text":
         raise own.refusal("type", "text, json_object or json_schema")
-    own.finish(beside if is_flat else ())
+    own.finish("description")
     return request
 
 
-def thinking(fields: Fields, name: str, usual: str) -> str:
-    """Return whether to reason: an effort of "none" is not to."""
-    effort = fields.take(name, str)
-    return usual if effort is None else "off" if effort == "none" else "auto"
+def thinking(fields: Fields, name: str, request: Request) -> Request:
+    """Return the request with how much to reason: an effort of "none" is not to."""
+    effort: str | None = fields.take(name, Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"])
+    return request if effort is None else with_effort(request, effort)
+
+
+def with_effort(request: Request, effort: str) -> Request:
+    """Return the request with an effort of reasoning, which templates read by OpenAI's name of it."""
+    if effort == "none":
+        return replace(request, think="off")
+    others = tuple(each for each in request.template_args if each[0] != EFFORT)
+    return replace(request, think="auto", template_args=(*others, (EFFORT, effort)))
 
 
 def _template_args(fields: Fields, request: Request) -> tuple[tuple[str, Any], ...]:
@@ -164,7 +163,7 @@ def model(listed: OfferedPair) -> Wire:
         return {**made, "meta": {"quant": listed.quant, "bytes": listed.bytes}}
     meta = {name: getattr(facts, name) for name in ("arch", "quant", "n_vocab", "n_params", "bytes")}
     drafts = draft and {"arch": draft.arch, "n_params": draft.n_params}
-    return {**made, "meta": {"n_ctx": listed.n_ctx, **meta, "draft": drafts}}
+    return {**made, "meta": {"n_ctx": longest_context(listed), **meta, "draft": drafts}}
 
 
 class OpenAI(Reply):
@@ -253,7 +252,7 @@ class OpenAI(Reply):
         said = {"message": message} if self._is_chat else {"text": stats.text}
         logprobs = self._logprobs(told_logprobs(stats.logprobs))
         told = {"index": self._index, **said, "logprobs": logprobs, "finish_reason": _reason(stats, read)}
-        return {**told, **_figures(stats, read)}
+        return {**told, **self._figures(stats, read)}
 
     def _usage(self, *answers: Stats) -> Wire:
         told = usage(*answers)
@@ -268,7 +267,10 @@ class OpenAI(Reply):
         if read.calls:
             held["tool_calls"] = [{"index": i, **call.to_openai()} for i, call in enumerate(read.calls)]
         last = self._chunk({} if self._is_chat else {"text": ""}, _reason(stats, read))
-        return [*([self._chunk(held)] if held else []), {**last, **_figures(stats, read)}]
+        return [*([self._chunk(held)] if held else []), {**last, **self._figures(stats, read)}]
+
+    def _figures(self, stats: Stats, read: ReadAnswer) -> Wire:
+        return {"timings": timings(stats), "speculation": speculation(stats, *self.notes, read.warning)}
 
     def _chunk(self, said: Wire, reason: str | None = None, logprobs: list[Wire] | None = None) -> Wire:
         content = {"delta": said} if self._is_chat else said
@@ -304,10 +306,6 @@ def _spelled(likely: Wire) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
-
-
-def _figures(stats: Stats, read: ReadAnswer) -> Wire:
-    return {"timings": timings(stats), "speculation": speculation(stats, read.warning)}
 
 
 def _reason(stats: Stats, read: ReadAnswer) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished, Loaded, ModelFacts, Warned
 from localspec.errors import UsageError
-from localspec.server.fields import MOST_STOPS, ClientRequest, Fields, Searched, ServedPair
+from localspec.server.fields import LONGEST_STOPS, ClientRequest, Fields, Searched, ServedPair
 from localspec.server.messages import MOST_MESSAGES, is_shallow
 from localspec.server.openai import DEEPEST
 from localspec.server.refusal import Refusal, Wire, without_folders
@@ -46,14 +46,14 @@ def events(body: object, served: ServedPair) -> ClientRequest | Searched:
     fields = Fields(body)
     served.require(fields.take("model", str) or served.name)
     wire = fields.take("job", dict[str, Any], {})
-    fields.finish(())
+    fields.finish()
     try:
         job: Generate | ForkQuestion = job_of(wire, JOBS)
     except (CodecError, RecursionError) as error:
         raise Refusal(400, f"job: {str(error)[:200]}", param="job") from None
     request = _checked(job.request, served)
     if isinstance(job, Generate):
-        return ClientRequest(request, Events(served.settings), is_streamed=True)
+        return ClientRequest(request, Events(served.settings), is_streamed=True, notes=fields.notes)
     n_vocab = served.target.n_vocab if served.target is not None else 0
     if not all(0 <= token < n_vocab for tokens in (job.plain, job.other) for token in tokens):
         raise Refusal(400, "job: a token is none of this model's", param="job")
@@ -68,7 +68,7 @@ def _checked(request: Request, served: ServedPair) -> Request:
         ("file" in dict(given.options), "-o file names a file, and this server's are not for its clients"),
         (request.tools is not None or request.reads_ahead, "a field is not for clients"),
         (len(request.messages) > MOST_MESSAGES, f"at most {MOST_MESSAGES} messages"),
-        (len(request.stop) > MOST_STOPS, f"at most {MOST_STOPS} texts that end an answer"),
+        (sum(map(len, request.stop)) > LONGEST_STOPS, f"texts that end an answer have at most {LONGEST_STOPS} bytes"),
         (not is_shallow(arguments, DEEPEST) or arguments.keys() & GIVEN, "a variable of the template is not allowed"),
     ):
         if is_wrong:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from localspec.engine.events import Loaded
 from localspec.errors import LocalspecError
 from localspec.models.available import AvailablePair
-from localspec.server.fields import OfferedPair, ServedPair
+from localspec.server.fields import STAND_INS, OfferedPair, ServedPair
 from localspec.server.refusal import refused
 from localspec.settings.request import LoadSettings
 
@@ -60,6 +60,8 @@ class Pairs:
     def _looked_up(self, model: str) -> ServedPair:
         others = self._others()
         offer = next((each for each in others if self._listed(each, 0).is_called(model)), None)
+        if offer is None and model.startswith(STAND_INS):
+            return self.current
         if offer is None or self._served is None:
             return replace(self._found[self._first.name], others=len(others))
         try:

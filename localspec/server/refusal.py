@@ -40,6 +40,11 @@ class Refusal(Exception):
         error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return {"error": error}
 
+    def to_anthropic(self) -> Wire:
+        """Return Anthropic's error object."""
+        kind = "api_error" if self.status >= 500 else _TYPES.get(self.status, "invalid_request_error")
+        return {"type": "error", "error": {"type": kind, "message": self.message}}
+
     def to_ollama(self) -> Wire:
         """Return Ollama's, a sentence."""
         return {"error": self.message}

@@ -24,16 +24,20 @@ class Reply(ABC):
 
     `opening` begins a stream, `pieces` are what an event adds to it, `closing` and `end` end it. `following` stands
     between two answers to one request. `whole` is all as one object. `waiting` keeps the line open where nothing is
-    said for long.
+    sent for long.
     """
 
     media_type: ClassVar[str] = "text/event-stream"
     end: ClassVar[bytes] = b"data: [DONE]\n\n"
-    waiting: ClassVar[bytes] = b": waiting\n\n"
+    notes: Sequence[str] = ()  # what of the request was not obeyed
 
     def frame(self, wire: Wire) -> bytes:
         """Return an object as the stream carries it."""
         return b"data: " + encoded(wire) + b"\n\n"
+
+    def waiting(self) -> bytes:
+        """Return a sign of life: a comment, or an event that adds nothing where clients count events alone."""
+        return b": waiting\n\n"
 
     def opening(self) -> list[Wire]:
         """Return what begins a stream."""
@@ -65,7 +69,10 @@ class JsonLines(Reply):
 
     media_type = "application/x-ndjson"
     end = b""
-    waiting = b""
+
+    def waiting(self) -> bytes:
+        """Return nothing: no line of JSON is empty."""
+        return b""
 
     def frame(self, wire: Wire) -> bytes:
         return encoded(wire) + b"\n"
@@ -103,8 +110,8 @@ def timings(stats: Stats) -> Wire:
     return told
 
 
-def speculation(stats: Stats, warning: str = "") -> Wire:
-    """Return localspec's own object: how was drafted, and with which figures; `warning` is one of the server's own."""
+def speculation(stats: Stats, *warnings: str) -> Wire:
+    """Return localspec's own object: how was drafted, and with which figures; `warnings` are the server's own."""
     started = stats.started
     axes = ("method", "tree", "length", "k", "verify", "seed", "is_lossless")
     told = {name: getattr(started, name) for name in axes} if started is not None else {}
@@ -114,7 +121,7 @@ def speculation(stats: Stats, warning: str = "") -> Wire:
         "tokens_per_pass": stats.tokens_per_pass,
         "acceptance": stats.acceptance,
         "speedup": stats.speedup,
-        "warnings": [*(without_folders(warned.message) for warned in stats.warnings), *filter(None, [warning])],
+        "warnings": [*(without_folders(warned.message) for warned in stats.warnings), *filter(None, warnings)],
     }
 
 

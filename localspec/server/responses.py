@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from localspec.engine.events import Committed, Event, Finished
 from localspec.prompt.call_forms import Tools
 from localspec.server.fields import ClientRequest, Fields, ServedPair
-from localspec.server.messages import chat_messages, offered
+from localspec.server.messages import Objects, chat_messages, offered
 from localspec.server.openai import formatted, thinking, usage
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import Reply, encoded, is_cut, released, speculation, timings, told_logprobs
@@ -33,17 +34,14 @@ REPEATED: dict[str, Any] = {
     "metadata": {},
     "reasoning": {"effort": None, "summary": None},
 }
-HARMLESS = ("store", "metadata", "user", "parallel_tool_calls", "service_tier", "safety_identifier", "prompt_cache_key",
-            "prompt_cache_retention")  # fmt: skip
 NO_MEMORY = "nothing is stored here: send the whole conversation as input"
 REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "previous_response_id": (NO_MEMORY, ("",)),
     "conversation": (NO_MEMORY, ()),
     "prompt": ("this server keeps no prompts", ()),
     "background": ("an answer is waited for", (False,)),
-    "max_tool_calls": ("tools are called by the client", ()),
-    "truncation": ("a conversation beyond the context is refused", ("disabled",)),
 }
+LEFT: dict[str, tuple[str, tuple[Any, ...]]] = {"max_tool_calls": ("tools are called by the client", ())}
 
 
 def responses(body: object, served: ServedPair) -> ClientRequest:
@@ -52,22 +50,31 @@ def responses(body: object, served: ServedPair) -> ClientRequest:
     served.require(fields.take("model", str) or served.name)
     instructions = fields.take("instructions", str, "")
     head = (Message("system", instructions),) if instructions else ()
-    request = replace(served.request, messages=(*head, *chat_messages(_messages(fields))), continues=True)
+    given = _messages(fields)
+    messages = (*head, *(chat_messages(fields, given, "input") if given else ()))
+    request = replace(
+        served.request,
+        messages=messages,
+        continues=True,
+        shorten=fields.take("truncation", Literal["auto", "disabled"], "disabled") == "auto",
+    )
     request = fields.drawn(request, "max_output_tokens")
     reasoning = fields.within("reasoning")
-    request = replace(request, think=thinking(reasoning, "effort", request.think))
-    reasoning.finish(("summary", "generate_summary"))
+    request = thinking(reasoning, "effort", request)
+    reasoning.finish("summary", "generate_summary")
     text = fields.within("text")
     request = formatted(text.within("format"), request, is_flat=True)
-    text.finish(("verbosity",))
-    tools = fields.take("tools", list[dict[str, Any]], [])
-    request, names = offered(fields, request, [_nested(tool) for tool in tools])
+    text.finish("verbosity")
+    tools, namespaces = _functions(fields)
+    request, names = offered(fields, request, tools)
     request = _logprobs(fields, request)
     is_streamed = fields.take("stream", bool, False)
-    fields.within("stream_options").finish(("include_obfuscation",))
+    fields.within("stream_options").finish()
     fields.refuse(REFUSED)
-    fields.finish(HARMLESS)
-    return ClientRequest(request, Responses(served.name, body if isinstance(body, dict) else {}, names), is_streamed)
+    fields.leave(LEFT)
+    fields.finish()
+    reply = Responses(served.name, body if isinstance(body, dict) else {}, names, namespaces)
+    return ClientRequest(request, reply, is_streamed, 1 if given else 0, fields.notes)
 
 
 def _logprobs(fields: Fields, request: Request) -> Request:
@@ -77,52 +84,74 @@ def _logprobs(fields: Fields, request: Request) -> Request:
     return fields.logprobs(request, "top_logprobs", n if is_told or n else None)
 
 
+def _functions(fields: Fields) -> tuple[Objects, dict[str, str]]:
+    """Return the functions among the tools, as a chat has them, and the namespaces of those that have one.
+
+    Tools of other types are left out: this server runs none.
+    """
+    functions: Objects = []
+    namespaces: dict[str, str] = {}
+    for i, tool in enumerate(fields.take("tools", Objects, [])):
+        kind = tool.get("type")
+        if kind == "namespace":
+            own = fields.object(tool, f"tools[{i}]")
+            space, inner = own.take("name", str, ""), own.take("tools", Objects, [])
+            own.finish("type", "description")
+            namespaces |= {str(each.get("name")): space for each in inner}
+            functions += map(_nested, inner)
+        elif kind == "function":
+            functions.append(_nested(tool))
+        else:
+            fields.note(f"tools[{i}]", f"the type {str(kind)[:40]!r} is not run here, so the tool was left out")
+    return functions, namespaces
+
+
 def _nested(tool: dict[str, Any]) -> dict[str, Any]:
     """Return a tool as a chat has it: here its function's fields stand beside its type."""
     return {"type": tool.get("type"), "function": {name: value for name, value in tool.items() if name != "type"}}
 
 
-def _messages(fields: Fields) -> list[dict[str, Any]]:
-    """Return the input as the messages of a chat, the calls of one answer in one message."""
-    given = fields.take("input", str | list[dict[str, Any]])
-    if not given:
+def _messages(fields: Fields) -> Objects:
+    """Return the input as the messages of a chat, the calls of one answer in one message; [] for an empty list."""
+    given = fields.take("input", str | Objects)
+    if given is None or given == "":
         raise fields.refusal("input", "a text, or a list of messages")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    said: list[dict[str, Any]] = []
+    said: Objects = []
     for i, item in enumerate(items):
-        message = _message(Fields(item, f"input[{i}]."))
+        message = _message(fields.object(item, f"input[{i}]"))
         if message is None:
             continue
         if "tool_calls" in message and said and said[-1]["role"] == "assistant":
             said[-1].setdefault("tool_calls", []).extend(message["tool_calls"])
         else:
             said.append(message)
-    if not said:
+    if items and not said:
         raise fields.refusal("input", "a message is needed")
     return said
 
 
 def _message(item: Fields) -> dict[str, Any] | None:
-    """Return an item of the input as a message; None for a thought, which no template needs."""
+    """Return an item of the input as a message; None for a thought, and for what this server does not know."""
     kind = item.take("type", str, "message")
     if kind == "message":
         role, content = item.take("role", str, ""), item.take("content", str | list[dict[str, Any]], "")
-        item.finish(("id", "status", "phase"))
+        item.finish()
         return {"role": role, "content": content if isinstance(content, str) else [_part(part) for part in content]}
     if kind == "function_call":
         function = {"name": item.take("name", str, ""), "arguments": item.take("arguments", str, "")}
         call = {"id": item.take("call_id", str, ""), "type": "function", "function": function}
-        item.finish(("id", "status"))
+        item.finish("namespace")
         return {"role": "assistant", "content": "", "tool_calls": [call]}
     if kind == "function_call_output":
         output = item.take("output", str | list[dict[str, Any]], "")
         content = output if isinstance(output, str) else [_part(part) for part in output]
         message = {"role": "tool", "tool_call_id": item.take("call_id", str, ""), "content": content}
-        item.finish(("id", "status"))
+        item.finish()
         return message
-    if kind == "reasoning":
-        return None
-    raise item.refusal("type", "message, function_call, function_call_output or reasoning")
+    if kind != "reasoning":
+        item.note("type", f"an item of the type {kind[:40]!r} was left out")
+    return None
 
 
 def _part(part: dict[str, Any]) -> dict[str, Any]:
@@ -137,7 +166,7 @@ class Responses(Reply):
 
     end: ClassVar[bytes] = b""
 
-    def __init__(self, model: str, body: Wire, tools: Tools) -> None:
+    def __init__(self, model: str, body: Wire, tools: Tools, namespaces: Mapping[str, str] | None = None) -> None:
         repeated = {name: default if body.get(name) is None else body[name] for name, default in REPEATED.items()}
         self._head = {
             "id": _drawn("resp"),
@@ -153,6 +182,7 @@ class Responses(Reply):
             **repeated,
         }
         self._calls = CallReader(tools)
+        self._namespaces = namespaces or {}
         self._ids = {kind: _drawn(prefix) for kind, prefix in (("reasoning", "rs"), ("message", "msg"))}
         self._texts: dict[str, str] = {}  # of the items that have begun, in order
         self._logprobs: list[Wire] = []
@@ -168,6 +198,10 @@ class Responses(Reply):
         """Return the events that begin a response."""
         response = {**self._head, "status": "in_progress", "output": [], "usage": None}
         return [{"type": f"response.{name}", "response": response} for name in ("created", "in_progress")]
+
+    def waiting(self) -> bytes:
+        """Return `response.in_progress` again: codex counts no comments."""
+        return self.frame(self.opening()[-1])
 
     def pieces(self, event: Event) -> list[Wire]:
         """Return the events of what was released: a thought, then text."""
@@ -191,8 +225,8 @@ class Responses(Reply):
         for index, kind in enumerate(self._texts):
             wires += self._ended(index, kind)
         for index, call in enumerate(read.calls, start=len(self._texts)):
-            wires += _called(index, call)
-        output = [*(self._item(kind) for kind in self._texts), *map(_call_item, read.calls)]
+            wires += self._called(index, call)
+        output = [*(self._item(kind) for kind in self._texts), *map(self._call_item, read.calls)]
         response = self._response(stats, output, read)
         return [*wires, {"type": f"response.{response['status']}", "response": response}]
 
@@ -204,7 +238,7 @@ class Responses(Reply):
         if read.text or not read.calls:
             self._texts["message"] = read.text
         self._logprobs = told_logprobs(stats.logprobs)
-        output = [*(self._item(kind) for kind in self._texts), *map(_call_item, read.calls)]
+        output = [*(self._item(kind) for kind in self._texts), *map(self._call_item, read.calls)]
         return self._response(stats, output, read)
 
     def failure(self, refusal: Refusal) -> Wire:
@@ -220,7 +254,7 @@ class Responses(Reply):
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": counts["total_tokens"],
         }
-        figures = {"timings": timings(stats), "speculation": speculation(stats, read.warning)}
+        figures = {"timings": timings(stats), "speculation": speculation(stats, *self.notes, read.warning)}
         made = {**self._head, "status": "completed", "output": output, "usage": told, **figures}
         if is_cut(stats):
             made |= {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
@@ -265,26 +299,23 @@ class Responses(Reply):
             {"type": "response.output_item.done", "output_index": index, "item": self._item(kind)},
         ]
 
+    def _call_item(self, call: Call, status: str = "completed") -> Wire:
+        arguments = call.to_openai()["function"]["arguments"] if status == "completed" else ""
+        said = {"call_id": call.id, "name": call.name, "arguments": arguments, "status": status}
+        space = {"namespace": self._namespaces[call.name]} if call.name in self._namespaces else {}
+        return {"id": f"fc_{call.id}", "type": "function_call", **said, **space}
+
+    def _called(self, index: int, call: Call) -> list[Wire]:
+        """Return the events of a call, which comes whole."""
+        where, item = {"output_index": index, "item_id": f"fc_{call.id}"}, self._call_item(call)
+        arguments, begun = item["arguments"], self._call_item(call, "in_progress")
+        return [
+            {"type": "response.output_item.added", "output_index": index, "item": begun},
+            {"type": "response.function_call_arguments.delta", **where, "delta": arguments},
+            {"type": "response.function_call_arguments.done", **where, "name": call.name, "arguments": arguments},
+            {"type": "response.output_item.done", "output_index": index, "item": item},
+        ]
+
 
 def _drawn(prefix: str) -> str:
     return f"{prefix}_{secrets.token_hex(12)}"
-
-
-def _call_item(call: Call, status: str = "completed") -> Wire:
-    arguments = call.to_openai()["function"]["arguments"] if status == "completed" else ""
-    told = {"call_id": call.id, "name": call.name, "arguments": arguments, "status": status}
-    return {"id": f"fc_{call.id}", "type": "function_call", **told}
-
-
-def _called(index: int, call: Call) -> list[Wire]:
-    """Return the events of a call, which comes whole."""
-    where, item = {"output_index": index, "item_id": f"fc_{call.id}"}, _call_item(call)
-    arguments = item["arguments"]
-    added = {"type": "response.output_item.added", "output_index": index, "item": _call_item(call, "in_progress")}
-    done = {"type": "response.function_call_arguments.done", **where, "name": call.name, "arguments": arguments}
-    return [
-        added,
-        {"type": "response.function_call_arguments.delta", **where, "delta": arguments},
-        done,
-        {"type": "response.output_item.done", "output_index": index, "item": item},
-    ]

@@ -103,13 +103,15 @@ def test_what_is_told_without_an_answer(served: Served) -> None:
         health = served.ask("GET", path)
         assert health.json() == {"status": "ok", "is_busy": False, "waiting": 0}
         assert (health.status_code, health.headers["content-type"]) == (200, "application/json")
+    for path in ("/api/version/", "/api//version", "/ollama/api/version"):  # as proxies and clients spell them
+        assert served.ask("GET", path).status_code == served.ask("HEAD", path).status_code == 200
     front = served.ask("GET", "/", headers={"Accept": "text/html,*/*"})
     assert front.headers["content-type"].startswith("text/html")
     assert "default-src" in front.headers["content-security-policy"]
     assert [each["id"] for each in served.ask("GET", "/v1/models").json()["data"]] == ["storyteller"]
     assert served.ask("GET", "/v1/models/target-q8_0").json()["id"] == "storyteller"
     assert served.ask("GET", "/v1/models/a/b").json()["error"]["code"] == "model_not_found"
-    assert served.ask("GET", "/api/version").json() == {"version": __version__}
+    assert served.ask("GET", "/api/version").json() == {"version": "0.13.0", "localspec": __version__}
     assert served.ask("GET", "/props").json()["model_alias"] == "storyteller"
     assert served.ask("GET", "/api/tags").json()["models"][0]["name"] == "storyteller"
     assert served.ask("GET", "/api/ps").json()["models"][0]["context_length"] == 1024
@@ -424,10 +426,10 @@ def test_an_application_is_made_once_it_is_asked() -> None:
 
 
 CONSTANTS = {
-    answering: {"SILENCE": 10.0, "SLOWEST": 30.0},
-    app_module: {"LONGEST_BODY": 4 * 2**20, "SLOWEST_BODY": 30.0},
+    answering: {"FIRST": 0.5, "SILENCE": 10.0, "SLOWEST": 30.0},
+    app_module: {"LONGEST_BODY": 4 * 2**20, "SLOWEST_BODY": 30.0, "MOST_NOTED": 1000},
     engine_module: {"LONGEST_WAIT": 60},
-    fields: {"MOST_ANSWERS": 4, "MOST_STOPS": 16, "LONGEST_STOP": 256, "MOST_BIASES": 10_000},
+    fields: {"MOST_ANSWERS": 4, "LONGEST_STOPS": 8192, "MOST_NOTES": 20, "MOST_BIASES": 10_000},
     listening: {"MOST_CONNECTIONS": 256, "PATIENCE": 30.0, "LAST_WORDS": 10, "KEEP_ALIVE": 60},
     messages: {"MOST_TOOLS": 128, "DEEPEST": 40, "MOST_MESSAGES": 10_000},
     openai: {"DEEPEST": 20},

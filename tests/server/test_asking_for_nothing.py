@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from localspec.server import llama_server, ollama, openai, responses
+from localspec.server.fields import HARMLESS
 from localspec.server.refusal import Refusal
 from localspec.settings.jobs import TextQuestion
 from tests.server.test_fields import HELLO, SERVED
 
 Read = Callable[..., Any]
-ORDER = ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"]
 BODIES: dict[str, tuple[Read, dict[str, Any]]] = {
     "chat": (openai.chat, {"messages": HELLO}),
     "completion": (openai.completion, {"prompt": "x"}),
@@ -28,45 +28,42 @@ FIELDS: list[tuple[str, str, list[Any], list[Any]]] = [
     ("chat", "function_call", ["none", "auto"], ["x"]),
     ("chat", "modalities", [["text"]], [["text", "audio"], []]),
     ("chat", "audio", [], [{}]),
-    ("chat", "web_search_options", [], [{}]),
-    ("chat", "verbosity", ["medium"], ["low"]),
-    ("chat", "timings_per_token", [False], [True]),
+    ("chat", "web_search_options", [{}], []),
+    ("chat", "verbosity", ["medium", "low"], []),
+    ("chat", "timings_per_token", [False, True], []),
     ("completion", "echo", [False], [True]),
     ("chat", "n", [1, 4], [0, 5]),
     ("responses", "previous_response_id", [""], ["resp_1"]),
     ("responses", "conversation", [], [""]),
     ("responses", "prompt", [], [{}]),
     ("responses", "background", [False], [True]),
-    ("responses", "max_tool_calls", [], [1]),
-    ("responses", "truncation", ["disabled"], ["auto"]),
+    ("responses", "max_tool_calls", [1], []),
+    ("responses", "truncation", ["disabled"], ["x"]),
     ("ollama", "images", [[]], [["x"]]),
     ("ollama", "template", [""], ["x"]),
     ("ollama", "context", [[]], [[1]]),
     ("llama-server", "n", [1], [2, 0]),
     ("llama-server", "n_cmpl", [1], [2]),
-    ("llama-server", "timings_per_token", [False], [True]),
-    ("llama-server", "return_progress", [False], [True]),
-    ("llama-server", "return_tokens", [False], [True]),
-    ("llama-server", "response_fields", [[]], [["content"]]),
-    ("llama-server", "t_max_predict_ms", [0, -1], [1]),
+    ("llama-server", "timings_per_token", [False, True], []),
+    ("llama-server", "return_progress", [False, True], []),
+    ("llama-server", "return_tokens", [False, True], []),
+    ("llama-server", "response_fields", [[], ["content"]], ["content"]),
+    ("llama-server", "t_max_predict_ms", [0, -1, 1], []),
     ("llama-server", "ignore_eos", [False], [True]),
     ("llama-server", "mirostat", [0], [1]),
     ("llama-server", "top_n_sigma", [0, -1], [1]),
     ("llama-server", "dynatemp_range", [0], [1]),
-    ("llama-server", "n_keep", [0, -1], [1]),
-    ("llama-server", "n_indent", [0], [1]),
-    ("llama-server", "n_discard", [0], [1]),
-    ("llama-server", "samplers", [ORDER, []], [ORDER[1:]]),
-    *(("chat", each, ["x"], []) for each in openai.HARMLESS),
-    *(("responses", each, ["x"], []) for each in responses.HARMLESS),
-    *(("ollama", each, ["x"], []) for each in ollama.HARMLESS),
-    *(("llama-server", each, ["x"], []) for each in llama_server.HARMLESS),
+    ("llama-server", "n_keep", [0, -1, 1], []),
+    ("llama-server", "n_indent", [0, 1], []),
+    ("llama-server", "n_discard", [0, 1], []),
+    ("llama-server", "samplers", [list(llama_server.SAMPLERS), "edskypmxt"], [1]),
+    *((api, each, ["x"], []) for api in BODIES for each in sorted(HARMLESS - {"model"})),
 ]
 OPTIONS: list[tuple[str, list[Any], list[Any]]] = [
     ("mirostat", [0], [1]),
     ("tfs_z", [1], [0.5]),
     ("penalize_newline", [False], [True]),
-    ("num_ctx", [0, 1024], [1025]),
+    ("num_ctx", [0, 1024, 10**6], ["x"]),
     ("num_predict", [-2, -1, 1], [0]),
     *((each, ["x"], []) for each in ollama.HARMLESS_OPTIONS),
 ]

@@ -179,7 +179,7 @@ def wire(request: Request) -> dict[str, Any]:
         (Request(messages=(Message("user", "x"),), tools="[]"), "not for clients"),
         (Request(prompt="x", sampling=Sampling(temperature=-1.0)), "--temp"),
         (Request(prompt="x", max_tokens=0), "--max-tokens"),
-        (Request(prompt="x", stop=("a",) * 100), "texts that end an answer"),
+        (Request(prompt="x", stop=("a" * 10_000,)), "texts that end an answer"),
         (Request(prompt="x", regex="a" * 300_000), "characters"),
         (Request(prompt="x", grammar=f'root ::= "{"a" * 40_000}"'), "characters"),
         (Request(prompt="x", template_args=(("messages", []),)), "variable"),

@@ -28,11 +28,12 @@ from localspec.errors import (
 from localspec.server import llama_server, ollama, openai, responses
 from localspec.server.answering import _numbered
 from localspec.server.app import Routes
-from localspec.server.fields import MOST_STOPS, ClientRequest, OfferedPair, ServedPair
+from localspec.server.fields import HARMLESS, LONGEST_STOPS, UNKNOWN, ClientRequest, OfferedPair, ServedPair
 from localspec.server.pairs import Pairs
 from localspec.server.refusal import Refusal, Wire, called, refused, without_folders
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.settings.structure import LONGEST_FORM
+from localspec.ui.stats import Stats
 from tests.cli.fakes import facts
 
 
@@ -185,8 +186,6 @@ def test_parts_roles_and_reasoning() -> None:
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 2**31}, "max_tokens"),
         ({"seed": 0.5}, "seed"),
-        ({"stop": ""}, "stop"),
-        ({"stop": ["x"] * (MOST_STOPS + 1)}, "stop"),
         ({"stop": "x" * 10_000}, "stop"),
         ({"logit_bias": {"the": 1}}, "logit_bias"),
         ({"logit_bias": {"1": 1e9}}, "logit_bias"),
@@ -211,10 +210,7 @@ def test_parts_roles_and_reasoning() -> None:
         ({"grammar": "/etc/hostname"}, "grammar"),
         ({"grammar": f'root ::= "{"a" * LONGEST_FORM["grammar"]}"'}, "grammar"),
         ({"json_schema": {"description": "a" * LONGEST_FORM["schema"]}}, "json_schema"),
-        ({"temprature": 1}, "temprature"),
         ({"stream": "yes"}, "stream"),
-        ({"stream_options": {"include_usages": True}}, "stream_options.include_usages"),
-        ({"speculation": {"methods": "plain"}}, "speculation.methods"),
         ({"speculation": {"k": -1}}, "speculation.k"),
         ({"speculation": 4}, "speculation"),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
@@ -241,11 +237,30 @@ def test_a_refusal_says_what_is_wrong_with_a_field() -> None:
     with pytest.raises(Refusal) as caught:
         read(temperature="hot")
     assert caught.value.message == "temperature: expected `float`, got `str`"
-    for name in ("x" * 79, "x" * 80, "x" * 81):
-        with pytest.raises(Refusal) as caught:
-            read(**{name: 1})
-        assert caught.value.param == name[:80]
-        assert caught.value.message == f"{name[:80]}: this server knows no such field"
+    with pytest.raises(Refusal) as caught:
+        read(json_schema=[], grammar='root ::= "a"')
+    assert caught.value.param == "json_schema"
+
+
+def test_fields_that_are_not_known_are_passed_over_and_named() -> None:
+    """Each once, wherever it stands, in the warnings of the reply."""
+    tool = {"type": "function", "function": {"name": "f", "x": 1}, "cache_control": {"type": "ephemeral"}}
+    messages = [{"role": "user", "content": "Hello", "id": "m1", "extra": 1}] * 2
+    parts = [{"type": "text", "text": "", "cache_control": {}, "odd": 1}]
+    body = {
+        "temprature": 1, "stream_options": {"include_usages": True}, "speculation": {"methods": "plain"},
+        "user": "u", "client_metadata": {}, "tools": [tool], "x" * 81: 1,
+    }  # fmt: skip
+    asked = read(**{**body, "messages": [*messages, {"role": "user", "content": parts}]})
+    names = [
+        "messages[].extra", "messages[].content[].odd", "speculation.methods", "tools[].function.x",
+        "stream_options.include_usages", "temprature", "x" * 80,
+    ]  # fmt: skip
+    assert asked.notes == [f"{name}: {UNKNOWN}" for name in names]
+    assert asked.reply.whole(Stats())["speculation"]["warnings"] == asked.notes
+    assert replace(asked.request, messages=(), tools=None) == replace(read().request, messages=())
+    many = read(**{f"field{i}": i for i in range(100)})
+    assert len(many.notes) == 20
 
 
 def test_the_most_messages_that_there_may_be() -> None:
@@ -258,7 +273,13 @@ def test_the_most_messages_that_there_may_be() -> None:
 
 @pytest.mark.parametrize(
     ("usual", "effort", "think"),
-    [("off", None, "off"), ("auto", None, "auto"), ("on", "none", "off"), ("off", "low", "auto")],
+    [
+        ("off", None, "off"),
+        ("auto", None, "auto"),
+        ("on", "none", "off"),
+        ("off", "low", "auto"),
+        ("on", "max", "auto"),
+    ],
 )
 def test_how_much_is_thought(usual: str, effort: str | None, think: str) -> None:
     pair = served("thinking", request=Request(think=usual))
@@ -267,6 +288,10 @@ def test_how_much_is_thought(usual: str, effort: str | None, think: str) -> None
         responses.responses({"input": "x", "reasoning": {"effort": effort}}, pair),
     ]
     assert [each.request.think for each in asked] == [think] * 2
+    level = () if effort in (None, "none") else (("reasoning_effort", effort),)
+    assert [each.request.template_args for each in asked] == [level] * 2
+    with pytest.raises(Refusal, match="reasoning_effort"):
+        openai.chat({"messages": HELLO, "reasoning_effort": "banana"}, pair)
 
 
 @pytest.mark.parametrize(("levels", "is_taken"), [(19, True), (20, False)])
@@ -281,8 +306,10 @@ def test_names_of_the_model(name: str) -> None:
 
 
 def test_another_model() -> None:
+    for name in ("claude-sonnet-4-5", "gpt-7"):  # programs that know no other names get the pair that is held
+        assert read(model=name).reply.whole(Stats())["model"] == "storyteller"
     with pytest.raises(Refusal) as caught:
-        read(model="gpt-7")
+        read(model="other")
     assert (caught.value.status, caught.value.code, caught.value.param) == (404, "model_not_found", "model")
     assert "'storyteller'" in caught.value.message
 
@@ -324,14 +351,16 @@ def test_the_kinds_of_openais_errors(status: int, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("stops", "is_taken"),
-    [(["x"] * 16, True), (["x"] * 17, False), ("x" * 256, True), ("x" * 257, False), (["x", ""], False)],
+    [(["x"] * 17, True), ("", True), (["x", ""], True), ("ö" * (LONGEST_STOPS // 2), True),
+     (["ö" * (LONGEST_STOPS // 2), "x"], False)],
     ids=lambda value: str(value)[:9],
-)
+)  # fmt: skip
 def test_how_many_stops_there_may_be_and_how_long(stops: Any, is_taken: bool) -> None:
+    """Together they have a limit of bytes. An empty one asks for nothing."""
     if is_taken:
-        assert read(stop=stops).request.stop == (tuple(stops) if isinstance(stops, list) else (stops,))
+        assert read(stop=stops).request.stop == tuple(filter(None, stops if isinstance(stops, list) else [stops]))
     else:
-        with pytest.raises(Refusal, match="at most 16 texts of 1 to 256 characters"):
+        with pytest.raises(Refusal, match=f"at most {LONGEST_STOPS} bytes together"):
             read(stop=stops)
 
 
@@ -343,6 +372,8 @@ def test_the_most_that_a_request_may_ask_for() -> None:
         with pytest.raises(Refusal, match="its keys are numbers of tokens"):
             read(logit_bias={token: 1})
     assert read(logit_bias={"1" * 9: 1}).request.sampling.logit_bias == ((111_111_111, 1.0),)
+    pairs = read(logit_bias=[[5, -1.5], [6, False]]).request.sampling.logit_bias
+    assert pairs == ((5, -1.5), (6, -math.inf))
 
 
 def test_an_empty_form_is_none_and_a_method_keeps_what_may_be_approximate() -> None:
@@ -357,19 +388,22 @@ def test_an_empty_form_is_none_and_a_method_keeps_what_may_be_approximate() -> N
 LLAMA_CPPS = {
     "n": 1, "n_cmpl": 1, "timings_per_token": False, "return_progress": False, "return_tokens": False,
     "response_fields": [], "t_max_predict_ms": 0, "ignore_eos": False, "mirostat": 0, "top_n_sigma": -1,
-    "dynatemp_range": 0, "n_keep": 0, "n_indent": 0, "n_discard": 0, "samplers": [],
+    "dynatemp_range": 0, "n_keep": 0, "n_indent": 0, "n_discard": 0, "samplers": list(llama_server.SAMPLERS),
 }  # fmt: skip
 
 
 def test_what_llama_cpps_clients_send_of_themselves_is_taken() -> None:
-    """Each of these asks for nothing; another value of it is refused by its name."""
+    """Each of these asks for nothing; what another value of it asks for is refused, or noted, by its name."""
     assert llama_server.completion({"prompt": "x", **LLAMA_CPPS}, SERVED).request.prompt == "x"
     other = {"t_max_predict_ms": -1, "top_n_sigma": 0, "n_keep": -1}
     assert llama_server.completion({"prompt": "x", **other}, SERVED).request.prompt == "x"
-    for name in LLAMA_CPPS:
+    for name in llama_server.REFUSED:
         with pytest.raises(Refusal) as caught:
             llama_server.completion({"prompt": "x", name: 2}, SERVED)
         assert caught.value.param == name
+    for name, (reason, _) in llama_server.LEFT.items():
+        asked = llama_server.completion({"prompt": "x", name: 2}, SERVED)
+        assert asked.notes == asked.reply.whole(Stats())["speculation"]["warnings"] == [f"{name}: {reason}"]
 
 
 def test_answers_to_one_request_have_seeds_behind_each_other() -> None:
@@ -400,7 +434,15 @@ TAKEN = ["temperature", "seed", "stop", "logit_bias", "max_tokens", "model", "st
          "options", "format", "think", "raw", "n_predict", "input_prefix", "input_suffix", "input_extra", "tools",
          "tool_choice", "n", "logprobs", "top_logprobs", "n_probs", "prediction", "response_format", "input", "text",
          "instructions", "content", "tokens", "name", "type", "function", "parameters", "tool_calls"]  # fmt: skip
-NAMES = [*TAKEN, *openai.REFUSED, *openai.HARMLESS, "stream_options", "speculation", "chat_template_kwargs", "nonsense"]
+NAMES = [
+    *TAKEN,
+    *openai.REFUSED,
+    *sorted(HARMLESS),
+    "stream_options",
+    "speculation",
+    "chat_template_kwargs",
+    "nonsense",
+]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=4), inner),

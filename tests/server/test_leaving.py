@@ -57,7 +57,7 @@ class Client:
     def __init__(self, engine: EngineQueue, *, is_streamed: bool = False) -> None:
         asked = ClientRequest(Request(prompt="x"), OpenAI("m", is_chat=True, has_usage=False), is_streamed)
         self._leaving, self.is_cut_off = asyncio.Event(), asyncio.Event()
-        scope = {"type": "http", "state": {"abort": self.is_cut_off.set}}
+        scope = {"type": "http", "path": "/v1/chat/completions", "state": {"abort": self.is_cut_off.set}}
         self._task = asyncio.ensure_future(AnswerResponse(engine, SETTINGS, asked)(scope, self._receive, self._send))
 
     async def _receive(self) -> MutableMapping[str, Any]:

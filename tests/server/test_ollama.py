@@ -49,9 +49,24 @@ def test_a_chat_with_options() -> None:
     assert not chat(stream=False).is_streamed
 
 
-@pytest.mark.parametrize(("given", "think"), [(True, "on"), ("low", "on"), (False, "off"), ("", "off"), (None, "auto")])
-def test_thinking(given: Any, think: str) -> None:
-    assert chat(think=given).request.think == think
+@pytest.mark.parametrize(
+    ("given", "think", "level"),
+    [(True, "on", None), ("true", "on", None), ("low", "on", "low"), ("max", "on", "max"), (False, "off", None),
+     ("false", "off", None), (None, "auto", None)],
+)  # fmt: skip
+def test_thinking(given: Any, think: str, level: str | None) -> None:
+    request = chat(think=given).request
+    assert (request.think, dict(request.template_args).get("reasoning_effort")) == (think, level)
+
+
+def test_a_longer_context_than_there_is() -> None:
+    """One that was not chosen grows; where it cannot, the answer says so."""
+    asked = chat(options={"num_ctx": 2048})
+    assert asked.notes == ["options.num_ctx: the context holds 1024 tokens at most"]
+    chosen = replace(SERVED, settings=replace(SERVED.settings, ctx=1024))
+    asked = api.chat({"messages": HELLO, "options": {"num_ctx": 2048}}, chosen)  # type: ignore[assignment]
+    (note,) = asked.notes
+    assert note == "options.num_ctx: the context holds 1024 tokens at most; localspec serve --ctx 2048 has more"
 
 
 def test_a_context_of_a_pair_that_was_not_loaded_may_be_any() -> None:
@@ -100,9 +115,9 @@ def test_a_request_that_only_loads() -> None:
         ({"format": "yaml"}, "format"),
         ({"tools": [{}]}, "tools[0].function.name"),
         ({"options": {"mirostat": 1}}, "options.mirostat"),
-        ({"options": {"num_ctx": 2048}}, "options.num_ctx"),
+        ({"think": "banana"}, "think"),
+        ({"think": ""}, "think"),
         ({"options": {"num_predict": 0}}, "options.num_predict"),
-        ({"options": {"tempreature": 1}}, "options.tempreature"),
         ({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, "messages[0].images"),
         ({"messages": "x"}, "messages"),
         ({"stream": 1}, "stream"),

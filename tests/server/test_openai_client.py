@@ -221,7 +221,7 @@ def test_models(client: openai.OpenAI) -> None:
     assert model.id == "storyteller"
     assert client.models.retrieve("storyteller").id == "storyteller"
     with pytest.raises(openai.NotFoundError):
-        client.models.retrieve("gpt-7")
+        client.models.retrieve("other-7")
 
 
 def test_a_pair_without_a_draft_is_called_as_its_model() -> None:
@@ -252,7 +252,7 @@ def test_refusals_are_the_clients_errors(client: openai.OpenAI) -> None:
         client.chat.completions.create(model="storyteller", messages=[{"role": "user", "content": "word " * 4000}])
     assert caught.value.code == "context_length_exceeded"
     with pytest.raises(openai.NotFoundError):
-        client.chat.completions.create(model="gpt-7", messages=HELLO)
+        client.chat.completions.create(model="other-7", messages=HELLO)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from localspec.engine.events import Event, Finished, Prefilled
 from localspec.server.refusal import Refusal
 from localspec.server.responses import Responses, responses
 from localspec.settings.request import Message
+from localspec.ui.stats import Stats
 from tests.cli.fakes import committed
 from tests.cli.harness import needs_pair
 from tests.server.serving import LONG
@@ -75,13 +76,13 @@ def test_a_request_with_everything() -> None:
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"background": True}, "background"),
-        ({"input": []}, "input"),
+        ({"input": ""}, "input"),
         ({"input": [{"type": "reasoning"}]}, "input"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
-        ({"nonsense": 1}, "nonsense"),
+        ({"truncation": "maybe"}, "truncation"),
+        ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].function.name"),
     ],
     ids=str,
 )
@@ -89,6 +90,46 @@ def test_a_refusal_names_the_field(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(Refusal) as caught:
         responses({"input": "x", **fields}, SERVED)
     assert (caught.value.status, caught.value.param) == (400, param)
+
+
+def test_what_codex_sends() -> None:
+    """Tools that this server does not run are left out and named; those in a namespace are functions."""
+    space = {"type": "namespace", "name": "agents", "description": "d", "tools": [{**FLAT, "name": "spawn"}]}
+    items = [
+        {"type": "message", "id": "m", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+        {"type": "custom_tool_call", "call_id": "c", "name": "apply_patch", "input": "x"},
+        {"type": "function_call", "call_id": "d", "name": "spawn", "namespace": "agents", "arguments": "{}"},
+    ]
+    asked = responses(
+        {"input": items, "tools": [space, FLAT, {"type": "web_search"}, {"type": "custom", "name": "apply_patch"}],
+         "client_metadata": {"a": "b"}, "include": ["reasoning.encrypted_content"], "prompt_cache_key": "k",
+         "reasoning": {"summary": "auto"}, "truncation": "auto", "store": False, "tool_choice": "auto",
+         "text": {"verbosity": "low"}, "parallel_tool_calls": True},
+        SERVED,
+    )  # fmt: skip
+    assert [tool["function"]["name"] for tool in json.loads(asked.request.tools or "")] == ["spawn", "weather"]
+    assert asked.request.shorten
+    assert asked.notes == [
+        "input[].type: an item of the type 'custom_tool_call' was left out",
+        "tools[2]: the type 'web_search' is not run here, so the tool was left out",
+        "tools[3]: the type 'custom' is not run here, so the tool was left out",
+    ]
+    reply = Responses("m", {}, {"weather": CITY}, {"weather": "agents"})
+    made = stream(reply, [STARTED, committed(0, HERMES, k=0)])
+    call = next(wire for wire in made if wire["type"] == "response.output_item.done")
+    assert (call["item"]["name"], call["item"]["namespace"]) == ("weather", "agents")
+
+
+def test_an_input_without_items_is_an_empty_answer() -> None:
+    """Codex asks so whether a server is there."""
+    asked = responses({"input": [], "instructions": "Be brief."}, SERVED)
+    assert asked.n == 0
+    made = asked.reply.whole(Stats())
+    assert (made["status"], made["output"][0]["content"][0]["text"]) == ("completed", "")
+
+
+def test_a_sign_of_life_is_an_event() -> None:
+    assert Responses("m", {}, {}).waiting().startswith(b"event: response.in_progress\ndata: {")
 
 
 def stream(reply: Responses, events: Sequence[Event]) -> list[dict[str, Any]]:
@@ -135,12 +176,12 @@ def test_a_stream_builds_the_whole() -> None:
         Finished("stop", "", 100.0, 20.0, 1),
     ]
     for events, kinds in ((EVENTS, ["reasoning", "message"]), (calling, ["reasoning", "message", "function_call"])):
-        made = stream(Responses("m", {}, ["weather"]), events)
+        made = stream(Responses("m", {}, {"weather": CITY}), events)
         response = made[-1]["response"]
         assert made[-1]["type"] == "response.completed"
         assert built(made) == response["output"]
         assert [item["type"] for item in response["output"]] == kinds
-        whole = Responses("m", {}, ["weather"]).whole(told(events))
+        whole = Responses("m", {}, {"weather": CITY}).whole(told(events))
         assert [item["type"] for item in whole["output"]] == kinds
         assert whole["usage"] == response["usage"]
         texts = [item["content"][0]["text"].strip() for made in (whole, response) for item in made["output"][:2]]
@@ -149,14 +190,14 @@ def test_a_stream_builds_the_whole() -> None:
 
 def test_an_answer_that_was_cut_is_incomplete() -> None:
     events = [*EVENTS[:-1], Finished("length", "", 100.0, 20.0, 0)]
-    last = stream(Responses("m", {}, []), events)[-1]
+    last = stream(Responses("m", {}, {}), events)[-1]
     assert last["type"] == "response.incomplete"
     assert last["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
 
 
 def test_an_answer_without_text_has_an_empty_message() -> None:
     events: list[Event] = [STARTED, Prefilled(16, 6, 10.0), committed(0, "", k=0), Finished("stop", "", 1.0, 1.0, 1)]
-    made = stream(Responses("m", {}, []), events)
+    made = stream(Responses("m", {}, {}), events)
     assert built(made) == made[-1]["response"]["output"]
     assert made[-1]["response"]["output"][0]["content"][0]["text"] == ""
 

@@ -86,6 +86,12 @@ def test_pages() -> None:
     assert status(Rules(origins=frozenset("*")), host=host, origin=PAGE) == 200
     assert status(rules, host=host, origin=PAGE, sec_fetch_site="cross-site") == 200
     assert status(rules, host=host, origin=f"{PAGE}.com") == 403
+    ports = Rules(origins=frozenset(["http://localhost:*", "app://*"]))
+    for origin, code in (
+        ("http://localhost:3000", 200), ("app://obsidian.md", 200), ("http://localhost:3000/x", 403),
+        ("http://localhost.evil:1", 403), ("https://localhost:3000", 403),
+    ):  # fmt: skip
+        assert status(ports, host=host, origin=origin) == code
 
 
 def test_a_key() -> None:
@@ -96,6 +102,8 @@ def test_a_key() -> None:
     assert status(rules, host="box.lan", authorization="s3cret") == 401
     assert status(rules, host="box.lan", authorization="Bearer s3cret\xe9") == 401
     assert status(rules, host="box.lan", authorization="Bearer s3cret") == 200
+    assert status(rules, host="box.lan", x_api_key="s3cret") == 200, "as Anthropic's clients send it"
+    assert status(rules, host="box.lan", x_api_key="wrong") == 401
     for path in ("/", "/health", "/v1/health"):
         assert status(rules, path, host="box.lan") == 200
     assert status(rules, host="box.lan", authorization="Bearer s3cret", origin=PAGE) == 403
@@ -120,14 +128,18 @@ def test_the_rules_stand_before_every_path(server: Server) -> None:
         found, told, _ = server.ask(method, path, chat() if method == "POST" else None)
         assert (found, told["error"]["code"]) == (401, "invalid_api_key")
     assert server.ask("GET", "/health")[0] == 200
+    for path in ("/status/", "//status", "/ollama/status"):
+        assert server.ask("GET", path)[0] == 401
 
 
 @needs_pair
 def test_a_page_that_was_let_in_can_read(server: Server) -> None:
-    allowed = {"Origin": PAGE, "Access-Control-Request-Method": "POST"}
+    wanted = "authorization,content-type,x-stainless-os,x-api-key"  # as the package `openai` asks in a browser
+    allowed = {"Origin": PAGE, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": wanted}
     found, _, headers = server.ask("OPTIONS", CHAT, headers=allowed)
     assert (found, headers["access-control-allow-origin"]) == (204, PAGE)
     assert "POST" in headers["access-control-allow-methods"]
+    assert headers["access-control-allow-headers"] == wanted
     assert "authorization" in headers["access-control-allow-headers"]
     key = {"Authorization": "Bearer s3cret", "Origin": PAGE}
     found, answer, headers = server.ask("POST", CHAT, chat(max_tokens=2), key)
@@ -180,6 +192,7 @@ def test_wrong_options(tmp_path: Path) -> None:
         (("--api-key", "a", "--api-key-file", str(empty)), "exclude"),
         (("--cors", "*"), "every page"),
         (("--cors", "localhost"), "no origin"),
+        (("--cors", "http://*"), "no origin"),
         (("--host", "no.such.host.invalid"), "no address"),
         (("--host", "192.0.2.1"), "cannot listen"),
         (("--temp", "-1"), "--temp"),

@@ -1,0 +1,54 @@
+"""What a pair's file says of it: what it can do, and how long a text may be."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from localspec.errors import LocalspecError
+from localspec.models.gguf.info import ModelInfo, model_info
+from localspec.models.gguf.shards import read_model
+from localspec.prompt.message_forms import knows_tools
+from localspec.prompt.reasoning_marks import KNOWN
+from localspec.server.fields import OfferedPair, ServedPair
+
+# As llama.cpp finds the token before a prefix (llama_vocab::impl::load).
+FILLING = {b"<|fim_prefix|>", b"<fim-prefix>", b"<fim_prefix>", b"<|code_prefix|>", b"[PREFIX]", b"<PRE>",
+           "<｜fim▁begin｜>".encode(), "▁<PRE>".encode()}  # fmt: skip
+SWITCHES = ("enable_thinking", "reasoning_effort")  # variables by which templates are told to reason
+
+
+def file_of(listed: OfferedPair) -> ModelInfo | None:
+    """Return what the target's file says, None where it is not loaded or the file has gone."""
+    return None if listed.target is None else _read(listed.target.path, listed.target.fingerprint)
+
+
+@lru_cache(maxsize=8)
+def _read(path: str, _fingerprint: str) -> ModelInfo | None:
+    try:
+        return model_info(read_model(Path(path)), needs_weights=False)
+    except (LocalspecError, OSError):
+        return None
+
+
+def template_of(served: ServedPair) -> str:
+    """Return the chat template, "" for none or where it is not known."""
+    file = file_of(served)
+    return served.request.template or (file.chat_template if file is not None else "") or ""
+
+
+def capabilities(served: ServedPair) -> list[str]:
+    """Return what a pair can do, in Ollama's words."""
+    file, template = file_of(served), template_of(served)
+    thinks = any(word in template for word in (*SWITCHES, *(marks.start for marks in KNOWN)))
+    tokens = () if file is None else map(file.vocab.text, range(file.n_vocab))
+    fills = any(token in FILLING for token in tokens)
+    able = {"completion": True, "tools": knows_tools(template), "insert": fills, "thinking": thinks}
+    return [name for name, is_able in able.items() if is_able]
+
+
+def longest_context(listed: OfferedPair) -> int:
+    """Return the tokens that a context can grow to; where its length was chosen, that length."""
+    file = file_of(listed)
+    is_chosen = not isinstance(listed, ServedPair) or listed.settings.ctx is not None or listed.settings.verifier
+    return listed.n_ctx if file is None or is_chosen else max(listed.n_ctx, file.n_ctx_train)
