@@ -120,9 +120,8 @@ class ChatState:
     def request_after(self, path: Sequence[Node], content: str) -> Request:
         """Return the request that answers `content`, a person's words, after the messages of a path."""
         messages = to_send(path, self.messages.system, content)
-        keeps, learns = self.writer.is_saved, self.may_idle()
-        turns = left_out(path)
-        return replace(self.request, messages=messages, shorten=True, left_out=turns, keeps=keeps, learns=learns)
+        keeps, turns = self.writer.is_saved, left_out(path)
+        return replace(self.request, messages=messages, shorten=True, left_out=turns, keeps=keeps)
 
     def may_idle(self) -> bool:
         """Whether the engine may read while nobody waits."""

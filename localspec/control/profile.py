@@ -71,11 +71,6 @@ class Profile:
         """Return the evidence about copies under `key`."""
         return self.copies.setdefault(key, CopyAcceptance())
 
-    def hear(self, found: Trial) -> None:
-        """Take what a draft model would have been worth in an answer."""
-        self.trial = self.trial or Trial()
-        self.trial.add(found)
-
     def measured(self, found: Prices) -> None:
         """Take what was measured just now; a guess of a draft with other tokens takes several passes of these."""
         if self.trial is not None:
@@ -191,7 +186,7 @@ def learned_of(folder: Path, models: Sequence[str]) -> Learned | None:
     profiles = [one for one in _kept(folder, folder.stat().st_mtime_ns) if one.models[:1] == tuple(models[:1])]
     own = [one for one in profiles if one.models == tuple(models)]
     totals = (one.trial.total for one in own if one.trial is not None)
-    accepted = next((total.drawn / total.n_drawn for total in totals if total.n_drawn), None)
+    accepted = next((total.drawn / total.n for total in totals if total.n), None)
     drafting = next((known for one in own if (known := one.prices) and known.is_known and known.draft.value), None)
     alone = [one for one in profiles if len(one.models) <= 2]  # without adapters
     prices = drafting or next((known for one in alone if (known := one.prices) and len(known.measured()) > 1), None)

@@ -8,7 +8,7 @@ Each is kept by the draft's own probability too, since the planner asks for the 
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from localspec.engine.acceptance import BINS, Acceptance
 from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draw
 
-CHAT = "chat"  # the kind of answers in chats; the others are shipped texts
 BEYOND = 3.0  # deviations of a difference of shares that chance does not make: once in 700 trials
 
 
@@ -25,13 +24,12 @@ BEYOND = 3.0  # deviations of a difference of shares that chance does not make: 
 class Kind:
     """The sums of one kind of text: `n` tokens compared, of them with equal `likeliest` tokens.
 
-    At `n_drawn` places the chance of a drawn token is known; `drawn` is the sum.
+    `drawn` is the sum of the chances that a drawn token is accepted.
     """
 
     n: float = 0.0
     likeliest: float = 0.0
     drawn: float = 0.0
-    n_drawn: float = 0.0
 
 
 def _zeros() -> list[float]:
@@ -72,33 +70,10 @@ class Trial:
         accepted = np.minimum(q.probs, p.at(q.ids))
         one = self.kinds.setdefault(kind, Kind())
         one.drawn += float(accepted.sum())
-        one.n_drawn += 1.0
         bins = np.minimum((q.probs * BINS).astype(np.intp), BINS - 1)
         for of, weights in zip(self.drawn, (q.probs, accepted), strict=True):
             for at, weight in enumerate(np.bincount(bins, weights, BINS).tolist()):
                 of[at] += weight
-
-    def drawn_at(self, kind: str, q: Distribution, token: int, chance: float) -> None:
-        """Take the draft's distribution at a place where the target drew `token`, which had the probability `chance`.
-
-        On average over the target's draws, this is what `drawn_from` takes.
-        """
-        one, share = self.kinds.setdefault(kind, Kind()), q.prob(token)
-        accepted = min(1.0, share / chance) if chance > 0.0 else 0.0
-        one.drawn += accepted
-        one.n_drawn += 1.0
-        bins = np.minimum((q.probs * BINS).astype(np.intp), BINS - 1)
-        for at, weight in enumerate(np.bincount(bins, q.probs, BINS).tolist()):
-            self.drawn[0][at] += weight
-        self.drawn[1][min(int(share * BINS), BINS - 1)] += accepted
-
-    def add(self, other: Trial) -> None:
-        """Take what another one found."""
-        for name, found in other.kinds.items():
-            both = astuple(self.kinds.get(name, Kind())), astuple(found)
-            self.kinds[name] = Kind(*map(sum, zip(*both, strict=True)))
-        for mine, its in zip((*self.likeliest, *self.drawn), (*other.likeliest, *other.drawn), strict=True):
-            mine[:] = (a + b for a, b in zip(mine, its, strict=True))
 
     def acceptance(self, draw: Draw, *, is_greedy: bool) -> Acceptance:
         """Return what a planner may expect of tokens drawn as `draw`, where `is_greedy` nothing is left to chance.
@@ -108,17 +83,17 @@ class Trial:
         if is_greedy or draw in (Draw.IID, Draw.WITHOUT_REPLACEMENT):
             return Acceptance.expecting(draw, *(self.likeliest if is_greedy else self.drawn))
         total = self.total
-        return Acceptance.like(draw, total.n_drawn, total.drawn / max(total.n_drawn, 1.0))
+        return Acceptance.like(draw, total.n, total.drawn / max(total.n, 1.0))
 
     def to_wire(self) -> dict[str, Any]:
-        kinds = {name: [one.n, one.likeliest, one.drawn, one.n_drawn] for name, one in self.kinds.items()}
+        kinds = {name: [one.n, one.likeliest, one.drawn] for name, one in self.kinds.items()}
         numbers = {"seconds": self.seconds, "spelled": self.spelled, "build": self.build, "under": self.under}
         return {"kinds": kinds, **numbers, "likeliest": self.likeliest, "drawn": self.drawn}
 
     @staticmethod
     def from_wire(wire: Any) -> Trial:
         """Rebuild what `to_wire` told; raises KeyError, TypeError, ValueError or AttributeError for anything else."""
-        kinds = {str(name): _kind(sums) for name, sums in wire["kinds"].items()}
+        kinds = {str(name): Kind(*_sums(sums, 3)) for name, sums in wire["kinds"].items()}
         tables = [tuple(_sums(row, BINS) for row in wire[name]) for name in ("likeliest", "drawn")]
         if any(len(table) != 2 for table in tables):
             raise ValueError("not a trial")
@@ -134,11 +109,6 @@ class Trial:
         table[1][at] += accepted
 
 
-def _kind(wire: Any) -> Kind:
-    """Read the sums of a kind; a profile of before 0.2 has as many places of drawn tokens as of others."""
-    return Kind(*_sums(wire if len(wire) == 4 else [*wire, wire[0]], 4))
-
-
 def _sums(wire: Any, n: int) -> list[float]:
     """Return `n` finite numbers, none below zero; raises TypeError or ValueError for anything else."""
     sums = [float(one) for one in wire]
@@ -152,7 +122,7 @@ def fallen(before: Trial, now: Trial) -> tuple[float, float] | None:
 
     Both trials read the same texts, so what chance does to two independent ones is more than it does to these.
     """
-    one, other = (replace(each, kinds={**each.kinds, CHAT: Kind()}).total for each in (before, now))
+    one, other = before.total, now.total
     if not (one.n and other.n):
         return None
     shares = one.likeliest / one.n, other.likeliest / other.n

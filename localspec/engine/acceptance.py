@@ -148,16 +148,6 @@ class Acceptance:
             self._pause = min(2 * self._pause, LAST_LOOK)
             self._due += self._pause
 
-    def absorb(self, other: Acceptance) -> None:
-        """Take what a look at first children found beside the passes; what was known fades as by so many passes."""
-        for at, (reached, accepted) in enumerate(zip(other._reached[0], other._accepted[0], strict=True)):
-            kept = FADE**reached
-            self._reached[0][at] = kept * self._reached[0][at] + reached
-            self._accepted[0][at] = kept * self._accepted[0][at] + accepted
-        self.n_passes += 1  # so that what another process wrote does not replace it
-        self.waited = 0.0
-        self._vector = self._measured()
-
     def _measured(self) -> tuple[float, ...]:
         """Return the chances as they are now."""
         found, left, usually_left = [], 1.0, 1.0

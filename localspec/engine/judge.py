@@ -63,13 +63,12 @@ class Judge(Protocol):
 
 @dataclass(slots=True)
 class LocalJudge:
-    """The target in this process. `chances` is given the probability of each committed token, where that is wanted."""
+    """The target in this process."""
 
     target: Backend
     sampler: Sampler
     verifier: Verifier
     rng: RandomSource
-    chances: list[float] | None = None
     constraint: Constraint | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -109,11 +108,7 @@ class LocalJudge:
 
     def _judged(self, draft: Draft, tokens: Sequence[int], rows: Rows) -> Verdict:
         laws = TargetDistributions(self.sampler, rows, draft, tokens)
-        verdict = self.verifier.verify(draft, laws, self.rng, len(tokens))
-        if self.chances is not None:
-            run = [*(int(draft.tokens[node]) for node in verdict.path), verdict.token]
-            self.chances.extend(laws[node].prob(token) for node, token in zip((0, *verdict.path), run, strict=True))
-        return verdict
+        return self.verifier.verify(draft, laws, self.rng, len(tokens))
 
 
 LogProbs = NDArray[np.float64]  # natural logarithms; -inf where a token has no chance

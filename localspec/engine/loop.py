@@ -60,10 +60,9 @@ class Engine:
         clock: Clock,
         cancel: Cancel,
         judging: Judging | None = None,
-        chances: list[float] | None = None,
     ) -> Engine:
         """Return an engine whose target is in this process; drafts and verdicts draw from one source of chance."""
-        judge = LocalJudge(target, sampler, verifier, rng, chances)
+        judge = LocalJudge(target, sampler, verifier, rng)
         return cls(judge, drafters, controller, rng, clock, cancel, judging)
 
     def start(self, context: Context, watch: Stopwatch) -> Step:

@@ -138,7 +138,7 @@ class PairController:
         self._auto = None
         if axes.shape.nodes == 0 and not axes.is_automatic:  # plain decoding needs no pass to measure it
             return axes.controller(axes.shape)
-        (_, _, acceptance), is_seeded = self.learned(axes, sampling), sampling.seed is not None
+        acceptance, is_seeded = self.learned(axes, sampling), sampling.seed is not None
         can_follow = parts.draft is None or not parts.draft.capabilities.is_head
         named = AfterRun(axes.controller(axes.shape), can_follow=can_follow)
         if axes.must_repeat:  # so no earlier measurement may decide the drafts
@@ -170,13 +170,13 @@ class PairController:
         self._copier.resume(parts.sampler.constraint, self.profile.copied(f"{sampling.temperature:g}"))
         return self._copier
 
-    def learned(self, axes: Axes, sampling: Sampling) -> tuple[str, Draw, Acceptance]:
-        """Return the name of a rule, how its drafts are drawn, and what was learned of them, at first by the trial."""
+    def learned(self, axes: Axes, sampling: Sampling) -> Acceptance:
+        """Return what was learned of the drafts of a rule, at first by the trial."""
         drafted_at = sampling.temperature if sampling.draft_temperature is None else sampling.draft_temperature
         rule, draw = learned_as(axes, sampling, drafted_at)
         trial = self.profile.trial if axes.method == DraftModel.info.name else None
         key = f"{axes.method} {dict(axes.options)} {rule}"
-        return rule, draw, self.profile.accepted(key, draw, trial, is_greedy=rule == "greedy")
+        return self.profile.accepted(key, draw, trial, is_greedy=rule == "greedy")
 
     def findings(self) -> dict[str, Any]:
         """Return what the planner of the last request found: fields of `events.Finished`."""

@@ -37,7 +37,6 @@ from localspec.session.controllers import COPY, PairController
 from localspec.session.corpus import CorpusReader
 from localspec.session.decision import Decision, LastDrafter, decide
 from localspec.session.early_exit import EarlyExitDraft
-from localspec.session.hearing import Hearing
 from localspec.session.loaded_model import LoadedModel, lengthened
 from localspec.session.prompt_states import PromptStates
 from localspec.settings.jobs import PairQuestion, SurveyRequest, with_request
@@ -68,7 +67,6 @@ class LoadedPair:
     widths: tuple[int, ...] = ()
     translation: Translation | None = None
     last_drafter: LastDrafter = field(default_factory=LastDrafter)
-    hearing: Hearing = field(default_factory=Hearing)
     grammars: Grammars = field(default_factory=Grammars)
     corpora: CorpusReader = field(default_factory=CorpusReader)
 
@@ -167,9 +165,6 @@ class LoadedPair:
     def idle(self, is_asked: Cancel) -> None:
         """Do what can wait until nobody is waiting: `is_asked` tells whether somebody is again."""
         self.states.idle(is_asked)
-        if self.draft is not None:
-            models = self.target, self.draft, self.translation
-            self.hearing.idle(self.controllers.profile, *models, cancel=lambda: is_asked() or self.cancel())
 
     def close(self) -> None:
         """Free all models. Nothing can be asked of the pair afterwards."""
@@ -270,9 +265,7 @@ class LoadedPair:
                 controllers.measured(event.plain_ms, event.position)
             if remote is not None:
                 event = remote.told(event)
-            self.hearing.observe(event)
             if isinstance(event, events.Finished):
-                self.hearing.end(context.tokens, len(prompt.tokens))
                 event = replace(event, **controllers.findings(), saves=self.states.n_bytes)
                 if constraint is not None:
                     event = replace(event, is_whole=is_whole(constraint, context.tokens, self.grammars.ends))
@@ -341,5 +334,4 @@ class LoadedPair:
             clock=self.clock,
             cancel=self.cancel,
             judging=None if n_top is None else Judging(n_top, sampler if request.is_after_sampler else None),
-            chances=self.hearing.begin(request, decision, drafting, sampler),
         )

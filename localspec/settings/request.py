@@ -315,7 +315,6 @@ class Request:
     details: bool = False  # Committed events carry the draft tokens and their probabilities
     keeps: bool = False  # what was read of it may be kept on disk
     reads_ahead: bool = False  # nothing is answered: the last message is being written, and its start is read
-    learns: bool = False  # once nobody waits, the draft model reads the answer, to know what it would have been worth
     cold: bool = False  # as after loading: nothing of earlier answers is in a cache or in a drafter's memory
     prompt_tokens: int | None = None  # cut the prompt to its first so many tokens
     template_file: str = ""  # what the person named as `template`, for errors

@@ -232,7 +232,7 @@ def _text(request: Request) -> Request:
     bias = tuple((token, max(LEAST_BIAS, min(-LEAST_BIAS, value))) for token, value in request.sampling.logit_bias)
     messages = tuple(replace(message, ids=()) for message in request.messages)
     sampling = replace(request.sampling, logit_bias=bias)
-    return replace(request, messages=messages, sampling=sampling, keeps=False, learns=False)
+    return replace(request, messages=messages, sampling=sampling, keeps=False)
 
 
 def _texts(question: ForkQuestion) -> ForkQuestion:

@@ -10,7 +10,7 @@ import pytest
 
 from localspec.control.prices import Prices
 from localspec.control.profile import Profile, profiles_of
-from localspec.control.trial import Kind, Trial
+from localspec.control.trial import Trial
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draw
@@ -34,49 +34,6 @@ def test_drawn_tokens_are_accepted_with_the_mass_that_both_have() -> None:
     reached, accepted = trial.drawn
     assert (reached[8], accepted[8]) == pytest.approx((0.8, 0.5))
     assert (reached[2], accepted[2]) == pytest.approx((0.2, 0.2))
-
-
-def test_a_token_of_the_target_tells_the_same_on_average() -> None:
-    """Over all that the target may draw, with the chance of each; so do the shares that a plan asks for."""
-    p, q = dist(a=0.5, b=0.3, c=0.2), dist(a=0.85, c=0.1, d=0.05)
-    whole, drawn = Trial(), Trial()
-    whole.drawn_from("chat", p, q)
-    for token, chance in zip(p.ids.tolist(), p.probs.tolist(), strict=True):
-        one = Trial()
-        one.drawn_at("chat", q, token, chance)
-        assert one.total.n_drawn == 1.0
-        drawn.kinds.setdefault("chat", Kind()).drawn += chance * one.total.drawn
-        for mine, its in zip(drawn.drawn, one.drawn, strict=True):
-            mine[:] = (a + chance * b for a, b in zip(mine, its, strict=True))
-    assert drawn.total.drawn == pytest.approx(whole.total.drawn) == pytest.approx(0.5 + 0.1)
-    assert np.allclose(drawn.drawn, whole.drawn)
-
-
-def test_trials_add_up_and_what_is_known_fades() -> None:
-    one, other = tried(), tried(20, 20)
-    one.add(other)
-    assert (one.total.n, one.total.likeliest, one.total.n_drawn) == (60.0, 30.0, 60.0)
-    assert one == Trial.from_wire(one.to_wire())
-    known = tried(4000, 0).acceptance(Draw.COUPLED, is_greedy=True)
-    known.absorb(tried(400, 400).acceptance(Draw.COUPLED, is_greedy=True))
-    assert known.chance(0.95, 0) == pytest.approx(400 / (4000 * 0.998**400 + 400), abs=0.01)
-    assert known.measured == pytest.approx(known.chance(0.95, 0), abs=0.01)
-
-
-def test_answers_with_temperature_alone_are_a_trial_too(tmp_path: Path) -> None:
-    """Of what is left to chance they tell; of temperature 0 they say nothing."""
-    profile, heard = Profile.of(tmp_path, ["t", "d"], []), Trial()
-    for _ in range(400):
-        heard.drawn_at("chat", dist(a=0.05, b=0.95), ord("a"), 0.5)
-    profile.hear(heard)
-    assert profile.accepted("drawn", Draw.IID, profile.trial).mean < 0.3
-    assert profile.accepted("greedy", Draw.COUPLED, profile.trial, is_greedy=True).mean == Acceptance(Draw.COUPLED).mean
-
-
-def test_a_profile_of_before_has_a_place_of_drawn_tokens_for_each() -> None:
-    wire = tried().to_wire()
-    wire["kinds"] = {name: sums[:3] for name, sums in wire["kinds"].items()}
-    assert Trial.from_wire(wire) == tried()
 
 
 @pytest.mark.parametrize(
@@ -141,17 +98,6 @@ def test_one_that_was_refused_does_not_hide_another_process_s(tmp_path: Path) ->
     assert first.save()
     assert second.save()
     assert Profile.of(tmp_path, ["t", "d"], []).trial == first.trial
-
-
-def test_what_was_heard_outlives_the_file_of_another_process(tmp_path: Path) -> None:
-    """A draft model that never drafted has no passes, and yet something is known of it."""
-    profile, other = (Profile.of(tmp_path, ["t", "d"], []) for _ in range(2))
-    for one in (profile, other):
-        one.accepted("greedy", Draw.COUPLED)
-    profile.acceptance["greedy"].absorb(tried(400, 0).acceptance(Draw.COUPLED, is_greedy=True))
-    assert other.save()
-    assert profile.save()
-    assert Profile.of(tmp_path, ["t", "d"], []).accepted("greedy", Draw.COUPLED).measured == 0.0
 
 
 @pytest.mark.parametrize("name", ["kinds", "likeliest", "drawn", "seconds", "spelled"])

@@ -97,7 +97,7 @@ def test_a_request_of_another_machine_harms_nobody(request_: Request, is_taken: 
 
 
 def test_nothing_of_a_request_of_another_machine_is_kept_or_taken_for_tokens() -> None:
-    asked = Request(messages=(Message("user", "x", ids=(1, 2)),), keeps=True, learns=True)
+    asked = Request(messages=(Message("user", "x", ids=(1, 2)),), keeps=True)
     found = own.events({"model": "storyteller", "job": json.loads(job_line(Generate(asked)))}, SERVED)
     assert isinstance(found, ClientRequest)
     assert found.is_streamed
