@@ -4,8 +4,8 @@
   gpu.py measure --folder F --out OUT [--parts A,B]  measure for --seconds in all, and write OUT/gpu.json and OUT/gpu.md
 
 Each part loads one pair, times passes by rows, and lets its contenders answer in turn until its seconds are over. The
-models are the bundled ones in the shape of large ones (make_scaled_pair.py): cost and memory are those of the shape,
-text and acceptance those of the small pair. A part with `free` leaves so many GB of the GPU to localspec: a process
+models are the bundled ones in the shape of large ones (tests/weights/scaled.py): cost and memory are of the shape, text
+and acceptance of the small pair. A part with `free` leaves so many GB of the GPU to localspec: a process
 of its own holds the rest. `--rehearse` takes small shapes, so that the script itself can be tried on a processor.
 """
 
@@ -27,10 +27,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from make_random_gguf import Shape as RandomShape
-from make_random_gguf import write_random_gguf
-from make_scaled_pair import SHAPES, write_scaled
-
 from localspec.bench.answers import survey
 from localspec.bench.contenders import Contender, parse_contenders
 from localspec.bench.measurement import Cell, Measurement, measured
@@ -44,6 +40,9 @@ from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
+from tests.weights.random_gguf import Shape as RandomShape
+from tests.weights.random_gguf import write_random_gguf
+from tests.weights.scaled import SHAPES, write_scaled
 
 GB = 1e9
 LONGEST = 700  # seconds of everything: twelve minutes, and what starting takes

@@ -1,6 +1,6 @@
 """Take the picture of the full-screen chat that the README shows, docs/chat.svg, from a real run on this machine.
 
-The bundled pair's target is embedded in a model of a real one's shape (make_scaled_pair.py), since at its own size
+The bundled pair's target is embedded in a model of a real one's shape (tests/weights/scaled.py), since at its own size
 there is nothing to gain. Every figure in the picture was measured while it was taken; the text is the small model's.
 """
 
@@ -13,8 +13,6 @@ import tempfile
 from importlib.resources import files
 from pathlib import Path
 
-from make_scaled_pair import add_target_options, scaled_target
-
 from localspec.chat.state import ChatState
 from localspec.conversations.store import Store
 from localspec.settings.request import LoadSettings, Request, Sampling
@@ -22,6 +20,7 @@ from localspec.tui.app import LocalspecApp
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.worker_thread import WorkerThread
 from localspec.worker.client import Worker
+from tests.weights.scaled import add_target_options, scaled_target
 
 ROOT = Path(__file__).parent.parent
 SIZE = (120, 36)

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from resume import _measurement
 
 from localspec.backends import lib, tokenizer
 from localspec.bench import contenders
@@ -129,7 +128,6 @@ def _tuned(file: Path) -> object:
 
 READERS: dict[str, Callable[[Path], object]] = {
     "a profile": lambda file: Profile(file)._read(),
-    "an interrupted bench": lambda file: _measurement(file.read_text()),
     "hashes": lambda file: Hashes(file)._kept() or None,
     "a receipt": _receipt,
     "the tuned exit": _tuned,

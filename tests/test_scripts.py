@@ -93,7 +93,7 @@ def test_what_is_installed_anew_is_what_is_needed() -> None:
     assert BINDING in needed
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "scripts").glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "scripts").rglob("*.py")), ids=lambda path: path.stem)
 def test_what_a_script_imports_of_localspec_exists(path: Path) -> None:
     missing = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

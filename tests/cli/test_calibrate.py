@@ -14,7 +14,6 @@ import pytest
 from localspec.cli.staircase import staircase
 from localspec.settings.jobs import SurveyRequest
 from localspec.tuning import SIZES
-from scripts.make_random_gguf import Shape, write_random_gguf
 from tests.cli.harness import (
     REAL,
     ROOT,
@@ -26,6 +25,7 @@ from tests.cli.harness import (
     needs_pair,
     run_engine,
 )
+from tests.weights.random_gguf import Shape, write_random_gguf
 
 MAMBA = Shape(arch="mamba", vocab=512, width=64, layers=2, ctx=1024, quant="F32")
 CAUSES = ("devices", "rows", "draft", "accepted", "sampling", "template", "experts", "rollback", "memory",

@@ -17,10 +17,10 @@ from localspec.models.gguf.header import Strings, file_fingerprint, read_header
 from localspec.models.gguf.info import model_info
 from localspec.models.heads import head_for
 from localspec.models.pairs import check_pair
-from scripts.make_random_gguf import Shape
 from tests.heads.masks import random_masks, write_random_masks
 from tests.heads.reference import FACTS, TARGET, read_weights
 from tests.integration.gguf_models import copied, random_gguf
+from tests.weights.random_gguf import Shape
 
 K = 4
 V = 4096

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scripts.stateful_models import Arrays, Draw, Plan, Size, Values
+from tests.weights.stateful import Arrays, Draw, Plan, Size, Values
 
 RATIOS = (0, 4, 128)  # tokens for one compressed entry; 0: attention to a window alone
 STREAMS, GROUPS = 4, 2  # hyper-connections; groups of the output

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.backends.llama_cpp import LoadOptions
-from scripts.make_random_gguf import Shape, write_random_gguf
+from tests.weights.random_gguf import Shape, write_random_gguf
 
 TINY = Shape(vocab=512, width=64, layers=3, heads=4, kv_heads=2, ff=128, ctx=1024, quant="F32")
 MAMBA = Shape(arch="mamba", vocab=512, width=64, layers=2, ctx=1024, quant="F32")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from scripts.stateful_models import ARCHS, Arrays, Draw, Size, Values, write_stateful
+from tests.weights.stateful import ARCHS, Arrays, Draw, Size, Values, write_stateful
 
 EXPERTS, USED = 4, 2
 QWEN35, LAYERS = ARCHS["qwen35"]

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from scripts.stateful_models import HEAD_DIM, TINY, write_stateful
 from tests.integration import deepseek4
+from tests.weights.stateful import HEAD_DIM, TINY, write_stateful
 
 WIDTH, STATE, GROUPS, RANK = TINY.width, TINY.state, TINY.groups, TINY.rank
 ROLLING = ("qwen35", "lfm2", "deepseek4")  # take tokens of a pass back in place

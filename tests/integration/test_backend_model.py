@@ -24,8 +24,8 @@ from localspec.errors import (
     UsageError,
 )
 from localspec.session.loaded_model import LoadedModel, inspect_model, load_model
-from scripts.make_random_gguf import Shape
 from tests.integration.gguf_models import EXACT, JAMBA, MAMBA, SLIDING, STORYTELLER, TINY, never, random_gguf
+from tests.weights.random_gguf import Shape
 
 
 @pytest.fixture(scope="module")

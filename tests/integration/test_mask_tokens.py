@@ -27,11 +27,11 @@ from localspec.trees.static import Chain
 from localspec.verify.block import BlockVerifier
 from localspec.verify.coupled import CoupledVerifier
 from localspec.verify.match import MatchVerifier
-from scripts.make_random_gguf import Shape
 from tests.heads.masks import Floats, mask_rows, write_random_masks
 from tests.heads.reference import read_weights
 from tests.integration import pair
 from tests.integration.gguf_models import never, random_gguf
+from tests.weights.random_gguf import Shape
 
 K = 4
 V = 4096

@@ -6,63 +6,51 @@ decoding where nothing is to be won, by more than the account allows.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from scripts.replay import compare, contenders, passes
+from localspec.bench.suites import choose, load_suite
+from localspec.settings.request import Request, Sampling
+from tests.integration.simulated_clock import SimulatedPair
 
-FIXED = "1,3,6"
+AUTO = None
+FIXED = (1, 3, 6)
 LEAST = 0.97  # of the best fixed length
 MACHINES = {  # plain passes by rows, and of a pass of the draft model
-    "rows by four, on a CPU": ("1,1.27,1.35,1.2,1.65,1.75,1.85,1.75", 0.03),
-    "dear rows, by four": ("1,1.73,2.38,2.4,3.3,3.6,4,4.5", 0.03),
-    "free rows up to eight": ("1,1.02,1.03,1.05,1.08,1.1,1.12,1.14,2.2,2.2,2.2", 0.06),
+    "rows by four, on a CPU": ((1, 1.27, 1.35, 1.2, 1.65, 1.75, 1.85, 1.75), 0.03),
+    "dear rows, by four": ((1, 1.73, 2.38, 2.4, 3.3, 3.6, 4, 4.5), 0.03),
+    "free rows up to eight": ((1, 1.02, 1.03, 1.05, 1.08, 1.1, 1.12, 1.14, 2.2, 2.2, 2.2), 0.06),
 }
 
 
-def whole(rows: str, draft: float, who: str, temp: float, n: int) -> dict[str, float]:
-    """Return the speed of all answers together."""
-    asked = argparse.Namespace(
-        rows=passes(rows),
-        draft=draft,
-        contenders=contenders(who),
-        suite="stories",
-        prompts=8,
-        rounds=1,
-        temp=temp,
-        cold=False,
-        unseeded=False,
-        n=n,
-        noise=0.04,
-        schema=None,
-    )
-    return {one: statistics.harmonic_mean(answers.speeds) for one, answers in compare(asked).items()}
+def whole(
+    folder: Path, machine: tuple[Sequence[float], float], lengths: Sequence[int | None], temp: float, n: int
+) -> list[float]:
+    """Return the speed of all answers together, for each length."""
+    prompts = choose(load_suite("stories", is_chat=False), 8).prompts
+    requests = [
+        Request(prompt=prompt.text, max_tokens=n, sampling=Sampling(temperature=temp, seed=1), cold=True)
+        for prompt in prompts
+    ]
+    with closing(SimulatedPair(*machine, folder)) as pair:
+        speeds = [[pair.speed(request, k) for k in lengths] for request in requests]
+    return [statistics.harmonic_mean(column) for column in zip(*speeds, strict=True)]
 
 
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("temp", [0.0, 0.8])
-def test_it_keeps_up_with_the_best_fixed_length(machine: str, temp: float) -> None:
-    rows, draft = MACHINES[machine]
-    speeds = whole(rows, draft, f"auto,{FIXED}", temp, 256)
-    auto = speeds.pop("auto")
-    assert auto >= LEAST * max(*speeds.values(), 1.0)
+def test_it_keeps_up_with_the_best_fixed_length(machine: str, temp: float, tmp_path: Path) -> None:
+    auto, *fixed = whole(tmp_path, MACHINES[machine], (AUTO, *FIXED), temp, 256)
+    assert auto >= LEAST * max(*fixed, 1.0)
 
 
 @pytest.mark.parametrize("temp", [0.0, 0.8])
-def test_where_nothing_is_to_be_won_it_is_as_fast_as_plain_decoding(temp: float) -> None:
+def test_where_nothing_is_to_be_won_it_is_as_fast_as_plain_decoding(temp: float, tmp_path: Path) -> None:
     """Two rows cost two passes, and so does a draft of one token."""
-    assert whole("1,2,3,4", 1.0, "auto", temp, 192)["auto"] >= 0.98
-
-
-@pytest.mark.parametrize(
-    ("read", "text"),
-    [(passes, ""), (passes, "1,x"), (passes, "1,0"), (passes, "1,inf"), (contenders, "auto,0"), (contenders, "k3")],
-)
-def test_what_is_no_list_is_refused_in_one_line(read: Callable[[str], object], text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=repr(text)) as refused:
-        read(text)
-    assert "\n" not in str(refused.value)
+    (auto,) = whole(tmp_path, ((1, 2, 3, 4), 1.0), (AUTO,), temp, 192)
+    assert auto >= 0.98

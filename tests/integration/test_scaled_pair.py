@@ -12,10 +12,10 @@ from gguf.quants import dequantize, quantize
 
 from localspec.heads.head_file import Kind, write_head
 from localspec.models.gguf.header import read_header
-from scripts.make_scaled_pair import QUANTS, SHAPES, Shape, main, write_scaled
 from tests.heads.reference import FACTS, random_weights, storyteller_shape
 from tests.integration import pair
 from tests.integration.heads import opened_head
+from tests.weights.scaled import QUANTS, SHAPES, Shape, main, write_scaled
 
 
 @pytest.mark.parametrize("which", ["target", "draft"])
@@ -55,7 +55,7 @@ def test_a_quantisation_that_cannot_be_written_is_named_beside_those_that_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "no.gguf"
-    monkeypatch.setattr("sys.argv", ["make_scaled_pair.py", str(pair.DRAFT), str(out), "--quant", "Q4_K_M"])
+    monkeypatch.setattr("sys.argv", ["scaled", str(pair.DRAFT), str(out), "--quant", "Q4_K_M"])
     with pytest.raises(SystemExit):
         main()
     said = capsys.readouterr().err

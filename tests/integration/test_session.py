@@ -18,8 +18,8 @@ from localspec.session.loaded_model import LoadedModel
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.placement import InspectedModel, PairFiles
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
-from scripts.make_random_gguf import Shape, write_random_gguf
 from tests.integration import pair
+from tests.weights.random_gguf import Shape, write_random_gguf
 
 SMALL = {"width": 64, "layers": 1, "heads": 2, "kv_heads": 1, "ff": 64}
 

@@ -19,13 +19,13 @@ import pytest
 from localspec.cli.show import describe
 from localspec.models.plan.memory import ContextPlan
 from localspec.models.plan.memory_use import Layout, MemoryUse
-from scripts.make_scaled_pair import Shape, write_scaled
 from tests.cli.harness import assert_one_line, environment, localspec
 from tests.integration import pair
 from tests.integration.heads import with_own_block
 from tests.machine.placed import has_rpc, needs_rpc, place
 from tests.machine.servers import ROOT, Server, free_port, servers
 from tests.models.hollow import Hollow, write
+from tests.weights.scaled import Shape, write_scaled
 
 GREEDY = ("--temp", "0", "-n", "60", "--raw", "--json", "Once upon a time")
 

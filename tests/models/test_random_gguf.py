@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scripts.make_random_gguf import ARCHITECTURES, QUANTS, Shape, write_random_gguf
 from tests.models.gguf_files import inspect
+from tests.weights.random_gguf import ARCHITECTURES, QUANTS, Shape, write_random_gguf
 
 SHAPES = [Shape(quant=quant) for quant in QUANTS] + [Shape(arch=arch, layers=6) for arch in ARCHITECTURES]
 

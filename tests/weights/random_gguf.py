@@ -2,19 +2,14 @@
 
 For tests and benchmarks, which need a model of a given shape in seconds. Weights are drawn tensor by tensor, and
 quantised blocks are filled with random bits directly, so a shape of a billion parameters takes little memory.
-
-    python scripts/make_random_gguf.py tiny.gguf
-    python scripts/make_random_gguf.py 1b.gguf --vocab 32000 --width 2048 --layers 16 --heads 32 --kv-heads 8 \
-        --ff 8192 --quant Q4_0
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
@@ -308,29 +303,3 @@ def _attends(layer: int) -> bool:
 
 
 ARCHITECTURES = {"llama": _llama, "gemma3": _gemma3, "mamba": _mamba, "jamba": _jamba}
-
-
-def main() -> None:
-    """Parse the command line and write the file."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("path", type=Path)
-    choices = {"arch": tuple(ARCHITECTURES), "quant": QUANTS}
-    for field in fields(Shape):
-        parser.add_argument(
-            f"--{field.name.replace('_', '-')}",
-            type=type(field.default),
-            default=field.default,
-            choices=choices.get(field.name),
-            help=f"default {field.default}",
-        )
-    parser.add_argument("--seed", type=int, default=0)
-    options = vars(parser.parse_args())
-    path, seed = options.pop("path"), options.pop("seed")
-    try:
-        write_random_gguf(path, Shape(**options), seed)
-    except ValueError as error:
-        parser.error(str(error))
-
-
-if __name__ == "__main__":
-    main()

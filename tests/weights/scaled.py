@@ -1,6 +1,6 @@
 """Write a model that says what a small one says at the cost of a large one.
 
-  make_scaled_pair.py SMALL.gguf OUT.gguf --shape 1b --quant Q4_0
+  python -m tests.weights.scaled SMALL.gguf OUT.gguf --shape 1b --quant Q4_0
 
 The small llama-architecture model is embedded in a larger one: its width is padded with zeros, its heads and
 feed-forward units are joined by others whose outputs are multiplied by zero, and layers are added that add nothing.
@@ -298,7 +298,7 @@ def add_shape_options(parser: argparse.ArgumentParser) -> None:
 def add_target_options(parser: argparse.ArgumentParser) -> None:
     """Let a person choose the bundled target's shape, or one that was written before."""
     add_shape_options(parser)
-    parser.add_argument("--target", type=Path, help="a target that make_scaled_pair.py wrote before")
+    parser.add_argument("--target", type=Path, help="a target that tests.weights.scaled wrote before")
 
 
 def scaled_target(options: argparse.Namespace, folder: Path) -> Path:
@@ -320,7 +320,7 @@ def main() -> None:
     try:
         write_scaled(options.small, options.out, SHAPES[options.shape], options.quant)
     except (ValueError, KeyError, OSError) as error:
-        raise SystemExit(f"make_scaled_pair: {error}") from error
+        raise SystemExit(f"scaled: {error}") from error
 
 
 if __name__ == "__main__":
