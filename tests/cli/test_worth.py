@@ -44,7 +44,7 @@ class Here:
         self.env = {"LOCALSPEC_HOME": str(folder / "home"), "HOME": str(folder)}
         files = [file_fingerprint(one) for one in (self.target, self.draft)]
         profile = Profile.of(folder / "home" / "cache" / "profiles", files if is_tried else files[:1], ["made"])
-        profile.trial = Trial({"code": Kind(10.0, 8.0, 6.0, 10.0)}) if is_tried else None
+        profile.trial = Trial({"code": Kind(10.0, 8.0, 6.0)}) if is_tried else None
         profile.prices = prices
         assert profile.save()
 

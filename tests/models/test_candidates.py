@@ -68,7 +68,7 @@ def pair_in(folder: Path) -> tuple[Path, Path]:
 def measured(target: Path, draft: Path, prices: Prices) -> Profile:
     """What a load of both has found, kept: 60 % are accepted."""
     profile = Profile.of(cache_folder("profiles"), [file_fingerprint(one) for one in (target, draft)], [])
-    profile.trial, profile.prices = Trial({"code": Kind(10.0, 8.0, 6.0, 10.0)}), prices
+    profile.trial, profile.prices = Trial({"code": Kind(10.0, 8.0, 6.0)}), prices
     assert profile.save()
     return profile
 
@@ -194,7 +194,7 @@ def test_the_trial_of_a_pair_is_found_by_its_files(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     target, draft = (PAIR / f"{name}-q8_0.gguf" for name in ("target", "draft"))
     assert learned(target, draft) is None
-    for name, found in (("refused", Trial()), ("made", Trial({"code": Kind(10.0, 8.0, 6.0, 10.0)}))):
+    for name, found in (("refused", Trial()), ("made", Trial({"code": Kind(10.0, 8.0, 6.0)}))):
         profile = Profile.of(cache_folder("profiles"), [file_fingerprint(one) for one in (target, draft)], [name])
         profile.trial, profile.prices = found, Prices({1: 0.1, 2: 0.13, 8: 0.4}, 0.02)
         assert profile.save()

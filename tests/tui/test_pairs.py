@@ -514,7 +514,7 @@ async def test_why_no_draft_is_loaded_is_told_in_the_chat(models: Path) -> None:
     good, small = models / "good.gguf", models / "small.gguf"
     small.write_bytes((STORYTELLER / "draft-q8_0.gguf").read_bytes())
     profile = Profile.of(cache_folder("profiles"), [file_fingerprint(one) for one in (good, small)], [])
-    profile.trial, profile.prices = Trial({"code": Kind(10.0, 8.0, 6.0, 10.0)}), Prices({1: 0.1, 2: 0.18, 8: 0.9}, 0.09)
+    profile.trial, profile.prices = Trial({"code": Kind(10.0, 8.0, 6.0)}), Prices({1: 0.1, 2: 0.18, 8: 0.9}, 0.09)
     assert profile.save()
     engine = ScriptedEngine()
     app = app_with(engine)
