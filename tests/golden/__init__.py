@@ -1,0 +1,1 @@
+"""The outputs that users and programs rely on, recorded."""
