@@ -104,8 +104,8 @@ REQUESTS: list[tuple[str, str, Any]] = [
     ("POST", "/v1/chat/completions", {"messages": CHAT, **FEW, "temperature": 9999}),
     ("POST", "/v1/chat/completions", {"messages": CHAT, **FEW, "n": 3}),
     ("POST", "/v1/chat/completions", {"messages": CHAT, "model": "nosuch"}),
-    ("POST", "/v1/chat/completions", {"messages": CHAT, "method": "nosuch"}),
-    ("POST", "/v1/chat/completions", {"messages": CHAT, "ctx": 64}),
+    ("POST", "/v1/chat/completions", {"messages": CHAT, **FEW, "method": "nosuch"}),
+    ("POST", "/v1/chat/completions", {"messages": CHAT, **FEW, "ctx": 64}),
     ("POST", "/v1/chat/completions", "no JSON"),
     ("POST", "/v1/completions", {"prompt": ONCE, **FEW}),
     ("POST", "/v1/completions", {"prompt": ONCE, **SOME, "stream": True, "stream_options": {"include_usage": True}}),
@@ -131,9 +131,9 @@ REQUESTS: list[tuple[str, str, Any]] = [
     ("POST", "/v1/events", {"job": EVENTS}),
     ("POST", "/v1/events", {"job": {}}),
 ]  # fmt: skip
-RUN_ERRORS = """--temp -1; --temp nan; --temp warm; --temp=; --temperature -5; --top-p 0; --min-p 2; --top-k -3; --top-k 1.5
---repeat-penalty 0; --penalty-last-n -2; --logit-bias x; --logit-bias 5=1e9; --seed -1; -k -1; -k some; -n 0
--qn0; -n abc; --predict=0; --max-tokens 0; -n -1; --ctx 0; --ctx 1; --threads 0; --gpu some; --gpu; --kv f64
+RUN_ERRORS = """--temp -1; --temp nan; --temp warm; --temp=; --temperature -5; --top-p 0; --min-p 2; --top-k -3
+--top-k 1.5; --repeat-penalty 0; --penalty-last-n -2; --logit-bias x; --logit-bias 5=1e9; --seed -1; -k -1; -k some
+-n 0; -qn0; -n abc; --predict=0; --max-tokens 0; -n -1; --ctx 0; --ctx 1; --threads 0; --gpu some; --gpu; --kv f64
 --stop ''; --timeout 0; --timeout 1e9; --cache-disk lots; --logprobs 999; --max-stdin -1
 --method draft-modle; --tree bush; --tree static:0; --length long; --verify bloc
 --tree static:3,2 --verify token; --method plain --tree static:3,2; --draft none --method draft-model
