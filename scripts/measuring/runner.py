@@ -25,17 +25,21 @@ from localspec.bench.table import piped
 from localspec.errors import LocalspecError
 from localspec.ui.files import write_whole
 
-Figures = Mapping[str, float]
+Figures = Mapping[str, Any]  # numbers by name, the first of which counts in ratios, and perhaps a `text`
 Options = argparse.Namespace
 RUNNERS_OWN = ("rounds", "seconds", "json")  # options that do not change what is measured
 
 
 @dataclass(frozen=True)
 class Contender:
-    """`turn(n)` measures once, in round `n` with the warm-up counted. `against` are contenders to divide by."""
+    """`turn(n)` measures once, in round `n` with the warm-up counted. `against` are contenders to divide by.
+
+    `is_last`: it needs what others measured in the same round.
+    """
 
     turn: Callable[[int], Figures]
     against: tuple[str, ...] = ()
+    is_last: bool = False
 
 
 Contenders = dict[str, Contender]
@@ -108,7 +112,8 @@ class Run:
         tell("")
 
     def _order(self, contenders: Contenders) -> list[str]:
-        return self._random.sample(list(contenders), len(contenders))
+        drawn = self._random.sample(list(contenders), len(contenders))
+        return sorted(drawn, key=lambda name: contenders[name].is_last)
 
     def _turn(self, n: int, name: str, contender: Contender) -> Figures:
         tell(f"round {n + 1}: {name}")
@@ -123,6 +128,7 @@ class Run:
         """Return a row for each contender: medians of its figures, and ratios to others."""
         names = list(dict.fromkeys(name for each in self.rounds for name in each))
         columns = list(dict.fromkeys(key for each in self.rounds for figures in each.values() for key in figures))
+        columns = [key for key in columns if key != "text"]
         has_ratio = any(self._against.values())
         lines = [("", *columns, *(["ratio"] if has_ratio else []), "rounds")]
         for name in names:
@@ -133,8 +139,17 @@ class Run:
         return piped(lines)
 
     def _ratio(self, name: str, other: str) -> str:
-        above, below = ([next(iter(each[one].values())) for each in self.rounds] for one in (name, other))
-        return spelled(ratio_interval(above, below, is_paired=True))
+        both = [(each[name], each[other]) for each in self.rounds]
+        one_text = [(a, b) for a, b in both if a.get("text") is not None and a["text"] == b.get("text")]
+        ratio = spelled(_ratio(both))
+        if not one_text or len(one_text) == len(both):
+            return ratio
+        return f"{ratio} ({spelled(_ratio(one_text))} of {len(one_text)} with one text)"
+
+
+def _ratio(both: list[tuple[Figures, Figures]]) -> Interval | None:
+    above, below = ([next(iter(figures.values())) for figures in column] for column in zip(*both, strict=True))
+    return ratio_interval(above, below, is_paired=True)
 
 
 def tell(text: str) -> None:

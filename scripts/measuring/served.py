@@ -255,7 +255,7 @@ def predictions(asked: Options) -> Iterator[Contenders]:
         figures = {"tok/s": 1e3 * (timings["predicted_n"] - 1) / timings["predicted_ms"]}
         if timings.get("draft_n"):
             figures["accepted"] = timings["draft_n_accepted"] / timings["draft_n"]
-        return figures
+        return {**figures, "text": reply["choices"][0]["message"]["content"]}
 
     with tempfile.TemporaryDirectory() as home, ExitStack() as stack:
         ours = stack.enter_context(start_localspec(asked, home))

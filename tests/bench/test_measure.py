@@ -73,6 +73,23 @@ def test_orders_are_drawn_and_the_same_in_every_run(steps: Steps) -> None:
     assert {first[2 * n][1] for n in range(20)} == {"quick", "slow"}
 
 
+def test_rounds_of_one_text_are_compared_alone_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A near tie that two programs round apart makes two texts, of which one is easier to draft."""
+
+    def begin(_: Options) -> Iterator[Contenders]:
+        """Compare two texts."""
+        yield {
+            "ours": Contender(lambda n: {"tok/s": 6.0 if n else 2.0, "text": "a king"}, ("theirs",)),
+            "theirs": Contender(lambda n: {"tok/s": 2.0, "text": "a queen" if n else "a king"}),
+        }
+
+    monkeypatch.setitem(CASES, "texts", Case(begin, lambda _: None, rounds=3, warm_up=0))
+    assert main(["texts"]) == 0
+    assert "| ours | 6.00 | 3.00 of theirs (1.00 of 1 with one text) | 3 |" in capsys.readouterr().out
+
+
 def test_six_rounds_have_an_interval(steps: Steps, capsys: pytest.CaptureFixture[str]) -> None:
     main(["steps", "--rounds", "6"])
     assert "| quick | 12.0 [2.0, 64.0] |" in capsys.readouterr().out

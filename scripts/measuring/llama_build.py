@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import tarfile
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -22,16 +21,8 @@ X86 = {  # llama.cpp's build options, and how its system information calls them
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Peers:
-    """The two programs."""
-
-    server: Path
-    bench: Path
-
-
-def build(folder: Path, jobs: int) -> Peers:
-    """Return the programs of the llama.cpp that is installed here, below `folder`.
+def build(folder: Path, jobs: int) -> tuple[Path, Path]:
+    """Return llama-server and llama-bench of the llama.cpp that is installed here, below `folder`.
 
     What is not there is downloaded and compiled, which takes minutes; other versions keep folders of their own.
     """
@@ -43,7 +34,8 @@ def build(folder: Path, jobs: int) -> Peers:
         options = [f"-D{option}" for option in (*OPTIONS, *features())]
         _run(["cmake", "-S", str(source), "-B", str(below), *options])
         _run(["cmake", "--build", str(below), f"-j{jobs}", "--target", *TARGETS])
-    return Peers(*programs)
+    server, bench = programs
+    return server, bench
 
 
 def features() -> list[str]:
