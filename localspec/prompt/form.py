@@ -14,6 +14,7 @@ from localspec.settings.structure import DEEPEST, levels_of
 
 if TYPE_CHECKING:
     import llguidance
+    from llguidance._lib import JsonCompileOptions
 
 LOOKED_INTO = 20_000  # characters of a schema at most in which the part that is wrong is looked for
 LOOKS = 200  # parts that are tried
@@ -27,9 +28,24 @@ NARROWING = {"enum", "const", "multipleOf", "allOf", "anyOf", "oneOf", "$ref"}  
 MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")  # of schemas by other names
 
 
+# White space between two parts of JSON, as models write it and llama.cpp's converter allows it. Small models loop where
+# more is allowed.
+SPACES = r"( |\n{1,2}[ \t]{0,20})"
+OPTIONS = "x-guidance"  # a keyword of a schema, which holds llguidance's own options
+COMPACT: JsonCompileOptions = {"whitespace_flexible": False}
+SPACED: JsonCompileOptions = {"whitespace_flexible": True, "whitespace_pattern": SPACES}
+SMALLEST = 1e-9  # the step of numbers that have no other: so many digits behind the point
+COUNTS = ("maxLength", "minLength", "maxItems", "minItems", "maxProperties", "minProperties")
+FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown"}
+
+
 def form_of(request: Request) -> tuple[str, str] | None:
     """Return the name of the setting that gives the answer a form, and its text; None where nothing does."""
-    return next(((name, text) for name in FORMS if (text := getattr(request, name)) is not None), None)
+    form = next(((name, text) for name in FORMS if (text := getattr(request, name)) is not None), None)
+    if form is None or form[0] != "schema" or not request.schema_compact:
+        return form
+    schema = json.loads(form[1])
+    return "schema", json.dumps({**({} if schema is True else schema), OPTIONS: COMPACT}) if schema else form[1]
 
 
 def compiled(form: tuple[str, str]) -> str:
@@ -50,10 +66,12 @@ def _read(name: str, text: str) -> tuple[str, str]:
     try:
         if name == "schema":
             text = "{}" if text == "true" else text  # both mean any value, and llguidance takes options of an object
+            options = SPACED
             with suppress(ValueError, RecursionError):  # it says what is wrong
-                text = json.dumps(_bounded(json.loads(text)))
-            # Free white space is where small models loop.
-            grammar = LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_flexible": False})
+                schema = json.loads(text)
+                options = COMPACT if isinstance(schema, dict) and schema.pop(OPTIONS, None) == COMPACT else SPACED
+                text = json.dumps(_prepared(schema, is_closed=not _is_joined(schema)))
+            grammar = LLMatcher.grammar_from_json_schema(text, overrides=options)
         elif name == "regex":
             grammar = LLMatcher.grammar_from_regex(text)
         elif name == "choices":
@@ -119,32 +137,48 @@ def _is_kept(bound: float) -> bool:
     return abs(bound) <= FURTHEST or bound >= LARGEST or (bound >= -LARGEST and int(float(bound)) == bound)
 
 
-def _bounded(schema: Any) -> Any:
-    """Return a schema whose integers are from -2^53 to 2^53 where it leaves an end open: small models go on for ever.
+def _prepared(schema: Any, *, is_closed: bool) -> Any:
+    """Return a schema as it is kept.
 
-    Readers of JSON hold those exactly. llama.cpp allows as many digits.
+    Integers are from -2^53 to 2^53 where it leaves an end open, and other numbers have nine digits behind the point:
+    small models go on for ever. Readers of JSON hold such integers exactly. With `is_closed` an object has no other
+    properties than those that are named, unless the schema says so: models invent them. Unknown formats say nothing.
     """
     if isinstance(schema, list):
-        return [_bounded(part) for part in schema]
+        return [_prepared(part, is_closed=is_closed) for part in schema]
     if not isinstance(schema, dict):
         return schema
     made = {
-        key: {name: _bounded(each) for name, each in part.items()}
+        key: {name: _prepared(each, is_closed=is_closed) for name, each in part.items()}
         if key in MAPS and isinstance(part, dict)
         else part
         if key in VALUES or key == "allOf"  # parts that others narrow
-        else _bounded(part)
+        else int(part)
+        if key in COUNTS and isinstance(part, float) and part.is_integer()
+        else _prepared(part, is_closed=is_closed)
         for key, part in schema.items()
     }
+    if isinstance(made.get("format"), str) and made["format"] not in FORMATS:
+        del made["format"]
+    is_narrowed = bool(NARROWING & schema.keys())
+    if is_closed and made.get("properties") and not is_narrowed:
+        made.setdefault("additionalProperties", False)
     kinds = schema.get("type")
     kinds = kinds if isinstance(kinds, list) else [kinds]
     bounds = [schema[key] for key in BOUNDS if key in schema]
     is_near = all(isinstance(bound, int | float) and abs(bound) < FURTHEST for bound in bounds)
-    if "integer" in kinds and "number" not in kinds and is_near and not NARROWING & schema.keys():
+    if ("integer" in kinds or "number" in kinds) and is_near and not is_narrowed:
         for end, bound in (("minimum", -FURTHEST), ("maximum", FURTHEST)):
             if end not in schema and f"exclusive{end.capitalize()}" not in schema:
                 made[end] = bound
+        if "number" in kinds:
+            made["multipleOf"] = SMALLEST
     return made
+
+
+def _is_joined(schema: Any) -> bool:
+    """Whether a schema puts objects together from parts: closed parts would exclude each other."""
+    return any(isinstance(each := part.get("allOf"), list) and len(each) > 1 for part in _below(schema))
 
 
 def _below(value: Any) -> Iterator[dict[str, Any]]:

@@ -295,6 +295,10 @@ class Request:
         parse=schema_text, default_help="any text",
         help="The answer is JSON of this schema: a file, JSON, or 'name, age int, tags[]'.",
     )  # fmt: skip
+    schema_compact: bool = setting(
+        False, "--schema-compact", group=ANSWER,
+        help="The JSON of --schema has no white space between its parts.",
+    )  # fmt: skip
     regex: str | None = setting(
         None, "--regex", group=ANSWER, metavar="REGEX", parse=regex_text, default_help="any text",
         help="The answer matches this regex.",

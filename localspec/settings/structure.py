@@ -151,6 +151,7 @@ def _without_end(schema: Any, path: str) -> Iterator[tuple[str, str]]:
         return
     keyword = BOUNDS.get(str(schema.get("type")))
     is_open = not CLOSED & schema.keys() and schema.get("items") is not False
+    is_open &= "properties" not in schema or "additionalProperties" in schema  # what is named is all then
     if keyword is not None and is_open and schema.get(keyword, True) is True:
         yield path, keyword
     for name in ("properties", "$defs", "definitions"):

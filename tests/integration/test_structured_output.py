@@ -150,6 +150,7 @@ def test_forced_tokens_are_counted_apart(storyteller: LoadedPair, method: str) -
             prompt="Once upon a time",
             max_tokens=200,
             schema=json.dumps(thing(a_long_name_of_a_field={"type": "boolean"}, another_long_name={"type": "null"})),
+            schema_compact=True,
             sampling=Sampling(temperature=0.0),
             speculation=Speculation(method=one),
         ))

@@ -53,6 +53,7 @@ def test_which_bounds_are_taken_for_what_they_are(bound: float, is_kept: bool) -
 
 
 FAR, WHOLE = 2**53, {"type": "integer", "minimum": -(2**53), "maximum": 2**53}
+NUMBER, CLOSED = {**WHOLE, "type": "number", "multipleOf": 1e-9}, {"additionalProperties": False}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,15 @@ FAR, WHOLE = 2**53, {"type": "integer", "minimum": -(2**53), "maximum": 2**53}
         ({"type": "integer", "default": 5}, {**WHOLE, "default": 5}),
         ({"type": ["null", "integer"]}, {**WHOLE, "type": ["null", "integer"]}),
         ({"items": [{"type": "integer"}, {"not": {"type": "integer"}}]}, {"items": [WHOLE, {"not": WHOLE}]}),
-        ({"properties": {"enum": {"type": "integer"}}}, {"properties": {"enum": WHOLE}}),
+        ({"type": "number"}, NUMBER),
+        ({"type": "number", "minimum": 0.5}, {**NUMBER, "minimum": 0.5}),
+        ({"type": ["integer", "number"]}, {**NUMBER, "type": ["integer", "number"]}),
+        ({"properties": {"enum": {"type": "integer"}}}, {"properties": {"enum": WHOLE}, **CLOSED}),
+        ({"properties": {"type": "integer"}}, {"properties": {"type": "integer"}, **CLOSED}),
+        ({"maxLength": 3.0, "maxItems": 2.5, "minItems": 1}, {"maxLength": 3, "maxItems": 2.5, "minItems": 1}),
+        ({"format": "password"}, {}),
+        ({"format": "date"}, {"format": "date"}),
+        ({"properties": {"format": {"format": 3}}}, {"properties": {"format": {"format": 3}}, **CLOSED}),
         ({"$defs": {"type": {"type": "integer"}}}, {"$defs": {"type": WHOLE}}),
         *(
             (same, same)
@@ -79,18 +88,100 @@ FAR, WHOLE = 2**53, {"type": "integer", "minimum": -(2**53), "maximum": 2**53}
                 {"type": "integer", "oneOf": [{"enum": [10**17]}, {"minimum": 3}]},
                 {"type": "integer", "$ref": "#/$defs/large"},
                 {"const": {"type": "integer"}, "default": {"type": "integer"}},
-                {"type": "number"},
-                {"type": ["integer", "number"]},
-                {"properties": {"type": "integer"}},
+                {"type": "number", "maximum": 1e30},
+                {"type": "number", "enum": [0.5]},
                 {"type": "integer", "minimum": "far"},
                 True,
             )
         ),
     ],
 )
-def test_an_integer_has_ends(schema: Any, kept: Any) -> None:
-    """A small model wrote zeros until the context was full."""
-    assert form._bounded(schema) == kept
+def test_how_a_schema_is_kept(schema: Any, kept: Any) -> None:
+    """Numbers have ends: a small model wrote zeros until the context was full. Objects are closed."""
+    assert form._prepared(schema, is_closed=True) == kept
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_closed"),
+    [
+        ({}, True),
+        ({"additionalProperties": False}, True),
+        ({"additionalProperties": True}, False),
+        ({"additionalProperties": {"type": "integer"}}, False),
+        ({"allOf": [{"required": ["a"]}]}, False),
+        ({"x": {"allOf": [{}]}}, True),
+        ({"x": {"allOf": [{}, {}]}}, False),
+    ],
+    ids=str,
+)
+def test_an_object_has_no_other_properties_unless_the_schema_says_so(schema: Any, is_closed: bool) -> None:
+    """Parts that are joined stay open: closed ones would exclude each other."""
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}, "x": schema.pop("x", {})}, **schema}
+    assert (write(schema, '{"a":1,"b":2}') is False) is is_closed
+    assert write(schema, '{"a":1}')
+
+
+SPACED = {
+    "type": "object",
+    "properties": {"a": {"type": "array", "items": {"type": "integer"}}, "b": {"type": "number"}},
+    "required": ["a", "b"],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_spaced"),
+    [
+        ('{"a":[1,2],"b":3}', False),
+        ('{"a": [1, 2], "b": 3}', True),
+        ('{\n  "a": [\n    1,\n    2\n  ],\n  "b": 3\n}', True),
+        ('{"a":[1,2],\n\n\t\t"b":3}', True),
+        ('{\n' + 20 * " " + '"a":[],"b":3}', True),
+    ],
+)  # fmt: skip
+def test_white_space_between_the_parts_of_json(text: str, is_spaced: bool) -> None:
+    """As models write it; a compact form has none."""
+    assert write(SPACED, text)
+    compact = form_of(Request(schema=json.dumps(SPACED), schema_compact=True))
+    assert compact is not None
+    assert write(json.loads(compact[1]), text) is not is_spaced
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":[1,2],  "b":3}',
+        '{"a":[1,2],\n\n\n"b":3}',
+        "{\n" + 21 * " " + '"a":[],"b":3}',
+        ' {"a":[],"b":3}',
+        '{"a":[],"b":3}\n',
+        '{"a":[],"b":0.1234567891}',
+        '{"a":[],"b":1e9}',
+        '{"a":[],"b":99999999999999999}',
+    ],
+)
+def test_what_small_models_repeat_has_an_end(text: str) -> None:
+    assert not write(SPACED, text)
+
+
+def test_a_compact_form_is_one_of_a_schema_alone() -> None:
+    assert form_of(Request(schema="true", schema_compact=True)) == (
+        "schema",
+        '{"x-guidance": {"whitespace_flexible": false}}',
+    )
+    assert form_of(Request(schema="false", schema_compact=True)) == ("schema", "false")
+    assert form_of(Request(regex="a", schema_compact=True)) == ("regex", "a")
+    assert form_of(Request(schema="{}")) == ("schema", "{}")
+    with pytest.raises(UsageError, match="--schema: /if is a keyword that cannot"):  # no option comes from outside
+        compiled(("schema", '{"x-guidance": {"lenient": true}, "if": {}}'))
+
+
+def write(schema: Any, text: str) -> bool:
+    """Whether a schema allows a text, byte by byte."""
+    from llguidance import LLMatcher, LLTokenizer
+
+    matcher = LLMatcher(LLTokenizer("byte"), compiled(("schema", json.dumps(schema))), log_level=0)
+    tokens = list(text.encode())
+    return bool(matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting())
 
 
 def test_numbers_of_many_digits_are_no_integers_of_a_form() -> None:

@@ -432,7 +432,7 @@ def test_a_call_that_cannot_be_read_is_warned_of() -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving("--temp", "0", "-n", "64") as server:
+    with serving("--temp", "0", "-n", "160") as server:
         yield server
 
 

@@ -166,6 +166,7 @@ def test_how_long_a_form_may_be_that_a_server_reads(name: str, most: int) -> Non
         ({"type": "array", "items": True}, "/ (maxItems)"),
         ({**OBJECT, "properties": {"a": STRING}}, "/properties/a (maxLength)"),
         ({"type": "object"}, "/ (additionalProperties)"),
+        ({"type": "object", "properties": {}}, ""),
         ({"type": "object", "additionalProperties": True}, "/ (additionalProperties)"),
         ({"type": "object", "additionalProperties": STRING}, "/additionalProperties (maxLength)"),
         ({"type": "object", "maxProperties": 3, "additionalProperties": {**STRING, "maxLength": 3}}, ""),
