@@ -134,14 +134,14 @@ class Run:
         for name in names:
             own = [each[name] for each in self.rounds]
             cells = [spelled(median_interval([one[key] for one in own if key in one])) for key in columns]
-            ratios = "; ".join(f"{self._ratio(name, other)} of {other}" for other in self._against.get(name, ()))
+            ratios = "; ".join(self._ratio(name, other) for other in self._against.get(name, ()))
             lines.append((name, *cells, *([ratios] if has_ratio else []), str(len(own))))
         return piped(lines)
 
     def _ratio(self, name: str, other: str) -> str:
         both = [(each[name], each[other]) for each in self.rounds]
         one_text = [(a, b) for a, b in both if a.get("text") is not None and a["text"] == b.get("text")]
-        ratio = spelled(_ratio(both))
+        ratio = f"{spelled(_ratio(both))} of {other}"
         if not one_text or len(one_text) == len(both):
             return ratio
         return f"{ratio} ({spelled(_ratio(one_text))} of {len(one_text)} with one text)"
