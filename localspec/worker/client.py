@@ -4,9 +4,12 @@
 with. Nothing native is imported here. Invariants: a child that dies, hangs at its start or speaks nonsense ends in one
 `WorkerDiedError`, and no call waits for ever on a child that was told to stop.
 
-Three pipes: `commands` (JSON lines), `control` (a request's number per line: stop that one; end of file: the parent
-is gone) and `events` (JSON lines that carry the request's number). Cancelling has a pipe of its own because a signal
-handler may run in the middle of a long write to `commands`, whose line it must not break.
+Three pipes: `commands` (JSON lines), `control` (a job's number per line: stop that one; end of file: the parent is
+gone) and `events` (JSON lines that carry the job's number). Cancelling has a pipe of its own because a signal handler
+may run in the middle of a long write to `commands`, whose line it must not break.
+
+Several jobs may run at once. Whoever waits for an event of its own reads the pipe, and puts lines of other jobs where
+these look first: no thread is needed for it.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,8 +92,56 @@ class Timeouts:
     close: float = 1.0
 
 
+class _Job:
+    """What the client knows of a job that the child does."""
+
+    def __init__(self, child: Child, sequence: int, job: PairJob) -> None:
+        self.sequence = sequence
+        self.child = child
+        self.is_load = isinstance(job, Load)
+        self.begins = _DOING.get(type(job), "checking")
+        self.doing = self.begins if child.is_ready else "starting"
+        self.lines: deque[dict[str, Any]] = deque()  # that another job's reader found
+        self.started = time.monotonic()
+        self.is_cancelled = False
+        self.cancelled_at = 0.0
+
+    def cancel(self) -> None:
+        if not self.is_cancelled:
+            self.cancelled_at = time.monotonic()  # first: a reader in another thread looks at it once it is cancelled
+            self.is_cancelled = True
+        self.child.cancel(self.sequence)
+
+
+class Running:
+    """The events of a job until its last, for one thread. Closed or dropped before that, the job is cancelled."""
+
+    def __init__(self, worker: Worker, job: _Job) -> None:
+        self._worker = worker
+        self._job = job
+        self._events = worker._events(job)
+
+    def __iter__(self) -> Running:
+        return self
+
+    def __next__(self) -> Event:
+        return next(self._events)
+
+    def cancel(self) -> None:
+        """Ask the child to stop soon; harmless afterwards. Safe in threads and signal handlers."""
+        self._job.cancel()
+
+    def close(self) -> None:
+        """Read no more of it."""
+        self._events.close()
+        self._worker._leave(self._job)  # a generator that was not begun runs no `finally`
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class Worker:
-    """One child process that holds the models. One request at a time; `cancel` may come from anywhere.
+    """One child process that holds the models and does jobs; `cancel` may come from anywhere.
 
     `command` replaces the child's command line; the numbers of its three pipes are appended to it. With `keep_alive`
     the child is that of a warm engine (`localspec.worker.kept`) where there is one, and is left behind for so many
@@ -110,11 +163,12 @@ class Worker:
         self._keeping: Keeping | None = None  # once there was anything to keep
         self._timeouts = timeouts or Timeouts()
         self._child: Child | None = None
-        self._sequence = 0  # the number of the latest request
-        self._running = 0  # its number while it has not ended
-        self._cancelled = 0  # the number of the last request that was cancelled
-        self._cancelled_at = 0.0
-        self._doing = "starting"
+        self._sequence = 0  # the number of the latest job
+        self._running: dict[int, _Job] = {}  # the jobs that have not ended, by number
+        self._sending = threading.Lock()
+        self._changed = threading.Condition()  # who reads the pipe, and lines for others
+        self._is_read = False  # a thread reads the pipe
+        self._heard = 0.0  # when the child last said anything
         self._last_log = ""
         self._saves = 0  # bytes that the child may be writing
 
@@ -124,7 +178,7 @@ class Worker:
             self._start()
 
     def load(self, settings: LoadSettings) -> Iterator[Event]:
-        """Load models, starting the child if there is none; ends after Loaded.
+        """Load models, starting the child if there is none; ends after Loaded. Nothing else may run.
 
         A load that is cancelled or left early ends with its child, which has nothing to lose: reading a large file
         cannot be interrupted otherwise. After a cancel the last event is Finished.
@@ -135,25 +189,21 @@ class Worker:
         events = self._request(self._child or self._start(), Load(settings))
         return events if keeping is None else keeping.told(events)
 
-    def generate(self, request: Request) -> Iterator[Event]:
+    def generate(self, request: Request) -> Running:
         """Answer one request; ends after Finished."""
         return self.start(Generate(request))
 
-    def start(self, job: LoadedJob) -> Iterator[Event]:
+    def start(self, job: LoadedJob) -> Running:
         """Ask the loaded pair; ends after Finished or Inspected. The job is on its way when this returns.
 
-        Closing the iterator early cancels it; the next job need not wait for that.
+        For any thread, also while other jobs run. Closing the iterator early cancels this job alone.
         """
         return self._request(self._loaded_child(), job)
 
     def cancel(self) -> None:
-        """Ask the request that is running to stop soon; harmless without one. Safe in threads and signal handlers."""
-        child, sequence = self._child, self._sequence
-        if self._cancelled != sequence:
-            self._cancelled_at = time.monotonic()  # first: a reader in another thread looks at it once the number fits
-            self._cancelled = sequence
-        if child is not None:
-            child.cancel(sequence)
+        """Ask all that runs to stop soon; harmless without any. Safe in threads and signal handlers."""
+        for running in list(self._running.values()):
+            running.cancel()
 
     def close(self) -> None:
         """End the child within about a second. An answer being read in another thread just ends.
@@ -172,8 +222,7 @@ class Worker:
         child = self._child
         if child is None or self._running or not self._sequence or child.process.poll() is None:
             return None  # one that was asked for nothing yet is told by its load
-        self._doing = "idle"
-        return self._died(child)
+        return self._died(child, "idle")
 
     def log_tail(self, lines: int = LOG_LINES) -> str:
         """Return the last lines the child wrote to its log, safe to print; kept after its death."""
@@ -194,7 +243,6 @@ class Worker:
         return self._keeping
 
     def _start(self) -> Child:
-        self._doing = "starting"
         self._child = Child.start(self._command, Log(self._log_file))
         return self._child
 
@@ -208,39 +256,46 @@ class Worker:
         return self._child
 
     def _close(self, grace: float) -> None:
-        child, self._child, self._running = self._child, None, 0
+        child, self._child = self._child, None
+        self._running.clear()
         if child is not None:
             self._last_log = child.log.tail()
             child.end(grace)
 
-    def _request(self, child: Child, job: PairJob) -> Iterator[Event]:
+    def _request(self, child: Child, job: PairJob) -> Running:
         """Send a job at once and return its events: a generator would send only when it is first read."""
-        if self._running:
-            child.cancel(self._running)  # nobody reads it any more
-        self._sequence += 1  # before the line is out: a cancel from here on means this request
-        sequence = self._running = self._sequence
-        from localspec.worker.codec import job_line  # late: while the child starts
+        with self._sending:
+            self._sequence += 1
+            running = _Job(child, self._sequence, job)
+            self._running[running.sequence] = running  # before the line is out: a cancel from here on means it, too
+            from localspec.worker.codec import job_line  # late: while the child starts
 
-        child.send(job_line(job, sequence), self._timeouts.start)
-        return self._events(child, sequence, job)
+            child.send(job_line(job, running.sequence), self._timeouts.start)
+        return Running(self, running)
 
-    def _events(self, child: Child, sequence: int, job: PairJob) -> Iterator[Event]:
-        """Yield the events of one request until its last; stop it if the reader leaves earlier."""
-        started = time.monotonic()
-        is_load, doing = isinstance(job, Load), _DOING.get(type(job), "checking")
-        self._doing = doing if child.is_ready else "starting"
+    def _leave(self, running: _Job) -> None:
+        """Stop a job that nobody reads any more; harmless for one that has ended."""
+        if self._running.pop(running.sequence, None) is None:
+            return
+        if running.is_load:
+            self._close(grace=0.0)
+        else:
+            running.cancel()
+
+    def _events(self, running: _Job) -> Generator[Event]:
+        """Yield the events of one job until its last; stop it if the reader leaves earlier."""
+        child = running.child
         try:
-            for wire in self._lines(child, sequence, is_load=is_load):
+            for wire in self._lines(running):
                 if wire.get("type") == "ready":
-                    self._check_version(child, wire.get("version", __version__))
-                    self._doing = doing
-                if wire.get("seq") != sequence:
-                    continue  # of a request that was left early
-                event = self._rebuild(child, wire)
+                    self._check_version(running, wire.get("version", __version__))
+                    running.doing = running.begins
+                    continue
+                event = self._rebuild(running, wire)
                 is_over = isinstance(event, Loaded | Finished | Inspected | Failed)
-                self._saves = event.saves if isinstance(event, Finished) else 0
                 if is_over:
-                    self._doing, self._running = "idle", 0
+                    self._saves = event.saves if isinstance(event, Finished) else 0
+                    self._running.pop(running.sequence, None)
                 if isinstance(event, Failed):
                     raise self._error(child, event)
                 if event is not None:
@@ -249,72 +304,101 @@ class Worker:
                     return
             if self._child is child:  # the lines of a load end when it is cancelled
                 self._close(grace=0.0)
-                wall_ms = 1e3 * (time.monotonic() - started)
+                wall_ms = 1e3 * (time.monotonic() - running.started)
                 yield Finished(reason="interrupted", tail="", wall_ms=wall_ms, ttft_ms=0.0, peak_memory=0)
         finally:
-            if self._running == sequence and is_load:
-                self._close(grace=0.0)
-            elif self._running == sequence:
-                self.cancel()
+            self._leave(running)
 
-    def _lines(self, child: Child, sequence: int, *, is_load: bool) -> Iterator[dict[str, Any]]:
-        """Yield what the child says, looking often whether it still does what it should; ends if that is over."""
-        started = heard = time.monotonic()
-        noticed: float | None = None  # when it was first looked at, after the request was cancelled
-        pause = 0.0
+    def _lines(self, running: _Job) -> Iterator[dict[str, Any]]:
+        """Yield what the child says of a job, looking often whether it does what it should; ends if that is over."""
+        child, pause = running.child, 0.0
+        noticed: float | None = None  # when it was first looked at, after the job was cancelled
+        self._heard = max(self._heard, running.started)
         while True:
-            assert self._sequence == sequence or self._child is not child, "a later request reads the events now"
             try:
-                wire = child.read(timeout=0.1, pause=pause)
+                wire = self._line(running, pause)
             except ProtocolError as garbage:
-                raise self._died(child, f"sent a malformed line ({garbage}) and was ended", REPORT) from None
+                raise self._died(
+                    child, running.doing, f"sent a malformed line ({garbage}) and was ended", REPORT
+                ) from None
             except EOFError:
-                if self._child is not child:
+                if self._child is not child and child.fate is None:
                     return  # closed by another thread
-                raise self._died(child) from None
+                raise self._died(child, running.doing) from None
             if wire is not None:
-                pause = FRAME if wire.get("type") == "committed" and wire.get("seq") == sequence else 0.0
+                pause = FRAME if wire.get("type") == "committed" else 0.0
                 yield wire
-            is_cancelled = self._cancelled == sequence
-            if is_cancelled and is_load:
+            if running.is_cancelled and running.is_load:
                 return
             now = time.monotonic()
-            if not child.is_ready and now - started > self._timeouts.start:
+            if not child.is_ready and now - running.started > self._timeouts.start:
                 reason = f"did not answer for {self._timeouts.start:g} s and was ended"
-                raise self._died(child, reason, "localspec --version, which shows whether llama.cpp can be loaded")
-            if wire is not None:
-                heard = now
-            if is_cancelled:
+                hint = "localspec --version, which shows whether llama.cpp can be loaded"
+                raise self._died(child, running.doing, reason, hint)
+            if running.is_cancelled:
                 # What lies in the pipe may have been said before, while nobody read: silence shows that it hangs.
                 noticed = noticed or now
-                patience, since = self._timeouts.cancel, max(self._cancelled_at, heard)
+                patience, since = self._timeouts.cancel, max(running.cancelled_at, self._heard)
                 if wire is not None:
                     patience, since = TALKING * patience, noticed
                 if now - since > patience:
                     reason = f"did not stop within {patience:g} s and was ended"
-                    raise self._died(child, reason, "load the models again")
+                    raise self._died(child, running.doing, reason, "load the models again")
 
-    def _rebuild(self, child: Child, wire: dict[str, Any]) -> Event | None:
+    def _line(self, running: _Job, pause: float) -> dict[str, Any] | None:
+        """Return the next line for a job, None if there is none within a tenth of a second.
+
+        Of several threads that wait one reads. Raises EOFError after the last line, and ProtocolError.
+        """
+        with self._changed:
+            if self._is_read and not running.lines:
+                self._changed.wait(0.1)
+            if running.lines:
+                return running.lines.popleft()
+            if self._is_read:
+                return None
+            self._is_read = True
+        try:
+            wire = running.child.read(timeout=0.1, pause=pause)
+        finally:
+            with self._changed:
+                self._is_read = False
+                self._changed.notify_all()
+        if wire is None:
+            return None
+        self._heard = time.monotonic()
+        sequence = wire.get("seq")
+        if sequence == running.sequence:
+            return wire
+        with self._changed:
+            for other in list(self._running.values()):
+                if other is not running and (other.sequence == sequence or not sequence):
+                    other.lines.append(wire)
+            self._changed.notify_all()
+        return None if sequence else wire  # number 0: the child is ready
+
+    def _rebuild(self, running: _Job, wire: dict[str, Any]) -> Event | None:
         """Return the event of a line, None for a type this version does not know, and note what the child is doing."""
         from localspec.worker.codec import CodecError, event_of
 
         try:
             event = event_of(wire)
         except CodecError as error:
-            raise self._died(child, f"sent a malformed event ({error}) and was ended", REPORT) from None
-        if isinstance(event, Loading) and self._doing != _DOING[SurveyRequest]:
-            self._doing = f"loading the {event.what}"
+            reason = f"sent a malformed event ({error}) and was ended"
+            raise self._died(running.child, running.doing, reason, REPORT) from None
+        if isinstance(event, Loading) and running.begins != _DOING[SurveyRequest]:
+            running.doing = f"loading the {event.what}"
         elif isinstance(event, Started):
-            self._doing = _DOING[Generate]  # what was loaded or measured before is done
+            running.doing = _DOING[Generate]  # what was loaded or measured before is done
         elif isinstance(event, Prefilled):
-            self._doing = "generating"
+            running.doing = "generating"
         return event
 
-    def _check_version(self, child: Child, version: object) -> None:
+    def _check_version(self, running: _Job, version: object) -> None:
         """Refuse a child that was started from other files: localspec was installed anew while this one ran."""
         if version != __version__:
             reason = f"is of localspec {one_line(str(version))}, and this is {__version__}; it was ended"
-            raise self._died(child, reason, "start localspec again")
+            raise self._died(running.child, running.doing, reason, "start localspec again")
 
     def _error(self, child: Child, failed: Failed) -> LocalspecError:
         """Return the child's error; one that should not exist comes with the log."""
@@ -323,14 +407,21 @@ class Worker:
             error.detail.setdefault("log", last_lines(child.log.tail(), LOG_LINES))
         return error
 
-    def _died(self, child: Child, reason: str = "", hint: str = "") -> WorkerDiedError:
-        """Clear the child away and return the error that says what happened to it; `reason` if that was our doing."""
-        if reason:
-            child.process.kill()
-        status = child.end(self._timeouts.close if not reason else 0.0)
-        self._last_log = child.log.tail()
+    def _died(self, child: Child, doing: str, reason: str = "", hint: str = "") -> WorkerDiedError:
+        """Clear the child away and return the error that says what happened to it; `reason` if that was our doing.
+
+        Each job that it did has one: with the same reason, and what was done for it.
+        """
+        if child.fate is not None:
+            status, reason, hint = child.fate
+        else:
+            if reason:
+                child.process.kill()
+            status = child.bury(self._timeouts.close if not reason else 0.0, reason, hint)
+            self._last_log = child.log.tail()
         if self._child is child:
-            self._child, self._running = None, 0
+            self._child = None
+            self._running.clear()
         name = ""
         if status < 0:
             with contextlib.suppress(ValueError):
@@ -338,12 +429,12 @@ class Worker:
         if not reason:
             fallback = f"was ended by {name or f'signal {-status}'}" if status < 0 else f"left with status {status}"
             reason, hint = _EXIT_REASONS.get(name, (fallback, REPORT))
-            if name == "SIGKILL" and self._doing.startswith("loading"):
+            if name == "SIGKILL" and doing.startswith("loading"):
                 hint = _SMALLER  # a context is small beside weights that do not fit
             if name == "SIGABRT" and any(sign in self._last_log for sign in _RPC):
                 reason, hint = _RPC_FATE
             elif name == "SIGABRT" and tells_out_of_memory(last_lines(self._last_log.partition(CRASH)[0], LOG_LINES)):
                 reason, hint = _MEMORY_FATE
-        detail = {"doing": self._doing, "signal": name or None, "status": status, "log": self.log_tail()}
+        detail = {"doing": doing, "signal": name or None, "status": status, "log": self.log_tail()}
         kind = EngineStoppedError if name == "SIGTERM" else WorkerDiedError
-        return kind(f"The engine {reason} while {self._doing}", hint=hint, detail=detail)
+        return kind(f"The engine {reason} while {doing}", hint=hint, detail=detail)

@@ -157,6 +157,7 @@ class Child:
         self.log = log
         self.events = events
         self.is_ready = False
+        self.fate: tuple[int, str, str] | None = None  # its status, and why we ended it, with a hint
         self._commands = io.FileIO(commands, "w")
         self._control = io.FileIO(control, "w")
         self._received = bytearray()
@@ -261,6 +262,11 @@ class Child:
             except subprocess.TimeoutExpired:
                 self.process.kill()
         return -signal.SIGKILL
+
+    def bury(self, grace: float, reason: str, hint: str) -> int:
+        """End a child that is lost, or that we end for a `reason`; `fate` says so to all who wait for it."""
+        self.fate = self.end(grace), reason, hint
+        return self.fate[0]
 
     def _parse(self, line: bytes) -> dict[str, Any]:
         try:
