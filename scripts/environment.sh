@@ -25,19 +25,54 @@ find_python() {
     fail "localspec needs Python 3.11 or newer, and none is on the PATH. Install one, or set PYTHON=/path/to/python3."
 }
 
+ZIG=0.17.1 # clang, with its own C library and headers: a wheel of 100 MB, which is gone again after the build
+compiler=  # what --compiler says
+cpuinfo=/proc/cpuinfo
+tick=2     # seconds between two looks at the build
+flags=     # what --with adds to llama.cpp's build
+
 has_compiler() {
-    local compiler
-    for compiler in ${CXX:-} c++ g++ clang++; do
-        command -v "$compiler" >/dev/null && return
+    local name
+    for name in ${CXX:-} c++ g++ clang++; do
+        command -v "$name" >/dev/null && return
     done
     return 1
+}
+
+# Print the compiler to take, and why. zig is taken where its build was measured to be faster than GCC's.
+best_compiler() {
+    if [ -n "$compiler" ]; then
+        echo "$compiler --compiler says so"
+    elif [ -n "${CXX:-}" ]; then
+        echo "system CXX names it"
+    elif [[ $flags == *CUDA* ]]; then
+        echo "system nvcc needs it"
+    elif ! has_compiler; then
+        echo "zig there is no C++ compiler here"
+    elif [ "$(uname -sm)" = "Linux x86_64" ] && grep -qs amx_tile $cpuinfo; then
+        echo "zig its build is the fastest on processors with AMX"
+    else
+        echo "system zig's build was not measured to be faster on this processor"
+    fi
+}
+
+# Print a name for builds of one compiler, for one processor, with the same flags.
+build_key() {
+    local version=$ZIG
+    [ "$1" = zig ] || version=$({ "${CXX:-c++}" --version || true; } 2>/dev/null | head -n 1)
+    {
+        echo "$version $flags ${CMAKE_ARGS:-} ${CFLAGS:-} ${CXXFLAGS:-}"
+        cat "$root/scripts/llama_build.cmake" "$root/scripts/gcc_amx.h"
+        uname -m
+        grep -m1 -s ^flags $cpuinfo || true
+    } | cksum | sed "s/ .*//; s/^/$1-/"
 }
 
 # Show how far the build is: llama.cpp's own "[done/all]" lines while it compiles, a dot of news now and then otherwise.
 watch_build() {
     local log=$1 pid=$2 began=$SECONDS line last=
     while kill -0 "$pid" 2>/dev/null; do
-        sleep 2
+        sleep "$tick"
         line=$(grep -aoE '\[[0-9]+/[0-9]+\]' "$log" 2>/dev/null | tail -n 1 || true)
         if [ -t 2 ]; then
             printf '\r\033[K  %s %d:%02d' "${line:-preparing}" $(((SECONDS - began) / 60)) $(((SECONDS - began) % 60)) >&2
@@ -49,58 +84,79 @@ watch_build() {
     [ -t 2 ] && printf '\r\033[K' >&2 || true
 }
 
-# GCC before 11.5, 12.4 and 13.3 compiles AMX wrongly (GCC bug 114098), and llama.cpp then crashes at the first token.
-flags_against_amx() {
-    local version
-    grep -qs amx_tile /proc/cpuinfo || return 0
-    version=$("${CXX:-c++}" -dumpfullversion 2>/dev/null) || return 0
-    case $version in
-        [0-9].* | 10.* | 11.[0-4].* | 12.[0-3].* | 13.[0-2].*) echo "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16" ;;
-    esac
-}
-
-go_without_amx() {
-    local flags
-    flags=$(flags_against_amx)
-    export CFLAGS="${CFLAGS:-} $flags" CXXFLAGS="${CXXFLAGS:-} $flags"
-}
-
-# pip install with the given arguments, its progress shown.
+# pip install with the given arguments, its progress shown; the log goes to the end of the file.
 watched_pip() {
     local log=$1 pid
     shift
-    "$python" -m pip install --disable-pip-version-check -v "$@" >"$log" 2>&1 &
+    "$python" -m pip install --disable-pip-version-check -v "$@" >>"$log" 2>&1 &
     pid=$!
     trap 'kill $pid 2>/dev/null; exit 130' INT
     watch_build "$log" "$pid"
     trap - INT
-    wait "$pid" || { tail -n 15 "$log" >&2; fail "The installation failed; the whole log is in .venv/${log##*/}."; }
+    wait "$pid"
 }
 
-# What localspec never loads is not compiled: the tools for images and sound, llama.cpp's common library. It takes about
-# half of the time then.
-go_lean() {
-    export CMAKE_ARGS="${CMAKE_ARGS:+$CMAKE_ARGS }-DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=\"$root/scripts/llama_build.cmake\""
+failed() {
+    tail -n 15 "$1" >&2
+    fail "The installation failed; the whole log is in .venv/${1##*/}."
 }
 
-binding_version() { "$python" -c 'from importlib.metadata import version; print(version("llama-cpp-python"))'; }
+# Compile llama.cpp with one compiler. Wheels lie in a cache of this compiler, processor and flags: pip's own cache knows
+# none of them. What localspec never loads is not compiled (the tools for images and sound, llama.cpp's common library):
+# it takes about half of the time then.
+compile_with() {
+    local log=$1 key=$2 cache status=0
+    cache=$("$python" -m pip cache dir 2>/dev/null) && cache="--cache-dir=$cache/localspec/$key" || cache=--no-cache-dir
+    (
+        if [[ $key == zig-* ]]; then
+            "$python" -m pip install --disable-pip-version-check "ziglang==$ZIG" >>"$log" 2>&1 || exit
+            export PYTHON=$python CC=$root/scripts/zig-cc CXX=$root/scripts/zig-c++
+            export ZIG_LOCAL_CACHE_DIR=$venv/zig ZIG_GLOBAL_CACHE_DIR=$venv/zig
+        fi
+        export CMAKE_ARGS="${CMAKE_ARGS:+$CMAKE_ARGS }-DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=\"$root/scripts/llama_build.cmake\"${flags:+ $flags}"
+        watched_pip "$log" "$cache" --force-reinstall --no-deps ${flags:+--no-binary llama-cpp-python} "$(binding)"
+    ) || status=$?
+    if [[ $key == zig-* ]]; then
+        "$python" -m pip uninstall -y ziglang >/dev/null 2>&1 || true
+        rm -rf "$venv/zig"
+    fi
+    [ $status != 130 ] || exit 130 # Ctrl-C
+    [ $status = 0 ] && echo "$key" >"$venv/.built"
+}
+
+# The requirement of pyproject.toml.
+binding() { sed -n 's/^ *"\(llama-cpp-python[^"]*\)".*/\1/p' "$root/pyproject.toml"; }
+
+# Compile llama.cpp with the best compiler, unless it was, and with the other one where that fails.
+build() {
+    local log=$venv/build.log first other=zig why key
+    read -r first why < <(best_compiler)
+    key=$(build_key "$first")
+    if [ "$(cat "$venv/.built" 2>/dev/null)" = "$key" ] && "$python" -c 'import llama_cpp' 2>/dev/null; then return; fi
+    echo "Compiling llama.cpp with ${flags:+$flags and }$(compiler_name "$first"): $why (--compiler zig|system decides)." >&2
+    echo "It takes about 5 minutes on 2 cores, less on more, and happens once. Details: .venv/${log##*/}" >&2
+    : >"$log"
+    compile_with "$log" "$key" && return
+    if [ "$first" = zig ]; then
+        has_compiler && other=system || other=
+    fi
+    [[ -n $other && -z $compiler && $flags != *CUDA* ]] || failed "$log"
+    echo "That failed: $(grep -aiE -m 1 '\berror:' "$log" || tail -n 1 "$log")" >&2
+    echo "Compiling it with $(compiler_name $other)." >&2
+    compile_with "$log" "$(build_key $other)" || failed "$log"
+}
+
+compiler_name() { [ "$1" = zig ] && echo "zig $ZIG" || echo "the system's compiler"; }
 
 install() {
-    local what=$1 log=$venv/install.log
-    go_without_amx
-    go_lean
-    if ! "$python" -c 'import llama_cpp' 2>/dev/null; then
-        has_compiler || fail "localspec compiles llama.cpp and needs a C++ compiler: apt install build-essential, or xcode-select --install."
-        echo "First run: installing into .venv. llama.cpp is compiled for this machine's processor, which takes about" >&2
-        echo "5 minutes on 2 cores, less on more, and happens once. Details: .venv/install.log" >&2
+    local log=$venv/install.log
+    # Without an index pip takes nothing but what is there.
+    if ! "$python" -m pip install -q --no-index --no-deps "$(binding)" >/dev/null 2>&1; then
+        echo "First run: installing into .venv." >&2
+        build
     fi
-    watched_pip "$log" -e "$what"
-    # pip's cache may hold a llama.cpp that was compiled without these flags.
-    if [ -n "$(flags_against_amx)" ] && ! "$python" -c 'import sys; from localspec.backends.build import is_amx_broken; sys.exit(is_amx_broken())'; then
-        echo "llama.cpp crashes with AMX on this machine: compiling it without, once." >&2
-        "$python" -m pip cache remove 'llama_cpp_python*' >/dev/null 2>&1 || true  # the next clone gets the good one
-        watched_pip "$log" --force-reinstall --no-deps "llama-cpp-python==$(binding_version)"
-    fi
+    : >"$log"
+    watched_pip "$log" -e "$1" || failed "$log"
 }
 
 # Options of llama.cpp's build that `--with` knows, by name.
@@ -118,19 +174,14 @@ cmake_flags() {
     echo "${flags# }"
 }
 
-# Compile llama.cpp anew with these options, unless it was. pip would take the wheel in its cache, whatever CMAKE_ARGS
-# say.
-rebuild() {
-    local flags=$1 log=$venv/rebuild.log built=$venv/.with
-    [ "$(cat "$built" 2>/dev/null)" != "$flags" ] || return 0
-    echo "Compiling llama.cpp with $flags, which takes minutes and happens once. Details: .venv/rebuild.log" >&2
-    go_without_amx
-    go_lean
-    export CMAKE_ARGS="$CMAKE_ARGS $flags"
-    watched_pip "$log" --no-cache-dir --force-reinstall --no-deps --no-binary llama-cpp-python "llama-cpp-python==$(binding_version)"
-    echo "$flags" >"$built"
+known_compiler() {
+    case $1 in
+        system | zig) echo "$1" ;;
+        *) fail "--compiler takes system or zig, not '$1'." ;;
+    esac
 }
 
+# Make or complete .venv. What --with and --compiler ask for is compiled if it was not.
 prepare() {
     local extra=${1:-} what=$root stamp
     stamp=$venv/.ready${extra:+-$extra}
@@ -140,4 +191,5 @@ prepare() {
         install "$what"
         touch "$stamp"
     fi
+    [ -z "$compiler$flags" ] || build
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import platform
+import shutil
 import subprocess
 import tomllib
 from importlib.util import find_spec
@@ -16,22 +18,50 @@ from localspec import BINDING
 ROOT = Path(__file__).parents[1]
 SHELL = sorted(path for path in (ROOT / "scripts").iterdir() if path.is_file() and path.suffix == "")
 RECORDER = """#!/usr/bin/env bash
-if [ "$1" = -c ]; then echo 0.3.36; exit; fi
-echo "CMAKE_ARGS=$CMAKE_ARGS $*" >> "$RECORD"
-exit ${FAILS:-0}
+name=${CXX:+${CXX##*/}}
+name=${name:-system}
+case "$*" in
+    "-m pip cache dir") echo "${CACHE:?}" ;;
+    "-c import llama_cpp") [ -z "${IS_BROKEN:-}" ] ;;
+    *ziglang*) [ -z "${NO_ZIG:-}" ] ;;
+    *) echo "CXX=$name CMAKE_ARGS=$CMAKE_ARGS $*" >> "$RECORD"
+       echo "x.cpp:1: error: it is $name"
+       case "${FAILS:-}" in *"$name"*) exit 3 ;; esac ;;
+esac
 """
+AMX = "flags : fpu amx_tile avx512f"
+AVX2 = "flags : fpu avx2"
 
 
-def bash(script: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+def bash(script: str, folder: Path, cpuinfo: str = AVX2, **env: str) -> subprocess.CompletedProcess[str]:
     """Run lines of bash after environment.sh, with a recorder for python and an environment of the test's own."""
     recorder = folder / "python"
     recorder.write_text(RECORDER)
     recorder.chmod(0o755)
-    lines = f"set -euo pipefail\nsource {ROOT}/scripts/environment.sh\nvenv={folder}\npython={recorder}\n{script}"
+    (folder / "cpuinfo").write_text(f"{cpuinfo}\n")
+    lines = f"set -euo pipefail\nsource {ROOT}/scripts/environment.sh\nvenv={folder}\npython={recorder}\n"
+    lines += f"cpuinfo={folder}/cpuinfo\ntick=0.1\n"
     return subprocess.run(
-        ["bash", "-c", lines], capture_output=True, text=True, timeout=120,
-        env={"PATH": "/usr/bin:/bin", "RECORD": str(folder / "record"), **env},
+        ["bash", "-c", f"{lines}{script}"], capture_output=True, text=True, timeout=120,
+        env={"PATH": "/usr/bin:/bin", "RECORD": str(folder / "record"), "CACHE": str(folder / "cache"), **env},
     )  # fmt: skip
+
+
+def builds(folder: Path) -> list[str]:
+    """Return what was handed to pip, a line for each build."""
+    return (folder / "record").read_text().splitlines()
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> str:
+    """Return a PATH on which there is no compiler."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in ("bash", "cat", "cksum", "grep", "head", "sed", "sleep", "tail", "uname", "rm"):
+        found = shutil.which(tool)
+        assert found is not None
+        (folder / tool).symlink_to(found)
+    return str(folder)
 
 
 @pytest.mark.parametrize(
@@ -51,32 +81,113 @@ def test_unknown_names_stop_before_anything_is_installed(tmp_path: Path, names: 
     assert "--with takes rpc, cuda and vulkan" in done.stderr
 
 
-def test_a_rebuild_goes_past_pips_cache_and_happens_once(tmp_path: Path) -> None:
-    twice = 'rebuild "-DGGML_RPC=on"; rebuild "-DGGML_RPC=on"'
-    done = bash(twice, tmp_path, CMAKE_ARGS="-DGGML_BLAS=on")
+def test_other_flags_are_built_anew_and_the_same_ones_once(tmp_path: Path) -> None:
+    done = bash('flags="-DGGML_RPC=on"; build; build', tmp_path, CMAKE_ARGS="-DGGML_BLAS=on")
     assert done.returncode == 0, done.stderr
-    (line,) = (tmp_path / "record").read_text().splitlines()
+    (line,) = builds(tmp_path)
     lean = f'-DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE="{ROOT}/scripts/llama_build.cmake"'
-    assert line.startswith(f"CMAKE_ARGS=-DGGML_BLAS=on {lean} -DGGML_RPC=on -m pip install")
+    assert line.startswith(f"CXX=system CMAKE_ARGS=-DGGML_BLAS=on {lean} -DGGML_RPC=on -m pip install")
     assert (ROOT / "scripts" / "llama_build.cmake").is_file()
-    for word in (
-        "--no-cache-dir",
-        "--force-reinstall",
-        "--no-deps",
-        "--no-binary llama-cpp-python",
-        "llama-cpp-python==",
-    ):
+    for word in ("--force-reinstall", "--no-deps", "--no-binary llama-cpp-python", "llama-cpp-python>="):
         assert word in line
-    bash('rebuild "-DGGML_CUDA=on"', tmp_path)
-    assert len((tmp_path / "record").read_text().splitlines()) == 2
+    bash('flags="-DGGML_CUDA=on"; build', tmp_path)
+    assert len(builds(tmp_path)) == 2
+    bash('flags="-DGGML_CUDA=on"; build', tmp_path, IS_BROKEN="1")
+    assert len(builds(tmp_path)) == 3
 
 
-def test_a_build_that_fails_is_said_and_tried_again(tmp_path: Path) -> None:
+def test_wheels_of_another_compiler_processor_or_flag_are_not_taken(tmp_path: Path) -> None:
+    """Each build has a cache of its own, and the same build the same one, from another checkout too."""
+    for script, cpuinfo, env in (
+        ("build", AVX2, {}),
+        ("compiler=zig; build", AVX2, {}),
+        ("compiler=system; build", AMX, {}),
+        ("flags=-DGGML_RPC=on; build", AVX2, {}),
+        ("build", AVX2, {"CXXFLAGS": "-O1"}),
+    ):
+        assert bash(script, tmp_path, cpuinfo, **env).returncode == 0
+    caches = {word for line in builds(tmp_path) for word in line.split() if word.startswith("--cache-dir")}
+    assert len(caches) == 5
+    assert all(cache.startswith(f"--cache-dir={tmp_path}/cache/localspec/") for cache in caches)
+    (tmp_path / ".built").unlink()
+    bash("build", tmp_path)
+    assert set(builds(tmp_path)[-1].split()) & caches
+
+
+@pytest.mark.parametrize(
+    ("script", "cpuinfo", "env", "expected"),
+    [
+        ("", AVX2, {}, "system"),
+        ("", AMX, {}, "zig"),
+        ("compiler=system;", AMX, {}, "system"),
+        ("compiler=zig;", AVX2, {}, "zig"),
+        ("flags=-DGGML_CUDA=on;", AMX, {}, "system"),
+        ("", AMX, {"CXX": "clang++"}, "system"),
+    ],
+)
+def test_the_best_compiler_is_taken(
+    tmp_path: Path, script: str, cpuinfo: str, env: dict[str, str], expected: str
+) -> None:
+    found = bash(f"has_compiler() {{ true; }}\n{script} best_compiler", tmp_path, cpuinfo, **env)
+    assert found.stdout.split()[0] == expected
+
+
+def test_without_a_compiler_zig_is_taken(tmp_path: Path, tools: str) -> None:
+    done = bash("build", tmp_path, PATH=tools)
+    assert done.returncode == 0, done.stderr
+    assert "with zig" in done.stderr
+    assert "there is no C++ compiler" in done.stderr
+    (line,) = builds(tmp_path)
+    assert line.startswith("CXX=zig-c++ ")
+
+
+@pytest.mark.parametrize(("cpuinfo", "order"), [(AMX, ["zig-c++", "system"]), (AVX2, ["system", "zig-c++"])])
+def test_a_build_that_fails_leaves_it_to_the_other_compiler(tmp_path: Path, cpuinfo: str, order: list[str]) -> None:
+    done = bash("has_compiler() { true; }\nbuild; build", tmp_path, cpuinfo, FAILS=order[0])
+    assert done.returncode == 0, done.stderr
+    assert f"That failed: x.cpp:1: error: it is {order[0]}" in done.stderr
+    assert [line.split()[0] for line in builds(tmp_path)[:2]] == [f"CXX={name}" for name in order]
+
+
+def test_where_zig_cannot_be_had_the_system_compiles(tmp_path: Path) -> None:
+    done = bash("has_compiler() { true; }\nbuild", tmp_path, AMX, NO_ZIG="1")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in builds(tmp_path)] == ["CXX=system"]
+
+
+@pytest.mark.parametrize("name", ["system", "zig"])
+def test_a_named_compiler_that_fails_is_said_and_tried_again(tmp_path: Path, name: str) -> None:
     for attempt in (1, 2):
-        done = bash('rebuild "-DGGML_RPC=on"', tmp_path, FAILS="3")
+        done = bash(f"compiler={name}; build", tmp_path, FAILS="zig-c++ system")
         assert done.returncode == 1
         assert "The installation failed" in done.stderr
-        assert len((tmp_path / "record").read_text().splitlines()) == attempt
+        assert len(builds(tmp_path)) == attempt
+
+
+@pytest.mark.parametrize("name", ["", "gcc"])
+def test_unknown_compilers_stop_before_anything_is_installed(name: str) -> None:
+    command = [ROOT / "scripts" / "localspec", "--compiler", name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "--compiler takes system or zig" in done.stderr
+
+
+GXX = shutil.which("g++")
+
+
+@pytest.mark.skipif(GXX is None or platform.machine() != "x86_64", reason="needs GCC for x86-64")
+def test_all_of_the_configuration_of_amx_tiles_is_stored(tmp_path: Path) -> None:
+    """GCC 12.2 alone drops the store of the rows, since it takes the configuration for 8 bytes long."""
+    source = tmp_path / "tiles.cpp"
+    source.write_text(
+        "#include <immintrin.h>\nstruct Tiles { char palette, start, rest[46]; unsigned char rows[16]; };\n"
+        "void load(int n) { Tiles tiles = {1}; tiles.rows[12] = n; _tile_loadconfig(&tiles); }\n"
+    )
+    header = ["-include", str(ROOT / "scripts" / "gcc_amx.h")]
+    assert GXX is not None
+    command = [GXX, "-O3", "-mamx-tile", "-mavx2", *header, "-S", "-o", "-", str(source)]
+    code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "movb\t%dil" in code
 
 
 @pytest.mark.parametrize(("words", "extra"), [(["serve", "x"], "serve"), (["run", "serve"], ""), ([], "")])

@@ -14,6 +14,7 @@ import dataclasses
 import hashlib
 import json
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -76,11 +77,22 @@ def machine_facts(servers: Sequence[str] = ()) -> dict[str, Any]:
     layers = offloading(found)
     return {
         **dataclasses.asdict(build_info()),
+        "compiler": compiler(),
         "rpc": has_rpc(),
         "all": [{**dataclasses.asdict(device), "takes_layers": device in layers} for device in found],
         "cores": physical_cores(),
         "ram": available_memory(),
     }
+
+
+def compiler() -> str:
+    """Return the compiler of llama.cpp's kernels as their file names it, such as "GCC 12.2.0"; "" where it does not."""
+    for name in ("libggml-cpu.so", "libllama.so"):
+        with contextlib.suppress(OSError):
+            code = (Path(api._lib._name).parent / name).read_bytes()
+            if found := re.search(rb"(GCC): \([^)\0]*\) ([\d.]+)|(clang) version ([\d.]+)", code):
+                return b" ".join(filter(None, found.groups())).decode()
+    return ""
 
 
 @cache

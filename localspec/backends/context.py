@@ -20,6 +20,7 @@ from localspec.backends.limits import available_memory, physical_cores
 from localspec.backends.memory import PAD, attention_for, check_context, rollback_for
 from localspec.backends.model import Model
 from localspec.backends.options import UNQUANTISED, LoadOptions
+from localspec.backends.threads import attach_pool
 from localspec.errors import ResourceError, UsageError
 from localspec.tuning import DEFAULT_CTX, TINY_WEIGHTS
 
@@ -77,6 +78,7 @@ def open_context(model: Model, options: LoadOptions, n_sequences: int) -> Any:
             hint="a smaller --ctx, or --kv f16",
             detail={"log": LOG.tail()},
         )
+    attach_pool(context, max(api.llama_n_threads(context), api.llama_n_threads_batch(context)))
     model.adapt(context)
     return context
 

@@ -14,7 +14,7 @@ to the same ones.
 
 OpenMP binds the threads that it starts if it is told before it is loaded. The thread that loads it is bound too, and
 what that starts meanwhile (a driver's threads) would be tied to its processor: so it is freed, and bound once the
-models are loaded.
+models are loaded. Builds without OpenMP bind theirs in `backends/threads.py`.
 """
 
 from __future__ import annotations
@@ -119,6 +119,11 @@ def allowed() -> set[int]:
         return set()
 
 
+def bound_processors(threads: int) -> set[int]:
+    """Return the logical CPUs to which `threads` threads are bound, one each; none where they run anywhere."""
+    return set(_remembered) if threads == len(_remembered) else set()
+
+
 def physical_cores() -> int:
     """Return the number of physical cores available to this process, at least 1."""
     cores = count_cores(allowed()) or os.cpu_count() or 1
@@ -159,15 +164,18 @@ class Binding:
             yield
         finally:
             if self._is_told:
-                _run_on(self._cpus)
+                run_on(self._cpus)
 
     def hold(self, threads: int) -> None:
-        """Bind the calling thread, which decodes with `threads`, to the processor on which OpenMP counts it."""
+        """Bind the calling thread, which decodes with `threads`, to the processor that the other threads leave it."""
         if self._is_told and threads == len(self._cpus):
-            _run_on({min(self._cpus)})
+            from localspec.backends.threads import has_openmp  # late: it loads llama.cpp
+
+            run_on({min(self._cpus) if has_openmp() else max(self._cpus)})
 
 
-def _run_on(processors: set[int]) -> None:
+def run_on(processors: set[int]) -> None:
+    """Let the calling thread run on these logical CPUs; where there are none, leave it as it is."""
     # Refused where the processors were taken away from this process meanwhile.
     with contextlib.suppress(OSError, AttributeError):
         os.sched_setaffinity(0, processors)

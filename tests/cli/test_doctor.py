@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from pathlib import Path
 
 import pytest
@@ -32,17 +33,31 @@ def test_json(tmp_path: Path) -> None:
     assert checks["cache"]["facts"]["path"].startswith(str(tmp_path))
 
 
-@pytest.mark.parametrize(("is_built", "state"), [(True, "ok"), (False, "note")])
+@pytest.mark.parametrize(
+    ("built", "processor", "lacks"),
+    [
+        ("AVX2", "fpu avx2", ""),
+        ("SSE3", "fpu avx2", "the build does not use AVX2 of this processor"),
+        ("AVX2", "fpu avx2 avx512f amx_int8", "the build does not use AVX512 and AMX_INT8 of this processor"),
+        ("AVX2", "", ""),
+    ],
+)
 def test_a_build_without_the_vectors_of_its_processor_is_told(
-    is_built: bool, state: str, monkeypatch: pytest.MonkeyPatch
+    built: str, processor: str, lacks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(doctor, "_has_avx2", lambda: True)
-    built = f"CPU : SSE3 = 1 | AVX2 = {int(is_built)} | "
-    found = doctor._engine({"system_info": built, "rpc": False, "llama_cpp": "1", "gpu_offload": False})
-    assert found.state == state
-    assert (found.hint == rebuild_line("native")) == (not is_built)
-    assert found.facts["features"] == (["SSE3", "AVX2"] if is_built else ["SSE3"])
+    monkeypatch.setattr(doctor, "_processor", processor.split)
+    facts = {"rpc": False, "llama_cpp": "1", "gpu_offload": False, "compiler": "clang 22.1.8"}
+    found = doctor._engine({"system_info": f"CPU : {built} = 1 | NEON = 0 | ", **facts})
+    assert found.state == ("note" if lacks else "ok")
+    assert lacks in found.message
+    assert "built by clang 22.1.8 with" in found.message
+    assert (found.hint == rebuild_line("native")) == bool(lacks)
+    assert found.facts["features"] == [built]
+
+
+def test_the_processor_is_asked_of_linux() -> None:
+    if Path("/proc/cpuinfo").is_file() and platform.machine() == "x86_64":
+        assert {"fpu", "sse2"} <= set(doctor._processor())
 
 
 def test_without_llama_cpp(tmp_path: Path) -> None:
@@ -58,7 +73,7 @@ def test_without_llama_cpp(tmp_path: Path) -> None:
     (engine,) = [one for one in wire["checks"] if one["name"] == "engine"]
     assert engine["state"] == "broken"
     assert "CUDA libraries are not found" in engine["message"]
-    assert "--no-cache-dir" in engine["hint"]
+    assert engine["hint"] == rebuild_line("native")
     assert {"models", "cache", "terminal"} <= {one["name"] for one in wire["checks"]}
 
 
@@ -145,6 +160,7 @@ LINES = {
         "/srv/x/.local/share/pipx/venvs/localspec",
         "=-DGGML_VULKAN=on pipx runpip localspec",
     ),
+    "native": ("native", "{checkout}/.venv", "./scripts/localspec --compiler zig"),
     "uv": ("rpc", "/srv/x/.local/share/uv/tools/localspec", "CMAKE_ARGS=-DGGML_RPC=on uv tool install --reinstall"),
     "pip": ("cuda", "/opt/env", "-m pip install --no-cache-dir --force-reinstall --no-binary llama-cpp-python"),
 }

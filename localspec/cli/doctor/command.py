@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import sys
 import tempfile
@@ -40,6 +41,7 @@ from localspec.worker.ask import Unanswered, ask
 
 LITTLE_DISK = 10e9  # bytes: about one pair of models
 CPU_FEATURES = ("AVX", "AVX2", "AVX512", "AMX_INT8", "NEON", "SVE", "F16C", "FMA")
+X86 = (("avx2", "AVX2"), ("avx512f", "AVX512"), ("amx_int8", "AMX_INT8"))  # what Linux and llama.cpp call one thing
 NO_ENGINE, NO_ANSWER = 3, 4  # exit codes, as everywhere
 OUTPUT = "Output"
 WITHOUT_PAIR = {"rpc", "json", "quiet", "color"}
@@ -175,19 +177,25 @@ def _engine(facts: Mapping[str, Any]) -> Finding:
     on = [name for name, *rest in zip(words, words[1:], words[2:], strict=False) if rest == ["=", "1"]]
     features = [name for name in CPU_FEATURES if name in on]
     built = "RPC" if facts["rpc"] else "no RPC"
-    told = {"llama_cpp": facts["llama_cpp"], "features": on, "rpc": facts["rpc"], "gpu_offload": facts["gpu_offload"]}
-    text = f"llama.cpp {facts['llama_cpp']}, built with {' '.join(features) or 'no vector units known here'}, {built}"
-    if platform.machine() in ("x86_64", "AMD64") and "AVX2" not in on and _has_avx2():
-        text += "; this processor has AVX2, and the build does not use it"
+    names = ("llama_cpp", "compiler", "rpc", "gpu_offload")
+    told = {"features": on, **{name: facts[name] for name in names}}
+    by = f" by {facts['compiler']}" if facts["compiler"] else ""
+    text = (
+        f"llama.cpp {facts['llama_cpp']}, built{by} with {' '.join(features) or 'no vector units known here'}, {built}"
+    )
+    lacking = [feature for flag, feature in X86 if feature not in on and flag in _processor()]
+    if lacking:
+        text += f"; the build does not use {' and '.join(lacking)} of this processor"
         return Finding("engine", "note", text, rebuild_line("native"), facts=told)
     return Finding("engine", "ok", text, facts=told)
 
 
-def _has_avx2() -> bool:
+def _processor() -> list[str]:
+    """Return what Linux says that the processor can do."""
     try:
-        return " avx2 " in Path("/proc/cpuinfo").read_text("ascii", "replace")
-    except OSError:
-        return False
+        return re.findall(r"^flags\b.*", Path("/proc/cpuinfo").read_text("ascii", "replace"), re.MULTILINE)[0].split()
+    except (OSError, IndexError):
+        return []
 
 
 def _devices(facts: Mapping[str, Any], seen: tuple[Gpu, ...]) -> Iterator[Finding]:

@@ -129,8 +129,8 @@ def rebuild_line(backend: str, *, prefix: Path | None = None, checkout: Path | N
     """Return the command for `backend`; `prefix` is the Python environment, `checkout` where its scripts/ would be."""
     prefix = prefix or Path(sys.prefix)
     checkout = checkout or Path(__file__).resolve().parents[3]
-    if prefix == checkout / ".venv" and (checkout / "scripts" / "localspec").is_file() and backend in WITH:
-        return f"./scripts/localspec --with {backend}"
+    if prefix == checkout / ".venv" and (checkout / "scripts" / "localspec").is_file() and backend in (*WITH, "native"):
+        return f"./scripts/localspec {'--compiler zig' if backend == 'native' else f'--with {backend}'}"
     flags = FLAGS[backend]
     parts = prefix.parts
     if "uv" in parts and "tools" in parts:
