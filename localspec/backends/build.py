@@ -86,12 +86,17 @@ def machine_facts(servers: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def compiler() -> str:
-    """Return the compiler of llama.cpp's kernels as their file names it, such as "GCC 12.2.0"; "" where it does not."""
+    """Return the compiler of llama.cpp as its files name it, such as "GCC 12.2.0"; "" where they do not.
+
+    zig's clang leaves no name, but its C++ library.
+    """
     for name in ("libggml-cpu.so", "libllama.so"):
         with contextlib.suppress(OSError):
             code = (Path(api._lib._name).parent / name).read_bytes()
             if found := re.search(rb"(GCC): \([^)\0]*\) ([\d.]+)|(clang) version ([\d.]+)", code):
                 return b" ".join(filter(None, found.groups())).decode()
+            if b"NSt3__1" in code:
+                return "clang, as zig's"
     return ""
 
 

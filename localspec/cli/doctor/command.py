@@ -193,9 +193,10 @@ def _engine(facts: Mapping[str, Any]) -> Finding:
 def _processor() -> list[str]:
     """Return what Linux says that the processor can do."""
     try:
-        return re.findall(r"^flags\b.*", Path("/proc/cpuinfo").read_text("ascii", "replace"), re.MULTILINE)[0].split()
-    except (OSError, IndexError):
+        flags = re.search(r"^flags\b.*", Path("/proc/cpuinfo").read_text("ascii", "replace"), re.MULTILINE)
+    except OSError:
         return []
+    return flags[0].split() if flags else []
 
 
 def _devices(facts: Mapping[str, Any], seen: tuple[Gpu, ...]) -> Iterator[Finding]:
