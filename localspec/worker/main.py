@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from localspec import __version__
-from localspec.backends.limits import Binding
+from localspec.backends.binding import Binding
 from localspec.engine.events import Event, EventsThen, Failed, Finished, Inspected, Loaded
 from localspec.errors import IncompatibleError, InternalError, LocalspecError, NotFoundError, ResourceError
 from localspec.settings.jobs import Generate, Load, PairJob, RankQuestion, SurveyRequest, TextQuestion, VerifyRound
