@@ -146,6 +146,9 @@ RUN_ERRORS = """--temp -1; --temp nan; --temp warm; --temp=; --temperature -5; -
 --bogus; --color maybe; --verifier http://; --verifier ws://127.0.0.1:9 --verifier-key-file /no/such
 -f /no/such; -s @/no/such; --grammar @/no/such; --schema '{'; --schema '{}' --regex a
 --grammar 'root ::= "a'; --choices ''; --log-file /no/such/log; --verify typical
+--temp inf; --top-p 1.5; --min-p -0.1; --typical-p nan; --presence-penalty inf; --frequency-penalty -1e9
+--draft-temp -1; --logit-bias 1=nan; --logit-bias -1=1; --seed 18446744073709551616; -n0; -qk-1; -qm ''; -k 2000000
+--ctx 2147483648; --timeout nan; --max-stdin inf; --max-stdin nan; -o min_match=1; --logprobs x; --lora a.gguf:1e9
 --logprobs 2 --top-k 1 --json --temp -1; --events --temp -1; --server http://127.0.0.1:9"""
 ERRORS = """rum hi; runn; chat --bogus; serve --port 99999; serve --port x; serve nosuch; serve --api-key-file /no/such
 serve --ssl-certfile /no/such; serve --models nosuch; serve --queue -1; serve --cors x; bench nosuch
@@ -161,7 +164,7 @@ config get temp; config set temp warm; config set temp; config set nosuch 1; con
 config unset temp; config set temp 9999; config set method draft-modle; config preset show nosuch
 config preset rm nosuch; config preset save x; config preset save a/b --temp 0; explain nosuch; explain
 explain acceptance; explain accptance; methods nosuch; completions fishy; doctor nosuch; calibrate nosuch
---nosuch; --version x; run -m storyteller -m; ls nosuch; ps x"""
+--nosuch; --version x; run -m storyteller -m; run --temp; ls nosuch; ps x"""
 
 
 def cases(table: str, before: str = "") -> list[str]:
