@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from localspec.errors import UsageError
+from localspec.settings.removed import check_removed
 from localspec.settings.request import Speculation
 from localspec.settings.sizes import whole
 from localspec.speculation import registered
@@ -90,6 +91,7 @@ def _one(word: str) -> Contender:
     elif name in registered("tree"):
         wanted = Speculation(method="draft-model", tree=head)
     else:
+        check_removed(name)
         known = ["auto", *registered("method"), *registered("tree")]
         near = difflib.get_close_matches(name, known, n=1)
         raise UsageError(

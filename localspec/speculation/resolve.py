@@ -16,6 +16,7 @@ from localspec.engine.protocols import Controller, Shape, TreePolicy, Verifier
 from localspec.errors import UsageError
 from localspec.methods import MethodInfo
 from localspec.settings.declaration import Value, read_options, spelled
+from localspec.settings.removed import check_removed
 from localspec.settings.request import Speculation
 from localspec.speculation import axis_names, registered
 from localspec.trees.builder import MAX_LEAVES, MAX_NODES, TREE_NODES, BudgetTree, read_budget
@@ -237,6 +238,7 @@ def _name(axis: str, name: str) -> str:
     known = registered(axis)
     if name in known:
         return name
+    check_removed(f"--{axis} {name}")
     near = difflib.get_close_matches(name, known, n=1)
     raise UsageError(
         f"--{axis} {name!r} does not exist; there are {', '.join(axis_names(axis))}",

@@ -29,13 +29,7 @@ from localspec.engine.protocols import DistributionSource, Plan, RandomSource
 from localspec.settings.declaration import Option
 from localspec.trees.builder import MAX_LEAVES, BudgetTree, TreeBuilder
 
-DEPTH = Option("depth", 12, "levels at most", 1, 64)
 USUAL_SHARE = 0.5  # of a first child
-CALIBRATED = Option("calibrated", True, "off: the paper's estimate of acceptance, the draft's own probability")
-
-# No IID: a rule for independent siblings may need their number fixed before they are drawn (K-SEQ), and here it
-# depends on what they are. Rules that go from sibling to sibling may have IID, too.
-DRAWS = frozenset(Draw) - {Draw.IID}
 
 
 @dataclass(slots=True)
@@ -55,17 +49,17 @@ class Slot:
 
 
 class DySpecBuilder:
-    """A tree with slots: what both forms of the policy grow in."""
+    """A tree with slots."""
 
     def __init__(self, builder: TreeBuilder, source: DistributionSource, plan: Plan, is_calibrated: bool) -> None:
-        self.builder = builder
+        self._builder = builder
         self._source = source
         self._acceptance = plan.acceptance if is_calibrated else None
 
     def slot(self, node: int, value: float) -> Slot:
         """Open the slots below `node`, whose path was expanded."""
-        dist = self._source.dist(self.builder.paths[node])
-        children, prospects = self.builder.iter_children(node, dist, MAX_LEAVES)
+        dist = self._source.dist(self._builder.paths[node])
+        children, prospects = self._builder.iter_children(node, dist, MAX_LEAVES)
         return Slot(value, dist, children, prospects, next(prospects, None), float(dist.probs @ dist.probs))
 
     def prior_value(self, value: float) -> float:
@@ -86,8 +80,8 @@ class DySpecBuilder:
         child = next(slot.children, None)
         if child is None:
             return None
-        q = slot.dist.prob(self.builder.paths[child][-1])
-        share = self.builder.share(child)
+        q = slot.dist.prob(self._builder.paths[child][-1])
+        share = self._builder.share(child)
         value = slot.value * (self._acceptance.chance(share, slot.rank) if self._acceptance else share)
         slot.value -= value
         slot.rank += 1
@@ -96,20 +90,21 @@ class DySpecBuilder:
         slot.squares -= q * q
         return child, value
 
-    def expand(self, nodes: list[int]) -> None:
-        """Evaluate `nodes` in one decode; the pending token is known."""
-        self._source.expand([self.builder.paths[node] for node in nodes if node > 0])
-
 
 class DySpec(BudgetTree):
     """A greedy heap: the next child is drawn where it promises most, "dyspec:32,depth=12".
 
-    The drafter decodes node by node, so this suits drafters whose distributions cost nothing; else take dyspec-layered.
+    The drafter decodes node by node, so this suits drafters whose distributions cost nothing; else take sequoia.
     """
 
     name: ClassVar[str] = "dyspec"
-    options: ClassVar[tuple[Option, ...]] = (DEPTH, CALIBRATED)
-    draws: ClassVar[frozenset[Draw]] = DRAWS
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("depth", 12, "levels at most", 1, 64),
+        Option("calibrated", True, "off: the paper's estimate of acceptance, the draft's own probability"),
+    )
+    # No IID: a rule for independent siblings may need their number fixed before they are drawn (K-SEQ), and here it
+    # depends on what they are. Rules that go from sibling to sibling may have IID, too.
+    draws: ClassVar[frozenset[Draw]] = frozenset(Draw) - {Draw.IID}
 
     def __init__(self, nodes: int | None = None, depth: int = 12, *, calibrated: bool = True) -> None:
         super().__init__(nodes, depth)
@@ -138,7 +133,8 @@ class DySpec(BudgetTree):
         while heap and not builder.is_full:
             slot = heapq.heappop(heap)[2]
             if isinstance(slot, int):
-                dyspec.expand([slot])
+                if slot > 0:
+                    source.expand([builder.paths[slot]])  # the pending token is known
                 slot = dyspec.slot(slot, values[slot])
             elif (drawn := dyspec.draw(slot)) is None:
                 continue
@@ -147,44 +143,4 @@ class DySpec(BudgetTree):
                 if len(builder.paths[child]) < depth:
                     push_node(child)
             push(dyspec.expected_gain(slot), slot)
-        return builder.draft()
-
-
-class DySpecLayered(BudgetTree):
-    """Level by level, children as long as a slot promises the threshold, "dyspec-layered:32,threshold=0.03".
-
-    One decode of the drafter per level. Threshold 0 stands for half a token over the number of nodes, 0.05 at most.
-    """
-
-    name: ClassVar[str] = "dyspec-layered"
-    options: ClassVar[tuple[Option, ...]] = (
-        DEPTH,
-        CALIBRATED,
-        Option("threshold", 0.0, "least tokens that a draw promises; 0: half over the nodes", 0.0, 1.0),
-    )
-    draws: ClassVar[frozenset[Draw]] = DRAWS
-
-    def __init__(
-        self, nodes: int | None = None, depth: int = 12, threshold: float = 0.0, *, calibrated: bool = True
-    ) -> None:
-        super().__init__(nodes, depth)
-        self._threshold = threshold
-        self._is_calibrated = calibrated
-
-    def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
-        """Draw at every slot of a level down to the threshold, then at the next level's."""
-        builder = TreeBuilder(pending, position, plan, rng)
-        dyspec = DySpecBuilder(builder, source, plan, self._is_calibrated)
-        threshold = self._threshold or 0.5 / max(plan.max_nodes, 10)
-        level = {0: 1.0}  # nodes with their values
-        for _ in range(min(self._depth, plan.max_depth)):
-            dyspec.expand(list(level))
-            below: dict[int, float] = {}
-            for node, value in level.items():
-                slot = dyspec.slot(node, value)
-                while dyspec.expected_gain(slot) >= threshold and (drawn := dyspec.draw(slot)) is not None:
-                    below[drawn[0]] = drawn[1]
-            level = {node: value for node, value in below.items() if dyspec.prior_value(value) >= threshold}
-            if not level or builder.is_full:
-                break
         return builder.draft()

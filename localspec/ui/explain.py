@@ -24,6 +24,7 @@ from localspec.errors import UsageError
 from localspec.methods import MethodInfo
 from localspec.settings.declaration import Option
 from localspec.settings.declaration import spelled as spelled_value
+from localspec.settings.removed import check_removed
 from localspec.speculation import registered
 from localspec.speculation.resolve import build_tree
 from localspec.ui import glossary
@@ -136,6 +137,7 @@ def explain(name: str, others: Callable[[], Iterable[str]] = tuple) -> Explanati
     term = glossary.find(name)
     found = [_page(entry) for axis in _AXES for entry in facts(axis) if entry.name in (name, glossary.key(name))]
     if not found and term is None:
+        check_removed(name)
         known = list(dict.fromkeys([*(n for axis in _AXES for n in registered(axis)), *glossary.names(), *others()]))
         draft = name.rpartition("+")[2]  # of a pair
         near = difflib.get_close_matches(glossary.key(draft), known, n=1, cutoff=0.65)

@@ -50,7 +50,7 @@ EXIT = ["--method", "early-exit"]
         (["--tree", "eagle2:16,top=33"], ["top=33", "from 1 to 32"]),
         (["--tree", "dyspec:128"], ["from 1 to 127", "--tree dyspec:16"]),
         (["--tree", "sequoia:100000"], ["from 1 to 127", "--tree sequoia:16"]),
-        (["--tree", "opt-tree:0"], ["from 1 to 127"]),
+        (["--tree", "eagle2:0"], ["from 1 to 127"]),
         (["--tree", "static:32,1,1,1"], ["128 nodes", "at most 127"]),
         (["--tree", "static:2", "-k", "9"], ["sets its own size", "-k 9"]),
         ([*EXIT, "-o", "exit=0"], ["exit=0", "from 1"]),

@@ -465,7 +465,7 @@ def test_completion_finds_names() -> None:
     write("temp = \n")  # a broken file is no hindrance
     assert complete("r") == ["plain,run", "plain,rm", "plain,rpc-serve", "plain,race", "plain,rank"]
     assert complete("run", "--method", "s") == ["plain,suffix"]
-    assert complete("run", "--tree", "dy") == ["plain,dyspec", "plain,dyspec-layered"]
+    assert complete("run", "--tree", "dy") == ["plain,dyspec"]
     assert "plain,traversal" in complete("chat", "--verify", "t")
     assert complete("run", "-m", "storyt") == BUNDLED_NAMES
     assert complete("run", "-m", "./x") == ["file,./x"]

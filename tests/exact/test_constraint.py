@@ -30,10 +30,8 @@ from localspec.methods.medusa import Medusa
 from localspec.settings.request import Sampling
 from localspec.speculation import registered
 from localspec.testing.contract import TableBackend, random_table
-from localspec.trees.dyspec import DySpec, DySpecLayered
+from localspec.trees.dyspec import DySpec
 from localspec.trees.eagle2 import Eagle2
-from localspec.trees.opt_tree import OptTree
-from localspec.trees.p_split import PSplit
 from localspec.trees.sequoia import Sequoia
 from localspec.trees.specinfer import SpecInfer
 from localspec.trees.spectr import SpecTr as Drafts
@@ -160,10 +158,9 @@ FORMS = [
     Form(TreeVerifier(), SpecInfer((2, 1)), 4, 2, IID),
     Form(TraversalVerifier(), Sequoia(accept="0.5/0.3/0.1"), 4, 3, WOR),
     Form(TraversalVerifier(), DySpec(), 4, 3, WOR),
-    Form(TreeVerifier(), DySpecLayered(threshold=0.15), 4, 3, WOR),
-    Form(TreeVerifier(), PSplit(split=0.25, branches=3), 4, 3, WOR),
+    Form(TreeVerifier(), DySpec(calibrated=False), 4, 3, WOR),
     Form(MatchVerifier(), Eagle2(top=2), 4, 3, FIXED),
-    Form(TraversalVerifier(), OptTree(), 4, 3, FIXED),
+    Form(TraversalVerifier(), Eagle2(top=3), 4, 3, FIXED),
 ]
 
 

@@ -19,10 +19,8 @@ from localspec.engine.protocols import DistributionSource, RandomSource, TreePol
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.settings.request import Sampling
-from localspec.trees.dyspec import DySpec, DySpecLayered
+from localspec.trees.dyspec import DySpec
 from localspec.trees.eagle2 import Eagle2
-from localspec.trees.opt_tree import OptTree
-from localspec.trees.p_split import PSplit
 from localspec.trees.sequoia import Sequoia
 from localspec.trees.specinfer import SpecInfer
 from localspec.trees.spectr import SpecTr as Drafts
@@ -58,13 +56,9 @@ POLICIES: dict[str, TreePolicy] = {
     "sequoia that learns": Sequoia(),
     "dyspec": DySpec(),
     "dyspec of the paper": DySpec(calibrated=False),
-    "dyspec-layered": DySpecLayered(threshold=0.15),
-    "dyspec-layered of the paper": DySpecLayered(threshold=0.2, calibrated=False),
-    "p-split": PSplit(split=0.25, branches=3),
     "eagle2": Eagle2(top=2),
-    "opt-tree": OptTree(),
 }
-CHOSEN = {"eagle2", "opt-tree"}  # never drawn, whatever the plan says
+CHOSEN = {"eagle2"}  # never drawn, whatever the plan says
 RULES: dict[str, Verifier] = {
     "tree": TreeVerifier(),
     "traversal": TraversalVerifier(),
@@ -122,7 +116,7 @@ def test_filters(case: Case, filters: str) -> None:
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
 
 
-LEARNERS = ("sequoia that learns", "dyspec", "dyspec-layered", "eagle2")
+LEARNERS = ("sequoia that learns", "dyspec", "eagle2")
 
 
 @pytest.mark.thinned(3)
@@ -196,10 +190,10 @@ def test_coupled_text_is_that_of_plain_decoding(name: str, nodes: int) -> None:
 
 
 @pytest.mark.parametrize("draw", [WOR, FIXED])
-@pytest.mark.parametrize("policy", [DySpec(calibrated=False), DySpecLayered(threshold=0.1, calibrated=False)])
 @pytest.mark.parametrize("seed", range(3))
-def test_accepted_tokens_are_the_sum_of_the_values(policy: TreePolicy, draw: Draw, seed: int) -> None:
+def test_accepted_tokens_are_the_sum_of_the_values(draw: Draw, seed: int) -> None:
     """DySpec's estimate is exact where draft and target agree and the target draws for itself (arXiv 2410.11744)."""
+    policy = DySpec(calibrated=False)
     setup = Setup(
         MatchVerifier(), policy, 4, 3, draw, replace(PENALTIES, top_k=3), distance=0.0, seed=seed, max_tokens=9
     )
@@ -270,7 +264,7 @@ def shapes_of(case: Case) -> Iterator[tuple[int, ...]]:
         yield tuple(step.draft.parents.tolist())
 
 
-@pytest.mark.parametrize("name", ["dyspec", "dyspec of the paper", "dyspec-layered", "p-split"])
+@pytest.mark.parametrize("name", ["dyspec", "dyspec of the paper"])
 def test_adaptive_trees_do_adapt(name: str) -> None:
     """The enumeration covers trees of different shapes: were they all alike, it would prove nothing of adaptivity."""
     assert len(set(shapes_of(Case(name, "tree", WOR)))) > 1

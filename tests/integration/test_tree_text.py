@@ -38,14 +38,8 @@ SHAPES = (
     "dyspec:6,depth=3",
     "dyspec:24",
     "dyspec:48,calibrated=off",
-    "dyspec-layered:16",
-    "dyspec-layered:48,threshold=0.005,calibrated=off",
     "eagle2:8,top=2",
     "eagle2:40,top=8,depth=4",
-    "opt-tree:12",
-    "opt-tree:64,threshold=0.01",
-    "p-split:8,split=0.05,branches=4",
-    "p-split:32,split=0.02,branches=32",
 )
 
 
@@ -127,7 +121,7 @@ def test_every_row_sees_its_own_path(target: LlamaBackend, draft: LlamaBackend, 
 def test_a_narrow_context_of_the_draft(target: LlamaBackend, draft: LlamaBackend) -> None:
     """To the end of the context no policy asks for a cell that is not there."""
     prompt = target.model.tokenize(" and then" * 2000)[: 1024 - 40]
-    for spelling in ("dyspec:24", "eagle2:24,top=8", "opt-tree:24", "sequoia:24", "p-split:24"):
+    for spelling in ("dyspec:24", "eagle2:24,top=8", "sequoia:24"):
         grown = policy(spelling)
         run = pair.generate(
             target, DraftModel(draft, Sampler(WIDE), grown, lambda: False), MatchVerifier(),

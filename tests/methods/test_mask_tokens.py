@@ -29,7 +29,6 @@ from localspec.testing.contract import (
 from localspec.trees.builder import MAX_LEAVES, MAX_NODES
 from localspec.trees.dyspec import DySpec
 from localspec.trees.eagle2 import Eagle2
-from localspec.trees.opt_tree import OptTree
 from localspec.trees.static import Chain, Static
 from localspec.verify.match import MatchVerifier
 
@@ -116,7 +115,7 @@ def test_a_target_whose_masks_guess_right_accepts_all() -> None:
     assert drafter.kept[1:-1] == [4] * (len(drafter.kept) - 2)
 
 
-@pytest.mark.parametrize("policy", [Chain(), Static((2, 2)), Eagle2(6), OptTree(6), DySpec(6)], ids=lambda p: p.name)
+@pytest.mark.parametrize("policy", [Chain(), Static((2, 2)), Eagle2(6), DySpec(6)], ids=lambda p: p.name)
 def test_a_chain_of_masks_stands_below_each_node(policy: TreePolicy) -> None:
     """The masks are scratch nodes that see the node's path and the masks before them; all rows are wanted."""
     bound = MaskTokens.pass_shape(policy.shape(3))

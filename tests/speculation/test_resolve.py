@@ -261,7 +261,7 @@ def test_the_modules_of_an_axis_register_themselves() -> None:
         files = {path.stem.replace("_", "-") for path in folder.glob("[!_]*.py")}
         assert files == expected[axis]
     assert expected["length"] == {"fixed", "aimd", "confidence", "entropy", "margin", "adaptive"}
-    assert {"chain", "static", "dyspec", "dyspec-layered"} < expected["tree"]
+    assert {"chain", "static", "dyspec", "eagle2"} < expected["tree"]
     for axis in PACKAGES:
         assert list(registered(axis)) == sorted(expected[axis])
         for name, cls in registered(axis).items():
@@ -388,7 +388,7 @@ def test_sizes_nobody_asked_for() -> None:
     assert axes(tree="dyspec").shape.nodes == axes(tree="eagle2:top=2").shape.nodes == TREE_NODES
     assert axes(tree="spectr").shape.leaves == 4
     assert axes(tree="dyspec", k=6).shape.nodes == axes(tree="dyspec:6").shape.nodes == 6
-    assert axes(method="draft-model").shape.nodes == axes(tree="p-split:branches=1").shape.nodes == 4
+    assert axes(method="draft-model").shape.nodes == axes(tree="spectr:drafts=1").shape.nodes == 4
     assert axes(method="suffix").shape.nodes == 16
 
 

@@ -8,7 +8,7 @@ from localspec.engine.draft import Draw
 from localspec.engine.protocols import Plan
 from localspec.engine.randomness import SeededRandom
 from localspec.trees.builder import MAX_LEAVES
-from localspec.trees.candidate_tree import CandidateTree
+from localspec.trees.eagle2 import CandidateTree
 from tests.trees.test_trees import RandomDistributions
 
 

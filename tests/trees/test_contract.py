@@ -10,10 +10,8 @@ from localspec.methods.draft_model import DraftModel
 from localspec.settings.request import Sampling
 from localspec.testing.contract import DrafterContract, DrafterUnderTest, Table, TableBackend
 from localspec.trees.chain_with_siblings import ChainWithSiblings
-from localspec.trees.dyspec import DySpec, DySpecLayered
+from localspec.trees.dyspec import DySpec
 from localspec.trees.eagle2 import Eagle2
-from localspec.trees.opt_tree import OptTree
-from localspec.trees.p_split import PSplit
 from localspec.trees.sequoia import Sequoia
 from localspec.trees.spectr import SpecTr
 
@@ -25,10 +23,7 @@ class TestTrees(DrafterContract):
         (SpecTr(6, drafts=3), 6, 2),
         (Sequoia(accept="0.4/0.3/0.1"), 6, 3),
         (DySpec(), 5, 3),
-        (DySpecLayered(threshold=0.01), 6, 2),
         (Eagle2(top=3), 5, 3),
-        (OptTree(threshold=0.0), 5, 3),
-        (PSplit(split=0.1), 6, 4),
         (ChainWithSiblings(), 5, 3),
     )
 

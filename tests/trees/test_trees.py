@@ -23,11 +23,8 @@ from localspec.settings.request import Speculation
 from localspec.speculation import registered
 from localspec.speculation.resolve import build_tree, resolve_axes
 from localspec.trees.builder import MAX_LEAVES
-from localspec.trees.candidate_tree import CandidateTree
-from localspec.trees.dyspec import DySpec, DySpecLayered
-from localspec.trees.eagle2 import Eagle2
-from localspec.trees.opt_tree import OptTree
-from localspec.trees.p_split import PSplit
+from localspec.trees.dyspec import DySpec
+from localspec.trees.eagle2 import CandidateTree, Eagle2
 from localspec.trees.sequoia import Sequoia, Tree, best_tree, n_leaves
 from localspec.trees.specinfer import SpecInfer
 from localspec.trees.spectr import SpecTr
@@ -86,13 +83,8 @@ POLICIES: dict[str, TreePolicy] = {
     "sequoia wide": Sequoia(depth=3, accept="0.2/0.2/0.2/0.2/0.2"),
     "dyspec": DySpec(),
     "dyspec of the paper": DySpec(calibrated=False),
-    "dyspec-layered": DySpecLayered(),
-    "dyspec-layered eager": DySpecLayered(threshold=1e-6, calibrated=False),
     "eagle2": Eagle2(),
     "eagle2 wide": Eagle2(top=32),
-    "opt-tree": OptTree(threshold=0.0),
-    "p-split": PSplit(),
-    "p-split wide": PSplit(split=0.0, branches=32),
 }
 
 
@@ -124,7 +116,7 @@ def test_no_tree_exceeds_its_shape(
     source = RandomDistributions(seed, n_vocab, sharpness, n_cells=plan.max_nodes + spare)
     draft = grow(policy, source, plan, seed)
     assert len(draft) <= plan.max_nodes <= shape.nodes
-    assert len(draft) > 0 or name == "dyspec-layered"  # nothing may promise enough
+    assert len(draft) > 0
     assert draft.depth <= plan.max_depth <= shape.depth
     assert draft.n_leaves <= shape.leaves
     assert source.rows_left >= 0
@@ -147,7 +139,7 @@ def test_draws_are_the_plans_where_they_may_be(name: str) -> None:
         draft = grow(policy, RandomDistributions(1), Plan("it", 8, 3, draw))
         if draw in policy.draws:
             assert set(draft.draws[1:]) == {draw}
-        elif name.startswith(("eagle2", "opt-tree")):
+        elif name.startswith("eagle2"):
             assert set(draft.draws[1:]) == {FIXED}
             assert set(draft.dists) == {None}
 
@@ -201,7 +193,7 @@ def test_a_level_is_one_decode(name: str) -> None:
     for draw in Draw:
         source = RandomDistributions(2)
         draft = grow(POLICIES[name], source, Plan("it", 24, 6, draw))
-        assert source.n_decodes <= max(draft.depth, 1) + name.startswith(("eagle2", "opt-tree"))
+        assert source.n_decodes <= max(draft.depth, 1) + name.startswith("eagle2")
 
 
 # Sequoia
@@ -251,7 +243,7 @@ def test_many_nodes_with_few_leaves() -> None:
     assert MAX_LEAVES - 8 < n_leaves(flat) <= MAX_LEAVES
 
 
-# EAGLE-2 and OPT-Tree
+# EAGLE-2
 
 
 def best_subset(values: dict[Path, float], n: int) -> float:
@@ -286,33 +278,6 @@ def test_eagle2_is_the_best_subset_of_its_candidates(seed: int, sharpness: float
     draft = grow(Eagle2(top=top, depth=depth), source, Plan("it", n, depth, FIXED))
     found = sum(values[tuple(draft.path(node))] for node in range(1, len(draft.tokens)))
     assert found == pytest.approx(best_subset(values, n), abs=1e-12)
-
-
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("sharpness", [0.3, 1.0, 2.5])
-def test_opt_tree_is_the_best_tree_there_is(seed: int, sharpness: float) -> None:
-    """Without a threshold it is the best of all trees of its size and depth: greedy by value, over the whole tree."""
-    source, n, depth = RandomDistributions(seed, 5, sharpness), 4, 3
-    values: dict[Path, float] = {}
-
-    def visit(path: Path, value: float) -> None:
-        if path:
-            values[path] = value
-        if len(path) < depth:
-            dist = source.at(path)
-            for token, q in zip(dist.ids.tolist(), dist.probs.tolist(), strict=True):
-                visit((*path, token), value * q)
-
-    visit((), 1.0)
-    draft = grow(OptTree(threshold=0.0, depth=depth), source, Plan("it", n, depth, FIXED))
-    found = sum(values[tuple(draft.path(node))] for node in range(1, len(draft.tokens)))
-    assert found == pytest.approx(sum(sorted(values.values(), reverse=True)[:n]), abs=1e-12)
-
-
-def test_opt_tree_stops_where_a_level_adds_too_little() -> None:
-    """A threshold of one token is more than any level after the first can bring."""
-    for seed in range(5):
-        assert grow(OptTree(threshold=1.0), RandomDistributions(seed), Plan("it", 16, 8, FIXED)).depth <= 2
 
 
 @given(st.integers(0, 10**6), st.integers(1, 128), st.sampled_from([FIXED, COUPLED]))
@@ -358,11 +323,8 @@ def test_a_budget_is_its_own_or_k(name: str) -> None:
         ("sequoia:4,accept=0.9", (4, 4, 4)),
         ("dyspec:32,depth=8", (32, 8, 32)),
         ("dyspec:64,calibrated=off", (64, 12, 32)),
-        ("dyspec-layered:16,threshold=0.02,depth=3", (16, 3, 16)),
         ("eagle2:24,top=6,depth=5", (24, 5, 24)),
         ("eagle2:top=6", (4, 4, 4)),
-        ("opt-tree:50,threshold=0.5", (50, 10, 32)),
-        ("p-split:16,split=0.2,branches=3", (16, 16, 3)),
     ],
 )
 def test_spellings(spelling: str, expected: tuple[int, int, int]) -> None:
@@ -375,9 +337,8 @@ def test_spellings(spelling: str, expected: tuple[int, int, int]) -> None:
         *("dyspec:0", "dyspec:-3", "dyspec:129", "dyspec:x", "dyspec:1.5", "dyspec:,depth=3", "dyspec:8,9"),
         "dyspec:" + "9" * 5000,
         *("dyspec:depth", "dyspec:8,deep=3", "dyspec:8,depth=0", "dyspec:8,depth=x", "dyspec:8,depth=1e9"),
-        *("dyspec:8,calibrated=maybe", "dyspec:8,depth=3,", "dyspec-layered:8,threshold=2", "dyspec:٣"),
-        *("dyspec-layered:8,threshold=nan", "spectr:8,drafts=33", "spectr:4,4", "eagle2:8,top=0", "eagle2:8,k=3"),
-        *("opt-tree:8,threshold=-1", "p-split:8,split=1.5", "p-split:8,branches=64", "specinfer:", "specinfer:2,0"),
+        *("dyspec:8,calibrated=maybe", "dyspec:8,depth=3,", "dyspec:٣", "specinfer:", "specinfer:2,0"),
+        *("spectr:8,drafts=33", "spectr:4,4", "eagle2:8,top=0", "eagle2:8,k=3"),
         *("sequoia:8,accept=", "sequoia:8,accept=x", "sequoia:8,accept=0.9/0.2", "sequoia:8,accept=0/0.5"),
         *("sequoia:8,accept=nan", "sequoia:8,accept=-0.1/0.5", "sequoia:8,widths=3"),
     ],
@@ -402,7 +363,7 @@ def test_every_tree_rule_gets_draws_that_are_right_for_both(name: str, verify: s
     axes = resolve_axes(Speculation(tree=tree, verify=verify), has_draft=True, is_seeded=False)
     assert axes.draw in axes.policy.draws & registered("verify")[verify].accepts
     assert (axes.draw is COUPLED) == (verify == "coupled")
-    if name in ("eagle2", "opt-tree") or verify == "match":
+    if name == "eagle2" or verify == "match":
         assert axes.draw in (FIXED, COUPLED)
     elif verify in ("tree", "traversal"):
         assert axes.draw is (Draw.IID if name == "specinfer" else WOR)

@@ -1,0 +1,18 @@
+"""Names that earlier versions had, as they were typed, with what does their work."""
+
+from __future__ import annotations
+
+from localspec.errors import UsageError
+
+REMOVED = {  # as it was typed: the version without it, and what to type instead
+    "--tree dyspec-layered": ("0.2.0", "--tree sequoia"),
+    "--tree opt-tree": ("0.2.0", "--tree eagle2"),
+    "--tree p-split": ("0.2.0", "--tree eagle2"),
+}
+
+
+def check_removed(typed: str) -> None:
+    """Raise UsageError if an earlier version had `typed`: an option with its value, a command, or a name alone."""
+    for old, (version, new) in REMOVED.items():
+        if typed in (old, old.split()[-1]):
+            raise UsageError(f"{old} was removed in {version}", hint=new)
