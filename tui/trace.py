@@ -88,7 +88,7 @@ class Meter:
         return "".join(BARS[round(rate / top * (len(BARS) - 1))] for rate in shown) if top else ""
 
 
-COPIERS = ("copy", "suffix", "prompt-lookup", "ngram-cache")  # they draft what the text said before
+COPIERS = ("copy", "suffix", "prompt-lookup")  # they draft what the text said before
 EARLY = ("early-exit", "lookahead")  # the target drafts for itself
 
 

@@ -119,9 +119,6 @@ def located(key: str, placeholder: str, text: str, folder: Path) -> str:
         return text
     if key in ("model", "draft"):
         return _pair(key, text, folder)
-    if key == "option":
-        name, equals, value = text.partition("=")
-        return f"{name}{equals}{_path(value, folder)}" if name == "file" and value else text
     if "@FILE" in placeholder:
         return f"@{_path(text[1:], folder)}" if text[:1] == "@" else text
     if placeholder.startswith(("FILE", "FOLDER", "PATH")):

@@ -1,15 +1,14 @@
 """Drafters that read the text itself: they need no second model, and what they propose is never left to chance.
 
 Every node is a point mass, whatever the plan says of draws: that is how the tokens were chosen. Invariant: before a
-proposal every committed token has been learned, once, whoever drafted it; when a text goes back, only the method knows
-what of it can stay learned. A predicted answer stands in front of the text, as if it had been said before.
+proposal every committed token has been learned, once, whoever drafted it; a text that goes
+back is learned anew. A predicted answer stands in front of the text, as if it had been said before.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
@@ -69,8 +68,8 @@ class LookupDrafter(ABC):
         """Learn the tokens of `text` from `start` on, the last of which is pending."""
 
     @abstractmethod
-    def forget(self, length: int) -> int:
-        """Meet a text that shares its first `length` tokens with the last one; return how many of it stay learned."""
+    def forget(self) -> None:
+        """Forget all that was learned: the next text does not go on with the last one."""
 
     @abstractmethod
     def grow(self, text: Sequence[int], plan: Plan) -> Draft:
@@ -78,45 +77,31 @@ class LookupDrafter(ABC):
 
     def _read(self, tokens: Sequence[int]) -> None:
         """Make `_text` the prediction and the text, and learn what is new in it."""
-        self._settle(tokens)
+        if not self._is_sure:
+            whole = [*self.prediction, *tokens] if self.prediction else tokens
+            if common_prefix(self._text, whole) < len(self._text):
+                self._text.clear()
+                self.forget()
+            self._is_sure = True
         start = len(self._text)
         self._text += self.prediction[start:]
         self._text += tokens[len(self._text) - len(self.prediction) :]
         self.learn(self._text, start)
 
-    def _settle(self, tokens: Sequence[int]) -> None:
-        """Make `_text` what is learned of a text that may be another one."""
-        if self._is_sure:
-            return
-        shared = common_prefix(self._text, [*self.prediction, *tokens] if self.prediction else tokens)
-        if shared < len(self._text):
-            del self._text[self.forget(shared) :]
-        self._is_sure = True
-
-
-@dataclass(frozen=True, slots=True)
-class Guess:
-    """A token, with how often each token stood in its place: what a length rule may see of it."""
-
-    token: int
-    counts: Mapping[int, int]
-
 
 def chain(
-    pending: int, plan: Plan, guess: Callable[[Sequence[int]], Guess | None], is_eog: Callable[[int], bool]
+    pending: int, plan: Plan, copied: Callable[[Sequence[int]], int | None], is_eog: Callable[[int], bool]
 ) -> Draft:
-    """Draft what `guess` says after the tokens drafted so far, until it knows nothing or the text ends."""
+    """Draft what `copied` says after the tokens drafted so far, until it knows nothing or the text ends."""
     tokens: list[int] = []
-    shares = [1.0]
     while len(tokens) < min(plan.max_nodes, plan.max_depth):
-        found = guess(tokens)
-        if found is None or not may_go_on(plan, found.counts, len(tokens), len(tokens), shares[-1]):
+        token = copied(tokens)
+        if token is None or not may_go_on(plan, {token: 1}, len(tokens), len(tokens), 1.0):
             break
-        tokens.append(found.token)
-        shares.append(found.counts[found.token] / sum(found.counts.values()))
-        if is_eog(found.token):
+        tokens.append(token)
+        if is_eog(token):
             break
-    return Draft.of([pending, *tokens], range(-1, len(tokens)), shares=shares)
+    return Draft.of([pending, *tokens], range(-1, len(tokens)), shares=[1.0] * (1 + len(tokens)))
 
 
 def may_go_on(plan: Plan, counts: Mapping[int, int], n_nodes: int, depth: int, chance: float) -> bool:

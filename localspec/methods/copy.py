@@ -23,7 +23,7 @@ from localspec.engine.corpus import BETWEEN
 from localspec.engine.draft import Draft
 from localspec.engine.protocols import History, Plan
 from localspec.methods import DrafterContext, MethodInfo
-from localspec.methods._lookup import Guess, LookupDrafter, chain
+from localspec.methods._lookup import LookupDrafter, chain
 
 KEY = 3  # tokens by which passages are looked up; shorter ones where those are new
 PLACES = 16  # the latest ones that are compared
@@ -100,11 +100,10 @@ class Copy(LookupDrafter):
             if self._source is None:
                 self._source = self._found(text, at + 1)
 
-    def forget(self, length: int) -> int:
+    def forget(self) -> None:
         """Start over: reading a text again takes a microsecond a token."""
         self._places.clear()
         self._source = self._departed = None
-        return 0
 
     def chances(self, history: History, most: int) -> NDArray[np.float64]:
         """Return the chances [n] of at most `most` tokens, each if all before it are right; none without a source."""
@@ -122,9 +121,9 @@ class Copy(LookupDrafter):
         """Copy from the source; a copy may run into itself, so that a loop goes on."""
         source = self._source
 
-        def copied(tokens: Sequence[int]) -> Guess | None:
+        def copied(tokens: Sequence[int]) -> int | None:
             token = BETWEEN if source is None else self._copied(source, tokens)
-            return None if token == BETWEEN else Guess(token, {token: 1})
+            return None if token == BETWEEN else token
 
         return chain(text[-1], plan, copied, self.is_eog)
 

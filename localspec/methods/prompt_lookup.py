@@ -13,7 +13,7 @@ from localspec.engine.draft import Draft
 from localspec.engine.protocols import Plan, Shape
 from localspec.errors import UsageError
 from localspec.methods import DrafterContext, MethodInfo
-from localspec.methods._lookup import Guess, LookupDrafter, chain
+from localspec.methods._lookup import LookupDrafter, chain
 from localspec.settings.declaration import Option, Value
 
 
@@ -54,21 +54,19 @@ class PromptLookup(LookupDrafter):
                 if n <= at:
                     self._after[tuple(text[at - n : at])] = at
 
-    def forget(self, length: int) -> int:
+    def forget(self) -> None:
         """Start over: where an n-gram stood before its latest place is not kept."""
         self._after.clear()
-        return 0
 
     def grow(self, text: Sequence[int], plan: Plan) -> Draft:
         """Copy from the latest place of the longest n-gram that is known."""
         start = self._source(text)
 
-        def copied(tokens: Sequence[int]) -> Guess | None:
+        def copied(tokens: Sequence[int]) -> int | None:
             if start is None:
                 return None
             at = start + len(tokens)
-            token = text[at] if at < len(text) else tokens[at - len(text)]
-            return Guess(token, {token: 1})
+            return text[at] if at < len(text) else tokens[at - len(text)]
 
         return chain(text[-1], plan, copied, self.is_eog)
 

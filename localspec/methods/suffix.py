@@ -184,7 +184,7 @@ class Suffix(LookupDrafter):
         self._offset = int(self.options["offset"])
         self._min_prob = float(self.options["min_prob"])
         self._leaves = LEAVES if self.options["branch"] else 1
-        self._start_over()
+        self.forget()
 
     @classmethod
     def shape(cls, k: int, options: Mapping[str, Value]) -> Shape:
@@ -198,12 +198,8 @@ class Suffix(LookupDrafter):
                 self._trust.observe(self._automaton, token)
             self._automaton.extend((token,))
 
-    def forget(self, length: int) -> int:
+    def forget(self) -> None:
         """Start over: an automaton only grows, and reading a text again takes microseconds a token."""
-        self._start_over()
-        return 0
-
-    def _start_over(self) -> None:
         self._automaton = SuffixAutomaton(REACH)
         self._trust = Trust() if self.options["trust"] else None
 

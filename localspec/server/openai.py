@@ -25,7 +25,7 @@ from localspec.settings.request import Request
 from localspec.settings.values import GIVEN, with_tuples
 from localspec.ui.stats import Stats
 
-COPYING = ("copy", "suffix", "prompt-lookup", "ngram-cache")  # the methods that read a prediction
+COPYING = ("copy", "suffix", "prompt-lookup")  # the methods that read a prediction
 EFFORT = "reasoning_effort"
 DEEPEST = 20  # levels of a variable of the template
 # What cannot be obeyed, each with the reason and with the values that ask for nothing.

@@ -65,7 +65,6 @@ def _checked(request: Request, served: ServedPair) -> Request:
     given, arguments = request.speculation, dict(request.template_args)
     for is_wrong, told in (
         (given.corpus, "--corpus names files, and those of this server are not for its clients"),
-        ("file" in dict(given.options), "-o file names a file, and this server's are not for its clients"),
         (request.tools is not None or request.reads_ahead, "a field is not for clients"),
         (len(request.messages) > MOST_MESSAGES, f"at most {MOST_MESSAGES} messages"),
         (sum(map(len, request.stop)) > LONGEST_STOPS, f"texts that end an answer have at most {LONGEST_STOPS} bytes"),

@@ -112,7 +112,6 @@ class LoadedPair:
         require_tokens(request.sampling, self.target.model.n_vocab)
         if request.cold:
             self.forget()
-            decision = replace(decision, axes=decision.axes.cold())
         prompt = self.tokenised(request)
         constraint = self.grammars.constraint(request, self.target.model, prompt)
         seed = secrets.randbits(32) if request.sampling.seed is None else request.sampling.seed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from localspec.errors import UsageError
 
 REMOVED = {  # as it was typed: the version without it, and what to type instead
+    "--method ngram-cache": ("0.2.0", "--method suffix"),
     "--tree dyspec-layered": ("0.2.0", "--tree sequoia"),
     "--tree opt-tree": ("0.2.0", "--tree eagle2"),
     "--tree p-split": ("0.2.0", "--tree eagle2"),

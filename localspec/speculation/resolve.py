@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from localspec.control.candidates import MOST_DRAFTED
 from localspec.engine.draft import Draw
@@ -57,10 +57,6 @@ class Axes:
     def is_automatic(self) -> bool:
         """Whether the automatic controller plans the passes."""
         return self.length == "auto"
-
-    def cold(self) -> Axes:
-        """Return the same, without what earlier runs kept in a file."""
-        return replace(self, options={**self.options, "file": ""}) if "file" in self.options else self
 
     def controller(self, shape: Shape) -> Controller:
         """Build the length rule for drafts of at most `shape`: for `auto`, which plans by itself, the longest."""

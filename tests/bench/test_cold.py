@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,25 +47,12 @@ def test_a_cold_answer_reads_its_whole_prompt(session: LoadedPair) -> None:
 
 def test_a_cold_lookup_has_forgotten_the_answer(session: LoadedPair) -> None:
     """Warm, it looks the same answer up and is right; cold, it is as the first time."""
-    lookup = replace(SEEDED, speculation=Speculation(method="ngram-cache"), max_tokens=48, cold=True)
+    lookup = replace(SEEDED, speculation=Speculation(method="suffix"), max_tokens=48, cold=True)
     first = answer(session, lookup)
     warm = answer(session, replace(lookup, cold=False))
     again = answer(session, lookup)
     assert warm.accepted > first.accepted
     assert (again.accepted, again.drafted, again.passes) == (first.accepted, first.drafted, first.passes)
-
-
-def test_a_cold_lookup_leaves_the_file_of_earlier_runs_alone(session: LoadedPair, tmp_path: Path) -> None:
-    """Else a bench would look the first answer up in the second round, and fill the file with its texts."""
-    options = Speculation(method="ngram-cache", options=(("file", str(tmp_path / "file")),))
-    lookup = replace(SEEDED, speculation=options, max_tokens=48, cold=True)
-    first = answer(session, lookup)
-    assert not (tmp_path / "file").exists()
-    answer(session, replace(lookup, cold=False))
-    size = (tmp_path / "file").stat().st_size
-    again = answer(session, lookup)
-    assert (again.accepted, again.drafted, again.passes) == (first.accepted, first.drafted, first.passes)
-    assert (tmp_path / "file").stat().st_size == size > 0
 
 
 @pytest.mark.parametrize("n", [1, 5, 1000])

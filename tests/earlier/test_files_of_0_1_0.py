@@ -22,7 +22,6 @@ from localspec.cli.option_sources import WITHOUT_FILE, given, option_at, options
 from localspec.cli.settings_table import described
 from localspec.control.profile import EARLIER, Profile, _file_of
 from localspec.engine.draft import Draw
-from localspec.methods.ngram_cache import NgramFile
 from localspec.models.plan.calibration import load as load_rates
 from localspec.models.recent import recent_pairs
 from localspec.settings.config_file import config_file, read_configuration
@@ -149,12 +148,6 @@ def test_recent_pairs_names_and_rates_are_known(home: Path) -> None:
     rates = load_rates(KEPT)
     assert rates is not None
     assert json.loads(json.dumps(rates.to_wire()["figures"])) == kept("rates.json")["figures"]
-
-
-def test_the_text_that_ngram_cache_kept_is_read(tmp_path: Path) -> None:
-    put("ngram.bin", tmp_path / "ngram.bin")
-    (text,) = NgramFile(tmp_path / "ngram.bin", 4096).texts
-    assert len(text) == 12
 
 
 def unread(kind: Any, value: Any, path: str) -> list[str]:

@@ -259,7 +259,6 @@ DRAFTERS: dict[str, tuple[Form, Any]] = {
             "copy": {},
             "suffix": {"factor": 2.0, "min_prob": 0.05},
             "prompt-lookup": {},
-            "ngram-cache": {"stop_if_unknown": False, "n": 2},
         }.items()
         for rule in (BlockVerifier(), TreeVerifier(), MatchVerifier(), TraversalVerifier())
         if method != "suffix" or rule.trees

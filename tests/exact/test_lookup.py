@@ -41,8 +41,6 @@ METHOD_OPTIONS: dict[str, tuple[str, dict[str, Value]]] = {
     "suffix": ("suffix", {"factor": 2.0, "min_prob": 0.05}),
     "suffix-chain": ("suffix", {"factor": 2.0, "min_prob": 0.05, "branch": False}),
     "prompt-lookup": ("prompt-lookup", {}),
-    "ngram-cache": ("ngram-cache", {}),
-    "ngram-cache-guessing": ("ngram-cache", {"stop_if_unknown": False, "n": 2}),
 }
 CHAINS = [method for method in METHOD_OPTIONS if method != "suffix"]
 PAIRS = [(method, rule) for method in METHOD_OPTIONS for rule in RULES if method in CHAINS or RULES[rule].trees]

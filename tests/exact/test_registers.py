@@ -125,7 +125,7 @@ def drafter_of(name: str, axes: Axes, draft: Table, tally: Tally) -> Callable[[T
 def test_every_method(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a prompt that repeats itself, so that methods which copy find something; but for plain, drafts occur."""
     monkeypatch.setattr(harness, "PROMPT", PROMPTS[3])
-    axes, tally = axes_of(method=name).cold(), Tally()
+    axes, tally = axes_of(method=name), Tally()
     target = repetitive(3, 3)
     draft = random_table(3, 1000, near=target, distance=1.2)
     setup = Setup(

@@ -65,8 +65,6 @@ FORMS = (
     BUSHY,
     Form("prompt-lookup", 8),
     Form("prompt-lookup", 3, (("min_n", 2), ("n", 4))),
-    Form("ngram-cache", 4),
-    Form("ngram-cache", 12, (("n", 2), ("stop_if_unknown", False))),
 )
 every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 

@@ -32,7 +32,7 @@ def fresh(name: str, prediction: list[int]) -> LookupDrafter:
     return drafter
 
 
-@pytest.mark.parametrize("name", ["copy", "suffix", "prompt-lookup", "ngram-cache"])
+@pytest.mark.parametrize("name", ["copy", "suffix", "prompt-lookup"])
 def test_what_was_predicted_is_drafted(name: str) -> None:
     """The prompt holds none of it; ten tokens into the answer the next ones are drafted."""
     text = [*PROMPT, *PREDICTION[:10]]
@@ -42,7 +42,7 @@ def test_what_was_predicted_is_drafted(name: str) -> None:
     assert drafted(fresh(name, []), text, 4) == []
 
 
-@pytest.mark.parametrize("name", ["copy", "suffix", "prompt-lookup", "ngram-cache"])
+@pytest.mark.parametrize("name", ["copy", "suffix", "prompt-lookup"])
 def test_a_text_that_goes_on_is_read_once(name: str) -> None:
     """Token by token the drafts are those of a drafter that is new to the text."""
     drafter = fresh(name, PREDICTION)

@@ -174,7 +174,6 @@ def wire(request: Request) -> dict[str, Any]:
     ("request_", "told"),
     [
         (Request(prompt="x", speculation=Speculation(corpus=("/etc",))), "--corpus names files"),
-        (Request(prompt="x", speculation=Speculation("ngram-cache", options=(("file", "/tmp/x"),))), "-o file"),
         (Request(prompt="x", reads_ahead=True), "not for clients"),
         (Request(messages=(Message("user", "x"),), tools="[]"), "not for clients"),
         (Request(prompt="x", sampling=Sampling(temperature=-1.0)), "--temp"),

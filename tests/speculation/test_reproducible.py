@@ -47,7 +47,7 @@ def test_what_gives_another_text_is_refused_before_a_model_loads(
 
 
 @pytest.mark.parametrize("sampling", [WARM, COLD])
-@pytest.mark.parametrize("method", ["auto", "draft-model", "suffix", "plain", "prompt-lookup", "ngram-cache"])
+@pytest.mark.parametrize("method", ["auto", "draft-model", "suffix", "plain", "prompt-lookup"])
 def test_the_seed_decides_the_text(method: str, sampling: Sampling) -> None:
     assert fitted(3, method=method, sampling=sampling).axes.verify == "coupled"
 
