@@ -8,6 +8,7 @@ REMOVED = {  # as it was typed: the version without it, and what to type instead
     "--method ngram-cache": ("0.2.0", "--method suffix"),
     "--tree dyspec-layered": ("0.2.0", "--tree sequoia"),
     "--tree opt-tree": ("0.2.0", "--tree eagle2"),
+    "--verify shortcut": ("0.2.0", "--approximate --verify typical"),
     "--tree p-split": ("0.2.0", "--tree eagle2"),
 }
 

@@ -311,16 +311,15 @@ def test_without_a_pair_the_one_that_is_set_is_taken(tmp_path: Path) -> None:
     assert_one_line(call(tmp_path, *bench[:-2], "storyteller", "-m", "storyteller"), 2, "the pair is named twice")
 
 
-@pytest.mark.parametrize("rule", ["typical", "shortcut"])
-def test_verify_catches_a_lossy_rule(tmp_path: Path, rule: str) -> None:
-    """The rules that change the distribution by design are what a wrong one looks like: exit code 10."""
-    # A flat draft is often rejected, and it is after a rejection that both rules draw from the wrong distribution.
-    lossy = ("--approximate", "--verify", rule, "-k", "3", "--draft-temp", "4", "--temp", "1", *SEED)
+def test_verify_catches_a_lossy_rule(tmp_path: Path) -> None:
+    """A rule that changes the distribution by design is what a wrong one looks like: exit code 10."""
+    # A flat draft is often rejected, and it is after a rejection that the rule draws from the wrong distribution.
+    lossy = ("--approximate", "--verify", "typical", "-k", "3", "--draft-temp", "4", "--temp", "1", *SEED)
     done = call(tmp_path, "verify", "storyteller", "--prompts", "1", "-n", "8", "--draws", "1000", *lossy)
     assert done.returncode == 10, done.stdout
     text = done.stdout.decode()
     assert "FAIL distribution" in text
-    assert f"NOT lossless: --verify {rule}" in text
+    assert "NOT lossless: --verify typical" in text
 
 
 @pytest.mark.parametrize(

@@ -584,10 +584,10 @@ def test_log_probabilities_need_a_place() -> None:
 @needs_pair
 def test_a_changed_distribution_is_said() -> None:
     """A lossy rule runs only when asked for, and the line and the JSON say what it did."""
-    args = ["-n", "20", "--method", "draft-model", "--verify", "shortcut", "Once upon a time"]
+    args = ["-n", "20", "--method", "draft-model", "--verify", "typical", "Once upon a time"]
     assert run_engine("run", *args).returncode == 2
     done = run_engine("run", "--approximate", "--stats", *args)
-    assert b"shortcut changes the distribution" in done.stderr
+    assert b"typical changes the distribution" in done.stderr
     made = json.loads(run_engine("run", "--approximate", "--json", *args).stdout)
     assert made["params"]["is_lossless"] is False
     assert json.loads(run_engine("run", "--json", "hi", "-n", "2").stdout)["params"]["is_lossless"] is True

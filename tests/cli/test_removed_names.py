@@ -30,7 +30,7 @@ def test_a_removed_name(axis: str, name: str) -> None:
         path.write_text(text)
         typed[place] = run("run", "-n", "1", *(["--preset", "p"] if place == "preset" else []), "x")
     path.unlink()
-    for place, done in typed.items():
+    for done in typed.values():
         assert_one_line(done, 2, *said(axis, name))
     chat = run("chat", "--no-save", "storyteller", "--plain", stdin=f"/set {axis} {name}\n".encode())
     assert_one_line(chat, 2, f"{axis} {name} was removed in", f"try: /set {axis} {new.split()[-1]}")

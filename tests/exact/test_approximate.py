@@ -21,7 +21,6 @@ from localspec.errors import UsageError
 from localspec.settings.request import Speculation
 from localspec.speculation.resolve import resolve_axes
 from localspec.trees.static import Chain, Static
-from localspec.verify.shortcut import ShortcutVerifier
 from localspec.verify.token import TokenVerifier
 from localspec.verify.typical import TypicalVerifier
 from tests.exact.harness import OPEN, Setup, answers, assert_exact, passes, target_answers, total_variation
@@ -43,9 +42,6 @@ class Case:
 
 
 CASES = [
-    Case("shortcut", ShortcutVerifier(), Chain(), 2, IID, (0.1291, 0.2141, 0.2110)),
-    Case("shortcut, p/q >= 0.5", ShortcutVerifier(ratio=0.5), Chain(), 2, IID, (0.4163, 0.4017, 0.2384)),
-    Case("shortcut, or p >= 0.3", ShortcutVerifier(enough=0.3), Chain(), 2, IID, (0.5328, 0.3995, 0.2976)),
     Case("typical, argmax chain", TypicalVerifier(), Chain(), 2, FIXED, (0.9459, 0.8638, 0.8621)),
     Case("typical, drawn chain", TypicalVerifier(), Chain(), 2, IID, (0.9222, 0.4292, 0.2651)),
     Case("typical, tree", TypicalVerifier(), Static((2, 1)), 4, FIXED, (0.9409, 0.8160, 0.8103)),
@@ -72,9 +68,6 @@ def test_the_bias(case: Case) -> None:
 @pytest.mark.parametrize(
     ("verifier", "n_tokens"),
     [
-        pytest.param(ShortcutVerifier(ratio=1.0, enough=1.0), 3, id="as likely as in the draft"),
-        pytest.param(ShortcutVerifier(ratio=2.0, enough=0.25), 3, id="as likely as is enough"),
-        pytest.param(ShortcutVerifier(ratio=2.0, enough=0.5), 1, id="less likely than either"),
         pytest.param(TypicalVerifier(epsilon=0.25, delta=1.0), 1, id="as likely as is typical"),
         pytest.param(TypicalVerifier(epsilon=0.125, delta=1.0), 3, id="more likely than that"),
     ],
@@ -121,18 +114,16 @@ def test_the_exact_rule_in_its_place() -> None:
         assert_exact(answers(setup), target_answers(setup))
 
 
-@pytest.mark.parametrize("verify", ["typical", "shortcut"])
-def test_they_must_be_asked_for_twice(verify: str) -> None:
+def test_it_must_be_asked_for_twice() -> None:
     """Without --approximate a lossy rule is refused, and the hint says what it would take."""
+    verify = "typical"
     with pytest.raises(UsageError, match="changes the distribution") as caught:
         resolve_axes(Speculation(verify=verify), has_draft=True, is_seeded=False)
     assert caught.value.hint == f"--approximate --verify {verify}"
     assert resolve_axes(Speculation(verify=verify, approximate=True), has_draft=True, is_seeded=False).verify == verify
 
 
-@pytest.mark.parametrize(
-    "verify", ["typical:epsilon=0", "typical:delta=0", "shortcut:ratio=0.01", "shortcut:enough=0.01"]
-)
+@pytest.mark.parametrize("verify", ["typical:epsilon=0", "typical:delta=0"])
 def test_no_parameter_biases_temperature_zero(verify: str) -> None:
     """The most tolerant settings that there are do not accept what the target cannot say."""
     rule = resolve_axes(Speculation(verify=verify, approximate=True), has_draft=True, is_seeded=False).verifier

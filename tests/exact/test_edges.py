@@ -18,7 +18,6 @@ from localspec.testing.contract import random_table
 from localspec.trees.static import Static
 from localspec.verify.block import BlockVerifier
 from localspec.verify.match import MatchVerifier, follow
-from localspec.verify.shortcut import ShortcutVerifier
 from localspec.verify.spectr import SpecTrVerifier
 from localspec.verify.token import TokenVerifier
 from localspec.verify.traversal import TraversalVerifier
@@ -51,7 +50,6 @@ PROPERTIES = {  # what a rule judges, and whether it keeps the distribution; spe
     "block": (CHAINS, True),
     "coupled": (TREES, True),
     "match": (TREES, True),
-    "shortcut": (CHAINS, False),
     "spectr": (TREES, True),
     "token": (CHAINS, True),
     "traversal": (TREES, True),
@@ -278,7 +276,7 @@ def test_what_each_rule_says_of_itself() -> None:
 
 
 def test_the_defaults_that_options_of_rules_name_are_those_of_the_rules() -> None:
-    for verifier in (TypicalVerifier, ShortcutVerifier, SpecTrVerifier):
+    for verifier in (TypicalVerifier, SpecTrVerifier):
         made = verifier()
         assert [each.default for each in verifier.options] == [
             getattr(made, f"_{each.name}") for each in verifier.options
@@ -292,8 +290,6 @@ def test_what_the_options_of_rules_may_be() -> None:
         for each in getattr(rule, "options", ())
     }
     assert found == {
-        ("shortcut", "ratio"): (1.0, 0.01, 100.0),
-        ("shortcut", "enough"): (1.0, 0.01, 1.0),
         ("spectr", "rho"): (1.0, 1.0, math.inf),
         ("typical", "epsilon"): (0.09, 0.0, 1.0),
         ("typical", "delta"): (0.3, 0.0, 1.0),

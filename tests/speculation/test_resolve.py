@@ -326,7 +326,6 @@ def test_trees_and_rules_may_come_from_another_package(
         ("typical", {"_epsilon": 0.09, "_delta": 0.3}),
         ("typical:epsilon=0.3,delta=0.05", {"_epsilon": 0.3, "_delta": 0.05}),
         ("typical:delta=0", {"_epsilon": 0.09, "_delta": 0.0}),
-        ("shortcut:ratio=0.5,enough=0.3", {"_ratio": 0.5, "_enough": 0.3}),
         ("spectr", {"_rho": 1.0}),
         ("spectr:rho=2", {"_rho": 2.0}),
         ("spectr:", {"_rho": 1.0}),
@@ -403,7 +402,7 @@ def test_which_rules_take_trees() -> None:
     """Each rule that is registered, by what it says to a tree."""
     for name, rule in registered("verify").items():
         asked = Speculation(tree="static:2,1", verify=name, approximate=not rule.is_lossless)
-        if name in ("block", "shortcut", "token"):
+        if name in ("block", "token"):
             with pytest.raises(UsageError, match=f"--verify {name} takes chains only, not trees"):
                 resolve_axes(asked, has_draft=True, is_seeded=False)
         else:
