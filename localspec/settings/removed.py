@@ -5,11 +5,14 @@ from __future__ import annotations
 from localspec.errors import UsageError
 
 REMOVED = {  # as it was typed: the version without it, and what to type instead
+    "--length aimd": ("0.2.0", "--length adaptive"),
+    "--length entropy": ("0.2.0", "--length confidence"),
+    "--length margin": ("0.2.0", "--length confidence"),
     "--method ngram-cache": ("0.2.0", "--method suffix"),
     "--tree dyspec-layered": ("0.2.0", "--tree sequoia"),
     "--tree opt-tree": ("0.2.0", "--tree eagle2"),
-    "--verify shortcut": ("0.2.0", "--approximate --verify typical"),
     "--tree p-split": ("0.2.0", "--tree eagle2"),
+    "--verify shortcut": ("0.2.0", "--approximate --verify typical"),
 }
 
 

@@ -51,7 +51,7 @@ def test_it_drafts_visibly_and_claims_no_speedup(tmp_path: Path) -> None:
         (("-k", "5"), "auto", 5),
         (("-k", "auto"), "auto", None),
         (("--tree", "sequoia"), "auto", None),
-        (("--length", "aimd"), "auto", None),
+        (("--length", "adaptive"), "auto", None),
         (("-d", "none"), "auto", None),
     ],
 )

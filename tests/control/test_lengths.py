@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.lengths import Adaptive, Confidence, Entropy, Fixed, Gate, Margin
+from localspec.control.lengths import Adaptive, Confidence, Fixed
 from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Draw, Source, Step, Times, Verdict
 from localspec.engine.protocols import Controller, DraftBudget, DraftState, Plan, Shape
@@ -41,15 +38,6 @@ def build(spelling: str, shape: Shape = CHAIN) -> Controller:
     return controller
 
 
-def lengths(controller: Controller, passes: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the planned depth before each pass and after the last."""
-    found = [controller.plan(Text(), BUDGET).max_depth]
-    for drafted, accepted in passes:
-        controller.observe(passed(drafted, accepted), 0.1)
-        found.append(controller.plan(Text(), BUDGET).max_depth)
-    return found
-
-
 def dist(*probs: float) -> Distribution:
     return Distribution.of(np.arange(len(probs), dtype=np.int32), np.array(probs))
 
@@ -68,43 +56,15 @@ def test_a_fixed_plan_is_its_shape_within_the_room(nodes: int, depth: int, room_
     assert str(nodes) in plan.why
 
 
-def test_aimd_follows_the_guide() -> None:
-    """Six at first; 0.8 and more adds one, 0.4 and less takes one; three and twelve bound it."""
-    assert lengths(build("aimd"), [(5, 4), (5, 5), (10, 7), (5, 2), (6, 0), (0, 0)]) == [6, 7, 8, 8, 7, 6, 6]
-    assert lengths(build("aimd"), [(6, 6)] * 8)[-1] == 12
-    assert lengths(build("aimd"), [(6, 0)] * 8)[-1] == 3
-
-
-@pytest.mark.parametrize(("k", "first", "low"), [(4, 4, 3), (2, 2, 2), (1, 1, 1), (0, 0, 0), (30, 6, 3)])
-def test_aimd_stays_within_k(k: int, first: int, low: int) -> None:
-    """-k is the most it drafts, also where it is less than the rule's own bounds."""
-    shape = Shape(k, k, 1)
-    assert lengths(build("aimd", shape), [])[0] == first
-    assert max(lengths(build("aimd", shape), [(6, 6)] * 20)) == min(k, 12)
-    assert min(lengths(build("aimd", shape), [(6, 0)] * 20)) == low
-
-
-def test_the_gates_read_the_dist() -> None:
-    """The greatest probability, the entropy in nats, and the lead of the first over the second."""
+def test_confidence_reads_the_greatest_probability() -> None:
     peaked, flat, sure = dist(0.7, 0.2, 0.1), dist(0.25, 0.25, 0.25, 0.25), Distribution.one_hot(3)
     for spelling, open_for, closed_for in (
         ("confidence:0.7", (peaked, sure), (flat,)),
         ("confidence:0.71", (sure,), (peaked, flat)),
-        ("entropy:0.81", (peaked, sure), (flat,)),
-        ("entropy:0.8", (sure,), (peaked, flat)),
-        ("margin:0.49", (peaked, sure), (flat,)),
-        ("margin:0.51", (sure,), (peaked, flat)),
     ):
         assert all(go_on(build(spelling), of) for of in open_for)
         assert not any(go_on(build(spelling), of) for of in closed_for)
-    assert flat.entropy == pytest.approx(math.log(4))
-    assert sure.entropy == 0.0
-
-
-@pytest.mark.parametrize(("rule", "limit"), [(Confidence, 0.4), (Entropy, 1.73), (Margin, 0.2)])
-def test_the_gates_have_defaults(rule: type[Gate], limit: float) -> None:
-    """The argument may be left out."""
-    assert rule.build("", "d", CHAIN, Draw.IID).limit == limit
+    assert Confidence.build("", "d", CHAIN, Draw.IID).limit == 0.4, "the argument may be left out"
 
 
 def test_adaptive_includes_and_stops() -> None:
@@ -159,7 +119,7 @@ def test_every_rule_keeps_to_shape_and_room(rule: str, shape: Shape, budget: Dra
 
 @pytest.mark.parametrize(
     "spelling",
-    ["confidence:1.1", "confidence:-0.1", "confidence:x", "confidence:nan", "entropy:-1", "margin:2", "adaptive:7"],
+    ["confidence:1.1", "confidence:-0.1", "confidence:x", "confidence:nan", "adaptive:7"],
 )
 def test_limits_out_of_range(spelling: str) -> None:
     """One line that says the range, with a value that works."""
@@ -168,7 +128,6 @@ def test_limits_out_of_range(spelling: str) -> None:
     build(caught.value.hint.removeprefix("--length "))
 
 
-def test_aimd_takes_no_argument() -> None:
-    """Its thresholds are the guide's."""
+def test_a_fixed_length_takes_no_argument() -> None:
     with pytest.raises(UsageError, match="takes no argument"):
-        build("aimd:5")
+        build("fixed:5")

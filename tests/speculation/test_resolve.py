@@ -107,7 +107,7 @@ def test_only_auto_may_be_parked() -> None:
         ({"k": 3}, False, "auto", 3),
         ({"k": 40}, False, "auto", 40),
         ({"length": "fixed"}, False, "fixed", 4),
-        ({"length": "aimd"}, False, "aimd", 4),
+        ({"length": "adaptive"}, False, "adaptive", 4),
         ({"tree": "dyspec"}, False, "fixed", TREE_NODES),
         ({"method": "draft-model"}, False, "fixed", 4),
         ({"verify": "token"}, True, "fixed", 4),
@@ -260,7 +260,7 @@ def test_the_modules_of_an_axis_register_themselves() -> None:
         folder = Path(str(import_module(PACKAGES[axis]).__file__)).parent
         files = {path.stem.replace("_", "-") for path in folder.glob("[!_]*.py")}
         assert files == expected[axis]
-    assert expected["length"] == {"fixed", "aimd", "confidence", "entropy", "margin", "adaptive"}
+    assert expected["length"] == {"fixed", "confidence", "adaptive"}
     assert {"chain", "static", "dyspec", "eagle2"} < expected["tree"]
     for axis in PACKAGES:
         assert list(registered(axis)) == sorted(expected[axis])
@@ -301,7 +301,7 @@ def test_a_plug_in_is_registered_or_refused_by_name(monkeypatch: pytest.MonkeyPa
     ("axis", "group", "builtin"),
     [
         ("tree", "localspec.trees", "dyspec"),
-        ("length", "localspec.lengths", "entropy"),
+        ("length", "localspec.lengths", "confidence"),
         ("verify", "localspec.verifiers", "block"),
     ],
 )

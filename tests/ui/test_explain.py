@@ -57,7 +57,7 @@ def test_what_a_rule_takes_is_asked_of_the_rule() -> None:
     arguments = {entry.name: (entry.usage, entry.argument) for entry in facts("length")}
     assert arguments["confidence"] == ("--length confidence:0.4", "from 0 to 1 (default 0.4)")
     assert arguments["adaptive"] == ("--length adaptive:0.8", "from 0 to 1 (default 0.8)")
-    assert arguments["aimd"] == ("--length aimd", "")
+    assert arguments["fixed"] == ("--length fixed -k 4", "")
     usage = {entry.name: entry.usage for entry in facts("tree")}
     assert usage["chain"] == "--tree chain -k 4"
     assert usage["static"] == "--tree static:3,2,1"
@@ -69,7 +69,7 @@ def test_papers() -> None:
     papers = {(page.facts.axis, page.facts.name): page.facts.papers for page in EVERY}
     assert papers["method", "early-exit"] == ("2404.16710", "2309.08168")
     assert papers["length", "adaptive"] == ("2309.08168",)
-    assert papers["length", "aimd"] == papers["length", "margin"] == ()
+    assert papers["length", "confidence"] == ()
     assert papers["tree", "sequoia"] == ("2402.12374",)
     assert papers["tree", "chain"] == papers["method", "plain"] == ()
 
