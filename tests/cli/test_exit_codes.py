@@ -37,20 +37,6 @@ WRITE = [
     (*BENCH, "--markdown", "{}"),
     (*BENCH, "--plots", "{}"),
 ]
-FIND = [
-    (*RUN, "-P", "nosuch"),
-    (*RUN, "-d", "nosuch"),
-    (*RUN, "--session", "nosuch1"),
-    (*RUN, "--template", "nosuch"),
-    (*BENCH, "--suite", "nosuch"),
-    ("show", "nosuch"),
-    ("logs", "show", "nosuch1"),
-    ("config", "preset", "show", "nosuch"),
-    ("config", "unset", "nosuch"),
-    ("pairs", "rm", "nosuch"),
-    ("heads", "show", "nosuch"),
-    ("stop", "nosuch"),
-]
 
 
 def _typed(args: tuple[str, ...], path: Path) -> list[str]:
@@ -75,36 +61,8 @@ def test_a_file_that_cannot_be_written(args: tuple[str, ...], tmp_path: Path) ->
     assert_advice(assert_one_line(run_engine(*_typed(args, path)), 7, "out.md"))
 
 
-@pytest.mark.parametrize("args", FIND, ids=" ".join)
-def test_a_name_that_nothing_has(args: tuple[str, ...]) -> None:
-    """It is 3, whether a file, a pair, a conversation or a preset has that name."""
-    assert_advice(assert_one_line(run_engine(*args), 3, "nosuch"))
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        ("logs", "show"),
-        ("logs", "export"),
-        ("logs", "rm", "-y"),
-        ("logs", "undo"),
-        ("run", "hi", "--session"),
-        ("chat", "--plain", "--session"),
-    ],
-    ids=" ".join,
-)
-def test_a_number_that_no_list_has_shown(args: tuple[str, ...]) -> None:
-    """It is 3, as an ID that no conversation has."""
-    assert_advice(assert_one_line(run_engine(*args, "999"), 3, "no list has shown a conversation 999"))
-
-
 def test_a_number_that_a_chat_has_not_listed(tmp_path: Path) -> None:
     """It is 3 in a chat of a script, too."""
     done = run_engine("chat", "--plain", "storyteller", stdin=b"/resume 77\n")
     assert done.returncode == 3
     assert b"77 is the number of a list" in done.stderr
-
-
-def test_what_is_not_the_users_own() -> None:
-    """To remove it is declined, 11."""
-    assert_advice(assert_one_line(run_engine("pairs", "rm", "storyteller"), 11, "comes with localspec"))

@@ -17,7 +17,7 @@ from localspec.cli.options import collected
 from localspec.cli.run import run as run_command
 from localspec.errors import UsageError
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
-from tests.cli.harness import PAIR, Terminal, assert_advice, assert_one_line, needs_pair, run
+from tests.cli.harness import PAIR, Terminal, assert_one_line, needs_pair, run
 
 TARGET, DRAFT = PAIR / "target-q8_0.gguf", PAIR / "draft-q8_0.gguf"
 
@@ -86,35 +86,6 @@ def test_a_file_may_have_blanks_in_its_name(tmp_path: Path, monkeypatch: pytest.
     assert model_first(("what is in my model.gguf", "hi")) == (None, ("what is in my model.gguf", "hi"))
 
 
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        (["llama3.2:1b", "why", "is", "the", "sky", "blue"], "llama-3.2-1b"),
-        (["qwen2.5:7b"], "qwen2.5-7b"),
-        (["gemma3", "hi"], "gemma-3-1b"),
-        (["mistral", "why is the sky blue"], "mistral-7b"),
-        (["storyteler", "Once upon a time"], "storyteller"),
-        (["storyteler", "Hi"], "storyteller"),
-        (["mistral", "Hi"], "mistral-7b"),
-        (["mistral-nemo", "Hi"], "mistral-nemo-12b"),
-        (["gpt-oss:20b", "Hi"], "gpt-oss-20b"),
-        (["tinyllama", "Hi"], "tinyllama-1.1b"),
-        (["Qwen/Qwen3-8B", "Hi"], "hf:Qwen/Qwen3-8B"),
-    ],
-)
-def test_a_word_that_is_nearly_a_name(words: list[str], meant: str) -> None:
-    line = assert_one_line(run("run", *words), 2, f"did you mean -m {meant}?", "quote the whole prompt")
-    assert_advice(line)
-
-
-@pytest.mark.parametrize(
-    "words", [["gone:latest", "Hi"], ["zzz:7b", "how", "are", "you"], ["note:x", "Hi"], ["yi", "Hi"]]
-)
-def test_a_name_of_no_model_is_no_prompt(words: list[str]) -> None:
-    line = assert_one_line(run("run", *words), 2, f"there is no pair called '{words[0]}'", "quote the whole prompt")
-    assert_advice(line)
-
-
 @needs_pair
 def test_chat_takes_a_pair_as_other_commands_do() -> None:
     assert run("chat", "--no-save", "storyteller", "--plain", stdin=b"/settings\n").returncode == 0
@@ -178,31 +149,6 @@ def test_a_spelling_of_another_option(typed: str, parameter: str, value: object)
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        (["-c", "4096", "hello"], "--ctx 4096"),
-        (["-c4096", "hello"], "--ctx 4096"),
-        (["-c", "128", "hello"], "--ctx 128"),
-        (["-s", "42", "hello"], "--seed 42"),
-        (["-d", "16", "hello"], "-k 16"),
-        (["-n", "-1", "hello"], "leave it out"),
-        (["-ctk", "q8_0", "-ctv", "f16", "hello"], "--kv "),
-        (["-5", "plus", "3"], "-- before a prompt"),
-        (["- an item"], "-- before a prompt"),
-        (["-no, I said"], "-n 'o, I said' is not an integer"),
-        (["--verbos", "hello"], "-- before a prompt"),
-        (["-m", "storyteller", "--what", "is", "it"], "-- before a prompt"),
-        (["-p", "one", "two"], "twice"),
-        (["-temp", "1", "hi"], "-temp has two dashes here — try: --temp"),
-        (["-no-save", "hi"], "--no-save"),
-        (["--top_p", "0.9", "hi"], "Did you mean '--top-p'? — try"),
-    ],
-)
-def test_what_means_something_else_here_is_told(words: list[str], meant: str) -> None:
-    assert_advice(assert_one_line(run("run", *words), 2, meant))
-
-
-@pytest.mark.parametrize(
     "words",
     [
         ["-c", "3", "more"],
@@ -251,48 +197,21 @@ def test_what_is_said_names_options_of_that_command(path: tuple[str, ...], comma
 
 
 @pytest.mark.parametrize(
-    ("words", "advice"),
+    ("words", "said"),
     [
-        (["chat", "-p", "hi"], "localspec run PROMPT"),
-        (["bench", "-p", "hi"], "--suite FILE"),
-        (["race", "storyteller", "hi", "-c", "4096"], "--ctx N"),
-        (["race", "-m", "storyteller", "hi"], "the pair, then the rest"),
-        (["rank", "-m", "storyteller", "hi"], "the pair, then the rest"),
-        (["run", "--cid", "hi"], "--session ID"),
+        (["help"], "Usage: localspec [OPTIONS]"),
+        (["help", "run"], "Usage: localspec run"),
+        (["help", "logs", "show"], "Usage: localspec logs show"),
+        (["help", "acceptance"], "acceptance: "),
+        (["version"], "localspec "),
+        (["version", "--help"], "Usage: localspec"),
+        (["list"], "models"),
     ],
 )
-def test_one_option_is_told_as_each_command_has_it(words: list[str], advice: str) -> None:
-    assert_advice(assert_one_line(run(*words), 2, "there is no option", advice))
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (["help"], 0, "Usage: localspec [OPTIONS]"),
-        (["help", "run"], 0, "Usage: localspec run"),
-        (["help", "logs", "show"], 0, "Usage: localspec logs show"),
-        (["help", "acceptance"], 0, "acceptance: "),
-        (["version"], 0, "localspec "),
-        (["version", "extra"], 2, "try: localspec version\n"),
-        (["version", "--json"], 2, "version takes no '--json'"),
-        (["version", "--help"], 0, "Usage: localspec"),
-        (["stop", "storyteller"], 3, "localspec ps"),
-        (["list"], 0, "models"),
-        (["server"], 2, "localspec serve PAIR"),
-        (["create", "x"], 2, "localspec pairs add"),
-        (["push"], 2, "HF_TOKEN"),
-        (["remove", "x"], 2, "localspec rm"),
-        (["storyteller"], 2, "localspec chat storyteller"),
-        (["explian"], 2, "Did you mean 'explain'?"),
-    ],
-)
-def test_commands_of_other_programs(words: list[str], code: int, said: str) -> None:
+def test_commands_of_other_programs(words: list[str], said: str) -> None:
     done = run(*words)
-    assert done.returncode == code
-    if code:
-        assert_one_line(done, code, said)
-    else:
-        assert said in (done.stdout + done.stderr).decode()
+    assert done.returncode == 0
+    assert said in (done.stdout + done.stderr).decode()
 
 
 def test_no_habit_hides_a_command() -> None:
@@ -326,38 +245,11 @@ def test_the_help_of_a_group_has_whole_sentences(path: tuple[str, ...]) -> None:
         assert len(line) < 80
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("-m tales hi", "-m is an option of run, and no command stands before it — try: localspec run -m tales hi"),
-        ("-m storyteller", "try: localspec chat -m storyteller"),
-        ("-p hi", "try: localspec run -p hi"),
-        ("--temp=0 a", "try: localspec run --temp=0 a"),
-        ("-ctv", "try: localspec run -ctv"),
-        ("-x", "no such option '-x'"),
-    ],
-)  # fmt: skip
-def test_options_without_a_command_get_the_whole_line(words: str, told: str) -> None:
-    assert told in assert_one_line(run(*words.split()), 2)
-
-
-def test_an_option_is_compared_without_its_dashes() -> None:
-    """By the letters alone, or --nosuch is near to --schema."""
-    assert "no such option '--nosuch' — try: " in assert_one_line(run("run", "--nosuch", "hi"), 2)
-    assert "'--tree'" in assert_one_line(run("run", "--tre", "hi"), 2)
-
-
 def test_a_model_in_the_place_of_a_command_gets_a_chat(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "tale-teller.gguf").write_bytes(DRAFT.read_bytes())
     line = assert_one_line(run("tale-tell", cwd=tmp_path), 2)
     assert "'tale-tell' is a model, and no command — try: localspec chat tale-tell" in line
-
-
-@pytest.mark.parametrize("words", ["run -f", "chat --session", "logs list -n"])
-def test_an_option_without_its_value_names_its_command(words: str) -> None:
-    command = words.rpartition(" ")[0]
-    assert f"requires an argument — try: localspec {command} --help" in assert_one_line(run(*words.split()), 2)
 
 
 def test_a_family_that_begins_a_longer_prompt_is_told() -> None:
@@ -367,7 +259,3 @@ def test_a_family_that_begins_a_longer_prompt_is_told() -> None:
     assert b"'mistral' is sent as the prompt's first word; for a model: -m mistral-7b" in done.stderr
     for words in (("tell", "me", "more"), ("-m", "storyteller", "mistral", "tell", "me"), ("mistral tell me",)):
         assert b"first word" not in run("run", *words).stderr
-
-
-def test_a_prompt_behind_chat_is_told_where_to_go() -> None:
-    assert_one_line(run("chat", "storyteller", "tell", "me"), 2, "extra arguments (tell me)", "localspec run PROMPT")

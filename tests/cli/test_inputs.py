@@ -230,23 +230,6 @@ def test_a_context_may_be_typed_in_thousands() -> None:
         assert run("run", "--no-save", "--ctx", typed, "hi").returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("run", "--ctx", "abc", "hi"), "--ctx 'abc' is no number of tokens, such as 8192 or 8k"),
-        (("run", "-n", "abc", "hi"), "-n 'abc' is not an integer"),
-        (("serve", "--port", "abc"), "--port 'abc' is not an integer"),
-        (("run", "--timeout", "abc", "hi"), "--timeout 'abc' is not a number"),
-        (("logs", "list", "-n", "x"), "-n 'x' is not an integer"),
-        (("serve", "--port", "0x"), "--port '0x' is not an integer"),
-        (("run", "--color", "no", "hi"), "--color 'no' is not one of 'auto', 'always', 'never'"),
-        (("run", "--schema", "name, age int, name", "hi"), "--schema names the field 'name' twice"),
-    ],
-)
-def test_a_wrong_value_is_named_with_its_option(words: tuple[str, ...], said: str) -> None:
-    assert_one_line(run(*words), 2, f"localspec: {said} —")
-
-
 def test_a_pattern_without_a_file_is_told_as_one(tmp_path: Path) -> None:
     done = run("run", "hi", "--no-save", "-f", f"{tmp_path}/*.md")
     assert_one_line(done, 3, f"no file matches {tmp_path}/*.md")
