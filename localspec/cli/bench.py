@@ -30,6 +30,7 @@ from localspec.settings.declaration import Group
 from localspec.settings.folders import typed_path
 from localspec.settings.request import Request, Sampling
 from localspec.settings.structure import schema_text
+from localspec.worker.shared import KeepAlive
 
 MEASURED, OUTPUT = Group("Measurement"), "Output"
 COMPARES = ("json", "quiet", "color")
@@ -128,7 +129,7 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     outputs.check()
     baseline = None if options.baseline is None else read_result(typed_path(options.baseline))
     settings = present_settings(promised, console)
-    with open_engine(console, options.log_file, keep_alive=0.0 if options.warm else None) as engine:
+    with open_engine(console, options.log_file, keep_alive=KeepAlive() if options.warm else None) as engine:
         done = measure(engine, settings, job, baseline)
     try:
         publish(done, outputs, console, baseline)

@@ -115,7 +115,7 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
             gc.disable()  # until the first picture: nothing that is imported is garbage, and looking for it takes time
             from localspec.tui.launch import ScreenLook, open_chat  # late: it brings Textual
 
-            with far or open_worker(options.log_file, options.kept_s) as worker:
+            with far or open_worker(options.log_file, options.kept) as worker:
                 state = opened(store, settings, request, in_background=True)
                 state.remarks += [*console.warned, *remarks]
                 form = partial(in_force, click.get_current_context())
@@ -123,7 +123,7 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
                 return open_chat(worker, state, form=form, look=look)
         from localspec.cli.converse import open_line_chat
 
-        with far or open_worker(options.log_file, options.kept_s) as worker:
+        with far or open_worker(options.log_file, options.kept) as worker:
             state = opened(store, settings, request)
             state.remarks += remarks
             open_pair = partial(_open_pair, wished, console) if far is None else None

@@ -31,10 +31,10 @@ def pair_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
 
 def warm_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the pairs in memory that begin with what was typed."""
-    from localspec.worker.kept import warm_engines
+    from localspec.worker.engines import engines_in_memory
 
     try:
-        names = {str((facts["settings"] or {}).get("name")) for facts in warm_engines()}
+        names = {str((facts["settings"] or {}).get("name")) for facts in engines_in_memory()}
     except LocalspecError:
         return []  # a completion cannot show errors
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]

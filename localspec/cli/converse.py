@@ -36,7 +36,7 @@ from localspec.models.store import introduction
 from localspec.settings.folders import state_folder
 from localspec.settings.request import LoadSettings
 from localspec.ui.settings import error_in_chat
-from localspec.worker.client import Worker
+from localspec.worker.shared import SharedWorker
 
 if TYPE_CHECKING:
     from localspec.worker.served import ServedWorker
@@ -54,7 +54,7 @@ ReadLine = Callable[[str], str | None]
 
 def open_line_chat(
     console: Console,
-    worker: Worker | ServedWorker,
+    worker: SharedWorker | ServedWorker,
     state: ChatState,
     find: Callable[[str], LoadSettings] | None,
     options: ScreenOptions,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
+from localspec.chat.state import on_battery
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.params import option, stacked
 from localspec.cli.settings import PairOptions, Promised, is_chosen, is_typed, promised_settings
@@ -15,8 +15,8 @@ from localspec.errors import UsageError
 from localspec.settings.declaration import declared
 from localspec.settings.folders import state_folder
 from localspec.settings.request import MODEL, LoadSettings
-from localspec.settings.sizes import duration, read_duration
-from localspec.ui.stats import Stats
+from localspec.settings.sizes import read_duration
+from localspec.worker.shared import KeepAlive, SharedWorker
 
 if TYPE_CHECKING:
     from localspec.worker.served import ServedWorker
@@ -58,16 +58,22 @@ def promised_of(far: ServedWorker | None, pair: PairOptions) -> Promised:
     return promised_settings(pair) if far is None else Promised(pair, far.settings())
 
 
-LONG_LOAD = 3.0  # seconds
+AUTO = 300.0  # seconds for which an engine stays where nobody says
+
+
+def _read(text: str) -> float | None:
+    return None if text == "auto" else read_duration("--keep-alive", text)
+
 
 engine_options = option(
     "--keep-alive",
     aliases=["--keepalive"],
     section=MODEL.title,
     metavar="TIME",
-    default="0",
-    check=partial(read_duration, "--keep-alive"),
-    help="Keep the model in memory for this time afterwards, as 10m; see: localspec ps.  [default: 0]",
+    default="auto",
+    check=_read,
+    help="Keep the model in memory for this time afterwards, as 10m, or 0; see: localspec ps.  "
+    "[default: 5m, for a model that takes over 2 s to load; not on battery, and not where memory is short]",
 )
 
 
@@ -78,19 +84,22 @@ class EngineOptions:
     keep_alive: str
 
     @property
-    def kept_s(self) -> float:
-        """Return the seconds for which the engine stays."""
-        return read_duration("--keep-alive", self.keep_alive)
+    def kept(self) -> KeepAlive:
+        """Return for how long the engine stays."""
+        seconds = _read(self.keep_alive)
+        if seconds is not None:
+            return KeepAlive(seconds)
+        return KeepAlive() if on_battery() else KeepAlive(AUTO, is_auto=True)
 
 
-def tell_of_keep_alive(stats: Stats, console: Console) -> None:
-    """Say once, after a load that took long, how the model stays in memory. On a terminal only."""
-    loaded = stats.loaded
-    if loaded is None or loaded.load_ms < 1e3 * LONG_LOAD or console.quiet or not is_terminal(sys.stderr):
+def tell_of_keep_alive(worker: SharedWorker | ServedWorker, console: Console) -> None:
+    """Say once that a model stays in memory though nobody asked for it, and how that ends. On a terminal only."""
+    if console.quiet or not is_terminal(sys.stderr) or isinstance(worker, ServedWorker) or not worker.stays:
         return
     told = state_folder("told-of-keep-alive")
     with contextlib.suppress(OSError):
         told.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         told.touch(exist_ok=False)
-        seconds = duration(loaded.load_ms / 1e3)
-        console.note(f"loading took {seconds}; localspec config set keep-alive 10m keeps the model in memory", "dim")
+        console.note(
+            "the model stays in memory for 5 minutes; localspec stop ends that, config set keep-alive 0 for good", "dim"
+        )

@@ -33,7 +33,7 @@ from localspec.ui.mentions import mentioned
 from localspec.ui.programs import edited, left_to_it
 from localspec.ui.result import result
 from localspec.ui.stats import Stats
-from localspec.worker.client import Worker
+from localspec.worker.shared import SharedWorker
 
 if TYPE_CHECKING:
     from localspec.worker.served import ServedWorker
@@ -48,7 +48,7 @@ class LineChat:
     def __init__(
         self,
         console: Console,
-        worker: Worker | ServedWorker,
+        worker: SharedWorker | ServedWorker,
         state: ChatState,
         find: Callable[[str], LoadSettings] | None = None,
     ) -> None:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from localspec.chat.pair_loader import PairLoader
+from localspec.chat.pair_loader import ChatWorker, PairLoader
 from localspec.cli.console import Console
 from localspec.cli.live import Live
 from localspec.cli.output import Sink
@@ -27,7 +27,7 @@ from localspec.settings.jobs import LoadedJob
 from localspec.settings.request import LoadSettings
 from localspec.ui.doing import Doing
 from localspec.ui.stats import Stats
-from localspec.worker.client import Worker
+from localspec.worker.shared import KeepAlive
 
 if TYPE_CHECKING:
     from localspec.worker.served import ServedWorker
@@ -43,7 +43,7 @@ def _live_line(stats: Stats) -> str:
 class PairEngine:
     """A worker as one command uses it, with the streams of the command and the reason why it was stopped."""
 
-    worker: Worker | ServedWorker
+    worker: ChatWorker
     pairs: PairLoader
     live: Live
     console: Console
@@ -112,12 +112,12 @@ def open_engine(
     log_file: str | None,
     timeout: float | None = None,
     *,
-    keep_alive: float | None = None,
+    keep_alive: KeepAlive | None = None,
     far: ServedWorker | None = None,
 ) -> Iterator[PairEngine]:
-    """Yield an engine for a command that measures; its process ends with the block. `keep_alive` as `Worker` has it.
+    """Yield an engine for a command that measures; its process ends with the block.
 
-    `far` takes its place, where a server answers.
+    `keep_alive` as `SharedWorker` has it. `far` takes its place, where a server answers.
     """
     worker = far or open_worker(log_file, keep_alive)
     with worker, asking(worker, Live(console, is_long=True), console, timeout) as engine:
@@ -126,7 +126,7 @@ def open_engine(
 
 @contextmanager
 def asking(
-    worker: Worker | ServedWorker,
+    worker: ChatWorker,
     live: Live,
     console: Console,
     timeout: float | None = None,

@@ -1,4 +1,4 @@
-"""`localspec ps` and `localspec stop`: the warm engines of this user."""
+"""`localspec ps` and `localspec stop`: the engines of this user."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from localspec.cli.complete import warm_names
 from localspec.cli.console import write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, json_option
-from localspec.errors import LocalspecError, NotFoundError
+from localspec.errors import LocalspecError, NotFoundError, ResourceError
 from localspec.models.foreign import LEAST_PART
 from localspec.models.names import squeezed
 from localspec.sanitize import one_line
 from localspec.settings.sizes import duration, size
 from localspec.ui.columns import aligned
-from localspec.worker.kept import stop_engine, warm_engines
+from localspec.worker.engines import PATIENCE, engines_in_memory, stop_engine
 
-NOTHING = "no model is in memory, those of localspec serve aside; localspec run --keep-alive 10m leaves one there"
+NOTHING = "no model is in memory; localspec run --keep-alive 10m leaves one there"
 STATUS = "/proc/{}/status"
 
 
@@ -30,17 +30,17 @@ STATUS = "/proc/{}/status"
 def ps(as_json: bool) -> int:
     """List the models that are in memory.
 
-    These are the engines that a `run` or a `chat` with --keep-alive left behind. The next `run`, `chat` or `race` of
-    the same pair with the same settings finds its engine, and loads nothing. What `localspec serve` holds is not
-    listed: it ends with Ctrl-C where it runs.
+    These are the engines of chats, servers and other commands that run, and those that a `run` or a `chat` left behind
+    (--keep-alive). The next `run`, `chat` or `race` of the same pair with the same settings finds an engine that was
+    left behind or that serves, and loads nothing.
     """
-    found = [engine_to_wire(facts) for facts in warm_engines()]
+    found = [engine_to_wire(facts) for facts in engines_in_memory()]
     if as_json:
         write_json({"engines": found})
     elif not found:
         write_out(f"{NOTHING}\n")
     else:
-        head = ("pair", "since", "state", "memory", "tokens")
+        head = ("pair", "since", "state", "memory", "tokens", "for")
         write_out("".join(f"{line}\n" for line in aligned([head, *map(_row, found)])))
     return 0
 
@@ -51,23 +51,29 @@ def stop(name: str | None) -> int:
     """Take models out of memory: those of NAME, or all.
 
     NAME is a pair's name as `localspec ps` shows it, its target alone, or a part of that.
-    An answer that is being written ends.
+    An answer that is being written ends. A chat goes on, and loads its model again for the next message; a server ends.
     """
-    found = [facts for facts in warm_engines() if name is None or _is_called(facts, name)]
+    found = [facts for facts in engines_in_memory() if name is None or _is_called(facts, name)]
     if not found and name is not None:
         raise NotFoundError(f"no model called {name!r} is in memory", hint="localspec ps")
+    left = []
     for facts in found:
-        stop_engine(facts)
-        write_out(f"stopped {one_line(_pair(facts))}\n")
+        if stop_engine(facts):
+            write_out(f"stopped {one_line(_pair(facts))}\n")
+        else:
+            left.append(facts)
     if not found:
         write_out(f"{NOTHING}\n")
+    if left:
+        names = ", ".join(f"{one_line(_pair(each))} (process {each['engine_pid']})" for each in left)
+        raise ResourceError(f"not ended within {PATIENCE:g} s: {names}", hint=f"kill -9 {left[0]['engine_pid']}")
     return 0
 
 
 def in_memory() -> str:
     """Return a line that says which models are in memory."""
     try:
-        names = [one_line(_pair(facts)) for facts in warm_engines()]
+        names = [one_line(_pair(facts)) for facts in engines_in_memory()]
     except LocalspecError:
         names = []
     return f"in memory: {', '.join(names)}; localspec stop frees it" if names else NOTHING
@@ -86,7 +92,8 @@ def engine_to_wire(facts: dict[str, Any]) -> dict[str, Any]:
         "keep_alive_s": facts["keep_alive"],
         "memory": resident(facts["pid"]),
         "tokens": facts["tokens"],
-        "clients": facts["clients"],
+        "clients": len(facts["clients"]),
+        "for": [f"{each['by']} {each['pid']}" for each in facts["clients"]],
         "waiting": facts["waiting"],
         "pid": facts["pid"],
     }
@@ -123,7 +130,8 @@ def _row(found: dict[str, Any]) -> tuple[str, ...]:
         state += f", {found['waiting']} waiting"
     memory = "?" if found["memory"] is None else size(found["memory"])
     since = datetime.fromisoformat(found["since"]).strftime("%H:%M")
-    return one_line(found["pair"]), since, state, memory, str(found["tokens"])
+    tokens = "-" if found["tokens"] is None else str(found["tokens"])
+    return one_line(found["pair"]), since, state, memory, tokens, one_line(", ".join(found["for"])) or "-"
 
 
 def _when(seconds: float) -> str:

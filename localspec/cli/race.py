@@ -38,6 +38,7 @@ from localspec.settings.request import LoadSettings, Request
 from localspec.ui.columns import aligned
 from localspec.ui.speedup import shown_after
 from localspec.ui.summary import accepted, live_line, rate_of
+from localspec.worker.shared import KeepAlive
 
 OUTPUT = "Output"
 
@@ -88,7 +89,7 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
     )
     request, left = timed(options.timeout, "reading the prompt", read)
     settings = present_settings(promised, console)
-    with open_engine(console, options.log_file, left, keep_alive=0.0, far=far) as engine:
+    with open_engine(console, options.log_file, left, keep_alive=KeepAlive(), far=far) as engine:
         found = None if engine.load(settings) is None else shown_race(engine, request, options.repeat)
         if found is not None and settings.verifier is not None:
             found = _with_edge_alone(engine, settings, found)

@@ -72,7 +72,7 @@ from localspec.ui.inputs import Inputs, read_parts
 from localspec.ui.mentions import Taken, files_in, missing_in
 from localspec.ui.settings import effect_remarks, used_pair
 from localspec.ui.stats import Stats
-from localspec.worker.client import Worker
+from localspec.worker.shared import SharedWorker
 
 if TYPE_CHECKING:
     from localspec.worker.served import ServedWorker
@@ -150,7 +150,7 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
     if not words and _opens_chat(options):
         return _chat(model)
     values["model"] = named_pair(values["model"], model)
-    with _store(options, console) as store, open_worker(options.log_file, options.kept_s) as own:
+    with _store(options, console) as store, open_worker(options.log_file, options.kept) as own:
         job = plan(words, options, values, console, store, own)
         live = Live(console)
         sink = choose_sink(job, console, live, options)
@@ -160,14 +160,16 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
             stats, stop = answer(worker, job, sink, live, console)
         sink.finish(stats)
         console.on_error = None  # the output has its end: later errors are for people
-        _tell_below(stats, job, options, console)
+        _tell_below(stats, job, options, worker, console)
         if unfinished_form(stats):
             console.warn(unfinished_form(stats, job.request.schema))
             return stop.exit_code or UNFINISHED
         return stop.exit_code
 
 
-def _tell_below(stats: Stats, job: Job, options: RunOptions, console: Console) -> None:
+def _tell_below(
+    stats: Stats, job: Job, options: RunOptions, worker: SharedWorker | ServedWorker, console: Console
+) -> None:
     """Write what stands below the answer: warnings that came beside it, the figures, and what to type another time."""
     for told in (*stats.late, full_context(stats), empty_form(stats, job.request)):
         if told:
@@ -179,8 +181,7 @@ def _tell_below(stats: Stats, job: Job, options: RunOptions, console: Console) -
     if has_stats and options.stats is None and ended_by_itself(stats):
         for sentence in introduction(job.settings, job.request.speculation):
             console.note(sentence, "dim")
-    if not options.kept_s and options.log_file is None and job.far is None:
-        tell_of_keep_alive(stats, console)
+    tell_of_keep_alive(worker, console)
 
 
 def _store(options: RunOptions, console: Console) -> Store:
@@ -199,7 +200,7 @@ def _warn_of_trouble(state: ChatState, console: Console) -> None:
 
 
 def plan(
-    words: tuple[str, ...], options: RunOptions, values: Values, console: Console, store: Store, worker: Worker
+    words: tuple[str, ...], options: RunOptions, values: Values, console: Console, store: Store, worker: SharedWorker
 ) -> Job:
     """Return the job that words and options ask for; raises before anything is loaded, and reads stdin last."""
     options.check_format()
@@ -210,7 +211,7 @@ def plan(
     promised = promised_of(far, pair if held is None else pair.of_conversation(held))
     if far is None and promised.missing is None:
         with deferred():
-            worker.prepare()  # the pair is here
+            worker.prepare(promised.settings)  # the pair is here
     request = request_settings(values, promised.settings, None if held is None else held.kept)
     system = system_message(values["system"], options.stdin_limit)
     if options.is_raw and system:
@@ -321,7 +322,9 @@ def choose_sink(job: Job, console: Console, live: Live, options: RunOptions) -> 
     return TextSink(console, live, control=options.control_chars, has_marks=options.tokens, is_pretty=options.pretty)
 
 
-def answer(worker: Worker | ServedWorker, job: Job, sink: Sink, live: Live, console: Console) -> tuple[Stats, Stop]:
+def answer(
+    worker: SharedWorker | ServedWorker, job: Job, sink: Sink, live: Live, console: Console
+) -> tuple[Stats, Stop]:
     """Load, generate, and write what comes; a Ctrl-C or the timeout ends it with the text so far."""
     stats, writer, reason = Stats(asked_at=time.monotonic()), AnswerWriter(job.state), "error"
     try:

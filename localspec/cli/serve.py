@@ -40,7 +40,6 @@ from localspec.cli.params import Command, option, stacked
 from localspec.cli.settings import (
     PairOptions,
     is_drafting_open,
-    open_worker,
     promised_settings,
     request_settings,
 )
@@ -203,7 +202,8 @@ def serve(console: Console, /, pair: str | None, **values: Any) -> int:
     with listener(options.host, options.port) as door:
         _require_key(door, rules)
         settings = present_settings(promised, console)
-        with open_worker(options.log_file) as worker:
+        log_file = None if options.log_file is None else Path(options.log_file)
+        with Worker(log_file=log_file) as worker:
             return _Serving(console, options, rules, settings, request, others, worker, door).run()
 
 

@@ -28,7 +28,7 @@ from localspec.settings.request import LoadSettings, Message, Request, Sampling,
 from localspec.settings.values import verifier_of
 from localspec.ui.inputs import MAX_FILE, Inputs, read_prompt, text_or_file
 from localspec.ui.settings import check, check_form, with_template
-from localspec.worker.client import Worker
+from localspec.worker.shared import KeepAlive, SharedWorker
 
 DRAFTING = ("method", "tree", "k", "length", "options")  # of `Speculation`: how and how much to draft
 WITH_VERIFIER = ("run", "chat", "race", "serve")  # commands whose target may be on another machine
@@ -196,12 +196,13 @@ def prompted_request(
     return options.without_template(request, text)
 
 
-def open_worker(log_file: str | None, keep_alive: float | None = None) -> Worker:
+def open_worker(log_file: str | None, keep_alive: KeepAlive | None = None) -> SharedWorker:
     """Return a worker that logs where --log-file says; it starts when it is first asked for something.
 
-    `keep_alive` as `Worker` has it.
+    `keep_alive` as `SharedWorker` has it.
     """
-    return Worker(log_file=None if log_file is None else Path(log_file), keep_alive=keep_alive)
+    by = str(click.get_current_context().info_name)
+    return SharedWorker(by, log_file=None if log_file is None else Path(log_file), keep_alive=keep_alive)
 
 
 def rpc_servers(text: str | None) -> tuple[str, ...]:

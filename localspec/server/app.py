@@ -92,10 +92,11 @@ class Routes:
             *(Route(path, _absent, methods=["GET", "POST", "DELETE"]) for path in ABSENT),
         ]
 
-    def app(self) -> Starlette:
+    def app(self, before: Sequence[BaseRoute] = ()) -> Starlette:
+        """Return the application; `before` are routes that go before those of all clients."""
         handlers: dict[Any, Callable[..., Awaitable[Response]]]
         handlers = {Refusal: _refusal, HTTPException: _unknown, ClientDisconnect: _gone}
-        return _App(routes=self.routes(), exception_handlers=handlers)
+        return _App(routes=[*before, *self.routes()], exception_handlers=handlers)
 
     def _health(self) -> Wire:
         return {"status": "ok", "is_busy": self.engine.is_busy, "waiting": self.engine.n_waiting}

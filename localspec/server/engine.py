@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 
 from localspec.chat.job_queue import Job, JobQueue
 from localspec.chat.pair_loader import PairLoader
-from localspec.engine.events import Event, Finished, Inspected, Loaded, Waiting, Warned
-from localspec.errors import LocalspecError
+from localspec.engine.events import Committed, Event, Finished, Inspected, Loaded, Prefilled, Waiting, Warned
+from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.server.own import Board
 from localspec.server.refusal import Refusal, refused
-from localspec.settings.jobs import Generate, LoadedJob
+from localspec.settings.jobs import Generate, LoadedJob, VerifyRound
 from localspec.settings.request import LoadSettings, Request
 from localspec.settings.sizes import counted
 from localspec.ui.stats import Stats
@@ -70,7 +70,7 @@ class QueuedJob(Job):
         self.tell(error or self._last or Finished("interrupted", "", 0.0, 0.0, 0))
 
     def move(self, before: int) -> None:
-        if before != self._before:
+        if before and before != self._before:  # none before it: it begins
             self._before = before
             self.tell(Waiting(before))
 
@@ -111,7 +111,7 @@ class EngineQueue:
     """Answers jobs, of the pair of `settings` where they name none.
 
     `most_waiting` may wait besides the one that is answered; `on_end` is told of each that ended, `on_loaded` of each
-    pair that was loaded, and `on_session` of sessions of edges, in words.
+    pair that was loaded, `on_session` of sessions of edges, in words, and `on_death` of a death for which nobody waits.
 
     Invariant: only a thread of the queue asks the worker for something, and only jobs that it has begun are cancelled.
     """
@@ -127,6 +127,7 @@ class EngineQueue:
         on_warning: Callable[[Warned], None] = lambda warned: None,
         on_loaded: Callable[[LoadSettings, Loaded], None] = lambda settings, loaded: None,
         on_session: Callable[[str], None] = lambda told: None,
+        on_death: Callable[[LocalspecError], None] = lambda error: None,
     ) -> None:
         self.totals = Totals()
         self.board = Board()
@@ -137,7 +138,9 @@ class EngineQueue:
         self._on_end = on_end
         self._on_warning = on_warning
         self._on_loaded = on_loaded
+        self._on_death = on_death
         self.on_session = on_session
+        self.n_cached = 0  # tokens that the cache holds
         self._generating: Job | None = None
         self._is_aborted = False
         self._seconds = 1.0  # that an answer took lately
@@ -160,11 +163,11 @@ class EngineQueue:
     def submit(self, *work: Work, settings: LoadSettings | None = None, is_limited: bool = True) -> list[QueuedJob]:
         """Put work of a pair into the queue, all or nothing; raises Refusal where that is full or closed.
 
-        For coroutines. Work that comes together takes one place of `most_waiting`; what is not limited takes none. That
-        is a round of an edge, one pass. It goes before whole answers: an edge's text would wait for them many times.
+        For coroutines. Work that comes together takes one place of `most_waiting`; what is not limited takes none. A
+        round of an edge is one pass, and goes before whole answers: an edge's text would wait for them many times.
         """
         pair = settings or self._settings
-        jobs = [QueuedJob(each, pair, self, goes_first=not is_limited) for each in work]
+        jobs = [QueuedJob(each, pair, self, goes_first=isinstance(each, VerifyRound)) for each in work]
         if is_limited and self._queue.n_waiting + self.is_busy > self._most_waiting and not self._queue.is_closed:
             waiting = counted(self._queue.n_waiting, "request")
             told = f"the queue is full ({waiting}): localspec serve --queue N takes more"
@@ -178,10 +181,18 @@ class EngineQueue:
         """Take a job out of the queue, or stop its answer; harmless for one that has ended."""
         self._queue.cancel(job)
 
-    def close(self) -> None:
-        """Take no more jobs, and refuse those that wait; the answer that is being made goes on."""
+    def submit_job(self, job: Job) -> None:
+        """Put another kind of job in. For any thread."""
+        self._queue.submit([job])
+
+    def close(self, error: LocalspecError | None = None) -> None:
+        """Take no more jobs, and end those that wait, by `error`; the answer that is being made goes on."""
         for job in self._queue.close():
-            job.end(None)
+            job.end(error)
+
+    def join(self, patience: float) -> None:
+        """Wait until nothing runs in a closed queue, `patience` seconds at most."""
+        self._queue.join(patience)
 
     def abort(self) -> None:
         """Close, and stop the answer that is being made: its client is told. Does not wait."""
@@ -227,7 +238,11 @@ class EngineQueue:
     def observe(self, job: QueuedJob, event: Event) -> None:
         """Take an event of a job into the figures."""
         self.board.observe(event)
-        if isinstance(event, Warned):
+        if isinstance(event, Prefilled):
+            self.n_cached = event.prompt_n
+        elif isinstance(event, Committed):
+            self.n_cached += len(event.out)
+        elif isinstance(event, Warned):
             self._on_warning(event)
         elif isinstance(event, Loaded):
             self._on_loaded(job.settings, event)
@@ -236,6 +251,8 @@ class EngineQueue:
         """Take the end of a job that had begun."""
         if error is not None and not job.is_loading and refused(error).status >= 500:  # nothing that the client did
             self._on_warning(Warned("engine", error.message))
+        if isinstance(error, WorkerDiedError) and not self._queue.n_waiting:
+            self._on_death(error)
         if job.is_long:
             self.board.end()
             self._seconds += 0.3 * (seconds - self._seconds)

@@ -20,6 +20,7 @@ from localspec.errors import NotFoundError, ResourceError, UsageError
 from localspec.remote import LONGEST_FRAME
 from localspec.server.engine import EngineQueue
 from localspec.server.guard import App
+from localspec.worker.runtime import peer
 
 MOST_CONNECTIONS = 256
 PATIENCE = 30.0  # seconds between looks at a connection, and those that the last answer has after a stop
@@ -89,9 +90,13 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Tell the application how to cut it."""
         super().connection_made(transport)
-        self.app_state = {**self.app_state, "abort": transport.abort}
+        opened = transport.get_extra_info("socket")
+        is_own = opened.family == socket.AF_UNIX
+        self.app_state = {**self.app_state, "abort": transport.abort, "is_own": is_own}
         self._was_reading = False
         self._timer = self.loop.call_later(PATIENCE, self._look)
+        if is_own and peer(opened) != os.geteuid():
+            transport.abort()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Hand the connection on to the protocol of WebSockets, which looks after it itself."""

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from localspec import __version__
 from localspec.engine.events import (
@@ -41,10 +41,6 @@ from localspec.sanitize import one_line
 from localspec.settings.jobs import Generate, Load, LoadedJob, PairJob, SurveyRequest
 from localspec.settings.request import LoadSettings, Request
 from localspec.worker.process import CRASH, Child, Log, ProtocolError, last_lines
-from localspec.worker.runtime import has_engines
-
-if TYPE_CHECKING:
-    from localspec.worker.kept import Keeping
 
 # Until an event says more.
 _DOING: dict[type[PairJob], str] = {Load: "loading", Generate: "reading the prompt", SurveyRequest: "timing passes"}
@@ -143,9 +139,7 @@ class Running:
 class Worker:
     """One child process that holds the models and does jobs; `cancel` may come from anywhere.
 
-    `command` replaces the child's command line; the numbers of its three pipes are appended to it. With `keep_alive`
-    the child is that of a warm engine (`localspec.worker.kept`) where there is one, and is left behind for so many
-    seconds; 0 leaves none behind that was not there. None, or a `log_file`, is a child of its own.
+    `command` replaces the child's command line; the numbers of its three pipes are appended to it.
     """
 
     def __init__(
@@ -154,13 +148,10 @@ class Worker:
         command: Sequence[str] | None = None,
         log_file: Path | None = None,
         timeouts: Timeouts | None = None,
-        keep_alive: float | None = None,
     ) -> None:
         # -P: the current folder is no place to import from; somebody's json.py may lie there.
         self._command = command or [sys.executable, "-P", "-m", "localspec.worker.main"]
         self._log_file = log_file
-        self._keep_alive = keep_alive if log_file is None else None
-        self._keeping: Keeping | None = None  # once there was anything to keep
         self._timeouts = timeouts or Timeouts()
         self._child: Child | None = None
         self._sequence = 0  # the number of the latest job
@@ -173,9 +164,8 @@ class Worker:
         self._saves = 0  # bytes that the child may be writing
 
     def prepare(self) -> None:
-        """Start the child ahead of its first load, unless a warm engine may take its place."""
-        if self._warm() is None:
-            self._start()
+        """Start the child ahead of its first load."""
+        self._start()
 
     def load(self, settings: LoadSettings) -> Iterator[Event]:
         """Load models, starting the child if there is none; ends after Loaded. Nothing else may run.
@@ -183,11 +173,7 @@ class Worker:
         A load that is cancelled or left early ends with its child, which has nothing to lose: reading a large file
         cannot be interrupted otherwise. After a cancel the last event is Finished.
         """
-        keeping = self._warm()
-        if keeping is not None:
-            self._child = keeping.engine(settings, self._child)
-        events = self._request(self._child or self._start(), Load(settings))
-        return events if keeping is None else keeping.told(events)
+        return self._request(self._child or self._start(), Load(settings))
 
     def generate(self, request: Request) -> Running:
         """Answer one request; ends after Finished."""
@@ -233,14 +219,6 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _warm(self) -> Keeping | None:
-        """Return the warm engines, None where none is wanted and none is there by now."""
-        if self._keeping is None and self._keep_alive is not None and (self._keep_alive or has_engines()):
-            from localspec.worker.kept import Keeping  # late: most commands have a child of their own
-
-            self._keeping = Keeping(self._command, self._keep_alive)
-        return self._keeping
 
     def _start(self) -> Child:
         self._child = Child.start(self._command, Log(self._log_file))

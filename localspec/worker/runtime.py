@@ -1,7 +1,9 @@
-"""The folder in which warm engines of this user listen: theirs alone, and no file in it outlives its engine for long.
+"""The folder in which engines of this user listen: theirs alone, and no file in it outlives its engine for long.
 
 Invariants: the folder has mode 0700 and this user for an owner, and is no link; a socket has mode 0600; the process at
 the other end of a connection is this user's. A socket that nobody listens to is removed where it is met.
+
+An engine that a command has for itself listens nowhere. A sign, a file that its command keeps locked, names it.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import socket
 import stat
@@ -16,14 +19,17 @@ import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
 
 from localspec.errors import ResourceError
 from localspec.settings.folders import cache_folder
 
 SUFFIX = ".sock"
+SIGN = ".engine"
 BACKLOG = 64
 PATIENCE = 10.0  # seconds to wait for a word of the process that listens
 ELSEWHERE = "XDG_RUNTIME_DIR=FOLDER names another folder"
+SIGN_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCAL_PEERCRED = 1  # of macOS and the BSDs: version, uid, groups
 
 
@@ -134,6 +140,30 @@ class Runtime:
         """Remove a socket's file."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name + SUFFIX, dir_fd=self.fd)
+
+    def sign(self, facts: dict[str, Any]) -> IO[bytes]:
+        """Return a sign with these facts: it stands until it is closed, or this process ends. Raises OSError."""
+        with self.locked():
+            fd = os.open(f"{os.getpid()}-{facts['pid']}{SIGN}", SIGN_FLAGS, 0o600, dir_fd=self.fd)
+            made = os.fdopen(fd, "wb", buffering=0)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            made.write(json.dumps(facts).encode("ascii"))
+            return made
+
+    def signs(self) -> list[dict[str, Any]]:
+        """Return the facts of all signs; those of processes that are gone are removed."""
+        found = []
+        with self.locked():
+            for name in sorted(name for name in os.listdir(self.fd) if name.endswith(SIGN)):
+                with contextlib.suppress(OSError, ValueError):
+                    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.fd)
+                    with os.fdopen(fd, "rb") as file:
+                        try:
+                            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                            os.unlink(name, dir_fd=self.fd)
+                        except BlockingIOError:
+                            found.append(json.loads(file.read()))
+        return found
 
     def _remove_stale(self, name: str) -> None:
         with self.locked():

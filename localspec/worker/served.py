@@ -2,19 +2,20 @@
 
 A job is one HTTP request, and its events are the lines of the answer. To cancel is to leave: the server stops the
 answer within a pass. Every failure is one LocalspecError.
+
+Requests are those of HTTP/1.0, whose answers end with the connection. The standard library's client takes as long to
+import as a command takes to read its options.
 """
 
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import socket
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import replace
-from typing import Any
-from urllib.parse import quote, urlsplit
+from typing import IO, Any
 
 from localspec.engine.events import Event, Finished, Inspected, Loaded, Warned
 from localspec.errors import (
@@ -34,11 +35,54 @@ PATIENCE = 10.0  # seconds for a connection, and for a reply that is no answer
 LEAST_BIAS = -1e6  # of a bias: JSON has no infinity, and the chance of a token with this one is 0, too
 CODES: dict[str, type[LocalspecError]] = {"context_length_exceeded": PromptTooLongError, "engine_died": WorkerDiedError}
 
+LONGEST_LINE = 1 << 16  # bytes of a line of a response's head
+
+
+class MalformedError(Exception):
+    """What came is no response of HTTP."""
+
+
+class Connection:
+    """A connection for one request. Raises OSError, `MalformedError`."""
+
+    def __init__(self, opened: socket.socket, host: str = "localhost") -> None:
+        self.socket = opened
+        self._host = host
+        self.lines: IO[bytes] = opened.makefile("rb")  # of the response's body, once `ask` has returned
+
+    def ask(self, method: str, path: str, body: bytes | None = None, key: str | None = None) -> int:
+        """Send a request and return the status of the response."""
+        self.send(method, path, body, key)
+        return self.status()
+
+    def send(self, method: str, path: str, body: bytes | None = None, key: str | None = None) -> None:
+        """Send a request."""
+        head = [f"{method} {path} HTTP/1.0", f"Host: {self._host}", f"Authorization: Bearer {key}" if key else ""]
+        head += [] if body is None else ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+        self.socket.sendall("".join(f"{line}\r\n" for line in head if line).encode("latin-1") + b"\r\n" + (body or b""))
+
+    def status(self) -> int:
+        """Read the head of the response."""
+        first = self.lines.readline(LONGEST_LINE).split(None, 2)
+        if not first:
+            raise ConnectionResetError("it closed the connection without an answer")
+        if len(first) < 2 or not first[0].startswith(b"HTTP/1.") or not first[1].isdigit():
+            raise MalformedError
+        while self.lines.readline(LONGEST_LINE).strip():
+            pass
+        return int(first[1])
+
+    def close(self) -> None:
+        self.lines.close()
+        self.socket.close()
+
 
 class ServedWorker:
     """A client of one server. `url` is its address, `key` its API key, `model` one of its names, "" for its first."""
 
     def __init__(self, url: str, key: str | None = None, model: str = "") -> None:
+        from urllib.parse import urlsplit  # late: a socket of this machine has no address
+
         self._url = url
         parts = urlsplit(url if "//" in url else f"http://{url}")
         try:
@@ -49,7 +93,7 @@ class ServedWorker:
             raise UsageError(f"--server {url!r} is no address", hint="--server http://HOST:8080")
         self._is_tls = parts.scheme == "https"
         self._base = parts.path.rstrip("/").removesuffix("/v1")
-        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+        self._key = key
         self._model = model
         self._socket: socket.socket | None = None
         self._is_cancelled = False
@@ -59,13 +103,15 @@ class ServedWorker:
 
     def settings(self) -> LoadSettings:
         """Return the pair as commands name it; asks the server. `target` names no file."""
+        from urllib.parse import quote  # late, as above
+
         query = f"?model={quote(self._model)}" if self._model else ""
         with contextlib.closing(self._asked("GET", f"/v1/pair{query}")) as response:
             try:
-                facts = json.loads(response.read(1 << 20))
+                facts = json.loads(response.lines.read(1 << 20))
                 self._model, has_draft = str(facts["model"]), bool(facts["has_draft"])
                 facts["localspec"], facts["loaded"]
-            except (ValueError, KeyError, TypeError, http.client.HTTPException, OSError):
+            except (ValueError, KeyError, TypeError, OSError):
                 raise self._not_ours() from None
         self._facts = facts
         where = f"{self._host}:{self._port}" if self._port else self._host
@@ -132,9 +178,9 @@ class ServedWorker:
         """Yield the values in the lines of the answer to a job, until it is cancelled. Raises NetworkError."""
         try:
             with contextlib.closing(self._asked("POST", "/v1/events", body)) as response:
-                while not self._is_cancelled and (line := response.readline()):
+                while not self._is_cancelled and (line := response.lines.readline()):
                     yield json.loads(line)
-        except (OSError, ValueError, http.client.HTTPException) as error:
+        except (OSError, ValueError, RecursionError) as error:
             if not self._is_cancelled:
                 raise self._broken(error) from None
         finally:
@@ -173,34 +219,40 @@ class ServedWorker:
         except CodecError as error:
             return Warned("server", f"an event of the server cannot be read: {error}")
 
-    def _asked(self, method: str, path: str, body: bytes | None = None) -> http.client.HTTPResponse:
-        """Return the response to a request; raises what a refusal means."""
-        kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=PATIENCE)
+    def _asked(self, method: str, path: str, body: bytes | None = None) -> Connection:
+        """Return the connection of a request that was granted; raises what a refusal means."""
+        connection: Connection | None = None
         try:
-            connection.connect()
+            connection = self._connected()
             if body is not None:
-                connection.sock.settimeout(None)  # others may be answered first
-                self._socket = connection.sock
+                connection.socket.settimeout(None)  # others may be answered first
+                self._socket = connection.socket
                 if self._is_cancelled:  # while it was connected: `cancel` saw no socket
                     raise ConnectionAbortedError
-            connection.request(method, self._base + path, body, {**self._headers, "Connection": "close"})
-            response = connection.getresponse()
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
+            status = connection.ask(method, self._base + path, body, self._key)
+        except (OSError, MalformedError) as error:
+            if connection is not None:
+                connection.close()
             if self._is_cancelled and body is not None:
-                raise
-            if isinstance(error, OSError):  # one that closes without a word is both
-                raise self._unreachable(error) from None
-            raise self._not_ours() from None
-        if response.status != 200:
-            with contextlib.closing(response):
+                raise ConnectionAbortedError from None
+            raise (self._unreachable(error) if isinstance(error, OSError) else self._not_ours()) from None
+        if status != 200:
+            with contextlib.closing(connection):
                 try:
-                    told = json.loads(response.read(1 << 16))
-                except (ValueError, OSError, http.client.HTTPException):
+                    told = json.loads(connection.lines.read(1 << 16))
+                except (ValueError, OSError):
                     raise self._not_ours() from None
-            raise self._refusal(response.status, told)
-        return response
+            raise self._refusal(status, told)
+        return connection
+
+    def _connected(self) -> Connection:
+        opened = socket.create_connection((self._host, self._port or (443 if self._is_tls else 80)), PATIENCE)
+        if self._is_tls:
+            import ssl  # late: it takes long
+
+            opened = ssl.create_default_context().wrap_socket(opened, server_hostname=self._host)
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return Connection(opened, f"{host}:{self._port}" if self._port else host)
 
     def _refusal(self, status: int, told: Any) -> LocalspecError:
         error = told.get("error") if isinstance(told, dict) else None
@@ -208,7 +260,7 @@ class ServedWorker:
             return self._not_ours()
         message, code = one_line(str(error["message"])), str(error.get("code"))
         if status == 401:
-            told = "does not take this key" if "Authorization" in self._headers else "wants its API key"
+            told = "does not take this key" if self._key else "wants its API key"
             return NetworkError(f"the server at {self._url} {told}", hint="--api-key KEY")
         if code in CODES:
             return CODES[code](message)

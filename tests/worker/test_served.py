@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 import struct
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
@@ -86,13 +86,13 @@ def test_cancelled_before_the_first_event(worker: ServedWorker) -> None:
 
 def test_cancelled_while_it_connects(worker: ServedWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server would answer; the one who left is not told that."""
-    connect = http.client.HTTPConnection.connect
+    connect = socket.create_connection
 
-    def cancelled(connection: http.client.HTTPConnection) -> None:
+    def cancelled(*args: Any) -> socket.socket:
         worker.cancel()
-        connect(connection)
+        return connect(*args)
 
-    monkeypatch.setattr(http.client.HTTPConnection, "connect", cancelled)
+    monkeypatch.setattr(socket, "create_connection", cancelled)
     for _ in range(2):
         last = list(worker.start(Generate(REQUEST)))[-1]
         assert isinstance(last, Finished)

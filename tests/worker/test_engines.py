@@ -1,4 +1,4 @@
-"""Warm engines: shared by clients in turn, found by what they hold, and gone without a trace.
+"""Engines of this user: shared by clients in turn, found by what they hold, and gone without a trace.
 
 Answers that end only when they are cancelled come from the stub; the text is the real engine's.
 """
@@ -24,10 +24,11 @@ from localspec.engine.events import Committed, Event, Finished, Loaded, Loading,
 from localspec.errors import EngineStoppedError, ResourceError, WorkerDiedError
 from localspec.server.refusal import refused
 from localspec.settings.request import LoadSettings, Request, Sampling
-from localspec.worker import kept
+from localspec.worker import engines
 from localspec.worker.client import Worker
-from localspec.worker.kept import identity, stop_engine, warm_engines
+from localspec.worker.engines import asked, engines_in_memory, identity, stop_engine
 from localspec.worker.runtime import Runtime, runtime_folder
+from localspec.worker.shared import KeepAlive, SharedWorker
 from tests.cli.harness import is_running, needs_pair, wait_for
 
 STUB = Path(__file__).parent / "stubs" / "stub.py"
@@ -45,15 +46,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
     yield tmp_path / "home"
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
-    for facts in warm_engines():
+    for facts in engines_in_memory():
         stop_engine(facts)
 
 
-def stub(mode: str = "slow", keep_alive: float = MINUTE) -> Worker:
-    return Worker(command=[sys.executable, str(STUB), mode], keep_alive=keep_alive)
+def stub(mode: str = "slow", keep_alive: float = MINUTE) -> SharedWorker:
+    return SharedWorker("test", command=[sys.executable, str(STUB), mode], keep_alive=KeepAlive(keep_alive))
 
 
-def opened(worker: Worker, settings: LoadSettings = HELD) -> Worker:
+def opened(worker: SharedWorker, settings: LoadSettings = HELD) -> SharedWorker:
     """Return the worker with its pair loaded."""
     assert isinstance(list(worker.load(settings))[-1], Loaded)
     return worker
@@ -64,7 +65,7 @@ def until(events: Iterator[Event], kind: type[Event]) -> Event:
     return next(event for event in events if isinstance(event, kind))
 
 
-def text_of(worker: Worker, settings: LoadSettings, request: Request = STORY) -> tuple[str, list[Event]]:
+def text_of(worker: Worker | SharedWorker, settings: LoadSettings, request: Request = STORY) -> tuple[str, list[Event]]:
     """Return a worker's answer and all events on the way."""
     events = [*worker.load(settings), *worker.generate(request)]
     last = events[-1]
@@ -73,7 +74,7 @@ def text_of(worker: Worker, settings: LoadSettings, request: Request = STORY) ->
 
 
 def the_engine() -> dict[str, Any]:
-    (facts,) = warm_engines()
+    (facts,) = engines_in_memory()
     return facts
 
 
@@ -85,7 +86,7 @@ def test_the_text_is_the_same_cold_and_warm(reproducible: bool) -> None:
         cold, _ = text_of(worker, settings)
     found, pids = [], []
     for _ in range(2):
-        with Worker(keep_alive=MINUTE) as worker:
+        with SharedWorker(keep_alive=KeepAlive(MINUTE)) as worker:
             found.append(text_of(worker, settings))
             pids.append(worker.pid)
     assert [text for text, _ in found] == [cold, cold]
@@ -101,7 +102,7 @@ def test_what_the_load_told_is_told_again_with_the_clients_own_name() -> None:
     settings = replace(PAIR, ctx=4096, name="first")
     told = []
     for name in ("first", "second"):
-        with Worker(keep_alive=MINUTE) as worker:
+        with SharedWorker(keep_alive=KeepAlive(MINUTE)) as worker:
             told.append(
                 [event for event in worker.load(replace(settings, name=name)) if not isinstance(event, Loading)]
             )
@@ -125,7 +126,6 @@ def test_what_one_client_expects_is_not_told_to_another(tmp_path: Path) -> None:
     ]
     assert [len(each) for each in told] == [1, 0, 1]
     assert "another file than the one that answered" in told[0][0].message
-    assert the_engine()["settings"]["expected"] is None
 
 
 def test_two_clients_are_answered_in_turn_and_the_second_is_told_its_place() -> None:
@@ -144,7 +144,7 @@ def test_two_clients_are_answered_in_turn_and_the_second_is_told_its_place() -> 
         until(last, Started)
         third.cancel()
         until(last, Finished)
-    wait_for(lambda: the_engine()["clients"] == 0)
+    wait_for(lambda: not the_engine()["clients"])
 
 
 def test_what_waits_can_be_cancelled_and_the_answer_before_it_goes_on() -> None:
@@ -169,8 +169,8 @@ CLIENT = """
 import sys
 from localspec.engine.events import Committed
 from localspec.settings.request import LoadSettings, Request
-from localspec.worker.client import Worker
-worker = Worker(command=[sys.executable, sys.argv[1], "slow"], keep_alive=60.0)
+from localspec.worker.shared import KeepAlive, SharedWorker
+worker = SharedWorker(command=[sys.executable, sys.argv[1], "slow"], keep_alive=KeepAlive(60.0))
 list(worker.load(LoadSettings(target=sys.argv[1], name="held")))
 for event in worker.generate(Request(prompt="Once")):
     print(type(event).__name__, flush=True)
@@ -214,14 +214,14 @@ def test_an_engine_that_is_killed_is_one_error_and_starts_again_for_those_who_wa
         until(opened(first).generate(REQUEST), Waiting)
 
 
-@pytest.mark.parametrize("who", ["localspec stop", "the child", "its keeper"])
+@pytest.mark.parametrize("who", ["localspec stop", "the child", "its process"])
 def test_an_engine_that_is_stopped_during_an_answer_is_no_crash(who: str) -> None:
     """Who reads the answer is told that somebody stopped it; there is nothing to report, and asking again helps."""
     with opened(stub()) as worker:
         events = worker.generate(REQUEST)
         until(events, Committed)
         facts = the_engine()
-        keeper = int(Path(f"/proc/{facts['pid']}/stat").read_text().split()[3])
+        keeper = facts["engine_pid"]
         if who == "localspec stop":
             stop_engine(facts)
         else:
@@ -234,11 +234,11 @@ def test_an_engine_that_is_stopped_during_an_answer_is_no_crash(who: str) -> Non
         assert isinstance(until(opened(worker).generate(REQUEST), Committed), Committed)
 
 
-@pytest.mark.parametrize("who", ["the child", "its keeper"])
+@pytest.mark.parametrize("who", ["the child", "its process"])
 def test_an_idle_engine_that_is_killed_is_started_again(who: str) -> None:
     with opened(stub("good")) as worker:
         pid = before = the_engine()["pid"]
-        keeper = int(Path(f"/proc/{pid}/stat").read_text().split()[3]) if who == "its keeper" else pid
+        keeper = the_engine()["engine_pid"] if who == "its process" else pid
         os.kill(keeper, signal.SIGKILL)
         wait_for(lambda: not is_running(pid))
         wait_for(lambda: worker.lost() is not None or worker.pid is None)
@@ -250,7 +250,7 @@ def test_the_log_of_a_death_is_told() -> None:
     with stub("generate:SIGSEGV:the reason") as worker, pytest.raises(WorkerDiedError) as caught:
         list(opened(worker).generate(REQUEST))
     assert "the reason" in caught.value.detail["log"]
-    wait_for(lambda: not warm_engines())
+    wait_for(lambda: not engines_in_memory())
 
 
 def test_a_load_that_fails_leaves_no_engine() -> None:
@@ -376,47 +376,47 @@ def test_a_folder_that_is_not_safe_is_not_used(spoil: Callable[[Path], None]) ->
 def test_an_engine_of_another_pair_stays_while_memory_holds_both(monkeypatch: pytest.MonkeyPatch) -> None:
     other = replace(HELD, ctx=512, name="other")
     assert identity(other) != identity(HELD)
-    monkeypatch.setattr(kept, "available_memory", lambda: 1 << 40)
+    monkeypatch.setattr(engines, "available_memory", lambda: 1 << 40)
     opened(stub("good")).close()
     told = list(stub("good").load(other))
     assert told[0] == Warned("engine", "x is in memory too: localspec stop frees it")
-    assert len(warm_engines()) == 2
-    monkeypatch.setattr(kept, "available_memory", lambda: 1 << 20)
-    wait_for(lambda: not any(facts["clients"] for facts in warm_engines()))
+    assert len(engines_in_memory()) == 2
+    monkeypatch.setattr(engines, "available_memory", lambda: 1 << 20)
+    wait_for(lambda: not any(facts["clients"] for facts in engines_in_memory()))
     told = list(stub("good").load(replace(HELD, ctx=1024)))
     assert [event.message for event in told if isinstance(event, Warned)] == [
         "the warm engine of x left, to make room"
     ] * 2
-    assert len(warm_engines()) == 1
+    assert len(engines_in_memory()) == 1
 
 
 def test_an_engine_in_use_does_not_leave() -> None:
     with opened(stub("good")) as worker, Runtime.opened() as runtime:
         assert runtime is not None
-        assert kept.ask(runtime, names()[0].removesuffix(".sock"), "leave") == {"is_used": True}
+        assert asked(runtime, names()[0].removesuffix(".sock"), "POST", "/leave") is None
         assert isinstance(list(worker.generate(REQUEST))[-1], Finished)
 
 
 def test_an_engine_in_use_is_not_asked_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "available_memory", lambda: 1 << 20)
+    monkeypatch.setattr(engines, "available_memory", lambda: 1 << 20)
     with opened(stub("good")):
         told = list(stub("good", keep_alive=0.0).load(replace(HELD, ctx=512)))
         assert told[0] == Warned("engine", "x is in memory too: localspec stop frees it")
-        assert len(warm_engines()) == 1
+        assert len(engines_in_memory()) == 1
 
 
 def test_a_client_finds_a_warm_engine_that_came_after_it() -> None:
     """As a chat that loads its pair again, hours later."""
     with stub("good", keep_alive=0.0) as chat:
         opened(stub("good", keep_alive=MINUTE)).close()
-        assert opened(chat).pid == warm_engines()[0]["pid"]
+        assert opened(chat).pid == engines_in_memory()[0]["pid"]
 
 
 def test_no_child_is_started_ahead_where_a_warm_engine_may_answer() -> None:
     opened(stub("good", keep_alive=MINUTE)).close()
     for keep_alive in (0.0, MINUTE):
         with stub("good", keep_alive=keep_alive) as worker:
-            worker.prepare()
+            worker.prepare(HELD)
             assert worker.pid is None
 
 
@@ -445,7 +445,7 @@ def test_files_and_surroundings_are_part_of_the_identity(tmp_path: Path, monkeyp
     monkeypatch.delenv("GGML_SOMETHING")
     for name, value in (("__version__", "0"), ("_changed", lambda: 0), ("_build", list), ("allowed", set)):
         with monkeypatch.context() as patch:
-            patch.setattr(kept, name, value)
+            patch.setattr(engines, name, value)
             found |= {identity(HELD)}
     assert len(found - {identity(HELD)}) == len(changes) + 5
 
@@ -466,24 +466,56 @@ def test_who_comes_back_in_time_stops_the_clock() -> None:
         assert facts["keep_alive"] == MINUTE
 
 
-def test_who_keeps_nothing_starts_an_engine_of_its_own(home: Path) -> None:
+def test_who_keeps_nothing_starts_an_engine_of_its_own_that_is_listed() -> None:
     with opened(stub("good", keep_alive=0.0)) as worker:
-        assert worker.pid is not None
-        assert not warm_engines()
-    assert not runtime_folder().exists()
+        (facts,) = engines_in_memory()
+        assert facts["pid"] == worker.pid
+        assert facts["clients"] == [{"by": "test", "pid": os.getpid()}]
+        assert stop_engine(facts)
+        wait_for(lambda: worker.lost() is not None)
+    assert not engines_in_memory()
+    assert not names()
+
+
+OWN = """
+import sys, time
+from localspec.settings.request import LoadSettings
+from localspec.worker.shared import SharedWorker
+worker = SharedWorker("own", command=[sys.executable, sys.argv[1], "good"])
+list(worker.load(LoadSettings(target=sys.argv[1], name="held")))
+print(flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_command_that_is_killed_leaves_no_sign() -> None:
+    with subprocess.Popen([sys.executable, "-c", OWN, str(STUB)], stdout=subprocess.PIPE) as client:
+        assert client.stdout is not None
+        client.stdout.readline()
+        assert [each["by"] for each in the_engine()["clients"]] == ["own"]
+        client.kill()
+    assert not engines_in_memory()
+    assert not names()
 
 
 def test_garbage_on_the_connection_harms_nobody() -> None:
     with opened(stub("good")) as worker:
         name = names()[0].removesuffix(".sock")
-        for said in (b"\n", b"[]\n", b'{"ask": 7}\n', b"x" * 100_000, b'{"ask": "attach"}\n', b"\xff\n"):
+        posted = b"POST /v1/engine/attach HTTP/1.0\r\nContent-Length: %d\r\n\r\n%b"
+        for said in (
+            b"\n\n",
+            b"x" * 100_000,
+            b"\xff\r\n\r\n",
+            posted % (3, b"[]\n"),
+            posted % (2, b"{}"),
+            posted % (1, b"{"),
+        ):
             with Runtime.opened() as runtime:
                 knock = runtime and runtime.connect(name)
             assert knock
-            with knock:
+            with knock, contextlib.suppress(OSError):
                 knock.sendall(said)
-                with contextlib.suppress(ConnectionResetError):
-                    assert knock.recv(10) == b""
+                assert b"attached" not in knock.recv(1000)
         assert isinstance(list(worker.generate(REQUEST))[-1], Finished)
 
 

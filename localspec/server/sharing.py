@@ -1,0 +1,257 @@
+"""An engine that programs of this user share, behind a Unix socket: who uses it, and when it ends.
+
+The clients (`localspec.worker.engines`) speak HTTP, as those of any server do. They attach by a request that lasts as
+long as they need the pair: it tells them of the load, and of the engine's end. A client that leaves stops its answer
+within a pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from localspec.engine.events import Event, Failed, Loaded, Loading
+from localspec.errors import EngineStoppedError, LocalspecError
+from localspec.server.engine import ClientGoneError, EngineQueue, QueuedJob
+from localspec.server.guard import App, Receive, Scope, Send
+from localspec.server.refusal import Refusal
+from localspec.settings.jobs import LoadedJob
+from localspec.settings.request import LoadSettings
+from localspec.worker.client import Worker
+from localspec.worker.codec import event_line, event_wire, job_of, kinds
+from localspec.worker.shared import SLOW
+
+JOBS = kinds(LoadedJob)
+JSON_LINES = "application/x-ndjson"
+FIRST_PATIENCE = 30.0  # seconds in which the client that started it must come
+SILENCE = 60.0  # seconds
+
+
+class Visitor:
+    """A client that needs the pair: what it is told, None at the end, and how it calls the pair."""
+
+    def __init__(self, name: str, by: str, pid: int) -> None:
+        self.name, self.by, self.pid = name, by, pid
+        self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._began = time.monotonic()
+
+    def tell(self, event: Event) -> None:
+        """Tell of the load as of its own: with its name, and the time that it waited."""
+        wire = event_wire(event, 0)
+        if isinstance(event, Loaded):
+            wire |= {"name": self.name, "load_ms": 1e3 * (time.monotonic() - self._began)}
+        self.lines.put_nowait(json.dumps(wire).encode("ascii") + b"\n")
+
+
+class SharedEngine:
+    """Who uses an engine, and when it ends. For the loop of the server, but for `tell`.
+
+    `leave` ends the process that was left behind; None in a server that ends by Ctrl-C.
+    """
+
+    def __init__(
+        self, queue: EngineQueue, worker: Worker, settings: LoadSettings, leave: Callable[[], None] | None
+    ) -> None:
+        self.visitors: set[Visitor] = set()
+        self.loaded: Loaded | None = None
+        self.is_leaving = False
+        self._keep_alive, self._is_auto = 0.0, False
+        self._idle_until: float | None = None
+        self._since = time.time()
+        self._queue, self._worker, self._settings, self._leave = queue, worker, settings, leave
+        self._jobs: dict[str, QueuedJob] = {}
+        self._told: list[Event] = []  # of the load, but for its progress
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._wait(FIRST_PATIENCE)
+
+    def tell(self, event: Event) -> None:
+        """Tell those who wait what the load says. For any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._tell, event)
+
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, Loaded):
+            self.loaded = event
+            if self._is_auto and event.load_ms < 1e3 * SLOW:
+                self._keep_alive = 0.0
+        if not isinstance(event, Loading):
+            self._told.append(event)
+        for visitor in self.visitors:
+            visitor.tell(event)
+        if isinstance(event, Failed) and self.visitors:
+            self._go()
+
+    def attach(self, visitor: Visitor, keep_alive: float | None, *, is_auto: bool) -> None:
+        """Let a client in. `keep_alive` None leaves the time as it is."""
+        if keep_alive is not None:
+            self._keep_alive, self._is_auto = keep_alive, is_auto
+        self._idle_until = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self.visitors.add(visitor)
+        for event in self._told:
+            visitor.tell(event)
+        if self._told and isinstance(self._told[-1], Failed):
+            self._go()
+
+    def detach(self, visitor: Visitor) -> None:
+        """Let a client go. What is not loaded yet has nothing to lose, and reading a file cannot be interrupted."""
+        self.visitors.discard(visitor)
+        self._wait(self._keep_alive if self.loaded is not None else 0.0)
+
+    def end(self, error: LocalspecError | None) -> None:
+        """Tell all clients that it is over, and why."""
+        for visitor in self.visitors:
+            if error is not None:
+                visitor.tell(Failed(error.to_wire()))
+            visitor.lines.put_nowait(None)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what `localspec ps` shows. Times are seconds since 1970."""
+        settings, is_busy = self._settings, self._queue.is_busy
+        return {
+            "settings": {"name": settings.name, "target": settings.target, "draft": settings.draft},
+            "loaded": None if self.loaded is None else event_wire(self.loaded, 0),
+            "pid": self._worker.pid,
+            "engine_pid": os.getpid(),
+            "since": self._since,
+            "state": "loading" if self.loaded is None else "answering" if is_busy else "idle",
+            "clients": [{"by": each.by, "pid": each.pid} for each in self.visitors],
+            "waiting": self._queue.n_waiting,
+            "keep_alive": self._keep_alive,
+            "idle_until": self._idle_until,
+            "tokens": self._queue.n_cached,
+        }
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes of clients of this user, which no other client reaches."""
+        return [
+            Route("/v1/engine", self._facts, methods=["GET"]),
+            Route("/v1/engine/log", self._log, methods=["GET"]),
+            Route("/v1/engine/leave", self._leaves, methods=["POST"]),
+            Route("/v1/engine/cancel", self._cancel, methods=["POST"]),
+            Route("/v1/engine/attach", self._attach, methods=["POST"]),
+            Route("/v1/events", self._events, methods=["POST"]),
+        ]
+
+    def _wait(self, seconds: float) -> None:
+        """Leave after so many seconds in which nobody comes."""
+        if self._leave is not None and not self.visitors:
+            self._idle_until = time.time() + seconds
+            self._timer = self._loop.call_later(seconds, self._go)
+
+    def _go(self) -> None:
+        if self._leave is not None:
+            self._leave()
+
+    async def _facts(self, _request: Request) -> Response:
+        return JSONResponse(self.facts())
+
+    async def _log(self, _request: Request) -> Response:
+        return Response(self._worker.log_tail(1000), media_type="text/plain")
+
+    async def _leaves(self, _request: Request) -> Response:
+        """Leave, for another pair, unless it is in use."""
+        if self._leave is None or self.visitors or self._queue.is_busy:
+            return JSONResponse({}, 409)
+        self._loop.call_soon(self._go)
+        return JSONResponse({})
+
+    async def _cancel(self, request: Request) -> Response:
+        job = self._jobs.get(str((await request.json()).get("id")))
+        if job is not None:
+            await asyncio.to_thread(self._queue.stop, job)
+        return JSONResponse({})
+
+    async def _attach(self, request: Request) -> Callable[..., Awaitable[None]]:
+        told = await request.json()
+        keep_alive, is_auto = told.get("keep_alive"), bool(told.get("is_auto"))
+        visitor = Visitor(str(told["name"]), str(told["by"]), int(told["pid"]))
+
+        async def lines() -> AsyncGenerator[bytes, None]:
+            try:
+                self.attach(visitor, None if keep_alive is None else float(keep_alive), is_auto=is_auto)
+                yield json.dumps({"type": "attached", "pid": self._worker.pid or 0}).encode("ascii") + b"\n"
+                while (line := await visitor.lines.get()) is not None:
+                    yield line
+            finally:
+                self.detach(visitor)
+
+        if self.is_leaving:
+            return JSONResponse({}, 503)
+        return _Lines(lines, lambda: visitor.lines.put_nowait(None))
+
+    async def _events(self, request: Request) -> Callable[..., Awaitable[None]]:
+        """Answer a job of any kind: whoever asks might as well load the pair."""
+        told = await request.json()
+        try:
+            (job,) = self._queue.submit(job_of(told["job"], JOBS), settings=self._settings, is_limited=False)
+        except Refusal:  # it is leaving
+            return Response(event_line(Failed(stopped().to_wire()), 0), media_type=JSON_LINES)
+        name = str(told["id"])
+        self._jobs[name] = job
+
+        async def lines() -> AsyncGenerator[bytes, None]:
+            try:
+                async for event in job.news(SILENCE):
+                    if event is not None:
+                        yield event_line(event, 0)
+            except LocalspecError as error:
+                yield event_line(Failed(error.to_wire()), 0)
+            finally:
+                del self._jobs[name]
+                await asyncio.to_thread(self._queue.stop, job)
+
+        return _Lines(lines, lambda: job.tell(ClientGoneError()))
+
+
+class _Lines:
+    """A response of lines, until they end. `leave` is called once the client has gone."""
+
+    def __init__(self, lines: Callable[[], AsyncGenerator[bytes, None]], leave: Callable[[], object]) -> None:
+        self._lines, self._leave = lines, leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            self._leave()
+
+        watching = asyncio.create_task(watch())
+        headers = [(b"content-type", JSON_LINES.encode())]
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            async with contextlib.aclosing(self._lines()) as lines:
+                async for line in lines:
+                    await send({"type": "http.response.body", "body": line, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except ClientGoneError:
+            pass
+        finally:
+            watching.cancel()
+
+
+class Doors:
+    """An application with a door for this user's programs, which are trusted, and another one for all others."""
+
+    def __init__(self, own: App, others: App) -> None:
+        self._own, self._others = own, others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self._own if scope["state"].get("is_own") else self._others)(scope, receive, send)
+
+
+def stopped() -> EngineStoppedError:
+    """Return the error of an idle engine that was told to end."""
+    told = "The engine was stopped, by localspec stop or by SIGTERM, while idle"
+    return EngineStoppedError(told, hint="the same command again")

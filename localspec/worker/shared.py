@@ -1,0 +1,188 @@
+"""The engine of a command: one that other programs of this user may share, else a child of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from localspec.engine.events import Event, Loaded, Warned
+from localspec.errors import LocalspecError, WorkerDiedError
+from localspec.settings.jobs import Generate, LoadedJob
+from localspec.settings.request import LoadSettings, Request
+from localspec.worker.client import Worker
+from localspec.worker.runtime import Runtime, has_engines
+
+if TYPE_CHECKING:
+    from localspec.worker.engines import EngineClient, Engines
+
+SPARE = 1.25  # times the files' size: memory that a pair takes with its context
+BASE = 512 << 20  # bytes on top
+SLOW = 2.0  # seconds of a load after which an engine stays though nobody asked for that
+LEAST = 100 << 20  # bytes of a pair whose load may be a slow one
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """Seconds for which an engine stays after its last client; 0 starts none, and leaves the time of one as it is.
+
+    `is_auto`: nobody asked for it, so only a pair stays that loads slowly and leaves as much memory to others.
+    """
+
+    seconds: float = 0.0
+    is_auto: bool = False
+
+    def wants(self, settings: LoadSettings) -> bool:
+        """Whether an engine is to be started for a pair."""
+        if not self.is_auto or not self.seconds:
+            return self.seconds > 0
+        size = pair_bytes(settings)
+        if size < LEAST:
+            return False
+        from localspec.backends.limits import available_memory  # late: few commands ask
+
+        room = available_memory()
+        return room is not None and 2 * (SPARE * size + BASE) <= room
+
+
+def pair_bytes(settings: LoadSettings) -> int:
+    """Return the size of a pair's files; 0 where one cannot be read."""
+    with contextlib.suppress(OSError):
+        return sum(os.path.getsize(path) for path in (settings.target, settings.draft) if path)
+    return 0
+
+
+class SharedWorker:
+    """A `ChatWorker` of the command `by`.
+
+    `keep_alive` says for how long an engine is left behind. With None, or a `log_file`, the child is its own.
+    """
+
+    def __init__(
+        self,
+        by: str = "",
+        *,
+        keep_alive: KeepAlive | None = None,
+        log_file: Path | None = None,
+        command: Sequence[str] | None = None,
+    ) -> None:
+        self._by = by
+        self._own = Worker(command=command, log_file=log_file)
+        self._command = command
+        self._keep_alive = keep_alive if log_file is None else None
+        self._engines: Engines | None = None  # once one may be used
+        self._engine: EngineClient | None = None  # that is used
+        self._sign: IO[bytes] | None = None  # of the child of its own
+        self.stays = False  # an engine that was loaded for this command stays, though nobody asked for that
+
+    def prepare(self, settings: LoadSettings) -> None:
+        """Start a process ahead of the load of a pair, unless an engine may be there."""
+        if not self._may_share(settings):
+            self._own.prepare()
+        elif not has_engines():
+            with contextlib.suppress(LocalspecError):
+                self._look().prepare()
+
+    def load(self, settings: LoadSettings) -> Iterator[Event]:
+        """Load a pair, or attach to the engine that has it; ends after Loaded, or Finished where it was cancelled."""
+        before, self._engine = self._engine, None
+        if self._own.pid is None and self._may_share(settings):
+            self._engine = self._look().engine(settings)
+        if before is not None:  # only now: the same engine would end with its last client
+            before.close()
+        events = self._own.load(settings) if self._engine is None else self._engine.load(settings)
+        return self._loading(events, settings)
+
+    def start(self, job: LoadedJob) -> Iterator[Event]:
+        """Ask the loaded pair; ends after Finished or Inspected."""
+        return (self._engine or self._own).start(job)
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        """Answer one request; ends after Finished."""
+        return self.start(Generate(request))
+
+    def cancel(self) -> None:
+        """Ask what is running to stop soon. Safe in threads and signal handlers."""
+        (self._engine or self._own).cancel()
+
+    def close(self) -> None:
+        """Leave the engine, or end the child."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+        if self._engines is not None:
+            self._engines.close()
+        self._own.close()
+        self._take_down()
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process with the models, None without one."""
+        return self._own.pid if self._engine is None else self._engine.pid
+
+    def lost(self) -> WorkerDiedError | None:
+        """Return the death of a process that had nothing to do."""
+        return (self._engine or self._own).lost()
+
+    def log_tail(self, lines: int = 20) -> str:
+        """Return the last lines of its log, safe to print."""
+        return (self._engine or self._own).log_tail(lines)
+
+    def __enter__(self) -> SharedWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _may_share(self, settings: LoadSettings) -> bool:
+        return self._keep_alive is not None and (has_engines() or self._keep_alive.wants(settings))
+
+    def _look(self) -> Engines:
+        if self._engines is None:
+            from localspec.worker.engines import Engines  # late: most commands have a child of their own
+
+            assert self._keep_alive is not None
+            self._engines = Engines(self._command or (), self._keep_alive, self._by)
+        return self._engines
+
+    def _loading(self, events: Iterator[Event], settings: LoadSettings) -> Iterator[Event]:
+        remarks = [] if self._engines is None else self._engines.remarks
+        yield from (Warned("engine", remark) for remark in remarks)
+        remarks.clear()
+        for event in events:
+            if isinstance(event, Loaded) and self._engine is None:
+                self._put_up(settings)
+            elif isinstance(event, Loaded) and self._keep_alive is not None:
+                self.stays = self._keep_alive.is_auto and event.load_ms >= 1e3 * SLOW
+            yield event
+
+    def _put_up(self, settings: LoadSettings) -> None:
+        """Have `localspec ps` list the child."""
+        self._take_down()
+        facts = {
+            "settings": {"name": settings.name, "target": settings.target, "draft": settings.draft},
+            "pid": self._own.pid,
+            "engine_pid": self._own.pid,
+            "since": time.time(),
+            "state": "in use",
+            "clients": [{"by": self._by, "pid": os.getpid()}],
+            "waiting": 0,
+            "keep_alive": 0.0,
+            "idle_until": None,
+            "tokens": None,
+        }
+        with contextlib.suppress(OSError, LocalspecError), Runtime.opened(make=True) as runtime:
+            if runtime is not None:
+                self._sign = runtime.sign(facts)
+
+    def _take_down(self) -> None:
+        sign, self._sign = self._sign, None
+        if sign is not None:
+            sign.close()
+            with contextlib.suppress(OSError, LocalspecError), Runtime.opened() as runtime:
+                if runtime is not None:
+                    runtime.signs()  # which removes it
