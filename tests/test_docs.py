@@ -189,11 +189,5 @@ def test_every_row_of_llama_cpp_names_a_test_that_is_there() -> None:
         assert f"\ndef {named[2]}(" in (ROOT / named[1]).read_text("utf-8"), row
 
 
-def test_every_page_installs_the_server_by_one_command() -> None:
-    told = {each for page in WRITTEN for each in re.findall(r"pip install '[^']*\[serve\]'", page.read_text())}
-    assert told == {"pip install '.[serve]'"}
-    assert "[serve]" in (ROOT / "README.md").read_text()
-
-
 def test_safety_of_the_server_names_its_own_encryption() -> None:
     assert "`--ssl-certfile`" in (ROOT / "docs" / "server.md").read_text().partition("## Safety")[2]

@@ -5,6 +5,7 @@ Also here: `localspec serve --models`, the pairs that requests can name beside t
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -14,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,9 +58,10 @@ from localspec.ui.summary import stats_line
 from localspec.worker.client import Worker
 
 if TYPE_CHECKING:
+    from localspec.server.app import Routes
     from localspec.server.fields import ServedPair
     from localspec.server.guard import Rules
-    from localspec.server.listening import Door
+    from localspec.server.listening import Door, HttpServer
     from localspec.server.pairs import Pairs
 
 
@@ -121,7 +122,6 @@ class Others:
 ALL = "all"
 SERVER = "Server"
 ORIGIN = re.compile(r"https?://[^/*]+(:\*)?|(?!https?:)[\w.+-]+://[^/]+")  # `*` is a port, or any page of an app
-NEEDED = ("starlette", "uvicorn", "websockets")
 LONGEST_KEY = 4096  # bytes
 
 
@@ -187,9 +187,6 @@ def serve(console: Console, /, pair: str | None, **values: Any) -> int:
     options = picked(ServeOptions, values)
     options.apply(console)
     options = replace(options, alias=called_as_typed(options.alias, pair, values["model"]))
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        raise UsageError(f"serving needs the package {missing[0]}", hint="pip install 'localspec[serve]'")
     from localspec.server.listening import listener, require_certificate  # late: it brings the packages
 
     rules = _rules(options)
@@ -257,15 +254,21 @@ class _Serving:
 
     def run(self) -> int:
         """Load, then serve until a signal; return the exit code."""
+        from localspec.server.app import Routes
         from localspec.server.engine import EngineQueue
         from localspec.server.listening import PATIENCE, HttpServer
+        from localspec.server.sharing import own_door
 
         servers: list[HttpServer] = []
 
         def leave() -> None:
-            servers[0].leave() if servers else self.worker.cancel()
+            for server in servers:
+                server.leave()
+            if not servers:
+                self.worker.cancel()
 
-        with asking(self.worker, Live(self.console), self.console, cancel=leave) as loading:
+        live = Live(self.console)
+        with own_door(self.settings) as own, asking(self.worker, live, self.console, cancel=leave) as loading:
             loaded = loading.load(self.settings)
             loading.live.erase()
             if loaded is None:
@@ -286,10 +289,23 @@ class _Serving:
                 servers.append(HttpServer(self._app(engine, pairs), engine, tls=tls, on_wait=self._tell_wait))
                 self._tell(loaded)
                 if not loading.is_stopped():  # a signal on the way here
-                    servers[0].run([self.door])
+                    asyncio.run(self._serve(servers, Routes(engine, pairs), loaded, own))
             finally:
                 engine.end(PATIENCE)
         return loading.stop.exit_code
+
+    async def _serve(self, servers: list[HttpServer], routes: Routes, loaded: Loaded, own: Door | None) -> None:
+        """Serve all clients, and through a door of their own those of this user."""
+        from localspec.server.listening import HttpServer
+        from localspec.server.sharing import SharedEngine
+
+        beside: list[Any] = []
+        if own is not None:
+            shared = SharedEngine(routes.engine, self.worker, self.settings)
+            shared.tell(loaded)
+            servers.append(HttpServer(routes.app(shared.routes()), routes.engine))
+            beside.append(servers[-1].serve([own]))
+        await asyncio.gather(servers[0].serve([self.door]), *beside)
 
     def _app(self, engine: Any, pairs: Pairs) -> Any:
         """Return the application, guarded."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.chat.job_queue import Job
 from localspec.chat.pair_loader import PairLoader
-from localspec.engine.events import Event, Failed
+from localspec.engine.events import Event, Failed, Finished, Loaded
 from localspec.errors import LocalspecError
 from localspec.settings.jobs import PairJob
 from localspec.settings.request import LoadSettings
@@ -52,9 +52,10 @@ class _Loading(Job):
         return self._loader.load(self._settings, lambda: self.is_cancelled)
 
     def observe(self, event: Event) -> None:
-        if self._last is not None:
-            self._tell(self._last)
-        self._last = event
+        if isinstance(event, Loaded | Finished):
+            self._last = event
+        else:
+            self._tell(event)
 
     def end(self, error: LocalspecError | None) -> None:
         last = self._last if error is None else Failed(error.to_wire())

@@ -91,11 +91,10 @@ class HttpConnection(H11Protocol):
         """Tell the application how to cut it."""
         super().connection_made(transport)
         opened = transport.get_extra_info("socket")
-        is_own = opened.family == socket.AF_UNIX
-        self.app_state = {**self.app_state, "abort": transport.abort, "is_own": is_own}
+        self.app_state = {**self.app_state, "abort": transport.abort}
         self._was_reading = False
         self._timer = self.loop.call_later(PATIENCE, self._look)
-        if is_own and peer(opened) != os.geteuid():
+        if opened.family == socket.AF_UNIX and peer(opened) != os.geteuid():
             transport.abort()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:

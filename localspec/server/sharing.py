@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -22,12 +24,14 @@ from starlette.routing import BaseRoute, Route
 from localspec.engine.events import Event, Failed, Loaded, Loading
 from localspec.errors import EngineStoppedError, LocalspecError
 from localspec.server.engine import ClientGoneError, EngineQueue, QueuedJob
-from localspec.server.guard import App, Receive, Scope, Send
+from localspec.server.guard import Receive, Scope, Send
 from localspec.server.refusal import Refusal
 from localspec.settings.jobs import LoadedJob
 from localspec.settings.request import LoadSettings
 from localspec.worker.client import Worker
 from localspec.worker.codec import event_line, event_wire, job_of, kinds
+from localspec.worker.engines import asked, identity, left
+from localspec.worker.runtime import Runtime
 from localspec.worker.shared import SLOW
 
 JOBS = kinds(LoadedJob)
@@ -59,7 +63,7 @@ class SharedEngine:
     """
 
     def __init__(
-        self, queue: EngineQueue, worker: Worker, settings: LoadSettings, leave: Callable[[], None] | None
+        self, queue: EngineQueue, worker: Worker, settings: LoadSettings, leave: Callable[[], None] | None = None
     ) -> None:
         self.visitors: set[Visitor] = set()
         self.loaded: Loaded | None = None
@@ -119,6 +123,7 @@ class SharedEngine:
     def facts(self) -> dict[str, Any]:
         """Return what `localspec ps` shows. Times are seconds since 1970."""
         settings, is_busy = self._settings, self._queue.is_busy
+        server = [] if self._leave is not None else [{"by": "serve", "pid": os.getpid()}]
         return {
             "settings": {"name": settings.name, "target": settings.target, "draft": settings.draft},
             "loaded": None if self.loaded is None else event_wire(self.loaded, 0),
@@ -126,7 +131,7 @@ class SharedEngine:
             "engine_pid": os.getpid(),
             "since": self._since,
             "state": "loading" if self.loaded is None else "answering" if is_busy else "idle",
-            "clients": [{"by": each.by, "pid": each.pid} for each in self.visitors],
+            "clients": [*server, *({"by": each.by, "pid": each.pid} for each in self.visitors)],
             "waiting": self._queue.n_waiting,
             "keep_alive": self._keep_alive,
             "idle_until": self._idle_until,
@@ -241,14 +246,26 @@ class _Lines:
             watching.cancel()
 
 
-class Doors:
-    """An application with a door for this user's programs, which are trusted, and another one for all others."""
+@contextlib.contextmanager
+def own_door(settings: LoadSettings) -> Iterator[socket.socket | None]:
+    """Yield a socket for this user's programs, which find a pair there; None where there is no safe place for it.
 
-    def __init__(self, own: App, others: App) -> None:
-        self._own, self._others = own, others
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (self._own if scope["state"].get("is_own") else self._others)(scope, receive, send)
+    An idle engine that has the pair leaves.
+    """
+    with contextlib.ExitStack() as stack:
+        listener = None
+        with contextlib.suppress(LocalspecError, OSError):
+            runtime = stack.enter_context(Runtime.opened(make=True))
+            assert runtime is not None
+            name = identity(settings)
+            listener = runtime.listen(name)
+            if listener is None and left(runtime, name, partial(asked, runtime, name, "POST", "/leave")):
+                listener = runtime.listen(name)
+            if listener is None:  # it is in use
+                name = f"{name}-{os.getpid()}"
+                listener = runtime.listen(name)
+            stack.callback(runtime.remove, name)
+        yield listener
 
 
 def stopped() -> EngineStoppedError:

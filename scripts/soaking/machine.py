@@ -17,7 +17,7 @@ from random import Random
 DISK = 12 << 20  # bytes of the disk for states
 LOCALSPEC = [sys.executable, "-m", "localspec"]
 KINDS = (  # of processes, by a word of their command line
-    ("localspec.worker.keeper", "keeper"),
+    ("localspec.server.background", "keeper"),
     ("localspec.worker.main", "engine"),
     ("serve", "server"),
     ("pull", "pull"),

@@ -19,10 +19,7 @@ def test_pairs_that_were_used_lately(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (
         run("ls", env=env)
         .stdout.decode()
-        .endswith(
-            "\n\nno model is in memory, those of localspec serve aside; "
-            "localspec run --keep-alive 10m leaves one there\n"
-        )
+        .endswith("\n\nno model is in memory; localspec run --keep-alive 10m leaves one there\n")
     )
     assert "names of pairs: localspec pairs list\n" in run("ls", env=env).stdout.decode()
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))

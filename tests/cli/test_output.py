@@ -436,7 +436,7 @@ LATE = {
     "ssl",
     "tomlkit",
     "importlib.metadata",
-    "localspec.worker.kept",
+    "localspec.worker.engines",
     "localspec.ui.json_fields",
     "localspec.models.hub.cache",
 }

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from localspec.cli.console import Console
-from localspec.cli.engine_options import LONG_LOAD, tell_of_keep_alive
-from localspec.engine.events import Loaded, ModelFacts
+from localspec.cli.engine_options import tell_of_keep_alive
 from localspec.errors import UsageError
+from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import read_duration
-from localspec.ui.stats import Stats
+from localspec.worker.shared import KeepAlive, SharedWorker
 from tests.cli.harness import (
     REAL,
+    TIMEOUT,
     Terminal,
     assert_one_line,
     environment,
@@ -28,9 +29,9 @@ from tests.cli.harness import (
     run,
     wait_for,
 )
+from tests.server.serving import serving
 
-FACTS = ModelFacts("/t.gguf", 1, "llama", "Q8_0", 1, 2, 1, 1, ("CPU",))
-NOTHING = "no model is in memory, those of localspec serve aside; localspec run --keep-alive 10m leaves one there\n"
+NOTHING = "no model is in memory; localspec run --keep-alive 10m leaves one there\n"
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_a_run_finds_what_the_run_before_left(env: dict[str, str]) -> None:
     assert engine["memory"] is None or engine["memory"] > 1_000_000
     assert (engine["clients"], engine["waiting"], engine["state"]) == (0, 0, "idle")
     table = localspec("ps", env=env).stdout.decode().splitlines()
-    assert table[0].split() == ["pair", "since", "state", "memory", "tokens"]
+    assert table[0].split() == ["pair", "since", "state", "memory", "tokens", "for"]
     assert table[1].startswith("storyteller  ")
     assert "in memory: storyteller; localspec stop frees it\n" in localspec("ls", env=env).stdout.decode()
     assert localspec("stop", "Story", env=env).stdout == b"stopped storyteller\n", "a part of its name"
@@ -148,7 +149,7 @@ def test_the_way_to_the_first_word_is_short(env: dict[str, str]) -> None:
     done = localspec(*words, program=program, env=env)
     assert done.returncode == 0
     told = [line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines() if "import time:" in line]
-    assert "localspec.worker.kept" in told
+    assert "localspec.worker.engines" in told
     heavy = {
         "numpy",
         "rich",
@@ -160,7 +161,8 @@ def test_the_way_to_the_first_word_is_short(env: dict[str, str]) -> None:
         "statistics",
         "tomlkit",
     }
-    heavy |= {"asyncio", "tomlkit", "importlib.metadata", "localspec.models.hub.cache", "localspec.models.foreign"}
+    heavy |= {"asyncio", "starlette", "uvicorn", "http.client", "ssl", "importlib.metadata"}
+    heavy |= {"localspec.models.hub.cache", "localspec.models.foreign"}
     assert not heavy & {*told}
 
 
@@ -178,21 +180,57 @@ def test_a_time_that_is_none_is_told_with_its_place(env: dict[str, str]) -> None
     assert_one_line(done, 2, "--keep-alive 'soon' is not a time", "LOCALSPEC_KEEP_ALIVE")
 
 
-def test_a_long_load_is_told_once(
+def test_an_engine_that_stays_by_itself_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    console = Console()
+    worker = SharedWorker("run", keep_alive=KeepAlive(300.0, is_auto=True))
 
-    def told(seconds: float) -> str:
-        stats = Stats()
-        stats.observe(Loaded("x", FACTS, None, 8, 1, 1e3 * seconds, {}))
-        tell_of_keep_alive(stats, console)
+    def told(*, stays: bool) -> str:
+        worker.stays = stays
+        tell_of_keep_alive(worker, Console())
         return capsys.readouterr().err
 
-    assert told(41.0) == ""  # no terminal
+    assert told(stays=True) == ""  # no terminal
     monkeypatch.setattr("localspec.cli.engine_options.is_terminal", lambda stream: True)
-    assert told(LONG_LOAD - 0.1) == ""
-    said = "loading took 41 s; localspec config set keep-alive 10m keeps the model in memory"
-    assert said in told(41.0)
-    assert told(41.0) == ""
+    assert told(stays=False) == ""
+    assert "localspec stop ends that, localspec config set keep-alive 0 for good" in told(stays=True)
+    assert told(stays=True) == ""
+
+
+def test_what_nobody_asked_for_stays_where_there_is_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = tmp_path / "small.gguf", tmp_path / "large.gguf"
+    for path, size in ((small, 50 << 20), (large, 200 << 20)):
+        with path.open("wb") as file:
+            file.truncate(size)
+    monkeypatch.setattr("localspec.backends.limits.available_memory", lambda: 1536 << 20)
+    by_itself = KeepAlive(300.0, is_auto=True)
+    wants = [by_itself.wants(LoadSettings(str(path))) for path in (small, large)]
+    assert wants == [False, True]
+    assert KeepAlive(1.0).wants(LoadSettings(str(small)))
+    assert not KeepAlive().wants(LoadSettings(str(large)))
+    monkeypatch.setattr("localspec.backends.limits.available_memory", lambda: 1500 << 20)
+    assert not by_itself.wants(LoadSettings(str(large)))
+
+
+@needs_pair
+def test_what_other_commands_hold_is_listed_and_stopped(env: dict[str, str], tmp_path: Path) -> None:
+    """A chat for itself, a server and an engine that was left behind."""
+    answer("--keep-alive", "10m", "Once", env=env)
+    log = tmp_path / "log"
+    chat = Terminal(["chat", "storyteller", "--log-file", str(log)], program=REAL, env=env)
+    with serving("--ctx", "1024", env=env) as server:
+        chat.wait_for(lambda: len(listed(env)) == 3)
+        askers = {each["state"]: each["for"] for each in listed(env)}
+        assert askers["in use"] == [f"chat {chat.process.pid}"]
+        found = {each["pid"]: each for each in listed(env)}
+        assert server.engine in found
+        done = localspec("stop", env=env)
+        assert done.stdout == 3 * b"stopped storyteller\n"
+        assert server.process.wait(TIMEOUT) == 143
+        assert listed(env) == []
+    chat.type("Hello\r")
+    chat.wait_for(lambda: len(listed(env)) == 1)
+    chat.type("\x11")
+    assert chat.wait() == 0
+    assert listed(env) == []

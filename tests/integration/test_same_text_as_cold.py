@@ -19,8 +19,8 @@ import pytest
 from localspec.engine.events import Committed, Event, Finished, Prefilled
 from localspec.models.store import bundled_head
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
-from localspec.worker.client import Worker
-from localspec.worker.kept import stop_engine, warm_engines
+from localspec.worker.engines import engines_in_memory, stop_engine
+from localspec.worker.shared import KeepAlive, SharedWorker
 from tests.integration import pair
 from tests.integration.gguf_models import SLIDING, TINY, never, random_gguf
 from tests.integration.stateful_models import stateful_gguf
@@ -128,7 +128,7 @@ def from_a_warm_engine(kind: Kind) -> Told:
     """Ask as three programs after one another."""
     pids = set()
     for prompt in (TEXT, OTHER, TEXT):
-        with Worker(keep_alive=60.0) as worker:
+        with SharedWorker(keep_alive=KeepAlive(60.0)) as worker:
             list(worker.load(kind.settings))
             told = told_by(list(worker.generate(kind.request(prompt))))
             pids.add(worker.pid)
@@ -158,7 +158,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("localspec.session.prompt_states.WORTH", 0.0)
     monkeypatch.setattr("localspec.session.prompt_states.QUICKER", 0.0)
     with ExitStack() as stack:
-        stack.callback(lambda: [stop_engine(facts) for facts in warm_engines()])
+        stack.callback(lambda: [stop_engine(facts) for facts in engines_in_memory()])
         yield
 
 
