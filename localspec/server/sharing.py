@@ -74,6 +74,7 @@ class SharedEngine:
         self._queue, self._worker, self._settings, self._leave = queue, worker, settings, leave
         self._jobs: dict[str, QueuedJob] = {}
         self._told: list[Event] = []  # of the load, but for its progress
+        self._progress: list[Event] = []  # the last of it
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._wait(FIRST_PATIENCE)
@@ -88,7 +89,10 @@ class SharedEngine:
             self.loaded = event
             if self._is_auto and event.load_ms < 1e3 * SLOW:
                 self._keep_alive = 0.0
-        if not isinstance(event, Loading):
+        if isinstance(event, Loading):
+            self._progress = [event]
+        else:
+            self._progress = []
             self._told.append(event)
         for visitor in self.visitors:
             visitor.tell(event)
@@ -103,7 +107,7 @@ class SharedEngine:
         if self._timer is not None:
             self._timer.cancel()
         self.visitors.add(visitor)
-        for event in self._told:
+        for event in (*self._told, *self._progress):
             visitor.tell(event)
         if self._told and isinstance(self._told[-1], Failed):
             self._go()

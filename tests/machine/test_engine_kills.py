@@ -29,7 +29,12 @@ from localspec.worker.shared import KeepAlive, SharedWorker
 from tests.cli.harness import TIMEOUT, is_running, needs_pair, wait_for
 
 STORYTELLER = files("localspec.models") / "storyteller"
-PAIR = LoadSettings(target=str(STORYTELLER / "target-q8_0.gguf"), draft=str(STORYTELLER / "draft-q8_0.gguf"), ctx=2048)
+PAIR = LoadSettings(
+    target=str(STORYTELLER / "target-q8_0.gguf"),
+    draft=str(STORYTELLER / "draft-q8_0.gguf"),
+    ctx=2048,
+    reproducible=True,
+)
 PROMPTS = ("Once upon a time", "There was a fox", "The old king " * 60, "A girl walked")
 REQUESTS = [Request(prompt=text, max_tokens=60, sampling=Sampling(temperature=0.0)) for text in PROMPTS]
 KINDS: list[type[Event]] = [Waiting, Started, Prefilled, Committed, Finished]
