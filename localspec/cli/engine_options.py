@@ -16,7 +16,8 @@ from localspec.settings.declaration import declared
 from localspec.settings.folders import state_folder
 from localspec.settings.request import MODEL, LoadSettings
 from localspec.settings.sizes import read_duration
-from localspec.worker.shared import KeepAlive, SharedWorker
+from localspec.worker.keep_alive import KeepAlive
+from localspec.worker.shared import SharedWorker
 
 if TYPE_CHECKING:
     from localspec.worker.served import ServedWorker

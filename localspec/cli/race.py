@@ -38,7 +38,7 @@ from localspec.settings.request import LoadSettings, Request
 from localspec.ui.columns import aligned
 from localspec.ui.speedup import shown_after
 from localspec.ui.summary import accepted, live_line, rate_of
-from localspec.worker.shared import KeepAlive
+from localspec.worker.keep_alive import KeepAlive
 
 OUTPUT = "Output"
 

@@ -28,7 +28,8 @@ from localspec.settings.request import LoadSettings, Message, Request, Sampling,
 from localspec.settings.values import verifier_of
 from localspec.ui.inputs import MAX_FILE, Inputs, read_prompt, text_or_file
 from localspec.ui.settings import check, check_form, with_template
-from localspec.worker.shared import KeepAlive, SharedWorker
+from localspec.worker.keep_alive import KeepAlive
+from localspec.worker.shared import SharedWorker
 
 DRAFTING = ("method", "tree", "k", "length", "options")  # of `Speculation`: how and how much to draft
 WITH_VERIFIER = ("run", "chat", "race", "serve")  # commands whose target may be on another machine

@@ -131,7 +131,7 @@ class Background:
 
     def _end(self, error: LocalspecError | None) -> None:
         if self._ending is None:
-            self._shared.is_leaving = True
+            self._shared.refuse()
             with self._runtime.locked():
                 self._runtime.remove(self._name)
             self._ending = asyncio.create_task(self._ended(error))
@@ -146,7 +146,7 @@ class Background:
         await asyncio.to_thread(queue.join, GRACE)
         self._shared.end(error)
         await asyncio.to_thread(worker.close)
-        self._server.should_exit = True
+        self._server.leave()
 
     def _look(self) -> None:
         """End with a child that died while nothing was asked of it."""

@@ -31,8 +31,8 @@ from localspec.settings.request import LoadSettings
 from localspec.worker.client import Worker
 from localspec.worker.codec import event_line, event_wire, job_of, kinds
 from localspec.worker.engines import asked, identity, left
+from localspec.worker.keep_alive import SLOW
 from localspec.worker.runtime import Runtime
-from localspec.worker.shared import SLOW
 
 JOBS = kinds(LoadedJob)
 JSON_LINES = "application/x-ndjson"
@@ -67,7 +67,7 @@ class SharedEngine:
     ) -> None:
         self.visitors: set[Visitor] = set()
         self.loaded: Loaded | None = None
-        self.is_leaving = False
+        self._is_leaving = False
         self._keep_alive, self._is_auto = 0.0, False
         self._idle_until: float | None = None
         self._since = time.time()
@@ -116,6 +116,10 @@ class SharedEngine:
         """Let a client go. What is not loaded yet has nothing to lose, and reading a file cannot be interrupted."""
         self.visitors.discard(visitor)
         self._wait(self._keep_alive if self.loaded is not None else 0.0)
+
+    def refuse(self) -> None:
+        """Let nobody in any more."""
+        self._is_leaving = True
 
     def end(self, error: LocalspecError | None) -> None:
         """Tell all clients that it is over, and why."""
@@ -196,7 +200,7 @@ class SharedEngine:
             finally:
                 self.detach(visitor)
 
-        if self.is_leaving:
+        if self._is_leaving:
             return JSONResponse({}, 503)
         return _Lines(lines, lambda: visitor.lines.put_nowait(None))
 

@@ -35,10 +35,10 @@ from localspec.sanitize import one_line
 from localspec.settings.jobs import Load, LoadedJob
 from localspec.settings.request import LoadSettings
 from localspec.worker.codec import CodecError, event_of, job_line
+from localspec.worker.keep_alive import BASE, SPARE, KeepAlive, pair_bytes
 from localspec.worker.process import last_lines, not_started
 from localspec.worker.runtime import Runtime
 from localspec.worker.served import Connection, MalformedError
-from localspec.worker.shared import BASE, SPARE, KeepAlive, pair_bytes
 
 SHORT = 16  # characters of an identity that name a socket
 PATIENCE = 10.0  # seconds for an engine that was told to end

@@ -6,7 +6,6 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -15,45 +14,11 @@ from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.settings.jobs import Generate, LoadedJob
 from localspec.settings.request import LoadSettings, Request
 from localspec.worker.client import Worker
+from localspec.worker.keep_alive import SLOW, KeepAlive
 from localspec.worker.runtime import Runtime, has_engines
 
 if TYPE_CHECKING:
     from localspec.worker.engines import EngineClient, Engines
-
-SPARE = 1.25  # times the files' size: memory that a pair takes with its context
-BASE = 512 << 20  # bytes on top
-SLOW = 2.0  # seconds of a load after which an engine stays though nobody asked for that
-LEAST = 100 << 20  # bytes of a pair whose load may be a slow one
-
-
-@dataclass(frozen=True, slots=True)
-class KeepAlive:
-    """Seconds for which an engine stays after its last client; 0 starts none, and leaves the time of one as it is.
-
-    `is_auto`: nobody asked for it, so only a pair stays that loads slowly and leaves as much memory to others.
-    """
-
-    seconds: float = 0.0
-    is_auto: bool = False
-
-    def wants(self, settings: LoadSettings) -> bool:
-        """Whether an engine is to be started for a pair."""
-        if not self.is_auto or not self.seconds:
-            return self.seconds > 0
-        size = pair_bytes(settings)
-        if size < LEAST:
-            return False
-        from localspec.backends.limits import available_memory  # late: few commands ask
-
-        room = available_memory()
-        return room is not None and 2 * (SPARE * size + BASE) <= room
-
-
-def pair_bytes(settings: LoadSettings) -> int:
-    """Return the size of a pair's files; 0 where one cannot be read."""
-    with contextlib.suppress(OSError):
-        return sum(os.path.getsize(path) for path in (settings.target, settings.draft) if path)
-    return 0
 
 
 class SharedWorker:

@@ -16,7 +16,8 @@ from localspec.cli.engine_options import tell_of_keep_alive
 from localspec.errors import UsageError
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import read_duration
-from localspec.worker.shared import KeepAlive, SharedWorker
+from localspec.worker.keep_alive import KeepAlive
+from localspec.worker.shared import SharedWorker
 from tests.cli.harness import (
     REAL,
     TIMEOUT,

@@ -20,7 +20,8 @@ from localspec.engine.events import Committed, Event, Finished, Prefilled
 from localspec.models.store import bundled_head
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.worker.engines import engines_in_memory, stop_engine
-from localspec.worker.shared import KeepAlive, SharedWorker
+from localspec.worker.keep_alive import KeepAlive
+from localspec.worker.shared import SharedWorker
 from tests.integration import pair
 from tests.integration.gguf_models import SLIDING, TINY, never, random_gguf
 from tests.integration.stateful_models import stateful_gguf

@@ -27,8 +27,9 @@ from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.worker import engines
 from localspec.worker.client import Worker
 from localspec.worker.engines import asked, engines_in_memory, identity, stop_engine
+from localspec.worker.keep_alive import KeepAlive
 from localspec.worker.runtime import Runtime, runtime_folder
-from localspec.worker.shared import KeepAlive, SharedWorker
+from localspec.worker.shared import SharedWorker
 from tests.cli.harness import is_running, needs_pair, wait_for
 
 STUB = Path(__file__).parent / "stubs" / "stub.py"
@@ -169,7 +170,8 @@ CLIENT = """
 import sys
 from localspec.engine.events import Committed
 from localspec.settings.request import LoadSettings, Request
-from localspec.worker.shared import KeepAlive, SharedWorker
+from localspec.worker.keep_alive import KeepAlive
+from localspec.worker.shared import SharedWorker
 worker = SharedWorker(command=[sys.executable, sys.argv[1], "slow"], keep_alive=KeepAlive(60.0))
 list(worker.load(LoadSettings(target=sys.argv[1], name="held")))
 for event in worker.generate(Request(prompt="Once")):
