@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from localspec.remote import PATH
-from localspec.server import llama_server, ollama, openai, own, responses
+from localspec.server import anthropic, llama_server, ollama, openai, own, responses
 from localspec.server.answering import AnswerResponse, QuestionResponse
 from localspec.server.engine import EngineQueue
 from localspec.server.fields import ClientRequest, Searched, ServedPair
@@ -71,6 +71,8 @@ class Routes:
             "/chat/completions": openai.chat,
             **dict.fromkeys(("/v1/completions", "/completions"), openai.completion),
             **dict.fromkeys(("/v1/responses", "/responses"), responses.responses),
+            "/v1/messages": anthropic.messages,
+            "/v1/messages/count_tokens": anthropic.count_tokens,
             "/v1/events": own.events,
             "/api/chat": ollama.chat,
             "/api/generate": ollama.generate,

@@ -1,0 +1,239 @@
+"""Anthropic's /v1/messages and /v1/messages/count_tokens. Pure: JSON in, a request and the form of its answer out."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+from localspec.engine.events import Committed, Event, Finished
+from localspec.prompt.call_forms import Tools
+from localspec.server.fields import NO_IMAGES, ClientRequest, Fields, Searched, ServedPair
+from localspec.server.messages import MOST_MESSAGES, Objects, chat_messages, offered
+from localspec.server.openai import formatted, with_effort
+from localspec.server.refusal import Refusal, Wire
+from localspec.server.reply import Reply, encoded, is_cut, released, speculation, timings
+from localspec.server.tool_calls import Call, CallReader, ReadAnswer
+from localspec.settings.jobs import TextQuestion
+from localspec.settings.request import Request
+from localspec.ui.stats import Stats
+
+ID = "toolu_"  # before the id of a call, as Anthropic has it; no template gets it
+CHOICES = {"auto": "auto", "none": "none", "any": "required"}
+HARMLESS = ("context_management", "container", "betas", "speed", "inference_geo", "anthropic_version")
+
+
+def messages(body: object, served: ServedPair) -> ClientRequest:
+    """Read the body of /v1/messages; raises Refusal."""
+    fields = Fields(body)
+    request, tools = _conversation(fields, served)
+    request = fields.drawn(replace(request, stop=fields.stop("stop_sequences") or request.stop), "max_tokens")
+    is_streamed = fields.take("stream", bool, False)
+    fields.finish(*HARMLESS)
+    return ClientRequest(request, Messages(served.name, tools), is_streamed, notes=fields.notes)
+
+
+def count_tokens(body: object, served: ServedPair) -> Searched:
+    """Read the body of /v1/messages/count_tokens, which is that of a message without its limits."""
+    request, _ = _conversation(Fields(body), served)
+    return Searched(TextQuestion(request, "prompt"), lambda content: {"input_tokens": content["n"]})
+
+
+def _conversation(fields: Fields, served: ServedPair) -> tuple[Request, Tools]:
+    """Return the request with system texts, messages, tools and how much is thought; and the tools."""
+    served.require(fields.take("model", str) or served.name)
+    system: str | Objects = fields.take("system", str | Objects, "")
+    parts = [{"type": "text", "text": system}] if isinstance(system, str) else system
+    text = "\n\n".join(filter(None, (_text(fields.object(part, f"system[{i}]")) for i, part in enumerate(parts))))
+    given: Objects = [{"role": "system", "content": text}] if text else []
+    items = fields.take("messages", Objects)
+    if not items:
+        raise fields.refusal("messages", f"1 to {MOST_MESSAGES} messages are needed")
+    for i, item in enumerate(items):
+        given += _turn(fields.object(item, f"messages[{i}]"))
+    request = replace(served.request, messages=chat_messages(fields, given, "messages"), continues=True)
+    thinking = fields.within("thinking")
+    kind = thinking.take("type", Literal["enabled", "disabled", "adaptive"])
+    thinking.finish("budget_tokens", "display")
+    config = fields.within("output_config")
+    effort = config.take("effort", Literal["low", "medium", "high", "xhigh", "max"])
+    request = formatted(config.within("format"), request, is_flat=True)
+    config.finish()
+    if effort is not None and kind != "disabled":
+        request = with_effort(request, effort)
+    if kind is not None and kind != "adaptive":
+        request = replace(request, think="on" if kind == "enabled" else "off")
+    functions, choice = _functions(fields), fields.within("tool_choice")
+    chosen = choice.take("type", Literal["auto", "none", "any", "tool"], "auto")
+    name = choice.take("name", str, "")
+    choice.finish("disable_parallel_tool_use")
+    wanted = CHOICES.get(chosen) or {"type": "function", "function": {"name": name}}
+    return offered(Fields({"tool_choice": wanted}, notes=fields.notes), request, functions)
+
+
+def _functions(fields: Fields) -> Objects:
+    """Return the tools as a chat has them, without those that Anthropic's own servers run."""
+    functions: Objects = []
+    for i, given in enumerate(fields.take("tools", Objects, [])):
+        tool = fields.object(given, f"tools[{i}]")
+        kind = tool.take("type", str, "custom")
+        if kind != "custom":
+            fields.note(f"tools[{i}]", f"the type {kind[:40]!r} is not run here, so the tool was left out")
+            continue
+        function = {"name": tool.take("name", str, ""), "description": tool.take("description", str, "")}
+        function["parameters"] = tool.take("input_schema", dict[str, Any], {})
+        tool.finish("eager_input_streaming", "defer_loading", "input_examples", "allowed_callers")
+        functions.append({"type": "function", "function": function})
+    return functions
+
+
+def _turn(fields: Fields) -> Objects:
+    """Return a message as those of a chat: results of tools are messages of their own, before what follows them."""
+    role = fields.take("role", str, "")
+    content: str | Objects = fields.take("content", str | Objects, "")
+    fields.finish()
+    if isinstance(content, str):
+        return [{"role": role, "content": content}]
+    results: Objects = []
+    said: dict[str, Any] = {"role": role, "content": []}
+    for i, each in enumerate(content):
+        part = fields.object(each, f"content[{i}]")
+        kind = part.take("type", str, "")
+        match kind:
+            case "text":
+                said["content"].append({"type": "text", "text": part.take("text", str, "")})
+            case "thinking":
+                said["reasoning_content"] = said.get("reasoning_content", "") + part.take("thinking", str, "")
+            case "tool_use":
+                function = {"name": part.take("name", str, ""), "arguments": part.take("input", dict[str, Any], {})}
+                call = {"id": part.take("id", str, "").removeprefix(ID), "type": "function", "function": function}
+                said.setdefault("tool_calls", []).append(call)
+            case "tool_result":
+                results.append(_result(part))
+            case "image" | "document":
+                raise part.refusal("type", NO_IMAGES)
+            case "redacted_thinking":
+                continue
+            case _:
+                part.note("type", f"a part of the type {kind[:40]!r} was left out")
+                continue
+        part.finish("signature", "citations", "caller")
+    is_said = said["content"] or "tool_calls" in said or not results
+    return [*results, *([said] if is_said else [])]
+
+
+def _result(part: Fields) -> dict[str, Any]:
+    """Return the result of a call as a message of a chat."""
+    output: str | Objects = part.take("content", str | Objects, "")
+    parts = [] if isinstance(output, str) else [part.object(each, f"content[{i}]") for i, each in enumerate(output)]
+    text = output if isinstance(output, str) else "\n".join(map(_text, parts))
+    call_id = part.take("tool_use_id", str, "").removeprefix(ID)
+    part.take("is_error", bool)
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def _text(part: Fields) -> str:
+    if part.take("type", str, "") != "text":
+        raise part.refusal("type", NO_IMAGES)
+    text: str = part.take("text", str, "")
+    part.finish("citations")
+    return text
+
+
+class Messages(Reply):
+    """One message: perhaps a thought, then text, then calls of tools; each is a block of its content."""
+
+    end: ClassVar[bytes] = b""
+
+    def __init__(self, model: str, tools: Tools) -> None:
+        self._head = {"id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant", "model": model}
+        self._calls = CallReader(tools)
+        self._kinds: list[str] = []  # of the blocks that have begun
+
+    def frame(self, wire: Wire) -> bytes:
+        """Return an event with its name."""
+        return f"event: {wire['type']}\ndata: ".encode() + encoded(wire) + b"\n\n"
+
+    def waiting(self) -> bytes:
+        return self.frame({"type": "ping"})
+
+    def opening(self) -> list[Wire]:
+        """Return the event that begins a message; its usage is known at the end alone."""
+        usage = {"input_tokens": 0, "output_tokens": 0}
+        message = {**self._head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+        return [{"type": "message_start", "message": message}]
+
+    def pieces(self, event: Event) -> list[Wire]:
+        """Return the events of what was released: a thought, then text."""
+        if not isinstance(event, Committed | Finished):
+            return []
+        text = self._calls.feed(released(event)[0])
+        thought = self._added("thinking", event.reasoning) if event.reasoning else []
+        return [*thought, *(self._added("text", text) if text else [])]
+
+    def closing(self, *answers: Stats) -> list[Wire]:
+        """Return the events that end the blocks and the message."""
+        (stats,) = answers
+        read = self._calls.finish()
+        wires = self._added("text", read.text) if read.text else []
+        wires += self._stopped()
+        for call in read.calls:
+            self._kinds.append("tool_use")
+            where, whole = {"index": len(self._kinds) - 1}, call.to_openai()["function"]["arguments"]
+            delta = {"type": "input_json_delta", "partial_json": whole}
+            wires.append({"type": "content_block_start", **where, "content_block": {**_block(call), "input": {}}})
+            wires.append({"type": "content_block_delta", **where, "delta": delta})
+            wires += self._stopped()
+        ending = self._ending(stats, read)
+        delta = {name: ending.pop(name) for name in ("stop_reason", "stop_sequence")}
+        return [*wires, {"type": "message_delta", "delta": delta, **ending}, {"type": "message_stop"}]
+
+    def whole(self, *answers: Stats) -> Wire:
+        (stats,) = answers
+        read = self._calls.read(stats.text)
+        content: list[Wire] = []
+        if stats.reasoning:
+            content.append({"type": "thinking", "thinking": stats.reasoning, "signature": ""})
+        if read.text:
+            content.append({"type": "text", "text": read.text})
+        content += map(_block, read.calls)
+        return {**self._head, "content": content, **self._ending(stats, read)}
+
+    def failure(self, refusal: Refusal) -> Wire:
+        return refusal.to_anthropic()
+
+    def _ending(self, stats: Stats, read: ReadAnswer) -> Wire:
+        prefilled, word = stats.prefilled, stats.finished.stopping_word if stats.finished else ""
+        cached = prefilled.cache_n if prefilled else 0
+        reason = "max_tokens" if is_cut(stats) else "stop_sequence" if word else "end_turn"
+        usage = {
+            "input_tokens": (prefilled.prompt_n if prefilled else 0) - cached,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": cached,
+            "output_tokens": stats.emitted,
+        }
+        return {
+            "stop_reason": "tool_use" if read.calls else reason,
+            "stop_sequence": word or None,
+            "usage": usage,
+            "timings": timings(stats),
+            "speculation": speculation(stats, *self.notes, read.warning),
+        }
+
+    def _added(self, kind: str, text: str) -> list[Wire]:
+        """Return the events that add text to the block at hand, or to a new one where that is of another kind."""
+        wires: list[Wire] = []
+        if self._kinds[-1:] != [kind]:
+            wires += self._stopped()
+            self._kinds.append(kind)
+            block = {"type": kind, kind: "", **({"signature": ""} if kind == "thinking" else {})}
+            wires.append({"type": "content_block_start", "index": len(self._kinds) - 1, "content_block": block})
+        delta = {"type": f"{kind}_delta", kind: text}
+        return [*wires, {"type": "content_block_delta", "index": len(self._kinds) - 1, "delta": delta}]
+
+    def _stopped(self) -> list[Wire]:
+        return [{"type": "content_block_stop", "index": len(self._kinds) - 1}] if self._kinds else []
+
+
+def _block(call: Call) -> Wire:
+    return {"type": "tool_use", "id": f"{ID}{call.id}", "name": call.name, "input": call.arguments}
