@@ -15,7 +15,7 @@ from localspec.server import openai
 from localspec.server.fields import NO_SAMPLER, ONE, ClientRequest, Fields, Searched, ServedPair
 from localspec.server.model_facts import longest_context, template_of
 from localspec.server.refusal import Wire
-from localspec.server.reply import Reply, is_cut, released, speculation, timings, told_logprobs
+from localspec.server.reply import Progress, Reply, is_cut, released, speculation, timings, told_logprobs
 from localspec.settings.jobs import TextQuestion
 from localspec.settings.request import Request, Sampling
 from localspec.ui.stats import Stats
@@ -119,10 +119,11 @@ def _asked(fields: Fields, request: Request, served: ServedPair) -> ClientReques
     request = replace(request, sampling=_chained(fields, request.sampling))
     shown = tuple(fields.take("response_fields", list[str], []))
     is_streamed = fields.take("stream", bool, False)
+    reply = LlamaServer(served.name, request, shown, has_progress=fields.take("return_progress", bool, False))
     fields.refuse(REFUSED)
     fields.leave(LEFT)
     fields.finish()
-    return ClientRequest(request, LlamaServer(served.name, request, shown), is_streamed, notes=fields.notes)
+    return ClientRequest(request, reply, is_streamed, notes=fields.notes)
 
 
 def _chained(fields: Fields, sampling: Sampling) -> Sampling:
@@ -146,7 +147,8 @@ class LlamaServer(Reply):
 
     end = b""
 
-    def __init__(self, model: str, request: Request, shown: Sequence[str] = ()) -> None:
+    def __init__(self, model: str, request: Request, shown: Sequence[str] = (), *, has_progress: bool = False) -> None:
+        self._progress = Progress(has_progress)
         self._model = model
         self._shown = shown  # `response_fields`: those that the end has, all where there are none
         self._prompt = request.prompt or ""
@@ -155,7 +157,8 @@ class LlamaServer(Reply):
     def pieces(self, event: Event) -> list[Wire]:
         """Return a chunk for what an event released."""
         if not isinstance(event, Committed | Finished):
-            return []
+            progress = self._progress.read(event)
+            return [{"index": 0, "content": "", "stop": False, "id_slot": 0, **progress}] if progress else []
         text, logprobs = released(event)
         if not (text or logprobs):
             return []

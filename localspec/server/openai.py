@@ -19,7 +19,7 @@ from localspec.server.fields import MOST_ANSWERS, NO_SAMPLER, ONE, ClientRequest
 from localspec.server.messages import OLD_TOOLS, is_shallow, messages_of, offered
 from localspec.server.model_facts import longest_context
 from localspec.server.refusal import Wire
-from localspec.server.reply import Reply, is_cut, released, speculation, timings, told_logprobs
+from localspec.server.reply import Progress, Reply, is_cut, released, speculation, timings, told_logprobs
 from localspec.server.tool_calls import CallReader, ReadAnswer
 from localspec.settings.request import Request
 from localspec.settings.values import GIVEN, with_tuples
@@ -79,12 +79,17 @@ def _asked(fields: Fields, request: Request, served: ServedPair, *, is_chat: boo
     options = fields.within("stream_options")
     has_usage = options.take("include_usage", bool, False)
     options.finish()
+    reply = OpenAI(
+        served.name,
+        is_chat=is_chat,
+        has_usage=has_usage,
+        has_prediction=bool(request.prediction),
+        tools=tools,
+        has_progress=fields.take("return_progress", bool, False),
+    )
     fields.refuse(REFUSED)
     fields.leave(LEFT)
     fields.finish()
-    reply = OpenAI(
-        served.name, is_chat=is_chat, has_usage=has_usage, has_prediction=bool(request.prediction), tools=tools
-    )
     return ClientRequest(request, reply, is_streamed, n, fields.notes)
 
 
@@ -177,7 +182,9 @@ class OpenAI(Reply):
         has_usage: bool,
         has_prediction: bool = False,
         tools: Tools | None = None,
+        has_progress: bool = False,
     ) -> None:
+        self._progress = Progress(has_progress)
         self._is_chat = is_chat
         self._has_usage = has_usage
         self._has_prediction = has_prediction
@@ -202,7 +209,8 @@ class OpenAI(Reply):
     def pieces(self, event: Event) -> list[Wire]:
         """Return a chunk for what an event released."""
         if not isinstance(event, Committed | Finished):
-            return []
+            progress = self._progress.read(event)
+            return [{**self._chunk({} if self._is_chat else {"text": ""}), **progress}] if progress else []
         text, logprobs = released(event)
         text = self._calls.feed(text)
         if self._is_chat:
@@ -255,10 +263,10 @@ class OpenAI(Reply):
         return {**told, **self._figures(stats, read)}
 
     def _usage(self, *answers: Stats) -> Wire:
-        told = usage(*answers)
+        counts = usage(*answers)
         if self._has_prediction:
-            told["completion_tokens_details"] = predicted(*answers)
-        return told
+            counts["completion_tokens_details"] |= predicted(*answers)
+        return counts
 
     def _ending(self, stats: Stats) -> list[Wire]:
         """Return the chunks that end a choice: what was held back, then the reason with the figures."""
@@ -321,6 +329,7 @@ def usage(*answers: Stats) -> Wire:
         "completion_tokens": emitted,
         "total_tokens": n + emitted,
         "prompt_tokens_details": {"cached_tokens": prefilled.cache_n if prefilled else 0},
+        "completion_tokens_details": {"reasoning_tokens": sum(stats.reasoning_tokens for stats in answers)},
     }
 
 

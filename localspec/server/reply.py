@@ -5,13 +5,14 @@ Pure: events and figures in, JSON objects and bytes out.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import msgspec
 
-from localspec.engine.events import Committed, Event, Finished, Logprob
+from localspec.engine.events import Committed, Event, Finished, Logprob, Prefilled, Reading, Started
 from localspec.server.refusal import Refusal, Wire, without_folders
 from localspec.ui.result import timings as result_timings
 from localspec.ui.stats import Stats
@@ -62,6 +63,34 @@ class Reply(ABC):
     def failure(self, refusal: Refusal) -> Wire:
         """Return how a stream says that it ends too soon."""
         return refusal.to_openai()
+
+
+class Progress:
+    """How far a prompt is, as llama-server reports it where `return_progress` asks for that.
+
+    What the cache had is known once the prompt is read.
+    """
+
+    def __init__(self, is_wanted: bool) -> None:
+        self._is_wanted = is_wanted
+        self._total = self._cached = 0
+        self._began = time.monotonic()
+
+    def read(self, event: Event) -> Wire:
+        """Return `prompt_progress` for an event while a prompt is read, {} for another one."""
+        processed = 0
+        match event:
+            case Started():
+                self._total, self._cached, self._began = event.prompt_n, 0, time.monotonic()
+            case Reading():
+                processed = event.n
+            case Prefilled():
+                processed, self._cached = event.prompt_n, event.cache_n
+        if not (self._is_wanted and processed):
+            return {}
+        ms = round(1e3 * (time.monotonic() - self._began))
+        progress = {"total": self._total, "cache": self._cached, "processed": processed, "time_ms": ms}
+        return {"prompt_progress": progress}
 
 
 class JsonLines(Reply):

@@ -251,7 +251,7 @@ class Responses(Reply):
             "input_tokens": counts["prompt_tokens"],
             "input_tokens_details": {"cached_tokens": n_cached},
             "output_tokens": counts["completion_tokens"],
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": stats.reasoning_tokens},
             "total_tokens": counts["total_tokens"],
         }
         figures = {"timings": timings(stats), "speculation": speculation(stats, *self.notes, read.warning)}

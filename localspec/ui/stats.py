@@ -110,6 +110,7 @@ class Stats:
     drafting_passes: int = 0
     wide_passes: int = 0  # with a draft or forced tokens
     emitted: int = 0
+    reasoning_tokens: int = 0  # of these up to the last that is part of a thought
     drafted: int = 0
     accepted: int = 0
     cut: int = 0
@@ -157,6 +158,7 @@ class Stats:
                 self.late += [event.message] if self.passes else []
             case Finished():
                 self.finished = event
+                self.reasoning_tokens = self.emitted if event.reasoning else self.reasoning_tokens
                 self._text.append(event.tail)
                 self._reasoning.append(event.reasoning)
 
@@ -170,6 +172,8 @@ class Stats:
             self._first_at = self.clock()
         self.passes += 1
         self.emitted += len(event.out)
+        if event.reasoning:
+            self.reasoning_tokens = self.emitted - _n_behind(event)
         self.context_n = event.position + len(event.out)
         self.drafted += event.k
         self.accepted += event.n_accepted
@@ -341,3 +345,12 @@ def grown(loaded: Loaded | None, started: Started) -> Loaded | None:
 def _ratio(part: float, whole: float) -> float | None:
     """Return part / whole, None where there is nothing to divide by."""
     return part / whole if whole else None
+
+
+def _n_behind(event: Committed) -> int:
+    """Return how many of a pass's last tokens write its text, which stands behind its reasoning."""
+    n, length = 0, len(event.text)
+    while length > 0 and n < len(event.out):
+        n += 1
+        length -= len(event.out[-n].text)
+    return n

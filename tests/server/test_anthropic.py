@@ -40,7 +40,8 @@ def test_what_claude_code_sends() -> None:
             {"type": "tool_use", "id": "toolu_abc", "name": "weather", "input": {"city": "Oslo"}},
         ]},
         {"role": "user", "content": [
-            {"type": "tool_result", "tool_use_id": "toolu_abc", "content": [{"type": "text", "text": "rain"}], **cached},
+            {"type": "tool_result", "tool_use_id": "toolu_abc", **cached,
+             "content": [{"type": "text", "text": "rain"}]},
             {"type": "text", "text": "And now?"},
         ]},
         {"role": "system", "content": "Remember."},

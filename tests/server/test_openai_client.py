@@ -122,7 +122,8 @@ def test_a_predicted_answer_is_copied_from(client: openai.OpenAI) -> None:
     assert details.accepted_prediction_tokens == timings["draft_n_accepted"]
     assert details.rejected_prediction_tokens == timings["draft_n"] - timings["draft_n_accepted"]
     assert plain.usage is not None
-    assert plain.usage.completion_tokens_details is None, "nothing was predicted"
+    assert plain.usage.completion_tokens_details is not None
+    assert plain.usage.completion_tokens_details.accepted_prediction_tokens is None, "nothing was predicted"
 
 
 def test_several_answers(client: openai.OpenAI) -> None:

@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
-from localspec.engine.events import Event, Finished, Logprob, Prefilled, Started, Warned
+from localspec.engine.events import Event, Finished, Logprob, Prefilled, Reading, Started, Warned
 from localspec.methods._lookup import LookupDrafter
 from localspec.server import reply
+from localspec.server.llama_server import LlamaServer
 from localspec.server.openai import COPYING, OpenAI, predicted, usage
 from localspec.server.refusal import Refusal
+from localspec.server.responses import Responses
+from localspec.settings.request import Request
 from localspec.speculation import registered
 from localspec.ui.stats import Stats
 from tests.cli.fakes import committed
@@ -69,6 +72,7 @@ def test_usage_counts_tokens_and_timings_have_llama_servers_names() -> None:
         "completion_tokens": 4,
         "total_tokens": 20,
         "prompt_tokens_details": {"cached_tokens": 6},
+        "completion_tokens_details": {"reasoning_tokens": 1},
     }
     timings = whole["timings"]
     assert (timings["cache_n"], timings["prompt_n"], timings["prompt_per_token_ms"]) == (6, 10, 1.0)
@@ -120,7 +124,8 @@ def test_what_became_of_a_prediction_is_told_of_the_methods_that_copy() -> None:
 
 def test_an_answer_that_never_began_used_nothing() -> None:
     assert usage(Stats()) == {
-        "prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0, "prompt_tokens_details": {"cached_tokens": 0}
+        "prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0, "prompt_tokens_details": {"cached_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }  # fmt: skip
 
 
@@ -219,3 +224,32 @@ def test_parts_of_a_character_have_names_of_their_own() -> None:
     assert lists["tokens"] == spelled
     assert list(lists["top_logprobs"][0]) == spelled
     assert lists["text_offset"] == [0, 1, 1, 2, 2]
+
+
+def test_tokens_of_a_thought_are_counted_apart() -> None:
+    """A pass may hold the end of the thought and the beginning of the answer; one that never ends is all thought."""
+    thought = replace(committed(0, "Hmm", k=0), text="", reasoning="Hmm")
+    both = replace(committed(1, "so Once", k=1), text=" Once", reasoning="so")
+    events = [STARTED, Prefilled(16, 6, 10.0), thought, both, committed(2, " upon", k=0)]
+    n = sum(len(event.out) for event in (thought, both)) - 1
+    stats = told([*events, Finished("stop", "", 1.0, 1.0, 0)])
+    whole = OpenAI("m", is_chat=True, has_usage=False).whole(stats)
+    assert whole["usage"]["completion_tokens_details"] == {"reasoning_tokens": n}
+    assert Responses("m", {}, {}).whole(stats)["usage"]["output_tokens_details"] == {"reasoning_tokens": n}
+    endless = told([*events[:3], Finished("length", "", 1.0, 1.0, 0, reasoning="m")])
+    assert endless.reasoning_tokens == endless.emitted
+
+
+def test_progress_of_a_prompt_where_it_is_asked_for() -> None:
+    events = [STARTED, Reading(8), Prefilled(16, 6, 10.0)]
+    replies = (
+        OpenAI("m", is_chat=True, has_usage=False, has_progress=True),
+        OpenAI("m", is_chat=False, has_usage=False, has_progress=True),
+        LlamaServer("m", Request(prompt="x"), has_progress=True),
+    )
+    for each in replies:
+        wires = [wire for event in events for wire in each.pieces(event)]
+        facts = [(p["total"], p["cache"], p["processed"]) for p in (wire["prompt_progress"] for wire in wires)]
+        assert facts == [(16, 0, 8), (16, 6, 16)]
+    silent = OpenAI("m", is_chat=True, has_usage=False)
+    assert [wire for event in events for wire in silent.pieces(event)] == []
