@@ -6,7 +6,7 @@ import contextlib
 import math
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -88,14 +88,16 @@ def _committed(index: int, step: Step, parts: Parts, vocabulary: Vocabulary, *, 
         drafter=step.drafter,
         rows=1 + len(step.draft) if index else 0,
         plain_ms=1e3 * (times.total - times.planning) if plan.is_probe else None,
-        logprobs=tuple(_logprob(judged, vocabulary) for judged in step.judged) if step.judged else (),
+        logprobs=tuple(logprob_of(judged, vocabulary.piece) for judged in step.judged) if step.judged else (),
     )
 
 
-def _logprob(judged: Judged, vocabulary: Vocabulary) -> Logprob:
+def logprob_of(judged: Judged, piece: Callable[[int], bytes]) -> Logprob:
+    """Return a judged token as events have it; `piece` gives the bytes of a token."""
+
     def told(token: int, logprob: float, top: tuple[Logprob, ...] = ()) -> Logprob:
         is_possible = math.isfinite(logprob)  # JSON has no infinities
-        return Logprob(token, tuple(vocabulary.piece(token)), logprob if is_possible else None, top)
+        return Logprob(token, tuple(piece(token)), logprob if is_possible else None, top)
 
     return told(judged.token, judged.logprob, tuple(told(*each) for each in judged.top))
 

@@ -132,6 +132,13 @@ class Logprob:
 
 
 @dataclass(frozen=True, slots=True)
+class Scored:
+    """The tokens of a prompt with their log-probabilities, where the request asks for them; the first has none."""
+
+    logprobs: tuple[Logprob, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StepMs:
     """Milliseconds of one pass by part."""
 
@@ -263,6 +270,7 @@ Event = (
     | Loaded
     | Started
     | Reading
+    | Scored
     | Prefilled
     | Committed
     | Probed

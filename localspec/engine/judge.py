@@ -125,10 +125,14 @@ class Judging:
         """Return one for each token of a pass; `tokens` are all so far, those of the pass included."""
         found = []
         for i, (token, node) in enumerate(zip(step.tokens, step.kept, strict=True)):
-            ids, logprobs = self._law(rows.logits(node), tokens[: step.position + i])
-            own = logprobs[ids == token]
-            found.append(Judged(token, float(own[0]) if own.size else -math.inf, self._top(ids, logprobs)))
+            found.append(self.judged(rows.logits(node), token, tokens[: step.position + i]))
         return tuple(found)
+
+    def judged(self, row: Logits, token: int, history: Sequence[int] = ()) -> Judged:
+        """Return what `row` [V] says of a token that follows `history`."""
+        ids, logprobs = self._law(row, history)
+        own = logprobs[ids == token]
+        return Judged(token, float(own[0]) if own.size else -math.inf, self._top(ids, logprobs))
 
     def _law(self, row: Logits, history: Sequence[int]) -> tuple[Ids, LogProbs]:
         """Return tokens [m] with their log-probabilities [m]."""

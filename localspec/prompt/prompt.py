@@ -57,6 +57,8 @@ def template_text(request: Request, model: Model) -> str | None:
 
 def tokenise(request: Request, model: Model, specials: Collection[str]) -> Tokenised:
     """Return the prompt of `request` for `model`; raises UsageError when nothing is left to start from."""
+    if request.prompt_ids:
+        return Tokenised(_known(model, list(request.prompt_ids))[: request.prompt_tokens])
     if request.suffix is not None:
         before, after = request.prompt or "", request.suffix
         return _finished(request, model, _filling(model, before, after), stops=repetition(before, after))
@@ -184,6 +186,14 @@ def _special(model: Model, token: int | None) -> str:
     return "" if token is None else model.piece(token, special=True).decode("utf-8", "replace")
 
 
+def _known(model: Model, tokens: list[int]) -> list[int]:
+    """Return `tokens`; raises UsageError for one that the model does not have."""
+    unknown = next((token for token in tokens if not 0 <= token < model.n_vocab), None)
+    if unknown is not None:
+        raise UsageError(f"this model has no token {unknown}", hint=f"tokens from 0 to {model.n_vocab - 1}")
+    return tokens
+
+
 def answer(question: TextQuestion, model: Model, prompt_of: Callable[[Request], Tokenised]) -> dict[str, Any]:
     """Return the answer as a JSON object; raises UsageError for tokens that the model does not have."""
     if question.wants == "tokens":
@@ -192,8 +202,5 @@ def answer(question: TextQuestion, model: Model, prompt_of: Callable[[Request], 
     tokens = list(question.tokens)
     if question.wants == "prompt":
         tokens = prompt_of(question.request).tokens
-    unknown = next((token for token in tokens if not 0 <= token < model.n_vocab), None)
-    if unknown is not None:
-        raise UsageError(f"this model has no token {unknown}", hint=f"tokens from 0 to {model.n_vocab - 1}")
-    text = b"".join(model.piece(token, special=True) for token in tokens).decode("utf-8", "replace")
+    text = b"".join(model.piece(token, special=True) for token in _known(model, tokens)).decode("utf-8", "replace")
     return {"text": text, "n": len(tokens)}

@@ -78,7 +78,9 @@ class AnswerResponse(_Waiting):
     """The response to one request: of one answer, or of several, one after the other."""
 
     def __init__(self, engine: EngineQueue, settings: LoadSettings, asked: ClientRequest) -> None:
-        super().__init__(engine, settings, [_numbered(asked.request, i) for i in range(asked.n)])
+        super().__init__(
+            engine, settings, [_numbered(each, i) for each in (asked.request, *asked.others) for i in range(asked.n)]
+        )
         self._asked = asked
         self._reply = asked.reply
 

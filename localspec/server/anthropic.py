@@ -160,7 +160,7 @@ class Messages(Reply):
     def opening(self) -> list[Wire]:
         """Return the event that begins a message; its usage is known at the end alone."""
         usage = {"input_tokens": 0, "output_tokens": 0}
-        message = {**self._head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+        message: Wire = {**self._head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
         return [{"type": "message_start", "message": message}]
 
     def pieces(self, event: Event) -> list[Wire]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import Reply
 from localspec.settings.declaration import Option, declared
 from localspec.settings.jobs import ForkQuestion, TextQuestion
-from localspec.settings.request import MOST_LOGPROBS, LoadSettings, Request, Sampling, Speculation
+from localspec.settings.request import COUNT, MOST_LOGPROBS, LoadSettings, Request, Sampling, Speculation
 from localspec.settings.structure import json_schema, require_short
 from localspec.ui.settings import check_form
 
@@ -34,6 +34,7 @@ UNKNOWN = "this server knows no such field, and passed it over"
 ONE = "one answer a request; ask again for another"
 MOST_ANSWERS = 4  # to one request
 LONGEST_STOPS = 8192  # bytes of all of a request
+MOST_PROMPTS = 64  # of one request
 MOST_BIASES = 10_000
 MOST_NOTES = 20
 # Fields that say who asks, or how to serve; no text depends on them.
@@ -127,6 +128,7 @@ class ClientRequest:
     is_streamed: bool
     n: int = 1  # answers
     notes: list[str] = field(default_factory=list)  # what of the body was not obeyed
+    others: tuple[Request, ...] = ()  # with other prompts, each of which has `n` answers too
 
     def __post_init__(self) -> None:
         self.reply.notes = self.notes
@@ -138,6 +140,20 @@ class Searched:
 
     question: TextQuestion | ForkQuestion
     told: Callable[[Wire], Wire]
+
+
+def _is_prompt(value: Any) -> bool:
+    """Whether a value is a text, or the numbers of tokens."""
+    is_ids = isinstance(value, list) and all(isinstance(each, int) and 0 <= each <= COUNT for each in value)
+    return isinstance(value, str) or (is_ids and bool(value))
+
+
+def with_prompts(request: Request, prompts: Sequence[str | tuple[int, ...]]) -> list[Request]:
+    """Return a request for each prompt."""
+    return [
+        replace(request, prompt=prompt) if isinstance(prompt, str) else replace(request, prompt="", prompt_ids=prompt)
+        for prompt in prompts
+    ]
 
 
 class Fields:
@@ -274,6 +290,23 @@ class Fields:
         if sum(len(stop.encode("utf-8", "replace")) for stop in stops) > LONGEST_STOPS:
             raise self.refusal(name, f"at most {LONGEST_STOPS} bytes together")
         return stops
+
+    def prompts(self) -> list[str | tuple[int, ...]]:
+        """Return the prompts of the field `prompt`: texts or tokens, one or a list."""
+        value: Any = self.take("prompt", str | list[int | str | list[int]])
+        is_one = not isinstance(value, list) or any(isinstance(each, int) for each in value)
+        prompts: list[Any] = [value] if is_one else value or []
+        is_wrong = any(not _is_prompt(prompt) for prompt in prompts)
+        if is_wrong or not 1 <= len(prompts) <= MOST_PROMPTS:
+            raise self.refusal("prompt", f"1 to {MOST_PROMPTS} texts, or lists of tokens")
+        return [prompt if isinstance(prompt, str) else tuple(prompt) for prompt in prompts]
+
+    def reads_only(self, *limits: str) -> bool:
+        """Whether no token is wanted, only that the prompt is read: a limit of 0, which is taken as 1."""
+        name = next((name for name in limits if self._left.get(name) == 0), None)
+        if name is not None:
+            self._left[name] = 1
+        return name is not None
 
     def max_tokens(self, base: int | None, *names: str) -> int | None:
         """Return the limit of tokens, which has several names; -1 is none."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from localspec.engine.events import Committed, Event, Finished
 from localspec.server import openai
-from localspec.server.fields import NO_SAMPLER, ONE, ClientRequest, Fields, Searched, ServedPair
+from localspec.server.fields import NO_SAMPLER, ONE, ClientRequest, Fields, Searched, ServedPair, with_prompts
 from localspec.server.model_facts import longest_context, template_of
 from localspec.server.refusal import Wire
 from localspec.server.reply import Progress, Reply, is_cut, released, speculation, timings, told_logprobs
@@ -54,10 +54,7 @@ SNIPPET = "\n\n--- snippet ---\n\n"  # as llama-server puts it before text of ot
 def completion(body: object, served: ServedPair) -> ClientRequest:
     """Read the body of /completion; raises Refusal."""
     fields = Fields(body)
-    prompt = fields.take("prompt", str)
-    if prompt is None:
-        raise fields.refusal("prompt", "one text is needed")
-    return _asked(fields, replace(served.request, prompt=prompt), served)
+    return _asked(fields, with_prompts(served.request, fields.prompts()), served)
 
 
 def infill(body: object, served: ServedPair) -> ClientRequest:
@@ -72,7 +69,7 @@ def infill(body: object, served: ServedPair) -> ClientRequest:
         chunk.finish("filename", "time")
     head = "".join(said) + SNIPPET if said else ""
     prompt = head + before + fields.take("prompt", str, "")
-    return _asked(fields, replace(served.request, prompt=prompt, suffix=after), served)
+    return _asked(fields, [replace(served.request, prompt=prompt, suffix=after)], served)
 
 
 def tokenize(body: object, served: ServedPair) -> Searched:
@@ -111,19 +108,23 @@ def apply_template(body: object, served: ServedPair) -> Searched:
     return Searched(TextQuestion(request, "prompt"), lambda found: {"prompt": found["text"]})
 
 
-def _asked(fields: Fields, request: Request, served: ServedPair) -> ClientRequest:
-    """Read the fields that both share, and refuse what is left."""
+def _asked(fields: Fields, requests: list[Request], served: ServedPair) -> ClientRequest:
+    """Read the fields that both share; `requests` differ in their prompts."""
+    is_silent, request = fields.reads_only("n_predict", "max_tokens"), requests[0]
     served.require(fields.take("model", str) or served.name)
     request = fields.form(fields.drawn(request, "n_predict", "max_tokens"), "json_schema", "grammar")
     request = fields.logprobs(request, "n_probs", fields.take("n_probs", int, 0) or None)
     request = replace(request, sampling=_chained(fields, request.sampling))
     shown = tuple(fields.take("response_fields", list[str], []))
     is_streamed = fields.take("stream", bool, False)
-    reply = LlamaServer(served.name, request, shown, has_progress=fields.take("return_progress", bool, False))
+    has_progress = fields.take("return_progress", bool, False)
+    others = tuple(replace(request, prompt=each.prompt, prompt_ids=each.prompt_ids) for each in requests[1:])
+    prompts = [each.prompt or list(each.prompt_ids) for each in (request, *others)]
+    reply = LlamaServer(served.name, request, shown, prompts=prompts, has_progress=has_progress, is_silent=is_silent)
     fields.refuse(REFUSED)
     fields.leave(LEFT)
     fields.finish()
-    return ClientRequest(request, reply, is_streamed, notes=fields.notes)
+    return ClientRequest(request, reply, is_streamed, notes=fields.notes, others=others)
 
 
 def _chained(fields: Fields, sampling: Sampling) -> Sampling:
@@ -147,40 +148,60 @@ class LlamaServer(Reply):
 
     end = b""
 
-    def __init__(self, model: str, request: Request, shown: Sequence[str] = (), *, has_progress: bool = False) -> None:
+    def __init__(
+        self,
+        model: str,
+        request: Request,
+        shown: Sequence[str] = (),
+        *,
+        prompts: Sequence[str | list[int]] = (),
+        has_progress: bool = False,
+        is_silent: bool = False,
+    ) -> None:
         self._progress = Progress(has_progress)
+        self._prompts = prompts or [request.prompt or ""]
+        self._is_silent = is_silent  # the prompt is read, and no token of the answer is wanted
+        self._index = 0
         self._model = model
         self._shown = shown  # `response_fields`: those that the end has, all where there are none
-        self._prompt = request.prompt or ""
         self._is_after = request.is_after_sampler
 
     def pieces(self, event: Event) -> list[Wire]:
         """Return a chunk for what an event released."""
         if not isinstance(event, Committed | Finished):
             progress = self._progress.read(event)
-            return [{"index": 0, "content": "", "stop": False, "id_slot": 0, **progress}] if progress else []
-        text, logprobs = released(event)
+            return [{"index": self._index, "content": "", "stop": False, "id_slot": 0, **progress}] if progress else []
+        text, logprobs = ("", []) if self._is_silent else released(event)
         if not (text or logprobs):
             return []
-        return [{"index": 0, "content": text, "stop": False, "id_slot": 0, **self._probabilities(logprobs)}]
+        return [{"index": self._index, "content": text, "stop": False, "id_slot": 0, **self._probabilities(logprobs)}]
+
+    def following(self, stats: Stats) -> list[Wire]:
+        """End the answer to a prompt, and begin that to the next one."""
+        last = self._last(stats, "")
+        self._index += 1
+        return [last]
 
     def closing(self, *answers: Stats) -> list[Wire]:
         """Return the chunk with the figures."""
-        return [self._last(answers[0], "")]
+        return [self._last(answers[-1], "")]
 
-    def whole(self, *answers: Stats) -> Wire:
-        return self._last(answers[0], answers[0].text)
+    def whole(self, *answers: Stats) -> Wire | list[Wire]:
+        wholes = []
+        for self._index, stats in enumerate(answers):
+            wholes.append(self._last(stats, "" if self._is_silent else stats.text))
+        return wholes if len(wholes) > 1 else wholes[0]
 
     def _last(self, stats: Stats, text: str) -> Wire:
         told, word = timings(stats), stats.finished.stopping_word if stats.finished else ""
         made: Wire = {
-            "index": 0,
+            "index": self._index,
             "content": text,
             "stop": True,
             "id_slot": 0,
             "model": self._model,
-            "prompt": self._prompt,
-            "tokens_predicted": told["predicted_n"],
+            "prompt": self._prompts[self._index],
+            "tokens_predicted": 0 if self._is_silent else told["predicted_n"],
             "tokens_evaluated": told["cache_n"] + told["prompt_n"],
             "tokens_cached": told["cache_n"],
             "truncated": False,

@@ -13,13 +13,22 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from localspec import __version__
-from localspec.engine.events import Committed, Event, Finished
+from localspec.engine.events import Committed, Event, Finished, Scored
 from localspec.prompt.call_forms import NO_TOOLS, Tools
-from localspec.server.fields import MOST_ANSWERS, NO_SAMPLER, ONE, ClientRequest, Fields, OfferedPair, ServedPair
+from localspec.server.fields import (
+    MOST_ANSWERS,
+    NO_SAMPLER,
+    ONE,
+    ClientRequest,
+    Fields,
+    OfferedPair,
+    ServedPair,
+    with_prompts,
+)
 from localspec.server.messages import OLD_TOOLS, is_shallow, messages_of, offered
 from localspec.server.model_facts import longest_context
 from localspec.server.refusal import Wire
-from localspec.server.reply import Progress, Reply, is_cut, released, speculation, timings, told_logprobs
+from localspec.server.reply import Progress, Reply, is_cut, released, scored_prompt, speculation, timings, told_logprobs
 from localspec.server.tool_calls import CallReader, ReadAnswer
 from localspec.settings.request import Request
 from localspec.settings.values import GIVEN, with_tuples
@@ -35,7 +44,6 @@ REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "function_call": (OLD_TOOLS, ("none", "auto")),
     "modalities": ("this server writes text only", (["text"],)),
     "audio": ("this server writes text only", ()),
-    "echo": ("the prompt is not repeated", (False,)),
     "mirostat": (NO_SAMPLER, (0,)),
 }
 # What is passed over, with what the client is told of it.
@@ -57,16 +65,16 @@ def chat(body: object, served: ServedPair) -> ClientRequest:
 def completion(body: object, served: ServedPair) -> ClientRequest:
     """Read the body of /v1/completions; raises Refusal."""
     fields = Fields(body)
-    prompt = fields.take("prompt", str | list[str])
-    prompts = [prompt] if isinstance(prompt, str) else prompt or []
-    if len(prompts) != 1:
-        raise fields.refusal("prompt", "one text is needed")
-    suffix = fields.take("suffix", str) or None
-    return _asked(fields, replace(served.request, prompt=prompts[0], suffix=suffix), served, is_chat=False)
+    suffix, has_echo = fields.take("suffix", str) or None, fields.take("echo", bool, False)
+    requests = with_prompts(replace(served.request, suffix=suffix, scores_prompt=has_echo), fields.prompts())
+    asked = _asked(fields, requests[0], served, is_chat=False)
+    others = (replace(asked.request, prompt=each.prompt, prompt_ids=each.prompt_ids) for each in requests[1:])
+    return replace(asked, others=tuple(others))
 
 
 def _asked(fields: Fields, request: Request, served: ServedPair, *, is_chat: bool) -> ClientRequest:
-    """Read the fields that both share, and refuse what is left."""
+    """Read the fields that both share."""
+    is_silent = not is_chat and fields.reads_only("max_tokens")
     served.require(fields.take("model", str) or served.name)
     request = fields.drawn(request, "max_tokens", "max_completion_tokens")
     request = replace(request, prediction=_prediction(fields) or request.prediction)
@@ -86,6 +94,10 @@ def _asked(fields: Fields, request: Request, served: ServedPair, *, is_chat: boo
         has_prediction=bool(request.prediction),
         tools=tools,
         has_progress=fields.take("return_progress", bool, False),
+        is_silent=is_silent,
+        has_echo=request.scores_prompt,
+        has_logprobs=request.logprobs is not None,
+        n=n,
     )
     fields.refuse(REFUSED)
     fields.leave(LEFT)
@@ -183,7 +195,15 @@ class OpenAI(Reply):
         has_prediction: bool = False,
         tools: Tools | None = None,
         has_progress: bool = False,
+        is_silent: bool = False,
+        has_echo: bool = False,
+        has_logprobs: bool = False,
+        n: int = 1,
     ) -> None:
+        self._is_silent = is_silent  # the prompt is read, and no token of the answer is wanted
+        self._has_echo = has_echo  # the text begins with the prompt
+        self._has_logprobs = has_logprobs
+        self._n = n  # answers to each prompt
         self._progress = Progress(has_progress)
         self._is_chat = is_chat
         self._has_usage = has_usage
@@ -208,10 +228,13 @@ class OpenAI(Reply):
 
     def pieces(self, event: Event) -> list[Wire]:
         """Return a chunk for what an event released."""
+        if isinstance(event, Scored) and self._has_echo:
+            text, scores = scored_prompt(event.logprobs)
+            return [self._chunk({"text": text}, logprobs=scores if self._has_logprobs else [])]
         if not isinstance(event, Committed | Finished):
             progress = self._progress.read(event)
             return [{**self._chunk({} if self._is_chat else {"text": ""}), **progress}] if progress else []
-        text, logprobs = released(event)
+        text, logprobs = ("", []) if self._is_silent else released(event)
         text = self._calls.feed(text)
         if self._is_chat:
             parts = (("reasoning_content", event.reasoning), ("content", text))
@@ -257,13 +280,23 @@ class OpenAI(Reply):
             message["reasoning_content"] = stats.reasoning
         if read.calls:
             message["tool_calls"] = [call.to_openai() for call in read.calls]
-        said = {"message": message} if self._is_chat else {"text": stats.text}
-        logprobs = self._logprobs(told_logprobs(stats.logprobs))
-        told = {"index": self._index, **said, "logprobs": logprobs, "finish_reason": _reason(stats, read)}
+        text, logprobs = ("", []) if self._is_silent else (stats.text, told_logprobs(stats.logprobs))
+        if self._has_echo:
+            prompt, scores = scored_prompt(stats.prompt_logprobs)
+            text, logprobs = prompt + text, [*scores, *logprobs] if self._has_logprobs else []
+        said = {"message": message} if self._is_chat else {"text": text}
+        told = {
+            "index": self._index,
+            **said,
+            "logprobs": self._logprobs(logprobs),
+            "finish_reason": _reason(stats, read),
+        }
         return {**told, **self._figures(stats, read)}
 
     def _usage(self, *answers: Stats) -> Wire:
-        counts = usage(*answers)
+        counts = usage(*answers, n=self._n)
+        if self._is_silent:
+            counts |= {"completion_tokens": 0, "total_tokens": counts["prompt_tokens"]}
         if self._has_prediction:
             counts["completion_tokens_details"] |= predicted(*answers)
         return counts
@@ -302,9 +335,14 @@ class OpenAI(Reply):
         return {
             "tokens": [_spelled(each) for each in found],
             "token_logprobs": [each["logprob"] for each in found],
-            "top_logprobs": [{_spelled(one): one["logprob"] for one in each["top_logprobs"]} for each in found],
+            "top_logprobs": [_top(each) for each in found],
             "text_offset": offsets,
         }
+
+
+def _top(each: Wire) -> Wire | None:
+    """Return the likeliest tokens at a place, None for the first token of a text."""
+    return None if each["logprob"] is None else {_spelled(top): top["logprob"] for top in each["top_logprobs"]}
 
 
 def _spelled(likely: Wire) -> str:
@@ -320,15 +358,15 @@ def _reason(stats: Stats, read: ReadAnswer) -> str:
     return "tool_calls" if read.calls else "length" if is_cut(stats) else "stop"
 
 
-def usage(*answers: Stats) -> Wire:
-    """Return the counts of tokens: the prompt is one, whatever its answers are."""
-    prefilled = answers[0].prefilled
-    n, emitted = prefilled.prompt_n if prefilled else 0, sum(stats.emitted for stats in answers)
+def usage(*answers: Stats, n: int | None = None) -> Wire:
+    """Return the counts of tokens; `n` answers have one prompt, all of them where it is None."""
+    read = [stats.prefilled for stats in answers[:: n or len(answers)] if stats.prefilled]
+    emitted, prompt_n = sum(stats.emitted for stats in answers), sum(each.prompt_n for each in read)
     return {
-        "prompt_tokens": n,
+        "prompt_tokens": prompt_n,
         "completion_tokens": emitted,
-        "total_tokens": n + emitted,
-        "prompt_tokens_details": {"cached_tokens": prefilled.cache_n if prefilled else 0},
+        "total_tokens": prompt_n + emitted,
+        "prompt_tokens_details": {"cached_tokens": sum(each.cache_n for each in read)},
         "completion_tokens_details": {"reasoning_tokens": sum(stats.reasoning_tokens for stats in answers)},
     }
 

@@ -66,6 +66,7 @@ def _checked(request: Request, served: ServedPair) -> Request:
     for is_wrong, told in (
         (given.corpus, "--corpus names files, and those of this server are not for its clients"),
         (request.tools is not None or request.reads_ahead, "a field is not for clients"),
+        (request.prompt_ids or request.scores_prompt, "a field is not for clients"),
         (len(request.messages) > MOST_MESSAGES, f"at most {MOST_MESSAGES} messages"),
         (sum(map(len, request.stop)) > LONGEST_STOPS, f"texts that end an answer have at most {LONGEST_STOPS} bytes"),
         (not is_shallow(arguments, DEEPEST) or arguments.keys() & GIVEN, "a variable of the template is not allowed"),

@@ -57,8 +57,8 @@ class Reply(ABC):
         """Return what comes after the text of the last of `answers`."""
 
     @abstractmethod
-    def whole(self, *answers: Stats) -> Wire:
-        """Return all answers as one object."""
+    def whole(self, *answers: Stats) -> Wire | list[Wire]:
+        """Return all answers as one object, or as a list where each has its own prompt."""
 
     def failure(self, refusal: Refusal) -> Wire:
         """Return how a stream says that it ends too soon."""
@@ -160,6 +160,18 @@ def told_logprobs(found: Sequence[Logprob]) -> list[Wire]:
     Control tokens are no part of the text, and none of the list.
     """
     return [{**_likely(each), "top_logprobs": [_likely(one) for one in each.top]} for each in found if each.bytes]
+
+
+def scored_prompt(scores: Sequence[Logprob]) -> tuple[str, list[Wire]]:
+    """Return the text of a prompt whose tokens were scored, and each token with its log-probability; the first's: None.
+
+    Control tokens are among them.
+    """
+    text = b"".join(bytes(each.bytes) for each in scores).decode("utf-8", "replace")
+    wires = [{**_likely(each), "top_logprobs": [_likely(top) for top in each.top]} for each in scores]
+    for first in wires[:1]:
+        first["logprob"] = None
+    return text, wires
 
 
 def _likely(found: Logprob) -> Wire:

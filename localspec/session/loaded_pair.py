@@ -25,6 +25,7 @@ from localspec.engine.repetition import Breakers
 from localspec.engine.sampling import Sampler
 from localspec.engine.text import Marks
 from localspec.engine.translation import Translation
+from localspec.errors import IncompatibleError
 from localspec.lossless.questions import Subject, answer
 from localspec.methods import DrafterContext
 from localspec.methods._model import ModelDrafter
@@ -38,6 +39,7 @@ from localspec.session.corpus import CorpusReader
 from localspec.session.decision import Decision, LastDrafter, decide
 from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.loaded_model import LoadedModel, lengthened
+from localspec.session.prompt_scores import scored
 from localspec.session.prompt_states import PromptStates
 from localspec.settings.jobs import PairQuestion, SurveyRequest, with_request
 from localspec.settings.request import LoadSettings, Request, Sampling
@@ -122,6 +124,12 @@ class LoadedPair:
         if price is not None and (line := price.line(len(prompt.tokens))):
             yield events.Warned("request", line)
         yield from decision.controllers.recall(len(prompt.tokens))
+        if request.scores_prompt:
+            target = self.target
+            if self.remote is not None:
+                raise IncompatibleError("the rows of a prompt stay with its verifier", hint="ask on that machine")
+            self.states.stow(target)
+            yield scored(prompt.tokens, target.backend, target.model.piece, request.logprobs or 0, self.cancel)
         yield from self._decode(decision, request, seed, prompt, constraint, began)
 
     def inspect(self, question: PairQuestion) -> Iterator[events.Event]:

@@ -315,6 +315,8 @@ class Request:
     sampling: Sampling = field(default_factory=Sampling)
     speculation: Speculation = field(default_factory=Speculation)
     logprobs: int | None = None  # log-probabilities of each token, and of so many of the likeliest at its place
+    prompt_ids: tuple[int, ...] = ()  # the tokens of the prompt, in place of its text
+    scores_prompt: bool = False  # the log-probability of each token of the prompt is wanted
     is_after_sampler: bool = False  # these are of the law that a token was drawn from, not of the model's own row
     details: bool = False  # Committed events carry the draft tokens and their probabilities
     keeps: bool = False  # what was read of it may be kept on disk

@@ -35,6 +35,7 @@ from localspec.engine.events import (
     Logprob,
     Prefilled,
     Probed,
+    Scored,
     Started,
     Warned,
 )
@@ -109,6 +110,7 @@ class Stats:
     passes: int = 0
     drafting_passes: int = 0
     wide_passes: int = 0  # with a draft or forced tokens
+    prompt_logprobs: tuple[Logprob, ...] = ()
     emitted: int = 0
     reasoning_tokens: int = 0  # of these up to the last that is part of a thought
     drafted: int = 0
@@ -145,6 +147,8 @@ class Stats:
             case Started():
                 self.started, self.loaded = event, grown(self.loaded, event)
                 self._settle()
+            case Scored():
+                self.prompt_logprobs = event.logprobs
             case Prefilled():
                 self.prefilled = event
                 self.context_n = event.prompt_n

@@ -46,7 +46,7 @@ def test_a_gap_with_text_of_other_files() -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [({"prompt": None}, "prompt"), ({"n_probs": 101}, "n_probs"), ({"mirostat": 2}, "mirostat"),
-     ({"grammar": 'root ::= "a'}, "grammar"), ({"n_predict": 0}, "n_predict")],
+     ({"grammar": 'root ::= "a'}, "grammar"), ({"n_predict": -2}, "n_predict")],
     ids=str,
 )  # fmt: skip
 def test_a_refusal_names_the_field(fields: dict[str, Any], param: str) -> None:
