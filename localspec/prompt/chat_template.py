@@ -39,6 +39,11 @@ from localspec.sanitize import decoded
 from localspec.settings.request import Message
 
 ROLES = ("system", "user", "assistant", "tool")
+MERGED = "The chat template has no system message, so it was put before the first message"
+GATHERED = (
+    "The chat template takes one system message, at the start: those at the start were joined, and later ones were put"
+    " before the next question"
+)
 THINKING = ("enable_thinking", "thinking")  # the names under which templates ask whether the model is to reason
 
 
@@ -193,7 +198,7 @@ def _unusable(why: str, file: str) -> IncompatibleError:
 def _arguments(template: str, asked: Mapping[str, Any], thinks: bool | None) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the template's variables, and a warning for each that was asked for and that it does not read."""
     words = set(re.findall(r"\w+", template))
-    unread = [f"the chat template does not read {name!r}, so --template-arg {name} does nothing"
+    unread = [f"the chat template does not read {name!r}, so it does nothing"
               for name in asked if name not in words]  # fmt: skip
     given = dict(asked)
     if thinks is not None:
@@ -220,21 +225,46 @@ def _fall_back(messages: Sequence[Message], around: _Surroundings, reason: str) 
 
 
 def _render(messages: Sequence[Message], template: str, around: _Surroundings) -> Rendered:
-    """Render; a template that refuses or drops the system message gets it as part of the first user message."""
+    """Render; where the template refuses or drops a system message, that is put elsewhere.
+
+    One that takes a single system message at the start gets that. One that takes none gets it in the first question.
+    """
     program = Program(template, around.now)
     try:
         return _in_a_form(messages, template, program, around)
     except (RefusedByTemplate, _SystemDropped):
         if not any(message.role == "system" for message in messages):
             raise
-    merged = _merge_system(messages)
-    said = "The chat template has no system message, so it was put before the first message"
-    found = _in_a_form(merged, template, program, around)
-    return replace(found, warnings=(said, *found.warnings))
+    gathered = _gathered(messages)
+    if gathered != list(messages):
+        with suppress(RefusedByTemplate, _SystemDropped):
+            rendered = _in_a_form(gathered, template, program, around)
+            return replace(rendered, warnings=(GATHERED, *rendered.warnings))
+    rendered = _in_a_form(_merge_system(messages), template, program, around)
+    return replace(rendered, warnings=(MERGED, *rendered.warnings))
 
 
 class _SystemDropped(Refused):
     """The template renders, but without the system message."""
+
+
+def _gathered(messages: Sequence[Message]) -> list[Message]:
+    """Return `messages` with one system message, of those at the start; later ones are put before the next question.
+
+    So what was read of the conversation stays in the cache when one comes in its middle.
+    """
+    n = next((i for i, message in enumerate(messages) if message.role != "system"), len(messages))
+    gathered = [Message("system", "\n\n".join(message.content for message in messages[:n]))] if n else []
+    waiting: list[str] = []
+    for message in messages[n:]:
+        if message.role == "system":
+            waiting.append(message.content)
+            continue
+        if waiting and message.role == "user":
+            message = replace(message, content="\n\n".join([*waiting, message.content]), ids=())
+            waiting = []
+        gathered.append(message)
+    return [*gathered, *([Message("user", "\n\n".join(waiting))] if waiting else [])]
 
 
 def _merge_system(messages: Sequence[Message]) -> list[Message]:

@@ -67,8 +67,9 @@ def tokenise(request: Request, model: Model, specials: Collection[str]) -> Token
     template = template_text(request, model)
     if request.continues and len(request.messages) == 1 and not (template or request.tools):
         return _finished(request, model, _as_text(model, request.messages[0].content), (CONTINUED,))
+    resumed = request.messages[-1] if request.resumes and request.messages else None
     rendered = render(
-        request.messages,
+        request.messages[:-1] if resumed else request.messages,
         template,
         bos=_special(model, model.special.bos),
         eos=_special(model, model.special.eos),
@@ -78,9 +79,16 @@ def tokenise(request: Request, model: Model, specials: Collection[str]) -> Token
         tools=tools_of(request.tools),
         arguments=dict(request.template_args),
         thinks=None if request.think == "auto" else request.think == "on",
+        add_generation_prompt=request.opens_turn or resumed is not None,
     )
-    tokens = _tokens(rendered.segments, model, specials)
-    found = _finished(request, model, tokens, rendered.warnings, rendered.stops, rendered.marks)
+    tokens, marks = _tokens(rendered.segments, model, specials), rendered.marks
+    if resumed is not None:
+        text = resumed.content
+        if marks is not None and marks.is_open:
+            text = f"{resumed.reasoning}{marks.end}\n\n{text}" if text else resumed.reasoning
+            marks = replace(marks, is_open=not resumed.content)
+        tokens += _as_text(model, text)
+    found = _finished(request, model, tokens, rendered.warnings, rendered.stops, marks)
     return replace(found, shown=SHOWN) if request.tools else found
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from localspec.engine.events import Committed, Event, Finished
 from localspec.prompt.call_forms import Tools
 from localspec.server.fields import NO_IMAGES, ClientRequest, Fields, Searched, ServedPair
-from localspec.server.messages import MOST_MESSAGES, Objects, chat_messages, offered
+from localspec.server.messages import MOST_MESSAGES, Objects, chat_messages, offered, resumed
 from localspec.server.openai import formatted, with_effort
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import Reply, encoded, is_cut, released, speculation, timings
@@ -52,6 +52,7 @@ def _conversation(fields: Fields, served: ServedPair) -> tuple[Request, Tools]:
     for i, item in enumerate(items):
         given += _turn(fields.object(item, f"messages[{i}]"))
     request = replace(served.request, messages=chat_messages(fields, given, "messages"), continues=True)
+    request = resumed(fields, request)
     thinking = fields.within("thinking")
     kind = thinking.take("type", Literal["enabled", "disabled", "adaptive"])
     thinking.finish("budget_tokens", "display")

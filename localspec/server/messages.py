@@ -36,6 +36,16 @@ def messages_of(fields: Fields) -> tuple[Message, ...]:
     return chat_messages(fields, given, "messages")
 
 
+def resumed(fields: Fields, request: Request) -> Request:
+    """Return the request of a chat, which goes on with a last message of the assistant unless it says otherwise."""
+    opens, wants = fields.take("add_generation_prompt", bool), fields.take("continue_final_message", bool)
+    last = request.messages[-1]
+    can = last.role == "assistant" and not last.calls and bool(last.content or last.reasoning)
+    if wants and not can:
+        raise fields.refusal("continue_final_message", "the last message is no text of the assistant's")
+    return replace(request, resumes=can and (not opens if wants is None else wants), opens_turn=opens is not False)
+
+
 def chat_messages(fields: Fields, given: Objects, place: str) -> tuple[Message, ...]:
     """Return the messages of a chat; results get the names of the tools that were called, where they lack them."""
     if len(given) > MOST_MESSAGES:

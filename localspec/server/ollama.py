@@ -14,7 +14,7 @@ from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished
 from localspec.prompt.call_forms import NO_TOOLS, Tools
 from localspec.server.fields import NO_IMAGES, NO_SAMPLER, ClientRequest, Fields, OfferedPair, ServedPair
-from localspec.server.messages import messages_of, offered
+from localspec.server.messages import messages_of, offered, resumed
 from localspec.server.model_facts import capabilities, file_of, longest_context, template_of
 from localspec.server.openai import with_effort
 from localspec.server.refusal import Wire
@@ -45,7 +45,7 @@ def chat(body: object, served: ServedPair) -> ClientRequest | Wire:
     fields = Fields(body)
     if not fields.has_content("messages"):
         return _loaded(fields, served, {"message": _message("")})
-    request = replace(served.request, messages=messages_of(fields), continues=True)
+    request = resumed(fields, replace(served.request, messages=messages_of(fields), continues=True))
     return _asked(fields, request, served, is_chat=True)
 
 

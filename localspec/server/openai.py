@@ -25,7 +25,7 @@ from localspec.server.fields import (
     ServedPair,
     with_prompts,
 )
-from localspec.server.messages import OLD_TOOLS, is_shallow, messages_of, offered
+from localspec.server.messages import OLD_TOOLS, is_shallow, messages_of, offered, resumed
 from localspec.server.model_facts import longest_context
 from localspec.server.refusal import Wire
 from localspec.server.reply import Progress, Reply, is_cut, released, scored_prompt, speculation, timings, told_logprobs
@@ -57,7 +57,7 @@ LEFT: dict[str, tuple[str, tuple[Any, ...]]] = {
 def chat(body: object, served: ServedPair) -> ClientRequest:
     """Read the body of /v1/chat/completions; raises Refusal."""
     fields = Fields(body)
-    request = replace(served.request, messages=messages_of(fields), continues=True)
+    request = resumed(fields, replace(served.request, messages=messages_of(fields), continues=True))
     request = thinking(fields, "reasoning_effort", replace(request, template_args=_template_args(fields, request)))
     return _asked(fields, request, served, is_chat=True)
 

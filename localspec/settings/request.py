@@ -324,6 +324,8 @@ class Request:
     cold: bool = False  # as after loading: nothing of earlier answers is in a cache or in a drafter's memory
     prompt_tokens: int | None = None  # cut the prompt to its first so many tokens
     template_file: str = ""  # what the person named as `template`, for errors
+    resumes: bool = False  # the answer goes on with the last message, which is the assistant's
+    opens_turn: bool = True  # the prompt ends where the assistant's turn begins
     continues: bool = False  # a model without a chat template continues the text of a lone message
     shorten: bool = False  # leave out turns where the context has no room for all of them
     left_out: tuple[int, ...] = ()  # the turns, from 0 on, that the answer before was given without

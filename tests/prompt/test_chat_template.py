@@ -306,10 +306,30 @@ def test_arguments_that_a_template_does_not_read_are_told() -> None:
     rendered = run(CHATML, CHAT[0], arguments={"effort": "low"}, thinks=True)
     assert rendered.text == run(CHATML, CHAT[0]).text
     assert [warning.split(", so ")[1] for warning in rendered.warnings] == [
-        "--template-arg effort does nothing",
+        "'effort', so it does nothing",
         "--think does nothing",
     ]
 
 
 def test_no_argument_takes_the_place_of_a_message() -> None:
     assert run("{{ messages[0].content }}", CHAT[0], arguments={"messages": "x"}).text == "Hi there"
+
+
+ONE_SYSTEM = (
+    "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+    "{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
+    "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+)  # as Qwen 3.5 has it
+
+
+def test_system_messages_are_one_where_the_template_takes_one() -> None:
+    """Those at the start are joined; a later one changes no text before it, which a cache holds."""
+    other, question = Message("system", "Be kind."), Message("user", "And now?")
+    rendered = run(ONE_SYSTEM, SYSTEM, other, *CHAT)
+    assert rendered.text == run(ONE_SYSTEM, Message("system", "Be brief.\n\nBe kind."), *CHAT).text
+    assert "one system message" in rendered.warnings[0]
+    middle = run(ONE_SYSTEM, SYSTEM, *CHAT, other, question)
+    assert middle.text == run(ONE_SYSTEM, SYSTEM, *CHAT, Message("user", "Be kind.\n\nAnd now?")).text
+    last = run(ONE_SYSTEM, SYSTEM, *CHAT, other)
+    assert last.text == run(ONE_SYSTEM, SYSTEM, *CHAT, Message("user", "Be kind.")).text
+    assert run(ONE_SYSTEM, SYSTEM, *CHAT).warnings == ()

@@ -96,7 +96,7 @@ def test_a_family_has_the_marks_that_its_row_tells(name: str) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_sends_the_system_message_as_its_row_tells(name: str) -> None:
-    """One that comes later goes before the first question where the template takes the first alone."""
+    """One that comes later goes before the next question where the template takes the first alone."""
     cell = rows()[name]["system message"]
     role = "developer" if "developer" in cell else "system"
     system, later = Message("system", "S"), Message("system", "L")
@@ -107,8 +107,9 @@ def test_a_family_sends_the_system_message_as_its_row_tells(name: str) -> None:
         assert rendered.warnings == ()
         rendered = run(family.template, system, CHAT[0], later, CHAT[2], **asked)
         if cell == "first only":
-            assert "[user]S\n\nL\n\nQ1" in rendered.text
-            assert "it was put before the first message" in rendered.warnings[0]
+            assert f"[{role}]S" in rendered.text
+            assert "[user]Q1[user]L\n\nQ2" in rendered.text
+            assert "later ones were put before the next question" in rendered.warnings[0]
         else:
             assert "[user]Q1[system]L[user]Q2" in rendered.text
 
