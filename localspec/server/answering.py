@@ -20,7 +20,7 @@ from localspec.ui.stats import Stats
 
 FIRST = 0.5  # seconds in which an error is still a status, before a stream begins without a token
 SILENCE = 10.0  # seconds in which nothing was sent, after which a sign of life is
-LOOK = 0.5  # seconds between two looks at these
+LOOK = 0.25  # seconds between two looks at these
 SLOWEST = 30.0  # seconds that a client may take nothing, before it is cut off
 
 
