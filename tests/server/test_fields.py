@@ -25,7 +25,7 @@ from localspec.errors import (
     UsageError,
     WorkerDiedError,
 )
-from localspec.server import llama_server, ollama, openai, responses
+from localspec.server import anthropic, llama_server, ollama, openai, responses
 from localspec.server.answering import _numbered
 from localspec.server.app import Routes
 from localspec.server.fields import HARMLESS, LONGEST_STOPS, UNKNOWN, ClientRequest, OfferedPair, ServedPair
@@ -464,6 +464,8 @@ def test_no_body_is_an_error_of_ours(body: object) -> None:
         llama_server.detokenize,
         llama_server.apply_template,
         responses.responses,
+        anthropic.messages,
+        anthropic.count_tokens,
     )
     for reader in readers:
         with suppress(Refusal, UsageError):  # the second is as the engine would tell

@@ -276,6 +276,8 @@ PATHS = [
     CHAT,
     "/v1/completions",
     "/v1/responses",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
     "/api/chat",
     "/api/generate",
     "/api/show",
@@ -288,12 +290,27 @@ PATHS = [
     "/v1/models",
     "/no",
 ]
-BAD = st.one_of(
-    st.binary(max_size=64),
-    JSON,
-    st.dictionaries(st.sampled_from(NAMES), JSON),
-    st.builds(lambda extra: {**chat(max_tokens=1), **extra}, st.dictionaries(st.sampled_from(NAMES), JSON)),
+GOOD: dict[str, Any] = {  # a short answer by each API
+    **chat(max_tokens=1), "prompt": LONG, "input": LONG, "max_output_tokens": 1, "n_predict": 1,
+    "options": {"num_predict": 1},
+}  # fmt: skip
+FIELDS = [*NAMES, "think", "samplers", "echo", "truncation", "reasoning", "thinking", "output_config", "system",
+          "stop_sequences", "response_fields", "add_generation_prompt", "continue_final_message"]  # fmt: skip
+PART = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "tool", "system", "robot"]), "content": st.text(max_size=4) | JSON},
+    optional={"tool_calls": JSON, "reasoning_content": JSON},
 )
+CHANGES = st.dictionaries(st.sampled_from(FIELDS), JSON) | st.builds(
+    lambda parts: {"messages": parts, "input": parts}, st.lists(PART, max_size=3)
+)
+BAD = st.one_of(st.binary(max_size=64), JSON, CHANGES, st.builds(lambda changes: {**GOOD, **changes}, CHANGES))
+
+
+def has_own_error(path: str, body: Any) -> bool:
+    """Whether an error has the form of the API of its path."""
+    if path.startswith("/api/"):
+        return isinstance(body["error"], str)
+    return isinstance(body["error"]["message"], str) and (body.get("type") == "error") == ("/messages" in path)
 
 
 def test_bad_requests_are_refused_and_the_queue_goes_on(server: Server, pytestconfig: pytest.Config) -> None:
@@ -309,6 +326,7 @@ def test_bad_requests_are_refused_and_the_queue_goes_on(server: Server, pytestco
             raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
         status, told, _ = server.ask("POST", path, raw)
         assert status == 200 or 400 <= status < 500 or status in (501, 503), told
+        assert status == 200 or has_own_error(path, told)
         wait_for(lambda: server.queue() == (False, 0))
 
     send()
