@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -108,6 +108,8 @@ def offered(fields: Fields, request: Request, given: list[dict[str, Any]] | None
         raise fields.refusal("tools", f"at most {MOST_TOOLS}")
     tools = [_tool(fields.object(each, f"tools[{i}]")) for i, each in enumerate(given)]
     choice = fields.take("tool_choice", str | dict[str, Any], "auto")
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        tools, choice = _allowed(fields.object(choice, "tool_choice"), tools)
     by_name = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
     wanted = _chosen(fields, choice, list(by_name))
     if choice == "none" or not tools:
@@ -119,6 +121,15 @@ def offered(fields: Fields, request: Request, given: list[dict[str, Any]] | None
         calls = [_call_schema(name, by_name[name]) for name in wanted]
         request = fields.formed(request, "tool_choice", calls[0] if len(calls) == 1 else {"anyOf": calls})
     return request, by_name
+
+
+def _allowed(own: Fields, tools: Objects) -> tuple[Objects, str]:
+    """Return the tools that a choice of the type allowed_tools names, and its mode; /v1/responses has it flat."""
+    inner = own.within("allowed_tools") if own.has_content("allowed_tools") else own
+    mode: str = inner.take("mode", Literal["auto", "required"], "auto")
+    functions = [each.get("function", each) for each in inner.take("tools", Objects, [])]
+    names = [each.get("name") for each in functions if isinstance(each, dict)]
+    return [tool for tool in tools if tool["function"]["name"] in names], mode
 
 
 def _tool(own: Fields) -> dict[str, Any]:

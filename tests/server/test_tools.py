@@ -478,3 +478,15 @@ def test_tools_by_ollamas_package(server: Server) -> None:
     client = ollama.Client(host=server.url)
     made = client.chat("storyteller", messages=[{"role": "user", "content": LONG}], tools=TOOLS)
     assert made.message.content or made.message.tool_calls
+
+
+def test_allowed_tools() -> None:
+    """As a chat has them, and as /v1/responses does; the others are not offered."""
+    flat = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "time"}]}
+    inner = {"mode": "required", "tools": [{"type": "function", "function": {"name": "time"}}]}
+    for choice, is_held in ((flat, False), ({"type": "allowed_tools", "allowed_tools": inner}, True)):
+        request = read(tools=TOOLS, tool_choice=choice).request
+        assert [each["function"]["name"] for each in json.loads(request.tools or "")] == ["time"]
+        assert (request.schema is not None) == is_held
+    with pytest.raises(Refusal, match="mode"):
+        read(tools=TOOLS, tool_choice={**flat, "mode": "never"})
