@@ -178,6 +178,8 @@ class LlamaServer(Reply):
 
     def following(self, stats: Stats) -> list[Wire]:
         """End the answer to a prompt, and begin that to the next one."""
+        if self._index + 1 == len(self._prompts):
+            return []
         last = self._last(stats, "")
         self._index += 1
         return [last]

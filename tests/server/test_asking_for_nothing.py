@@ -31,7 +31,7 @@ FIELDS: list[tuple[str, str, list[Any], list[Any]]] = [
     ("chat", "web_search_options", [{}], []),
     ("chat", "verbosity", ["medium", "low"], []),
     ("chat", "timings_per_token", [False, True], []),
-    ("completion", "echo", [False], [True]),
+    ("completion", "echo", [False], ["x"]),
     ("chat", "n", [1, 4], [0, 5]),
     ("responses", "previous_response_id", [""], ["resp_1"]),
     ("responses", "conversation", [], [""]),

@@ -204,7 +204,7 @@ def test_log_probabilities_of_a_completion() -> None:
 
 def test_several_answers_have_their_figures_and_their_places() -> None:
     """The prompt is one; a place is one in the answer's own text."""
-    whole = OpenAI("m", is_chat=False, has_usage=False).whole(told(JUDGED), told(JUDGED))
+    whole = OpenAI("m", is_chat=False, has_usage=False, n=2).whole(told(JUDGED), told(JUDGED))
     assert [choice["index"] for choice in whole["choices"]] == [0, 1]
     assert [choice["logprobs"]["text_offset"] for choice in whole["choices"]] == [[0, 4]] * 2
     assert all({"timings", "speculation"} <= choice.keys() for choice in whole["choices"])
