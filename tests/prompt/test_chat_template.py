@@ -306,7 +306,7 @@ def test_arguments_that_a_template_does_not_read_are_told() -> None:
     rendered = run(CHATML, CHAT[0], arguments={"effort": "low"}, thinks=True)
     assert rendered.text == run(CHATML, CHAT[0]).text
     assert [warning.split(", so ")[1] for warning in rendered.warnings] == [
-        "'effort', so it does nothing",
+        "it does nothing",
         "--think does nothing",
     ]
 
