@@ -24,6 +24,7 @@ from localspec.engine.text import common_prefix
 
 MASKS = 64  # that are kept: a mask may be as long as the vocabulary
 NOTHING: Ids = np.empty(0, np.int32)
+FREE: Ids = np.empty(0, np.int32)  # this very object: any token may follow
 LONGEST_RUN = 32  # forced tokens of a pass
 CHOSEN = (Draw.FIXED, Draw.COUPLED)  # draws whose rules take any draft, so that a token may be looked at and dropped
 
@@ -32,7 +33,10 @@ class Constraint(Protocol):
     """A pure function of the text. Whatever it remembers may only save time."""
 
     def allowed(self, text: Sequence[int]) -> Ids:
-        """Return the tokens [m] int32, ascending, that may follow `text`, the prompt included; none after its end."""
+        """Return the tokens [m] int32, ascending, that may follow `text`, the prompt included; none after its end.
+
+        `FREE` where any token may.
+        """
 
 
 class Matcher(Protocol):
@@ -60,6 +64,10 @@ class Matched:
         self._is_end = is_end
         self._held: list[int] = []  # the tokens up to where the matcher stands
         self._masks: dict[int, Ids] = {}  # by how many of them come before
+
+    def is_end(self, token: int) -> bool:
+        """Whether a token ends the text."""
+        return self._is_end(token)
 
     def begin_at(self, n: int) -> None:
         """Constrain what follows the first `n` tokens."""
@@ -106,7 +114,7 @@ def cut(draft: Draft, constraint: Constraint, text: Sequence[int]) -> Draft:
         ids = kept[parent]
         if ids is None:
             ids = kept[parent] = constraint.allowed([*text, *draft.path(parent)])
-        if ids.size and (draft.draws[node] not in CHOSEN or is_allowed(ids, int(draft.tokens[node]))):
+        if ids is FREE or (ids.size and (draft.draws[node] not in CHOSEN or is_allowed(ids, int(draft.tokens[node])))):
             kept[node] = None
     if not draft.scratch.any():
         return draft if len(kept) == len(draft.tokens) else draft.only(tuple(kept))
@@ -145,6 +153,8 @@ def is_whole(constraint: Constraint, text: Sequence[int], ends: Ids) -> bool:
 
 
 def is_allowed(ids: Ids, token: int) -> bool:
-    """Whether `token` is one of the ascending `ids`."""
+    """Whether `token` is one of the ascending `ids`, or any token is."""
+    if ids is FREE:
+        return True
     at = int(ids.searchsorted(np.int32(token)))
     return at < ids.size and int(ids[at]) == token

@@ -70,7 +70,7 @@ def _read(name: str, text: str) -> tuple[str, str]:
             with suppress(ValueError, RecursionError):  # it says what is wrong
                 schema = json.loads(text)
                 options = COMPACT if isinstance(schema, dict) and schema.pop(OPTIONS, None) == COMPACT else SPACED
-                text = json.dumps(_prepared(schema, is_closed=not _is_joined(schema)))
+                text = json.dumps(prepared(schema))
             grammar = LLMatcher.grammar_from_json_schema(text, overrides=options)
         elif name == "regex":
             grammar = LLMatcher.grammar_from_regex(text)
@@ -137,25 +137,29 @@ def _is_kept(bound: float) -> bool:
     return abs(bound) <= FURTHEST or bound >= LARGEST or (bound >= -LARGEST and int(float(bound)) == bound)
 
 
-def _prepared(schema: Any, *, is_closed: bool) -> Any:
+def prepared(schema: Any, *, is_closed: bool | None = None) -> Any:
     """Return a schema as it is kept.
 
     Integers are from -2^53 to 2^53 where it leaves an end open, and other numbers have nine digits behind the point:
     small models go on for ever. Readers of JSON hold such integers exactly. With `is_closed` an object has no other
-    properties than those that are named, unless the schema says so: models invent them. Unknown formats say nothing.
+    properties than those that are named, unless the schema says so: models invent them. None: it is closed where no
+    parts are joined, since closed parts would exclude each other. Unknown formats say nothing.
     """
+    if is_closed is None:
+        joins = (part.get("allOf") for part in _below(schema))
+        is_closed = not any(isinstance(parts, list) and len(parts) > 1 for parts in joins)
     if isinstance(schema, list):
-        return [_prepared(part, is_closed=is_closed) for part in schema]
+        return [prepared(part, is_closed=is_closed) for part in schema]
     if not isinstance(schema, dict):
         return schema
     made = {
-        key: {name: _prepared(each, is_closed=is_closed) for name, each in part.items()}
+        key: {name: prepared(each, is_closed=is_closed) for name, each in part.items()}
         if key in MAPS and isinstance(part, dict)
         else part
         if key in VALUES or key == "allOf"  # parts that others narrow
         else int(part)
         if key in COUNTS and isinstance(part, float) and part.is_integer()
-        else _prepared(part, is_closed=is_closed)
+        else prepared(part, is_closed=is_closed)
         for key, part in schema.items()
     }
     if isinstance(made.get("format"), str) and made["format"] not in FORMATS:
@@ -174,11 +178,6 @@ def _prepared(schema: Any, *, is_closed: bool) -> Any:
         if "number" in kinds:
             made["multipleOf"] = SMALLEST
     return made
-
-
-def _is_joined(schema: Any) -> bool:
-    """Whether a schema puts objects together from parts: closed parts would exclude each other."""
-    return any(isinstance(each := part.get("allOf"), list) and len(each) > 1 for part in _below(schema))
 
 
 def _below(value: Any) -> Iterator[dict[str, Any]]:

@@ -23,7 +23,8 @@ from localspec.engine.distribution import Ids
 from localspec.engine.text import Marks
 from localspec.errors import UsageError
 from localspec.prompt.form import compiled, form_of, limits, refused
-from localspec.prompt.prompt import Tokenised
+from localspec.prompt.held_calls import HeldCalls, HeldForm, held_form, schemas_of, spelled_for
+from localspec.prompt.prompt import Tokenised, template_text
 from localspec.settings.request import Request
 
 if TYPE_CHECKING:
@@ -55,10 +56,12 @@ class _Vocabulary:
 class Grammars:
     """The constraints of one model; its vocabulary is read for the first of them. The last grammar is kept.
 
-    `ends` are the tokens that end a text.
+    `ends` are the tokens that end a text. Calls of tools are held to their schemas unless `holds_calls` is False: a
+    verifier on another machine knows of no tools.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, holds_calls: bool = True) -> None:
+        self._holds_calls = holds_calls
         self.ends: Ids = NOTHING
         self._tokenizer: llguidance.LLTokenizer | None = None
         self._last: tuple[tuple[str, str], GuidanceMatcher, Matched] | None = None
@@ -66,9 +69,16 @@ class Grammars:
     def constraint(self, request: Request, model: Model, prompt: Tokenised) -> Constraint | None:
         """Return what keeps the answer's form, None where it has none; raises UsageError for one that cannot be kept.
 
-        Where the model reasons, the answer is what comes after that.
+        Where the model reasons, the answer is what comes after that. With tools and a schema, an answer is a call or
+        JSON of the schema.
         """
         form = form_of(request)
+        if request.tools and not request.must_call and self._holds_calls:
+            held = held_form(template_text(request, model))
+            if held is not None and form is None:
+                return self._calls(request, model, prompt, held)
+            if held is not None and form is not None and form[0] == "schema":
+                form = "grammar", held.grammar(spelled_for(model), schemas_of(request.tools), or_json=form[1])
         if form is None:
             return None
         inner, begin = self._matched(form, model), len(prompt.tokens)
@@ -84,6 +94,19 @@ class Grammars:
             partial(model.piece, special=True),
             free,
         )
+
+    def _calls(self, request: Request, model: Model, prompt: Tokenised, held: HeldForm) -> HeldCalls:
+        """Return the constraint on calls alone. Its grammar is compiled once a call begins: most answers have none."""
+
+        def matched() -> Matched:
+            lark = held.grammar(spelled_for(model), schemas_of(request.tools))
+            inner = self._matched(("grammar", lark), model)
+            inner.begin_at(0)
+            return inner
+
+        tokenize = partial(model.tokenize, parse_special=True)
+        piece = partial(model.piece, special=True)
+        return HeldCalls(len(prompt.tokens), held.mark, piece, tokenize, matched, prompt.marks)
 
     def apart(self, request: Request, model: Model, prompt: Tokenised) -> Constraint | None:
         """Return a constraint that no other answer of the same form shares: several are written in turns."""

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from localspec.prompt.call_forms import NO_TOOLS, Tools
+from localspec.prompt.held_calls import call_schema
 from localspec.server.fields import NO_IMAGES, Fields
 from localspec.server.refusal import Refusal
 from localspec.settings.request import FORMS, Message, Request
@@ -118,8 +119,9 @@ def offered(fields: Fields, request: Request, given: list[dict[str, Any]] | None
     if wanted:
         if any(getattr(request, name) is not None for name in FORMS):
             raise fields.refusal("tool_choice", "the answer has another form already")
-        calls = [_call_schema(name, by_name[name]) for name in wanted]
+        calls = [call_schema(name, by_name[name]) for name in wanted]
         request = fields.formed(request, "tool_choice", calls[0] if len(calls) == 1 else {"anyOf": calls})
+        request = replace(request, must_call=True)
     return request, by_name
 
 
@@ -167,17 +169,6 @@ def _chosen(fields: Fields, choice: str | dict[str, Any], names: list[str]) -> l
     if kind != "function" or name not in names:
         raise fields.refusal("tool_choice", CHOICES)
     return [name]
-
-
-def _call_schema(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a call. Arguments that are not declared are left out: small models would invent them.
-
-    The name of its own lets a `$ref` of the parameters mean a place in them, and not in the call.
-    """
-    closed = {"additionalProperties": False} if "properties" in parameters else {}
-    arguments = {"$id": f"tool:{name.encode().hex()}", **closed, **parameters}
-    properties = {"name": {"const": name}, "arguments": arguments}
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def is_shallow(value: Any, levels: int) -> bool:

@@ -24,6 +24,7 @@ from localspec.models.gguf.info import ModelInfo, check_adapter
 from localspec.models.pairs import PairReport, require_fit
 from localspec.models.recent import another_file
 from localspec.prompt.chat_template import template_warnings
+from localspec.prompt.grammar import Grammars
 from localspec.prompt.renderer import RENDERER
 from localspec.session.calibration import known_widths, remembered
 from localspec.session.controllers import PairController
@@ -180,7 +181,10 @@ def _prepared(
     if draft is not None and settings.verifier is None:  # a trial reads the target's rows
         yield from learn_draft(controllers.profile, target, draft, translation, clock, cancel)
     states = PromptStates(settings)
-    return LoadedPair(settings, target, draft, early_exit, controllers, cancel, clock, states, widths, translation)
+    grammars = Grammars(holds_calls=settings.verifier is None)
+    return LoadedPair(
+        settings, target, draft, early_exit, controllers, cancel, clock, states, widths, translation, grammars=grammars
+    )
 
 
 def _another_target(target: ModelInfo, draft: ModelInfo) -> tuple[str, ...]:

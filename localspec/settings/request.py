@@ -260,7 +260,7 @@ class Request:
 
     With a `suffix` the model fills in what stands between `prompt` and it. `prediction` is what the answer may turn out
     to be: drafts are copied from it, and it is no part of the prompt. `tools` are those that the answer may call: JSON,
-    a list as OpenAI has it.
+    a list as OpenAI has it. With `must_call` the form of the answer is that of a call.
     """
 
     messages: tuple[Message, ...] = ()
@@ -268,6 +268,7 @@ class Request:
     suffix: str | None = None
     prediction: str | None = None
     tools: str | None = None
+    must_call: bool = False
     max_tokens: int | None = setting(
         None, "--max-tokens -n", aliases="--predict --n-predict --num-predict", group=ANSWER, low=1, high=COUNT,
         default_help="when the model stops", help="Stop after N tokens.",

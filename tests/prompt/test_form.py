@@ -98,7 +98,7 @@ NUMBER, CLOSED = {**WHOLE, "type": "number", "multipleOf": 1e-9}, {"additionalPr
 )
 def test_how_a_schema_is_kept(schema: Any, kept: Any) -> None:
     """Numbers have ends: a small model wrote zeros until the context was full. Objects are closed."""
-    assert form._prepared(schema, is_closed=True) == kept
+    assert form.prepared(schema, is_closed=True) == kept
 
 
 @pytest.mark.parametrize(
