@@ -165,7 +165,7 @@ def prepared(schema: Any, *, is_closed: bool | None = None) -> Any:
     if isinstance(made.get("format"), str) and made["format"] not in FORMATS:
         del made["format"]
     is_narrowed = bool(NARROWING & schema.keys())
-    if is_closed and made.get("properties") and not is_narrowed:
+    if is_closed and "properties" in made and not is_narrowed:
         made.setdefault("additionalProperties", False)
     kinds = schema.get("type")
     kinds = kinds if isinstance(kinds, list) else [kinds]
