@@ -6,8 +6,6 @@ whose encoder reads that state before two others of zeros, so that its vocabular
 `medusa` reads the same state (Medusa, arXiv 2401.10774). Its file has the architecture `eagle3` as well: the encoder's
 matrix holds those of its heads side by side, and the block adds nothing. The embedding is the target's, and unused.
 `mtp` reads the same state. Its file has the architecture `hy_v3` with one prediction block and no other layer.
-
-Also here: the target's file, as far as a head is made of it.
 """
 
 from __future__ import annotations
@@ -22,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.errors import ResourceError
+from localspec.heads.target_file import EMBEDDING, OUTPUT, OUTPUT_NORM, read_tensor
 from localspec.heads.writer import Stored, stored, write_gguf
 from localspec.models.gguf.head import N_STATES, Q8_BLOCK, encoder_width
-from localspec.models.gguf.header import Header, read_header
+from localspec.models.gguf.header import Header
 from localspec.models.gguf.values import KeyValue, Value
 from localspec.sanitize import shown
 
-EMBEDDING, OUTPUT, OUTPUT_NORM = "token_embd.weight", "output.weight", "output_norm.weight"
 Kind = Literal["eagle3", "eagle1", "mtp", "medusa"]
 Weights = Mapping[str, NDArray[np.generic]]  # by the names of the file; matrices [out, in]
 
@@ -251,37 +249,3 @@ def origin_of(kind: str, origin: HeadOrigin, guesses: int) -> list[KeyValue]:
     if guesses:
         own["guesses"] = ("u32", guesses)
     return [KeyValue(f"localspec.head.{key}", *entry) for key, entry in own.items()]
-
-
-def read_tensor(target: Header, name: str) -> Stored | None:
-    """Return a tensor of the target as its file holds it, None where it has none of that name."""
-    for path in target.files:
-        part = target if len(target.files) == 1 else read_header(path)
-        for tensor in part.tensors:
-            if tensor.name == name:
-                at = part.data_offset + tensor.offset
-                return Stored(name, tensor.shape, tensor.type, np.memmap(path, np.uint8, "r", at, (tensor.n_bytes,)))
-    return None
-
-
-def target_rows(target: Header, name: str, rows: NDArray[np.integer] | None = None) -> NDArray[np.float32] | None:
-    """Return rows of a matrix of the target (None: all), or a norm, as float32; None where it has no such tensor."""
-    import gguf  # late: it belongs to the extra `train`
-    from gguf.quants import dequantize
-
-    tensor = read_tensor(target, name)
-    if tensor is None:
-        return None
-    table = tensor.data.reshape(*reversed(tensor.shape[1:]), -1)  # bytes of a row
-    picked = np.asarray(table if rows is None else table[rows])
-    return np.asarray(dequantize(picked, gguf.GGMLQuantizationType[tensor.type]), np.float32)
-
-
-def output_rows(target: Header, rows: NDArray[np.integer]) -> NDArray[np.float32]:
-    """Return rows [n, width] of the target's output matrix, which is its embedding where it has none of its own."""
-    found = target_rows(target, OUTPUT, rows)
-    if found is None:
-        found = target_rows(target, EMBEDDING, rows)
-    if found is None:
-        raise ValueError(f"{target.name} has no output matrix")
-    return found

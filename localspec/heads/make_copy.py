@@ -59,7 +59,7 @@ def make_copy(options: CopyOptions) -> Iterator[Event]:
     blocks = header.metadata.get(f"{header.metadata['general.architecture']}.block_count", 0)
     whole = blocks if isinstance(blocks, int) else 0
     layers = whole - len(options.dropped)
-    told = {
+    origin = {
         "target": mark,
         "kind": options.kind,
         "layers": f"{layers} of {whole}",
@@ -70,7 +70,7 @@ def make_copy(options: CopyOptions) -> Iterator[Event]:
         options.kind,
         other_types(options.bits, layers),
         options.dropped,
-        {KEY + name: text for name, text in told.items()},
+        {KEY + name: text for name, text in origin.items()},
         options.threads or 0,
     )
     path = Path(options.output) if options.output else path_for(target, options.bits, len(options.dropped))

@@ -20,18 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.errors import IncompatibleError, ResourceError, UsageError
-from localspec.heads.head_file import (
-    ARCHITECTURES,
-    EMBEDDING,
-    OUTPUT_NORM,
-    HeadOrigin,
-    HeadShape,
-    Kind,
-    Weights,
-    output_rows,
-    target_rows,
-    write_head,
-)
+from localspec.heads.head_file import ARCHITECTURES, HeadOrigin, HeadShape, Kind, Weights, write_head
+from localspec.heads.target_file import EMBEDDING, OUTPUT_NORM, output_rows, target_rows
 from localspec.heads.text_shards import Text, frequent_tokens, read_shards, shards
 from localspec.models.gguf.header import Header, file_fingerprint
 from localspec.models.gguf.info import ModelInfo, model_info
@@ -231,8 +221,8 @@ class _Run:
             path.parent.mkdir(parents=True, exist_ok=True)
         write_head(path, self.shape, weights, origin, self.header)
         require_fit(info, model_info(read_model(path), may_be_head=True))
-        told = {"path": str(path), "kind": kind, "bytes": path.stat().st_size, "accepted": list(accepted)}
-        return {"stage": "done", **told}
+        result = {"path": str(path), "kind": kind, "bytes": path.stat().st_size, "accepted": list(accepted)}
+        return {"stage": "done", **result}
 
     def _prepared(self) -> Generator[Event, None, tuple[TrainingRecipe, Weights, NDArray[np.float32]]]:
         """Return the recipe, the weights to begin with, and the target's rows of the output.

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.errors import IncompatibleError, IntegrityError
-from localspec.heads.head_file import EMBEDDING, OUTPUT, HeadOrigin, origin_of, read_tensor, tokenizer_of, write_file
+from localspec.heads.head_file import HeadOrigin, origin_of, tokenizer_of, write_file
+from localspec.heads.target_file import EMBEDDING, OUTPUT, read_tensor
 from localspec.heads.writer import Stored, stored, write_gguf
 from localspec.models.derived_files import clean, identity, is_whole, note_source, only_writer, unwritable
 from localspec.models.gguf.head import MASKS, SWITCH

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from localspec.heads.head_file import EMBEDDING, OUTPUT, OUTPUT_NORM, HeadShape
+from localspec.heads.head_file import HeadShape
+from localspec.heads.target_file import EMBEDDING, OUTPUT, OUTPUT_NORM
 
 Cache = tuple[Tensor, Tensor]  # keys and values of one step, [batch, heads, n, head width]
 

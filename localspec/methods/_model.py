@@ -143,7 +143,7 @@ class ModelDrafter:
         """Read on while the target judges `draft`, as if all of it stood, and return the passes that it took.
 
         `goes_on` is asked before each pass. No chance is used up and no draft is made: the next one is drawn as ever,
-        from laws that are known by then.
+        from distributions that are known by then.
         """
         source = self._open
         if not isinstance(source, ModelSource) or not source.can_read_on:

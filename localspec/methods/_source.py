@@ -1,8 +1,8 @@
 """What a model drafts from: its distributions by path, and what its cache holds of the draft under way.
 
 Between passes the cache may hold more than the text: tokens that were read while a target elsewhere judged, as if the
-whole draft stood. Where it does not, they are forgotten. A law is that of its path whenever it was computed, so the
-next draft has the tokens and the chances that it would have had, only sooner.
+whole draft stood. Where it does not, they are forgotten. A distribution is that of its path whenever it was computed,
+so the next draft has the tokens and the chances that it would have had, only sooner.
 """
 
 from __future__ import annotations

@@ -7,21 +7,11 @@ promises a long copy, and where nothing matches nothing is drafted. Unlike the p
 the longest has the most levels, and a unique continuation the greatest probability. Nor does the paper know `trust`:
 how often the likeliest continuation of a match of this length was right so far, over how often the counts promised it.
 Every token of the text tells, drafted or not. In prose a match of one word means little, and soon is not drafted from.
-
-Also here: an online suffix automaton, with every substring of a growing text, with how often it occurs (Blumer et al.
-1985).
-
-A state stands for the substrings that end at the same places of the text; they are suffixes of one another, and
-`link` leads to the next shorter ones. A token appends one state and splits at most one, so a text of n tokens has at
-most 2n states and building it costs O(1) amortised a token.
-
-Invariant: the count of every substring of at most `reach` tokens is exact. Counting longer ones too would walk a chain
-of links as long as the text in a text like "aaaa"; so it ends after `reach` of them, whatever the text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import ClassVar, NamedTuple
 
@@ -29,128 +19,13 @@ from localspec.engine.draft import Draft
 from localspec.engine.protocols import Plan, Shape
 from localspec.methods import DrafterContext, MethodInfo
 from localspec.methods._lookup import LookupDrafter, may_go_on
+from localspec.methods._suffix_automaton import Match, SuffixAutomaton
 from localspec.settings.declaration import Option, Value
-
-NOWHERE = 0  # above the root, so that walks along the links need no special case
-ROOT = 1
-
-
-class Match(NamedTuple):
-    """A substring of `length` tokens: the state that holds it."""
-
-    state: int
-    length: int
-
-
-class SuffixAutomaton:
-    """The substrings of a text that only grows. `reach` - 1 is the longest context that it can be asked about."""
-
-    def __init__(self, reach: int) -> None:
-        assert reach >= 2, "a context of one token and its continuation"
-        self._reach = reach
-        self._next: list[dict[int, int]] = [{}, {}]  # by state: token -> state
-        self._link = [NOWHERE, NOWHERE]
-        self._longest = [-1, 0]
-        self._count = [0, 0]
-        self._last = ROOT  # the whole text
-        self._tip = Match(ROOT, 0)  # its last `reach` tokens
-
-    def __len__(self) -> int:
-        """Return the length of the text."""
-        return self._longest[self._last]
-
-    @property
-    def n_states(self) -> int:
-        """Number of states, at most twice the length."""
-        return len(self._next) - 1
-
-    def extend(self, tokens: Iterable[int]) -> None:
-        """Append `tokens` to the text."""
-        for token in tokens:
-            self._append(token)
-            self._count_suffixes(token)
-
-    def match(self) -> Match:
-        """Return the longest suffix of the text, shorter than `reach`, that occurs earlier too; () at worst."""
-        state, length = self._tip
-        if state == self._last:  # occurs here only
-            state = self._link[state]
-            length = max(self._longest[state], 0)
-        return self._clipped(max(state, ROOT), length)
-
-    def continuations(self, match: Match) -> dict[int, int]:
-        """Return how often each token follows `match` in the text."""
-        return {token: self._count[state] for token, state in self._next[match.state].items()}
-
-    def follow(self, match: Match, token: int) -> Match:
-        """Return `match` with `token`, one of its continuations, appended, clipped to what can be asked about.
-
-        At the end of the text nothing follows; the text then goes on as it did after its longest earlier suffix.
-        """
-        state = self._next[match.state][token]
-        return self.match() if state == self._last else self._clipped(state, match.length + 1)
-
-    def _clipped(self, state: int, length: int) -> Match:
-        """Return the suffix of at most `reach` - 1 tokens of a substring that is at most one longer."""
-        length = min(length, self._reach - 1)
-        link = self._link[state]
-        return Match(link if length <= self._longest[link] else state, length)
-
-    def _append(self, token: int) -> None:
-        """Make the text one longer; counts are left to `_count_suffixes`."""
-        nexts, links = self._next, self._link
-        new = self._add({}, NOWHERE, len(self) + 1, 0)
-        state = self._last
-        while state != NOWHERE and token not in nexts[state]:
-            nexts[state][token] = new
-            state = links[state]
-        links[new] = ROOT if state == NOWHERE else self._target(state, token)
-        self._last = new
-
-    def _target(self, state: int, token: int) -> int:
-        """Return the state of exactly the longest of `state` and `token`: split off where longer ones share it."""
-        nexts, links = self._next, self._link
-        shared = nexts[state][token]
-        longest = self._longest[state] + 1
-        if longest == self._longest[shared]:
-            return shared
-        split = self._add(nexts[shared].copy(), links[shared], longest, self._count[shared])
-        links[shared] = split
-        while nexts[state].get(token) == shared:
-            nexts[state][token] = split
-            state = links[state]
-        return split
-
-    def _add(self, nexts: dict[int, int], link: int, longest: int, count: int) -> int:
-        self._next.append(nexts)
-        self._link.append(link)
-        self._longest.append(longest)
-        self._count.append(count)
-        return len(self._next) - 1
-
-    def _count_suffixes(self, token: int) -> None:
-        """Count every suffix of at most `reach` tokens once more."""
-        links, longest, count = self._link, self._longest, self._count
-        state, length = self._tip
-        state, length = self._next[state][token], min(length + 1, self._reach)
-        if length <= longest[links[state]]:  # one token fell out of reach, or this token split the state
-            state = links[state]
-        self._tip = Match(state, length)
-        while state != ROOT:
-            count[state] += 1
-            state = links[state]
-
 
 LEAVES = 8  # each is a sequence of the target's cache, to be topped up before it can branch
 REACH = 33  # contexts of up to 32 tokens, and what follows them
 LONG = 16  # tokens of a match: longer ones are trusted alike
-PRIOR_TRUST = (
-    0.2,
-    0.45,
-    0.75,
-    0.9,
-    0.95,
-)  # trust before anything is known, in matches of 1, 2 to 3, 4 to 7, ... tokens
+PRIOR_TRUST = (0.2, 0.45, 0.75, 0.9, 0.95)  # before anything is known, in matches of 1, 2 to 3, 4 to 7, ... tokens
 WEIGHT = 4.0  # matches that the first guess of the trust is worth
 FADE = 0.99  # weight of earlier evidence when one more match is seen
 

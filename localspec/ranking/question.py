@@ -60,7 +60,7 @@ def ranked(
     """Return the ranking as a JSON object; `fingerprint` tells the file of the vocabulary `words`. Times are seconds.
 
     A `share` is the item's part of the probability of all items: the least and the most that it can be. `n_joined` of
-    the told items would have other tokens, were they read together with the prompt.
+    the ranked items would have other tokens, were they read together with the prompt.
     """
     began = time.perf_counter()
     items = read_items(question.items)
@@ -75,13 +75,13 @@ def ranked(
             raise UsageError("this model has no token that ends a text", hint="leave out --whole and --draw")
     found = rank(trie, backend, prompt, question.top, cancel=cancel, ends=ends, seed=question.seed)
     ended = time.perf_counter()
-    told = []
+    ranked = []
     for one in found.found:
         p = math.exp(one.logprob)
         share = [p / found.most if found.most else 0.0, p / found.known if found.known else 0.0]
-        told.append({"item": items.texts[one.item], "logprob": one.logprob, "p": p, "share": share})
+        ranked.append({"item": items.texts[one.item], "logprob": one.logprob, "p": p, "share": share})
     return {
-        "ranking": told,
+        "ranking": ranked,
         "n_items": len(items.texts),
         "n_double": items.n_double,
         "n_joined": sum(is_joined(words, prompt, items.texts[one.item]) for one in found.found) if is_raw else 0,

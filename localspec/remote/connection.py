@@ -206,8 +206,8 @@ def _told(address: Address) -> Any:
 def _refused(address: Address, status: int) -> NetworkError:
     """Return the error of a server that lets nobody in, or not us."""
     if status == 401:
-        told = "does not take this key" if address.key() else "wants its API key"
-        return NetworkError(f"the verifier at {address.name} {told}", hint=WITH_KEY, detail={"is_final": True})
+        refusal = "does not take this key" if address.key() else "wants its API key"
+        return NetworkError(f"the verifier at {address.name} {refusal}", hint=WITH_KEY, detail={"is_final": True})
     if status == 403:
         hint = "on that machine: localspec serve --api-key KEY --host ADDRESS"
         return NetworkError(f"the verifier at {address.name} answers its own machine only", hint=hint)

@@ -1,8 +1,8 @@
 """Which drafted tokens are hard: those that a small model is unsure of, and those of which one wrong one matters.
 
-Signals of the law q that a token y was drawn from, in nats: -ln q(y), the entropy of q, and the margin between its two
-likeliest tokens. Of a token that was chosen or coupled only its own chance is kept. They are measured and shown, and
-nothing is decided by them.
+Signals of the distribution q that a token y was drawn from, in nats: -ln q(y), the entropy of q, and the margin
+between its two likeliest tokens. Of a token that was chosen or coupled only its own chance is kept. They are measured
+and shown, and nothing is decided by them.
 Monte-Carlo dropout, another signal of the literature, needs dropout layers that run, and a GGUF file has none.
 """
 
@@ -35,20 +35,20 @@ class HardRule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Of one drafted token: its `nll` and the `entropy` of its law in nats, the `margin` of probability."""
+    """Of one drafted token: its `nll` and the `entropy` of its distribution in nats, the `margin` of probability."""
 
     nll: float
     entropy: float
     margin: float
 
     @staticmethod
-    def of(token: int, law: Distribution) -> Signals:
-        """Return the signals of a token that was drawn from `law`; a law with one token is sure of it."""
-        if law.ids.size == 1:
+    def of(token: int, dist: Distribution) -> Signals:
+        """Return the signals of a token that was drawn from `dist`; a distribution of one token is sure of it."""
+        if dist.ids.size == 1:
             return Signals(0.0, 0.0, 1.0)
-        two = np.partition(law.probs, law.probs.size - 2)[-2:]
-        nll = -float(np.log(max(law.prob(token), 1e-300)))
-        return Signals(nll, law.entropy, float(two[1] - two[0]))
+        two = np.partition(dist.probs, dist.probs.size - 2)[-2:]
+        nll = -float(np.log(max(dist.prob(token), 1e-300)))
+        return Signals(nll, dist.entropy, float(two[1] - two[0]))
 
     @property
     def is_hard(self) -> bool:

@@ -52,12 +52,12 @@ class Mode:
     def require(self, verify: str, sampling: Sampling, n_vocab: int) -> None:
         """Raise UsageError where the mode has no such rule, or where its laws would be too long to send."""
         if self.rules and verify not in self.rules:
-            told = f"mode {self.name} of a verifier has no rule {verify}: it has {', '.join(self.rules)}"
-            raise UsageError(told, hint=f"--verify {self.rules[0]}")
+            message = f"mode {self.name} of a verifier has no rule {verify}: it has {', '.join(self.rules)}"
+            raise UsageError(message, hint=f"--verify {self.rules[0]}")
         entries = sampling.top_k or n_vocab
         if self.has_laws and sampling.temperature > 0.0 and entries > MOST_ENTRIES:
-            told = f"mode {self.name} of a verifier sends laws, and without --top-k one may have {entries} tokens"
-            raise UsageError(told, hint="--top-k 40")
+            message = f"mode {self.name} of a verifier sends laws, and without --top-k one may have {entries} tokens"
+            raise UsageError(message, hint="--top-k 40")
 
 
 MODES = {

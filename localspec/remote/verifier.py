@@ -143,8 +143,8 @@ class Session:
         tokens = [*before, *prefix.ids]
         self._known(prefix.ids)
         if len(tokens) >= self._can.n_ctx:
-            told = f"the text has {len(tokens)} tokens, and the context of the verifier {self._can.n_ctx}"
-            raise PromptTooLongError(told, hint="a shorter text, or on that machine: localspec serve --ctx N")
+            message = f"the text has {len(tokens)} tokens, and the context of the verifier {self._can.n_ctx}"
+            raise PromptTooLongError(message, hint="a shorter text, or on that machine: localspec serve --ctx N")
         self._text, self._evaluated, self._digest = None, -1, digest_of(tokens)
         if tokens:
             n = min(self._hello.prompt_n or len(tokens), len(tokens))

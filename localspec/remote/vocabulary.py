@@ -31,8 +31,8 @@ def look(connection: Connection) -> Facts:
     if not isinstance(facts, Facts) or not DIGEST.fullmatch(facts.vocabulary) or facts.size > LARGEST:
         raise NetworkError(f"{connection.address.name} does not say what it holds", hint="pip install -U localspec")
     if facts.version != VERSION:
-        told = f"the verifier speaks version {facts.version} of the protocol, and this localspec {VERSION}"
-        raise IncompatibleError(told, hint="pip install -U localspec, on the older machine")
+        message = f"the verifier speaks version {facts.version} of the protocol, and this localspec {VERSION}"
+        raise IncompatibleError(message, hint="pip install -U localspec, on the older machine")
     return facts
 
 

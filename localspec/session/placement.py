@@ -23,7 +23,7 @@ from localspec.models.pairs import PairReport
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
-from localspec.trees.builder import MAX_LEAVES
+from localspec.trees.budget import MAX_LEAVES
 from localspec.tuning import DEFAULT_CTX, MARGIN_RAM, ROLLBACK, SMALLEST_CTX
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from localspec.settings.declaration import Value, read_options, spelled
 from localspec.settings.removed import check_removed
 from localspec.settings.request import Speculation
 from localspec.speculation import axis_names, registered
-from localspec.trees.builder import MAX_LEAVES, MAX_NODES, TREE_NODES, BudgetTree, read_budget
+from localspec.trees.budget import MAX_LEAVES, MAX_NODES, TREE_NODES, BudgetTree, read_budget
 from localspec.trees.chain_with_siblings import ChainWithSiblings
 from localspec.trees.static import Static, read_widths
 
@@ -112,7 +112,7 @@ def resolve_axes(
         must_repeat=not may_wait,
         longest_copy=MOST_DRAFTED if speculation.k is None else speculation.k,
     )
-    axes.controller(shape)  # reads the rule's argument: a wrong one is told before anything loads
+    axes.controller(shape)  # reads the rule's argument: a wrong one is refused before anything loads
     return axes
 
 
@@ -143,8 +143,8 @@ def _options(method: str, info: MethodInfo, speculation: Speculation) -> dict[st
     for name, value in speculation.options:
         others = owners.get(name, [])
         if others and method not in others:
-            told = f"{of} has no option {name!r}: that is of {' and '.join(others)}"
-            raise UsageError(told, hint=f"--method {others[0]} -o {name}={value}")
+            message = f"{of} has no option {name!r}: that is of {' and '.join(others)}"
+            raise UsageError(message, hint=f"--method {others[0]} -o {name}={value}")
         if not others and not is_chosen:
             near = next(iter(difflib.get_close_matches(name, owners, n=1)), "")
             hint = f"--method {owners[near][0]} -o {near}={value}" if near else "localspec methods"
@@ -324,4 +324,4 @@ def _draw(rule: Verifier, policy: TreePolicy, *, is_chain: bool, is_coupled: boo
     if Draw.COUPLED in rule.accepts:
         return Draw.COUPLED if is_coupled else Draw.FIXED
     drawn = (Draw.IID, Draw.WITHOUT_REPLACEMENT) if is_chain else (Draw.WITHOUT_REPLACEMENT, Draw.IID)
-    return next((way for way in drawn if way in rule.accepts and way in policy.draws), Draw.FIXED)
+    return next((how for how in drawn if how in rule.accepts and how in policy.draws), Draw.FIXED)

@@ -20,7 +20,8 @@ from typing import ClassVar
 
 from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import DistributionSource, Plan, RandomSource, Shape
-from localspec.trees.builder import MAX_LEAVES, Drawn, TreeBuilder, draw
+from localspec.trees.budget import MAX_LEAVES
+from localspec.trees.builder import Drawn, TreeBuilder, draw
 from localspec.trees.static import extend
 
 WIDEST = 4  # children of a node

@@ -27,7 +27,8 @@ from localspec.engine.distribution import TINY, Distribution
 from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import DistributionSource, Plan, RandomSource
 from localspec.settings.declaration import Option
-from localspec.trees.builder import MAX_LEAVES, BudgetTree, TreeBuilder
+from localspec.trees.budget import MAX_LEAVES, BudgetTree
+from localspec.trees.builder import TreeBuilder
 
 USUAL_SHARE = 0.5  # of a first child
 

@@ -18,7 +18,8 @@ from typing import ClassVar
 from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import DistributionSource, DraftState, Path, Plan, RandomSource
 from localspec.settings.declaration import Option
-from localspec.trees.builder import MAX_LEAVES, BudgetTree, draw
+from localspec.trees.budget import MAX_LEAVES, BudgetTree
+from localspec.trees.builder import draw
 
 
 class Eagle2(BudgetTree):

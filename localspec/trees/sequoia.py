@@ -23,7 +23,8 @@ from localspec.engine.draft import Draft, Draw, Nodes
 from localspec.engine.protocols import DistributionSource, Plan, RandomSource
 from localspec.errors import UsageError
 from localspec.settings.declaration import Option
-from localspec.trees.builder import MAX_LEAVES, MAX_NODES, BudgetTree, TreeBuilder
+from localspec.trees.budget import MAX_LEAVES, MAX_NODES, BudgetTree
+from localspec.trees.builder import TreeBuilder
 
 Indices = NDArray[np.int64]
 Tree = tuple[Nodes, ...]  # the children of every node, the top one first, in draw order

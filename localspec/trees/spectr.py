@@ -7,7 +7,7 @@ from typing import ClassVar
 from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import DistributionSource, Plan, RandomSource, Shape
 from localspec.settings.declaration import Option
-from localspec.trees.builder import MAX_LEAVES, MAX_NODES, BudgetTree
+from localspec.trees.budget import MAX_LEAVES, MAX_NODES, BudgetTree
 from localspec.trees.static import Static
 
 

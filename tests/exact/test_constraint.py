@@ -22,11 +22,9 @@ from localspec.engine.sampling import Sampler
 from localspec.engine.translation import Intersection
 from localspec.errors import UsageError
 from localspec.methods import DrafterContext
-from localspec.methods.draft_model import DraftModel
-from localspec.methods.eagle3 import Eagle3
+from localspec.methods.draft_model import DraftModel, Eagle3, Medusa
 from localspec.methods.lookahead import Lookahead
 from localspec.methods.mask_tokens import MaskTokens
-from localspec.methods.medusa import Medusa
 from localspec.settings.request import Sampling
 from localspec.speculation import registered
 from localspec.testing.contract import TableBackend, random_table

@@ -12,8 +12,7 @@ import pytest
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Drafter, Nodes, TreePolicy, Verifier
 from localspec.engine.sampling import Sampler
-from localspec.methods.eagle3 import Eagle3
-from localspec.methods.medusa import Medusa
+from localspec.methods.draft_model import Eagle3, Medusa
 from localspec.testing.contract import TableBackend
 from localspec.trees.dyspec import DySpec
 from localspec.trees.eagle2 import Eagle2

@@ -14,7 +14,7 @@ from localspec.backends.options import LoadOptions
 from localspec.errors import ResourceError, UsageError
 from localspec.heads import data
 from localspec.heads.data import ROWS, WRITERS, Task, TextSource, collect, drawn, split
-from localspec.heads.head_file import EMBEDDING, output_rows, target_rows
+from localspec.heads.target_file import EMBEDDING, output_rows, target_rows
 from localspec.heads.text_shards import Text, read_shards, shards
 from localspec.models.gguf.header import read_header
 from tests.heads.reference import TARGET

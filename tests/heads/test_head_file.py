@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from localspec.backends.batch import Batch
 from localspec.backends.lib import api, logits_address
 from localspec.errors import ResourceError
-from localspec.heads.head_file import Kind, read_tensor, write_head
+from localspec.heads.head_file import Kind, write_head
+from localspec.heads.target_file import read_tensor
 from localspec.heads.writer import stored
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import model_info

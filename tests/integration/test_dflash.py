@@ -15,7 +15,7 @@ from localspec.backends.tap import States
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Shape
 from localspec.engine.sampling import Sampler
-from localspec.methods.dflash import DFlash
+from localspec.methods.draft_model import DFlash
 from localspec.models.gguf.head import head_info
 from localspec.models.gguf.header import read_header
 from localspec.settings.request import Sampling

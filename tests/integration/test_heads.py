@@ -19,7 +19,8 @@ from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.tap import PROMPT_STATES, StateListener, States, Tap
 from localspec.engine.events import Committed
 from localspec.engine.protocols import Cancelled
-from localspec.heads.head_file import Kind, read_tensor
+from localspec.heads.head_file import Kind
+from localspec.heads.target_file import read_tensor
 from localspec.heads.writer import write_gguf
 from localspec.models.gguf.header import read_architecture, read_header
 from localspec.models.gguf.values import KeyValue

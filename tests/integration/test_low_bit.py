@@ -17,8 +17,8 @@ from localspec.backends.options import LoadOptions
 from localspec.engine import events
 from localspec.errors import ResourceError
 from localspec.heads import make_copy as maker
-from localspec.heads.head_file import target_rows
 from localspec.heads.make_copy import make_copy
+from localspec.heads.target_file import target_rows
 from localspec.models.gguf.header import read_header
 from localspec.models.low_bit import copies_of, copy_of
 from localspec.settings.lone_jobs import CopyOptions

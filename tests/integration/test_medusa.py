@@ -16,7 +16,7 @@ from localspec.backends.tap import PROMPT_STATES, States
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Shape
 from localspec.engine.sampling import Sampler
-from localspec.methods.medusa import Medusa
+from localspec.methods.draft_model import Medusa
 from localspec.models.gguf.head import head_info
 from localspec.models.gguf.header import read_header
 from localspec.settings.request import Sampling

@@ -17,7 +17,8 @@ from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.errors import UsageError
 from localspec.methods import DrafterContext
-from localspec.methods.lookahead import Lookahead, NgramPool, Window
+from localspec.methods._window import Window
+from localspec.methods.lookahead import Lookahead, NgramPool
 from localspec.settings.declaration import Value
 from localspec.settings.request import Sampling, Speculation
 from localspec.speculation.resolve import resolve_axes
@@ -30,7 +31,7 @@ from localspec.testing.contract import (
     TableBackend,
     random_table,
 )
-from localspec.trees.builder import MAX_LEAVES
+from localspec.trees.budget import MAX_LEAVES
 from localspec.trees.static import Chain
 from localspec.verify.match import MatchVerifier
 

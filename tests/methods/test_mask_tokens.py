@@ -26,7 +26,7 @@ from localspec.testing.contract import (
     TableBackend,
     random_table,
 )
-from localspec.trees.builder import MAX_LEAVES, MAX_NODES
+from localspec.trees.budget import MAX_LEAVES, MAX_NODES
 from localspec.trees.dyspec import DySpec
 from localspec.trees.eagle2 import Eagle2
 from localspec.trees.static import Chain, Static

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.methods import suffix as suffix_automaton
-from localspec.methods.suffix import ROOT, Match, SuffixAutomaton
+from localspec.methods._suffix_automaton import ROOT, Match, SuffixAutomaton
 
 texts = st.integers(1, 4).flatmap(lambda v: st.lists(st.integers(0, v - 1), max_size=40))
 EMPTY = Match(ROOT, 0)

@@ -18,7 +18,7 @@ from localspec.errors import IncompatibleError, UsageError
 from localspec.settings.request import Speculation
 from localspec.speculation import PACKAGES, _classes, _named, _plugins, registered
 from localspec.speculation.resolve import MAX_AUTO_CHAIN, Axes, resolve_axes
-from localspec.trees.builder import MAX_LEAVES, MAX_NODES, TREE_NODES
+from localspec.trees.budget import MAX_LEAVES, MAX_NODES, TREE_NODES
 from localspec.trees.static import Chain, Static
 
 OPTIONS = {"--method": "method", "--tree": "tree", "--length": "length", "--verify": "verify", "-k": "k"}

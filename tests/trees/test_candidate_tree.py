@@ -7,7 +7,7 @@ import pytest
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Plan
 from localspec.engine.randomness import SeededRandom
-from localspec.trees.builder import MAX_LEAVES
+from localspec.trees.budget import MAX_LEAVES
 from localspec.trees.eagle2 import CandidateTree
 from tests.trees.test_trees import RandomDistributions
 

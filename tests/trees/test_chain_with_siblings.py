@@ -15,7 +15,7 @@ from localspec.engine.randomness import SeededRandom
 from localspec.settings.request import Speculation
 from localspec.speculation.capabilities import ModelCapabilities, fit_axes
 from localspec.speculation.resolve import Axes, resolve_axes
-from localspec.trees.builder import MAX_LEAVES
+from localspec.trees.budget import MAX_LEAVES
 from localspec.trees.chain_with_siblings import MAX_SIBLING_GAIN, WIDEST, ChainWithSiblings
 from localspec.trees.static import Chain
 from tests.trees.test_trees import RandomDistributions

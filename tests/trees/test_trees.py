@@ -22,7 +22,7 @@ from localspec.errors import UsageError
 from localspec.settings.request import Speculation
 from localspec.speculation import registered
 from localspec.speculation.resolve import build_tree, resolve_axes
-from localspec.trees.builder import MAX_LEAVES
+from localspec.trees.budget import MAX_LEAVES
 from localspec.trees.dyspec import DySpec
 from localspec.trees.eagle2 import CandidateTree, Eagle2
 from localspec.trees.sequoia import Sequoia, Tree, best_tree, n_leaves
