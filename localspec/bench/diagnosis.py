@@ -230,7 +230,6 @@ class Examination:
         )
 
     def _try_settings(self, found: Evidence, prompts: tuple[Prompt, ...], n_tokens: int) -> None:
-        """Measure acceptance in every setting."""
         greedy = Sampling(temperature=0.0)
         settings: dict[str, Callable[[Prompt, int], Request]] = {
             "greedy": lambda prompt, _: self._request(prompt, n_tokens, greedy),

@@ -64,7 +64,6 @@ class ExitSurvey:
             kept, before = best.layers, best.ratio
 
     def _measure(self, layers: Layers) -> MeasuredExit:
-        """Return what these layers come to, measured once."""
         if layers not in self.results:
             self.on_choice(spelt_layers(layers, self.exits.n_layers))
             if not os.path.exists(self.exits.path(layers)):  # else it is not ours to remove

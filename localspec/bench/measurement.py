@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from localspec.ui.stats import Stats
-
-Wire = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +76,6 @@ class Measurement:
     def tok_per_s(self) -> float | None:
         """Tokens a second of decoding, None for an answer that ended with its first token."""
         return 1e3 * self.decoded / self.decode_ms if self.decoded and self.decode_ms else None
-
-    def to_wire(self) -> Wire:
-        return dataclasses.asdict(self)
-
-
-def from_wire(wire: Wire) -> Measurement:
-    """Rebuild a measurement; raises KeyError, TypeError, ValueError or OverflowError for what is none."""
-    names = {field.name for field in dataclasses.fields(Measurement)}
-    values = {name: value for name, value in wire.items() if name in names}
-    cell = values["cell"]
-    values["cell"] = Cell(int(cell["prompt"]), float(cell["temperature"]), str(cell["contender"]), int(cell["repeat"]))
-    for name in ("tested_per_pos", "accepted_per_pos", "reached_per_pos"):
-        values[name] = tuple(int(count) for count in values[name])
-    for name in ("decoded", "decode_ms", "tokens", "total_ms"):
-        if not isinstance(values[name], int | float):
-            raise TypeError(name)
-        if not math.isfinite(values[name]):  # which JSON, as Python reads it, may have
-            raise ValueError(name)
-    return Measurement(**values)
 
 
 def hashed(text: str) -> str:

@@ -23,9 +23,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from localspec.bench.answers import costs_of
+import msgspec
+
 from localspec.bench.contenders import PLAIN
-from localspec.bench.measurement import Measurement, from_wire
+from localspec.bench.measurement import Measurement
 from localspec.bench.statistics import Interval, median_interval, percentile, ratio_interval
 from localspec.bench.suites import read_text
 from localspec.engine.events import Loaded, ModelFacts
@@ -64,9 +65,6 @@ class SummaryRow:
     verify_ms: float
     host_ms: float
     peak_memory: int  # resident while it answered, models included: the largest of its answers; 0: not known
-
-    def to_wire(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
 
 def rows(measurements: Sequence[Measurement]) -> list[SummaryRow]:
@@ -184,9 +182,9 @@ class BenchResult:
             "provenance": self.provenance,
             "skipped_prompts": self.skipped,
             "refused": dict(self.refused),
-            "results": [row.to_wire() for row in self.rows],
-            "row_costs": [list(cost) for cost in self.row_costs],
-            "measurements": [one.to_wire() for one in self.measurements],
+            "results": msgspec.to_builtins(self.rows),
+            "row_costs": msgspec.to_builtins(self.row_costs),
+            "measurements": msgspec.to_builtins(self.measurements),
         }
 
 
@@ -194,23 +192,23 @@ def read_result(path: Path) -> BenchResult:
     """Read a file that `to_wire` described. Raises NotFoundError, or UsageError for a file that is something else."""
     text = read_text(path, said=str(path), hint=HINT)
     try:
-        wire = json.loads(text)
-    except (ValueError, RecursionError):
+        wire = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
         raise UsageError(f"{path} is not JSON", hint=HINT) from None
     if not isinstance(wire, dict) or wire.get("schema") != SCHEMA:
         raise UsageError(f"{path} is no result of localspec bench", hint=HINT)
     try:
         result = BenchResult(
             provenance=wire["provenance"],
-            measurements=tuple(from_wire(one) for one in wire["measurements"]),
+            measurements=msgspec.convert(wire["measurements"], tuple[Measurement, ...]),
             is_complete=bool(wire["is_complete"]),
             skipped=int(wire.get("skipped_prompts", 0)),
-            row_costs=costs_of(wire.get("row_costs") or []),
+            row_costs=msgspec.convert(wire.get("row_costs") or [], tuple[tuple[int, float], ...]),
             created=str(wire.get("created", "")),
             refused=tuple((str(name), str(why)) for name, why in (wire.get("refused") or {}).items()),
         )
         _ = result.hashes, result.rows, result.provenance["options"].keys()
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
+    except (msgspec.ValidationError, KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise UsageError(f"{path} is a damaged result of localspec bench", hint=HINT) from None
     return result
 

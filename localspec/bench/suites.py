@@ -108,7 +108,6 @@ def _looks_like_path(name: str) -> bool:
 
 
 def _prompts(text: str, said: str, column: str | None) -> Iterator[Prompt]:
-    """Yield the prompt of every line that is not blank."""
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue

@@ -75,7 +75,6 @@ def measured_on(provenance: Wire) -> str:
 
 
 def _cache(pair: Wire) -> str:
-    """Say how much the caches of a pair take once their contexts are full."""
     n_bytes = sum(model["kv_bytes"] for model in (pair["target"], pair["draft"]) if model)
     return f"cache up to {n_bytes / 1e6:.1f} MB"
 
@@ -91,7 +90,6 @@ def _lines(rows: Sequence[SummaryRow], names: Sequence[str], shown: int | None =
 
 
 def _cells(row: SummaryRow, shown: int | None) -> dict[str, str]:
-    """Return what each column says of a row."""
     return {
         "tok/s": _spelt(row.tok_per_s, 1),
         "× plain": _spelt(row.ratio, 2),
@@ -121,7 +119,6 @@ def _by_position(row: SummaryRow, shown: int | None) -> str:
 
 
 def _below(result: BenchResult) -> str:
-    """Return what a reader must know of the figures."""
     peak = max((row.peak_memory for row in result.rows), default=0)
     notes = [
         "tok/s: decoding alone, median over prompts [95 % interval]",

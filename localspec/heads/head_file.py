@@ -205,7 +205,6 @@ def _type(name: str, size: Sequence[int], matrices: str) -> str:
 
 
 def _metadata(shape: HeadShape, origin: HeadOrigin) -> list[KeyValue]:
-    """Return the metadata without the tokenizer."""
     arch = ARCHITECTURES[shape.kind]
     sizes: dict[str, tuple[str, Value]] = {
         "context_length": ("u32", shape.context),

@@ -136,7 +136,6 @@ def _read(backend: LlamaBackend, tokens: Sequence[int]) -> None:
 
 
 def _written(target: Path, path: Path, recipe: QuantiseRecipe, matrix: Matrix) -> Generator[Event, None, None]:
-    """Write the copy beside its place and rename it."""
     needed = size_of(target, recipe, matrix)
     if needed is None:
         raise _refused(target, path)

@@ -161,7 +161,6 @@ def _attention_keys(target: Header) -> tuple[str, ...]:
 
 
 def _model(target: Header, masks: Header) -> tuple[list[KeyValue], list[Stored]]:
-    """Return metadata and tensors of the target with the masks."""
     require_llama(target)
     embedding = read_tensor(masks, MASK_EMBEDDING)
     lora = [tensor.shape for tensor in masks.tensors if tensor.name == "blk.0.attn_q.lora_a"]

@@ -275,7 +275,6 @@ class Trainer:
         return WindowBatch(tokens_, features_, states_ if has_states else None, *masks)
 
     def _loss(self, batch: WindowBatch) -> Tensor:
-        """Return the mean over the unrolled steps, each later one weighed less."""
         steps = self.network.unroll(batch.tokens[:, 1:-1], batch.features, self.recipe.unrolled)
         taught = None if batch.states is None else F.linear(batch.states, self._teacher).softmax(-1)
         wanted = self._places[batch.tokens[:, 2:]]

@@ -79,7 +79,6 @@ def _string(text: bytes) -> bytes:
 
 
 def _value(pair: KeyValue) -> bytes:
-    """Return the type and the value of an entry."""
     if not pair.type.startswith("arr["):
         kind = _VALUES[pair.type]
         if isinstance(pair.value, str):

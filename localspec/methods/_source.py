@@ -161,7 +161,6 @@ class ModelSource:
             self.cells.clear()
 
     def _dist(self, rows: Rows, node: int, path: Path) -> Distribution:
-        """Return the distribution after `path`, whose row is that of `node`."""
         history = [*self.committed[: self.n_text], *path] if self.sampler.needs_history else ()
         return self.sampler.dist(self.translation.row(rows.logits(node)), history, with_belief=self.is_gated)
 

@@ -114,8 +114,6 @@ class Lookahead:
 
 
 class _PointMassTree:
-    """A draft of point masses under construction."""
-
     def __init__(self, pending: int) -> None:
         self._tokens = [pending]
         self._parents = [-1]

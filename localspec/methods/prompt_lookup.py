@@ -71,7 +71,6 @@ class PromptLookup(LookupDrafter):
         return chain(text[-1], plan, copied, self.is_eog)
 
     def _source(self, text: Sequence[int]) -> int | None:
-        """Return the position to copy from."""
         for n in reversed(self._sizes):
             at = self._after.get(tuple(text[-n:]))
             if at is not None:

@@ -155,7 +155,6 @@ def _load(path: Path, n_items: int) -> Trie | None:
 
 
 def _save(trie: Trie, path: Path) -> None:
-    """Keep the trie where that is possible."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:

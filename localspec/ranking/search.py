@@ -185,7 +185,6 @@ class _Search:
 
     @property
     def _bar(self) -> float:
-        """The score that an item must exceed."""
         return self._best[0][0] if len(self._best) == self._top else -math.inf
 
     def best(self, width: int) -> list[_Open]:

@@ -150,7 +150,6 @@ class RemoteJudge:
         self._told = length
 
     def _send_text(self, tokens: Sequence[int], base: int) -> None:
-        """Send the text from `base` on."""
         for start in range(base, max(len(tokens), base + 1), MOST_IDS):
             self._channel.send(Prefix(start, tuple(tokens[start : start + MOST_IDS])))
         self._told, self._digest = len(tokens), digest_of(tokens)

@@ -191,7 +191,6 @@ class Session:
             raise MessageError(f"there is no token {max(ids)}: the vocabulary has {self._can.n_vocab}")
 
     def _draft(self, text: Context, verify: Verify) -> Draft:
-        """Return the draft of a round, checked."""
         self._known(verify.draft)
         self._known(verify.committed)
         parents, n = verify.tree(), len(verify.draft)

@@ -43,7 +43,6 @@ def axis_names(axis: str) -> tuple[str, ...]:
 
 
 def _classes(package: str) -> Iterator[type[Any]]:
-    """Yield the classes that the modules of a package define."""
     for found in pkgutil.iter_modules(import_module(package).__path__):
         module = import_module(f"{package}.{found.name}")
         for each in vars(module).values():
