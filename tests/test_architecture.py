@@ -93,7 +93,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "platformdirs": ("localspec.cli", "localspec.models", "localspec.settings.folders"),
     "numpy": ("localspec",),
     "torch": ("localspec.heads.network", "localspec.heads.training"),
-    "gguf": ("localspec.heads.head_file",),
+    "gguf": ("localspec.heads.target_file",),
 }
 NEVER = ("scipy", "pytest", "hypothesis")
 TALKERS = (

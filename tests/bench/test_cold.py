@@ -45,16 +45,6 @@ def test_a_cold_answer_reads_its_whole_prompt(session: LoadedPair) -> None:
     assert warm.text == cold.text
 
 
-def test_a_cold_lookup_has_forgotten_the_answer(session: LoadedPair) -> None:
-    """Warm, it looks the same answer up and is right; cold, it is as the first time."""
-    lookup = replace(SEEDED, speculation=Speculation(method="suffix"), max_tokens=48, cold=True)
-    first = answer(session, lookup)
-    warm = answer(session, replace(lookup, cold=False))
-    again = answer(session, lookup)
-    assert warm.accepted > first.accepted
-    assert (again.accepted, again.drafted, again.passes) == (first.accepted, first.drafted, first.passes)
-
-
 @pytest.mark.parametrize("n", [1, 5, 1000])
 def test_a_prompt_is_cut_to_its_first_tokens(session: LoadedPair, n: int) -> None:
     whole = answer(session, REQUEST).prefilled
