@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -179,7 +180,7 @@ def serve(console: Console, /, pair: str | None, **values: Any) -> int:
 
     One answer is made at a time, and the others wait. Ctrl-C lets the answer at hand end; a second one leaves at once.
 
-    --models lets requests name other pairs: the one that is asked for is loaded in place of the one that is there.
+    --models lets requests name other pairs: as many as fit stay in memory, and others take the place of one of them.
 
     Only programs of this machine are answered, and no web pages. --api-key opens the way for other machines, and --cors
     for pages.
@@ -201,7 +202,8 @@ def serve(console: Console, /, pair: str | None, **values: Any) -> int:
         settings = present_settings(promised, console)
         log_file = None if options.log_file is None else Path(options.log_file)
         with Worker(log_file=log_file) as worker:
-            return _Serving(console, options, rules, settings, request, others, worker, door).run()
+            another = partial(Worker, log_file=log_file) if options.models else None
+            return _Serving(console, options, rules, settings, request, others, worker, door, another).run()
 
 
 def called_as_typed(alias: tuple[str, ...], pair: str | None, model: str | None) -> tuple[str, ...]:
@@ -251,6 +253,7 @@ class _Serving:
     others: Others
     worker: Worker
     door: Door
+    another: Callable[[], Worker] | None  # makes the worker of a further pair
 
     def run(self) -> int:
         """Load, then serve until a signal; return the exit code."""
@@ -283,6 +286,7 @@ class _Serving:
                 on_warning=self._tell_warning,
                 on_loaded=pairs.loaded,
                 on_session=self._note,
+                another=self.another,
             )
             try:
                 tls = (self.options.ssl_certfile, self.options.ssl_keyfile)

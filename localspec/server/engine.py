@@ -1,18 +1,20 @@
-"""The engine of a server: jobs of many clients, in the order in which they came.
+"""The engine of a server: jobs of many clients, those of a pair in the order in which they came.
 
-Each job names its pair, which is loaded when its turn comes, in place of the one that is loaded. A client that leaves
-takes its place in the queue along, or stops the answer within a pass. An engine that dies costs the answer that it was
-writing; it is loaded again for the next one, and no client can stop that.
+As many pairs are in memory as fit, each in a process of its own. One that does not fit takes the place of the one that
+was asked least lately. A client that leaves takes its place in the queue along, or stops the answer within a pass. An
+engine that dies costs the answer that it was writing; it is loaded again for the next one, and no client can stop that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict, dataclass
 
+from localspec.backends.limits import available_memory
 from localspec.chat.job_queue import Job, JobQueue
 from localspec.chat.pair_loader import PairLoader
 from localspec.engine.events import Committed, Event, Finished, Inspected, Loaded, Prefilled, Waiting, Warned
@@ -24,6 +26,7 @@ from localspec.settings.request import LoadSettings, Request
 from localspec.settings.sizes import counted
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
+from localspec.worker.keep_alive import BASE, SPARE, pair_bytes
 
 Work = Request | LoadedJob
 LONGEST_WAIT = 60  # seconds that a client is told to wait, at most
@@ -47,6 +50,8 @@ class QueuedJob(Job):
         self._engine = engine
         self._before = 0  # as it was told
         self._began = 0.0
+        self.process: PairProcess  # that does it
+        self.stop: Callable[[], None] = lambda: None  # what runs
         self._last: Finished | None = None  # told when the figures hold it: the client may ask for them next
         self._loop = asyncio.get_running_loop()
         self._news: asyncio.Queue[Event | Exception] = asyncio.Queue()
@@ -54,7 +59,7 @@ class QueuedJob(Job):
     def run(self) -> Iterator[Event]:
         """Load the pair if it is not loaded, and answer; the last event is Finished or Inspected."""
         self._began = time.monotonic()
-        yield from self._engine.answered(self)
+        yield from self._engine.answered(self, self.process)
 
     def observe(self, event: Event) -> None:
         self.stats.observe(event)
@@ -107,8 +112,31 @@ class QueuedJob(Job):
             raise refused(error, self.settings, is_ours=self.is_loading) from error
 
 
+class PairProcess:
+    """A worker that holds one pair at a time, and the jobs for it. `settings` are of the pair that it is to hold."""
+
+    def __init__(self, worker: Worker, loader: PairLoader, settings: LoadSettings) -> None:
+        self.worker, self.loader, self.settings = worker, loader, settings
+        self.queue = JobQueue(_stop)
+        self.used_at = 0  # as a number that grows with each job
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.queue.running and not self.queue.n_waiting
+
+    def hold(self, settings: LoadSettings, number: int) -> PairProcess:
+        """Return the process, which is to hold this pair from its next job on."""
+        self.settings, self.used_at = settings, number
+        return self
+
+
+def _stop(job: Job) -> None:
+    if isinstance(job, QueuedJob):
+        job.stop()
+
+
 class EngineQueue:
-    """Answers jobs, of the pair of `settings` where they name none.
+    """Answers jobs, of the pair of `settings` where they name none. `another` makes the worker of a further pair.
 
     `most_waiting` may wait besides the one that is answered; `on_end` is told of each that ended, `on_loaded` of each
     pair that was loaded, `on_session` of sessions of edges, in words, and `on_death` of a death for which nobody waits.
@@ -128,11 +156,12 @@ class EngineQueue:
         on_loaded: Callable[[LoadSettings, Loaded], None] = lambda settings, loaded: None,
         on_session: Callable[[str], None] = lambda told: None,
         on_death: Callable[[LocalspecError], None] = lambda error: None,
+        another: Callable[[], Worker] | None = None,
     ) -> None:
         self.totals = Totals()
         self.board = Board()
-        self._worker = worker
-        self._loader = loader
+        self._processes = [PairProcess(worker, loader, settings)]
+        self._another = another
         self._settings = settings
         self._most_waiting = most_waiting
         self._on_end = on_end
@@ -141,24 +170,24 @@ class EngineQueue:
         self._on_death = on_death
         self.on_session = on_session
         self.n_cached = 0  # tokens that the cache holds
-        self._generating: Job | None = None
         self._is_aborted = False
         self._seconds = 1.0  # that an answer took lately
-        self._queue = JobQueue(self._cancel)
+        self._n_jobs = 0
+        self._counting = threading.Lock()  # for the figures, which several threads write
 
     @property
     def n_waiting(self) -> int:
         """Return how many jobs wait for their turn."""
-        return self._queue.n_waiting
+        return sum(each.queue.n_waiting for each in self._processes)
 
     def n_before(self, job: QueuedJob) -> int:
         """Return how many jobs end before a job's turn comes: 0 for the current one."""
-        return self._queue.place(job)
+        return job.process.queue.place(job)
 
     @property
     def is_busy(self) -> bool:
         """Whether an answer is being made."""
-        return bool(self._queue.running)
+        return any(each.queue.running for each in self._processes)
 
     def submit(self, *work: Work, settings: LoadSettings | None = None, is_limited: bool = True) -> list[QueuedJob]:
         """Put work of a pair into the queue, all or nothing; raises Refusal where that is full or closed.
@@ -168,76 +197,105 @@ class EngineQueue:
         """
         pair = settings or self._settings
         jobs = [QueuedJob(each, pair, self, goes_first=isinstance(each, VerifyRound)) for each in work]
-        if is_limited and self._queue.n_waiting + self.is_busy > self._most_waiting and not self._queue.is_closed:
-            waiting = counted(self._queue.n_waiting, "request")
+        process = self._process(pair)
+        queue = process.queue
+        if is_limited and queue.n_waiting + bool(queue.running) > self._most_waiting and not queue.is_closed:
+            waiting = counted(queue.n_waiting, "request")
             told = f"the queue is full ({waiting}): localspec serve --queue N takes more"
             seconds = min(LONGEST_WAIT, max(1, round(self._seconds)))
             raise Refusal(429, told, code="queue_full", headers={"Retry-After": str(seconds)})
-        if not self._queue.submit(jobs):
+        for job in jobs:
+            job.process = process
+        if not queue.submit(jobs):
             raise Refusal(503, LEAVING)
         return jobs
 
+    def _process(self, settings: LoadSettings) -> PairProcess:
+        """Return the process for a pair: the one that has it, a new one where memory holds it too, else an idle one."""
+        self._n_jobs += 1
+        processes = self._processes
+        found = next((each for each in processes if each.settings == settings), None)
+        if found is None and self._another is not None and not processes[0].queue.is_closed and self._fits(settings):
+            worker = self._another()
+            found = PairProcess(worker, PairLoader(worker), settings)
+            processes.append(found)
+        if found is None:
+            found = min(processes, key=lambda each: (not each.is_idle, each.used_at))
+        return found.hold(settings, self._n_jobs)
+
+    def _fits(self, settings: LoadSettings) -> bool:
+        """Whether memory holds one more pair. That of a GPU is planned for one."""
+        held = [each.loader.held for each in self._processes]
+        models = [
+            model for each in held if each is not None for model in (each.target, each.draft) if model is not None
+        ]
+        room = available_memory()
+        is_free = room is not None and room >= BASE + SPARE * pair_bytes(settings)
+        return is_free and all(device == "CPU" for model in models for device in model.devices)
+
     def stop(self, job: QueuedJob) -> None:
         """Take a job out of the queue, or stop its answer; harmless for one that has ended."""
-        self._queue.cancel(job)
+        job.process.queue.cancel(job)
 
     def submit_job(self, job: Job) -> None:
-        """Put another kind of job in. For any thread."""
-        self._queue.submit([job])
+        """Put another kind of job in, for the process of the first pair. For any thread."""
+        self._processes[0].queue.submit([job])
 
     def close(self, error: LocalspecError | None = None) -> None:
         """Take no more jobs, and end those that wait, by `error`; the answer that is being made goes on."""
-        for job in self._queue.close():
-            job.end(error)
+        for process in self._processes:
+            for job in process.queue.close():
+                job.end(error)
 
     def join(self, patience: float) -> None:
-        """Wait until nothing runs in a closed queue, `patience` seconds at most."""
-        self._queue.join(patience)
+        """Wait until nothing runs in a closed queue, `patience` seconds at most; then only the first worker is left."""
+        for process in self._processes:
+            process.queue.join(patience)
+        for process in self._processes[1:]:
+            process.worker.close()
 
     def abort(self) -> None:
         """Close, and stop the answer that is being made: its client is told. Does not wait."""
         self.close()
         self._is_aborted = True
-        self._worker.cancel()
+        for process in self._processes:
+            process.worker.cancel()
 
     def end(self, patience: float) -> None:
         """Abort, and wait until nothing runs, `patience` seconds at most."""
         self.abort()
-        self._queue.join(patience)
+        self.join(patience)
 
-    def _cancel(self, job: Job) -> None:
-        if self._generating is job:
-            self._worker.cancel()
-
-    def answered(self, job: QueuedJob) -> Iterator[Event]:
+    def answered(self, job: QueuedJob, process: PairProcess) -> Iterator[Event]:
         """Yield the events of a job whose turn it is."""
+        loader, worker = process.loader, process.worker
         if job.is_long:
             self.board.begin(job.stats)
         try:
-            yield from self._loader.ready(job.settings, lambda: self._is_aborted)
+            yield from loader.ready(job.settings, lambda: self._is_aborted)
         except LocalspecError as error:
             self._on_warning(Warned("engine", error.message))
             raise
         job.is_loading = False
-        if self._loader.held is not None:  # loaded for an earlier answer, perhaps
-            job.stats.observe(self._loader.held)
+        if loader.held is not None:  # loaded for an earlier answer, perhaps
+            job.stats.observe(loader.held)
         work = Generate(job.work) if isinstance(job.work, Request) else job.work
         if isinstance(work, Generate):
-            self._loader.prepare(work.request)
+            loader.prepare(work.request)
         if job.is_cancelled or self._is_aborted:
             return
-        self._generating = job
+        events = worker.start(work)
+        job.stop = getattr(events, "cancel", worker.cancel)
+        if job.is_cancelled or self._is_aborted:  # meanwhile: a cancel from here on means this request
+            job.stop()
         try:
-            events = self._worker.start(work)
-            if job.is_cancelled or self._is_aborted:  # meanwhile: a cancel from here on means this request
-                self._worker.cancel()
             yield from events
         finally:
-            self._generating = None
+            job.stop = lambda: None
 
     def observe(self, job: QueuedJob, event: Event) -> None:
         """Take an event of a job into the figures."""
-        self.board.observe(event)
+        self.board.observe(job.stats, event)
         if isinstance(event, Prefilled):
             self.n_cached = event.prompt_n
         elif isinstance(event, Committed):
@@ -251,13 +309,14 @@ class EngineQueue:
         """Take the end of a job that had begun."""
         if error is not None and not job.is_loading and refused(error).status >= 500:  # nothing that the client did
             self._on_warning(Warned("engine", error.message))
-        if isinstance(error, WorkerDiedError) and not self._queue.n_waiting:
+        if isinstance(error, WorkerDiedError) and not self.n_waiting:
             self._on_death(error)
         if job.is_long:
-            self.board.end()
-            self._seconds += 0.3 * (seconds - self._seconds)
-            self.totals.add(job.stats)
-            self._on_end(job.stats)
+            with self._counting:
+                self.board.end(job.stats)
+                self._seconds += 0.3 * (seconds - self._seconds)
+                self.totals.add(job.stats)
+                self._on_end(job.stats)
 
 
 @dataclass(slots=True)

@@ -136,35 +136,37 @@ MOST_SPANS = 400  # spans of an answer that are shown: its end
 
 
 class Board:
-    """What the page shows. The engine's thread writes it; a look from another thread may be a pass behind."""
+    """What the page shows. Threads of the engine write it; a look from another thread may be a pass behind."""
 
     def __init__(self) -> None:
-        self._stats: Stats | None = None
-        self._cut = SourceSpans()
-        self._spans: deque[Span] = deque(maxlen=MOST_SPANS)
+        self._running: dict[int, tuple[Stats, SourceSpans, deque[Span]]] = {}  # by the id of their figures
         self._last: deque[Wire] = deque(maxlen=LAST)
 
     def begin(self, stats: Stats) -> None:
         """Show an answer from here on; `stats` are its figures so far."""
-        self._cut, self._spans, self._stats = SourceSpans(), deque(maxlen=MOST_SPANS), stats
+        self._running[id(stats)] = (stats, SourceSpans(), deque(maxlen=MOST_SPANS))
 
-    def observe(self, event: Event) -> None:
-        """Take what an event released."""
+    def observe(self, stats: Stats, event: Event) -> None:
+        """Take what an event of an answer released."""
+        if id(stats) not in self._running:
+            return
+        _, cut, spans = self._running[id(stats)]
         if isinstance(event, Committed):
-            self._spans.extend(self._cut.feed(event))
+            spans.extend(cut.feed(event))
         elif isinstance(event, Finished):
-            self._spans.extend(self._cut.release(event.tail))
+            spans.extend(cut.release(event.tail))
 
-    def end(self) -> None:
-        """Put the answer among the last ones, if it has begun."""
-        if self._stats is not None and self._stats.passes:
-            self._last.appendleft(_told(self._stats, self._spans))
-        self._stats = None
+    def end(self, stats: Stats) -> None:
+        """Put an answer among the last ones, if it has begun."""
+        running = self._running.pop(id(stats), None)
+        if running is not None and stats.passes:
+            self._last.appendleft(_told(stats, running[2]))
 
     def told(self) -> Wire:
-        """Return the running answer, None without one, and the last ones, the latest first."""
-        stats = self._stats
-        return {"running": None if stats is None else _told(stats, self._spans), "last": list(self._last)}
+        """Return the answer that began last and runs, None without one, and the last ones, the latest first."""
+        running = list(self._running.values())[-1:]
+        now = _told(running[0][0], running[0][2]) if running else None
+        return {"running": now, "last": list(self._last)}
 
 
 def _told(stats: Stats, spans: deque[Span]) -> Wire:

@@ -315,7 +315,7 @@ def test_a_full_queue_is_told_with_the_seconds_that_an_answer_takes(worker: Aske
             engine.submit(Request())
         assert engine.is_busy, "the answer that is being made goes on"
         await asyncio.to_thread(engine.end, TIMEOUT)
-        assert not any(thread.is_alive() for thread in engine._queue._threads)
+        assert not any(thread.is_alive() for thread in engine._processes[0].queue._threads)
         return refused
 
     refused = asyncio.run(going())
@@ -350,7 +350,7 @@ def test_the_seconds_of_an_answer_are_those_of_late(worker: Asked, monkeypatch: 
 
 
 def test_a_thread_of_the_engine_does_not_keep_the_program(served: Served) -> None:
-    assert [(each.name, each.daemon) for each in served.engine._queue._threads] == [("engine", True)]
+    assert [(each.name, each.daemon) for each in served.engine._processes[0].queue._threads] == [("engine", True)]
 
 
 def guarded(app: Any, kind: str = "http", host: str = "localhost") -> tuple[list[dict[str, Any]], list[Any]]:

@@ -139,14 +139,15 @@ def test_the_page_has_the_running_answer_and_the_last_five() -> None:
         passes = [committed(i, f"{number}-{i} ", k=i % 2) for i in range(500 if number == 6 else 1)]
         for event in (Started("plain", "chain", "fixed", 0, "match", 7, True, 16), *passes):
             stats.observe(event)
-            board.observe(event)
+            board.observe(stats, event)
         running = board.told()["running"]
         assert (running["method"], running["reason"], running["speedup"]) == ("plain", "", None)
         stats.observe(Finished("stop", "end", 100.0, 20.0, 0))
-        board.observe(Finished("stop", "end", 100.0, 20.0, 0))
-        board.end()
-    board.begin(Stats())
-    board.end()
+        board.observe(stats, Finished("stop", "end", 100.0, 20.0, 0))
+        board.end(stats)
+    unbegun = Stats()
+    board.begin(unbegun)
+    board.end(unbegun)
     told = board.told()
     assert (told["running"], len(told["last"])) == (None, 5)
     assert [each["spans"][-1]["text"][-3:] for each in told["last"]] == ["end"] * 5

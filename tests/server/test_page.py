@@ -43,9 +43,9 @@ def test_the_board_shows_the_running_answer_and_the_last_ones() -> None:
         board.begin(stats)
         for event in EVENTS:
             stats.observe(event)
-            board.observe(event)
+            board.observe(stats, event)
         running = board.told()["running"]
-        board.end()
+        board.end(stats)
     assert "".join(span["text"] for span in running["spans"]) == "Once upon a time"
     assert {span["source"] for span in running["spans"]} >= {"accepted", "corrected"}
     assert (running["drafted"], running["accepted"], running["method"]) == (4, 2, "draft-model")
@@ -59,7 +59,7 @@ def test_a_long_answer_is_shown_by_its_end() -> None:
     for index in range(MOST_SPANS + 5):
         event = committed(index, f" {index}", k=0)
         stats.observe(event)
-        board.observe(event)
+        board.observe(stats, event)
     spans = board.told()["running"]["spans"]
     assert len(spans) == MOST_SPANS
     assert spans[-1]["text"] == f" {MOST_SPANS + 4}"
