@@ -279,6 +279,7 @@ class EngineQueue:
         job.is_loading = False
         if loader.held is not None:  # loaded for an earlier answer, perhaps
             job.stats.observe(loader.held)
+            self._on_loaded(job.settings, loader.held)
         work = Generate(job.work) if isinstance(job.work, Request) else job.work
         if isinstance(work, Generate):
             loader.prepare(work.request)
