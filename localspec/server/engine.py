@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict, dataclass
 
-from localspec.backends.limits import available_memory
 from localspec.chat.job_queue import Job, JobQueue
 from localspec.chat.pair_loader import PairLoader
 from localspec.engine.events import Committed, Event, Finished, Inspected, Loaded, Prefilled, Waiting, Warned
@@ -26,7 +25,7 @@ from localspec.settings.request import LoadSettings, Request
 from localspec.settings.sizes import counted
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
-from localspec.worker.keep_alive import BASE, SPARE, pair_bytes
+from localspec.worker.keep_alive import fits
 
 Work = Request | LoadedJob
 LONGEST_WAIT = 60  # seconds that a client is told to wait, at most
@@ -229,9 +228,7 @@ class EngineQueue:
         models = [
             model for each in held if each is not None for model in (each.target, each.draft) if model is not None
         ]
-        room = available_memory()
-        is_free = room is not None and room >= BASE + SPARE * pair_bytes(settings)
-        return is_free and all(device == "CPU" for model in models for device in model.devices)
+        return fits(settings) and all(device == "CPU" for model in models for device in model.devices)
 
     def stop(self, job: QueuedJob) -> None:
         """Take a job out of the queue, or stop its answer; harmless for one that has ended."""

@@ -42,3 +42,11 @@ def pair_bytes(settings: LoadSettings) -> int:
     with contextlib.suppress(OSError):
         return sum(os.path.getsize(path) for path in (settings.target, settings.draft) if path)
     return 0
+
+
+def fits(settings: LoadSettings) -> bool:
+    """Whether memory holds one more pair."""
+    from localspec.backends.limits import available_memory  # late, as above
+
+    room = available_memory()
+    return room is not None and room >= BASE + SPARE * pair_bytes(settings)
