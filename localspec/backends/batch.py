@@ -27,19 +27,21 @@ class Batch:
     """Room for `n_rows` tokens on up to `n_sequences` sequences each.
 
     With a `state_width` every entry has a hidden state beside its token, a row of `states` [n_rows, state_width].
+    The `first` of the sequences is that of the committed text.
     """
 
-    def __init__(self, n_rows: int, n_sequences: int, state_width: int = 0) -> None:
+    def __init__(self, n_rows: int, n_sequences: int, state_width: int = 0, first: int = 0) -> None:
+        self._first = first
         self._tokens = np.zeros(n_rows, np.int32)
         self.states = np.zeros((n_rows, state_width), np.float32)
         self._positions = np.zeros(n_rows, np.int32)
         self._counts = np.ones(n_rows, np.int32)
-        self._sequences = np.zeros((n_rows, n_sequences), np.int32)
+        self._sequences = np.full((n_rows, n_sequences), first, np.int32)
         stride = self._sequences.strides[0]
         self._pointers = (self._sequences.ctypes.data + stride * np.arange(n_rows)).astype(np.uintp)
         self._outputs = np.zeros(n_rows, np.int8)
         self._count_up = np.arange(n_rows, dtype=np.int32)  # a chain's positions are a slice of it
-        self._is_plain = True  # every row is on sequence 0 alone, as the arrays were made
+        self._is_plain = True  # every row is on the first sequence alone, as the arrays were made
         self.struct = _struct(
             token=self._tokens,
             pos=self._positions,
@@ -90,6 +92,15 @@ class Batch:
         self._positions[: more + n] = self._chain(start, more + n)
         self.struct.n_tokens = more + n
 
+    def join(self, other: Batch, start: int) -> int:
+        """Hold the entries of another batch, each on one sequence, from entry `start` on; return where they end."""
+        n = int(other.struct.n_tokens)
+        end = start + n
+        self._tokens[start:end], self._positions[start:end] = other._tokens[:n], other._positions[:n]
+        self._outputs[start:end], self._sequences[start:end] = other._outputs[:n], other._first
+        self.struct.n_tokens = end
+        return end
+
     def repeat(self, more: int) -> None:
         """Add the last entry `more` times, each below the one before and without logits; it is on sequence 0."""
         n = self.struct.n_tokens
@@ -107,7 +118,7 @@ class Batch:
     def _reset_sequences(self) -> None:
         if not self._is_plain:
             self._counts.fill(1)
-            self._sequences.fill(0)
+            self._sequences.fill(self._first)
             self._is_plain = True
 
 
@@ -211,10 +222,15 @@ class RowBuffer:
         self._address = 0
         self._view: Logits = np.empty((0, n_vocab), np.float32)
         self.serial = 0  # of the last decode: rows remember theirs
+        self._base = 0  # the entry of the last pass that was this buffer's first
 
     def expire(self) -> None:
         """Make the rows of every earlier decode stale."""
         self.serial += 1
+
+    def begin_at(self, entry: int) -> None:
+        """Let the first entry be number `entry` of the next pass: others come before it."""
+        self._base = entry
 
     def move(self, context: Any) -> None:
         """Read the rows of another context from now on."""
@@ -249,7 +265,7 @@ class RowBuffer:
         """Return a view of the `n_rows` rows from that of batch entry `entry` on: they lie one after another."""
         if n_rows == 0:
             return self._view
-        address = logits_address(self._context, entry)
+        address = logits_address(self._context, self._base + entry)
         if address != self._address or n_rows > len(self._view):
             array = (ctypes.c_float * (n_rows * self._width)).from_address(address)
             self._view = np.ctypeslib.as_array(array).reshape(n_rows, self._width)[:, : self._n_vocab]

@@ -103,13 +103,13 @@ def _splits(model: Model, options: LoadOptions) -> bool:
 
 def _params(model: Model, options: LoadOptions, n_sequences: int) -> Any:
     params = api.llama_context_default_params()
-    params.n_ctx = context_size(model, options)
+    params.n_ctx = context_size(model, options) * options.lanes
     # One physical batch for one logical batch: an abort then drops all of a chunk or nothing.
     params.n_batch = params.n_ubatch = options.n_batch
     params.n_outputs_max = min(options.n_batch, MAX_OUTPUTS)
     params.n_seq_max = n_sequences
     params.n_rs_seq = options.rollback
-    params.kv_unified = True  # the leaves of a tree share cells
+    params.kv_unified = options.lanes == 1  # the leaves of a tree share cells; lanes have their own
     params.swa_full = True  # a window that forgets can neither roll back nor reuse a prefix
     params.n_threads = options.threads or physical_cores()
     params.n_threads_batch = options.threads_batch or params.n_threads

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -49,6 +49,8 @@ class LlamaBackend:
     long passes: any then raises Cancelled, and the cache holds what it held. `tell` takes how far a prompt is read.
     """
 
+    _sequence = 0  # of the committed text
+
     def __init__(
         self,
         model: Model,
@@ -67,16 +69,14 @@ class LlamaBackend:
         self.kv_bytes = kv_bytes(model, self.options)
         n_leaves = 1 if model.is_stateful else self.options.max_leaves
         has_snapshots = model.is_stateful and not self.options.rollback
-        self._growing = GrowingContext(model, self.options, n_leaves + has_snapshots)
+        self._growing = self._opened(n_leaves + has_snapshots)
         model.serve(self)
         self._n_ctx = self._growing.limit
         self._n_batch = min(self.options.n_batch, self._n_ctx)
         self._max_rows = min(self._n_batch, MAX_OUTPUTS)  # llama.cpp aborts the process beyond
         context = self._growing.context
-        self._cache = (
-            StateCache(context, self.options, model.architecture) if model.is_stateful else KvCache(context, n_leaves)
-        )
-        self._batch = Batch(self._n_batch, n_leaves, model.state_width)
+        self._cache = self._made_cache(context, n_leaves)
+        self._batch = Batch(self._n_batch, n_leaves, model.state_width, self._sequence)
         self._cells = self._cache.cells
         self._rows = RowBuffer(context, model.row_width, model.n_vocab)
         self._tokens: list[int] = []
@@ -175,6 +175,9 @@ class LlamaBackend:
         if self._growing.lengthen(n_ctx):
             self._has_moved()
             self._forget(self.length if self._growing.can_move else 0)
+        self._has_length(n_ctx)
+
+    def _has_length(self, n_ctx: int) -> None:
         self._n_ctx = n_ctx
         self.kv_bytes = self.model.context_shape.kv_bytes(n_ctx, self.options)
         self.capabilities = replace(self.capabilities, n_ctx=n_ctx)
@@ -249,8 +252,11 @@ class LlamaBackend:
 
         A lone one asks for some to spare: moving takes time, which no draft is to answer for.
         """
-        if self._growing.fit(self._cells.length + self._cells.n_open + (n if n > 1 else AHEAD)):
+        if self._growing.fit(self._needed(n)):
             self._has_moved()
+
+    def _needed(self, n: int) -> int:
+        return self._cells.length + self._cells.n_open + (n if n > 1 else AHEAD)
 
     def _has_moved(self) -> None:
         """Use the context that is open now."""
@@ -261,13 +267,13 @@ class LlamaBackend:
     def _feed(self, tokens: Sequence[int], cancel: Cancel) -> LlamaRows:
         """Decode `tokens` from the committed length on, in chunks, and commit them."""
         is_long = len(tokens) - self._cells.length > SHORT
-        most = 1 if self.reads_singly and not is_long else self._n_batch
         n = 0
         while (start := self._cells.length) < len(tokens):
             if cancel():
                 raise Cancelled
             if is_long:
                 self._cache.keep_prompt()
+            most = 1 if self.reads_singly and not is_long else self._chunk()
             n = self._listener.chunk(self._growing.context, min(most, len(tokens) - start), len(tokens) - start)
             chunk = np.asarray(tokens[start : start + n], np.int32)
             self._batch.fill_chain(chunk, start, n_outputs=1)
@@ -308,12 +314,7 @@ class LlamaBackend:
         self._rows.expire()
         if spare:
             self._batch.repeat(spare)
-        is_stopped = cancel or (self.cancel if self._took > SLOW else None)
-        if is_stopped is None:
-            code = self._run()
-        else:
-            with stoppable(self._growing.context, is_stopped):
-                code = self._run()
+        code = self._run(cancel or (self.cancel if self._took > SLOW else None))
         if code == OK:
             self.evaluated += n
             if spare:
@@ -330,14 +331,34 @@ class LlamaBackend:
             raise context_full(self._cells.length, self._n_ctx, n)
         raise decode_error(code, n, length)
 
-    def _run(self) -> int:
+    def _run(self, is_stopped: Cancel | None) -> int:
         """Return llama.cpp's code for the batch, and keep how long it took."""
-        began = time.perf_counter()
-        code: int = api.llama_decode(self._growing.context, self._batch.struct)
+        return self._decoded(self._batch.struct, is_stopped)
+
+    def _decoded(self, batch: Any, is_stopped: Cancel | None) -> int:
+        began, context = time.perf_counter(), self._growing.context
+        if is_stopped is None:
+            code: int = api.llama_decode(context, batch)
+        else:
+            with stoppable(context, is_stopped):
+                code = api.llama_decode(context, batch)
         if code == OK:
-            api.llama_synchronize(self._growing.context)  # a GPU still computes when llama_decode returns: time it here
+            api.llama_synchronize(context)  # a GPU still computes when llama_decode returns: time it here
             self._took = time.perf_counter() - began
         return code
+
+    def _chunk(self) -> int:
+        """Return how many tokens of a prompt a pass takes."""
+        return self._n_batch
+
+    def _opened(self, n_sequences: int) -> GrowingContext:
+        return GrowingContext(self.model, self.options, n_sequences)
+
+    def _made_cache(self, context: Any, n_leaves: int) -> KvCache:
+        model = self.model
+        return (
+            StateCache(context, self.options, model.architecture) if model.is_stateful else KvCache(context, n_leaves)
+        )
 
     def _forget(self, length: int) -> None:
         self._cache.forget(length)

@@ -33,7 +33,7 @@ class ContextShape:
         """Return the bytes of the cache of `n_ctx` positions, and of all states."""
         values = self.v_entries if options.flash_attn != "off" else max(self.v_entries, self.padded)
         row = (self.k_entries + values) * BITS[options.kv_type] / 8
-        return int(-(-n_ctx // PAD) * PAD * row) + self.state * options.n_states
+        return int(-(-n_ctx // PAD) * PAD * row) * options.lanes + self.state * options.n_states
 
     def compute_bytes(self, n_ctx: int, n_batch: int, has_flash: bool) -> int:
         """Return the bytes of the buffers that grow with the context: the mask and, without flash attention, scores."""
@@ -60,7 +60,7 @@ def context_bytes(shape: ContextShape, n_ctx: int, options: LoadOptions) -> int:
     """Return the bytes of the cache, of llama.cpp's record of it and of the buffers that grow with it."""
     has_flash = options.flash_attn != "off"
     buffers = shape.compute_bytes(n_ctx, options.n_batch, has_flash)
-    return shape.kv_bytes(n_ctx, options) + buffers + n_ctx * CELL_BYTES
+    return shape.kv_bytes(n_ctx, options) + buffers + n_ctx * options.lanes * CELL_BYTES
 
 
 def check_context(

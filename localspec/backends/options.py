@@ -38,6 +38,7 @@ class LoadOptions:
     their scales. `has_mtp`: load the blocks that predict further tokens, too. `n_masks`: how many of the file's tokens,
     the last ones, are mask tokens. Of models that keep a state: `rollback` tokens of a pass shall be taken back in
     place, where the architecture can. `keeps_prompt`: a copy of the state after a prompt is kept, for another answer.
+    `lanes`: so many texts share the context, each with `n_ctx` positions of its own and no trees.
     """
 
     n_ctx: int | None = None
@@ -59,6 +60,7 @@ class LoadOptions:
     n_masks: int = 0
     rollback: int = 0
     keeps_prompt: bool = False
+    lanes: int = 1
 
     @property
     def n_states(self) -> int:

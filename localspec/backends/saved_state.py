@@ -65,8 +65,9 @@ class SavingBackend(LlamaBackend):
         rotation = os.environ.get("LLAMA_ATTN_ROT_DISABLE")
         threads = self.threads if options.flash_attn == "on" else None  # each of them attends to a part of a text
         layout = (options.kv_type, options.flash_attn, rotation, options.rollback, self._n_batch, threads)
+        streams = (options.lanes,) if options.lanes > 1 else ()
         weights = (model.is_repacked, options.placement, model.n_gpu_layers, model.device_names, options.n_masks)
-        return (*layout, *weights, build.llama_cpp_python, build.llama_cpp, build.system_info, *_libraries())
+        return (*layout, *streams, *weights, build.llama_cpp_python, build.llama_cpp, build.system_info, *_libraries())
 
     @property
     def can_save(self) -> bool:
@@ -92,12 +93,12 @@ class SavingBackend(LlamaBackend):
         points = sum(data.nbytes for _, data in self._cache.points)
         if self._block:
             return points + self.kv_bytes * self.length // self._n_ctx
-        return points + int(api.llama_state_seq_get_size_ext(self._growing.context, 0, WHOLE))
+        return points + int(api.llama_state_seq_get_size_ext(self._growing.context, self._sequence, WHOLE))
 
     def save(self) -> SavedState:
         """Return what the cache holds of the committed text. Raises MemoryError."""
         held = self._cells.length - self._cache.to_replay
-        data = self._written(0) if not self._block else self._in_blocks(held)
+        data = self._written(self._sequence) if not self._block else self._in_blocks(held)
         return SavedState(np.asarray(self._tokens[:held], np.int32), min(self._read, held), data, self._cache.points)
 
     def restore(self, state: SavedState, length: int) -> bool:
@@ -108,7 +109,7 @@ class SavingBackend(LlamaBackend):
         self._forget(0)
         self._rows.expire()
         self._make_room(len(state.tokens))
-        is_there = self._put(state.data, 0) if not self._block else self._put_blocks(state.data)
+        is_there = self._put(state.data, self._sequence) if not self._block else self._put_blocks(state.data)
         if not is_there:
             self._cache.clear(everything=True)
             return False

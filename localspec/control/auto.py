@@ -23,7 +23,8 @@ the processor would be too many tokens once that program ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -145,6 +146,9 @@ class Auto:
     @property
     def _value(self) -> float:
         """Tokens a second that time is worth: the rate of late, or that of plain passes."""
+        if self._prices.others:
+            n = 1 + self._prices.others
+            return n / self._prices.of(n)
         least = 1.0 / self._prices.plain
         return max(self._tokens / self._seconds, least) if self._seconds else least
 
@@ -191,6 +195,24 @@ class Auto:
         widths = best.plan.widths or self._widths(forced + best.plan.max_nodes, forced + budget.nodes)
         return replace(best.plan, widths=widths)
 
+    @contextmanager
+    def beside(self, n: int) -> Iterator[None]:
+        """Plan within this for passes that have rows of `n` other answers."""
+        with self._prices.beside(n):
+            yield
+
+    def heard(self, step: Step) -> None:
+        """Learn what was accepted in a pass whose time tells nothing."""
+        if step.n_drafted:
+            self._count(step)
+        for source in self._sources:
+            source.observe(step)
+
+    def _count(self, step: Step) -> None:
+        counts = self._drafted.setdefault(step.drafter, [0, 0])
+        counts[0] += step.n_drafted
+        counts[1] += step.n_accepted
+
     def observe(self, step: Step, seconds: float) -> None:
         """Learn from a pass that took `seconds` to the end of telling it, and charge it."""
         n, rows, times = step.n_drafted, min(step.rows, MAX_ROWS), step.times
@@ -211,9 +233,7 @@ class Auto:
             self._look_later(times.planning, price)
         else:
             self._rest = 0.0
-            counts = self._drafted.setdefault(step.drafter, [0, 0])
-            counts[0] += n
-            counts[1] += step.n_accepted
+            self._count(step)
         is_priced = not step.draft.forced  # rows before forced tokens have no logits: they cost less than others
         if rows > 1 and is_priced and self._prices.is_known and (is_steady or self._settles == 1):
             self._prices.observe(rows, target)

@@ -11,7 +11,8 @@ wide passes grow faster. Ratios are kept as those of an empty context.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -78,6 +79,7 @@ class Prices:
         self.reads_singly = reads_singly
         self.calibrated = calibrated
         self._replays = False
+        self.others = 0  # answers whose rows are in the next pass, too
         self.growth = dict(growth or {})  # by rows: the part of its price in an empty context that a token adds
         self._depth = 0  # tokens in the context
         self._ratios: dict[int, Average] = {}
@@ -134,7 +136,18 @@ class Prices:
 
     def steady(self, n: int) -> NDArray[np.float64]:
         """Return the same without the change of width: what passes of one width cost, one after the other."""
+        if self.others:  # llama.cpp splits a pass in which answers have different numbers of rows
+            return self.plain * self._table[1][1 : n + 1]
         return self.plain * (self._table[1][2 : n + 2] - 1.0)
+
+    @contextmanager
+    def beside(self, n: int) -> Iterator[None]:
+        """Let passes within this have rows of `n` other answers, too."""
+        self.others = n
+        try:
+            yield
+        finally:
+            self.others = 0
 
     @property
     def least(self) -> float:
@@ -147,6 +160,8 @@ class Prices:
 
     def worst(self, n: int) -> NDArray[np.float64]:
         """Return the seconds beyond a plain pass that such passes may cost before they are begun."""
+        if self.others:
+            return DOUBT * self.steady(n) + self.replay
         return self._changed_to(self.plain * (DOUBT * self._table[1][2 : n + 2] - 1.0), DOUBT) + self.replay
 
     @property

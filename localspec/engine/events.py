@@ -62,6 +62,7 @@ class Loaded:
     versions: dict[str, str]
     max_rows: int = 1  # of a pass that drafts; 1: the target takes no draft back
     max_leaves: int = 1  # of a draft
+    parallel: int = 1  # answers at once
 
 
 @dataclass(frozen=True, slots=True)

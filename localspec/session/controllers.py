@@ -11,12 +11,13 @@ the form drafts forced tokens too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from localspec.control.auto import Auto
 from localspec.control.candidates import CandidateSource, Chains, Copies, ModelReader, RuleCandidates
+from localspec.control.company import Beside, Company, nobody
 from localspec.control.prices import Prices
 from localspec.control.profile import Profile
 from localspec.control.schedule import Baselines, Probing
@@ -65,6 +66,14 @@ class PairController:
         profile = remembered([target] if draft is None else [target, draft], settings)
         can = target.backend.capabilities
         return PairController(profile, clock, can_verify=can.can_rollback, settles=can.settles, replays=can.replays)
+
+    def beside(self) -> PairController:
+        """Return the controllers of another answer of the pair, with the same profile; passes are measured."""
+        made = PairController(
+            self.profile, self._clock, can_verify=self._can_verify, settles=self._settles, replays=self._replays
+        )
+        made._is_measured = True
+        return made
 
     def must_measure(self) -> bool:
         """Whether it matters what passes cost, and earlier runs did not find out all of it.
@@ -130,8 +139,11 @@ class PairController:
         copier: Copy | None,
         parts: DrafterContext,
         sampling: Sampling,
+        n_others: Callable[[], int] = nobody,
     ) -> Controller:
         """Return the controller of a request that samples so; the planner chooses among `drafter` and `copier`.
+
+        `n_others` tells how many other answers the next pass has rows of: it is then planned beside these.
 
         With a seed a named method drafts in the same passes whatever they take.
         """
@@ -141,6 +153,9 @@ class PairController:
         acceptance, is_seeded = self.learned(axes, sampling), sampling.seed is not None
         can_follow = parts.draft is None or not parts.draft.capabilities.is_head
         named = AfterRun(axes.controller(axes.shape), can_follow=can_follow)
+        if n_others is not nobody and not axes.must_repeat and not axes.is_guarded:
+            alone = Probing(named, acceptance, settles=self._settles, is_known=self._is_known, is_spread=not is_seeded)
+            return Company(alone, named, n_others)
         if axes.must_repeat:  # so no earlier measurement may decide the drafts
             return Probing(named, Acceptance(axes.draw), settles=self._settles)
         if not axes.is_guarded:
@@ -159,7 +174,8 @@ class PairController:
                 chains = Chains(axes.method, prices, acceptance, axes.shape, axes.draw, reader, can_follow=can_follow)
                 sources.append(chains)
         self._auto = Auto(prices, sources, axes.method, self._settles)
-        return Probing(self._auto, settles=self._settles, is_known=self._is_known)
+        alone = Probing(self._auto, settles=self._settles, is_known=self._is_known)
+        return alone if n_others is nobody else Company(alone, Beside(self._auto, n_others), n_others)
 
     def copier(self, axes: Axes, parts: DrafterContext, sampling: Sampling) -> Copy | None:
         """Return what copies from the text where the planner may choose that, for `controller`."""

@@ -120,10 +120,12 @@ def load_model(
     cancel: Cancel,
     tell: Callable[[int], None] = ignored,
     target: LoadedModel | None = None,
+    opened: Callable[..., SavingBackend] = SavingBackend,
 ) -> events.EventsThen[LoadedModel]:
     """Load one model and make its context, reporting the progress. `cancel` will be asked within slow passes.
 
-    `tell` takes how many tokens of a prompt are read. A draft head is loaded for its `target`.
+    `tell` takes how many tokens of a prompt are read. A draft head is loaded for its `target`. `opened` makes the
+    context of any other model.
     """
     info, shape, began = looked.info, looked.context_shape(), time.perf_counter()
 
@@ -146,7 +148,7 @@ def load_model(
             backend: LlamaBackend = open_head(model, target.backend, options)
         else:
             options = settled(model, options) if what == "target" else options
-            backend = SavingBackend(model, options, cancel, tell)
+            backend = opened(model, options, cancel, tell)
         seconds = time.perf_counter() - began
         return LoadedModel(info, model, backend, special_texts(model), 1e3 * seconds, price_of(backend, options))
     except BaseException:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
 from localspec.backends.model import sequence_breakers
+from localspec.backends.passes import Passes
+from localspec.control.company import nobody
 from localspec.engine import events
 from localspec.engine.constraint import Constraint, is_whole
 from localspec.engine.context import Context, Vocabulary
@@ -55,7 +57,8 @@ class LoadedPair:
     """A target, perhaps a draft model, and everything that earlier answers and runs found out about them.
 
     `widths` are the rows that a pass may have, () where it may have any number. `cancel` is read between passes and
-    inside prefill. `translation` is that of a draft model with other tokens than the target's.
+    inside prefill. `translation` is that of a draft model with other tokens than the target's. Answers `beside` this
+    one have pairs of their own, and all ask `passes` for theirs.
     """
 
     settings: LoadSettings
@@ -71,6 +74,8 @@ class LoadedPair:
     last_drafter: LastDrafter = field(default_factory=LastDrafter)
     grammars: Grammars = field(default_factory=Grammars)
     corpora: CorpusReader = field(default_factory=CorpusReader)
+    passes: Passes | None = None
+    beside: tuple[LoadedPair, ...] = ()
 
     @property
     def n_ctx(self) -> int:
@@ -99,6 +104,7 @@ class LoadedPair:
             versions=versions,
             max_rows=can.max_rows if can.can_rollback else 1,
             max_leaves=can.max_leaves,
+            parallel=1 + len(self.beside),
         )
 
     def answer(self, request: Request) -> Iterator[events.Event]:
@@ -215,6 +221,18 @@ class LoadedPair:
             raise too_long(len(prompt.tokens), self.n_ctx, trained)
         return replace(prompt, warnings=(*told, *prompt.warnings))
 
+    def fitted(self, request: Request) -> Tokenised:
+        """Return the prompt, shortened if need be; no context changes, so answers may be under way."""
+
+        def tokens_of(asked: Request) -> Tokenised:
+            return tokenise(asked, self.target.model, self.target.specials)
+
+        trained = self.target.info.n_ctx_train
+        prompt = shortened(request, tokens_of(request), self.n_ctx, trained, tokens_of)
+        if len(prompt.tokens) >= self.n_ctx:
+            raise too_long(len(prompt.tokens), self.n_ctx, trained)
+        return prompt
+
     def _measure(self, decision: Decision) -> Iterator[events.Event]:
         """Measure the costs of passes the first time that the controller of a request needs them."""
         controllers = decision.controllers
@@ -321,7 +339,8 @@ class LoadedPair:
         )
         drafter = self.last_drafter.get(parts, decision, sampling)
         copier = decision.controllers.copier(axes, parts, sampling)
-        controller = decision.controllers.controller(axes, drafter, copier, parts, sampling)
+        n_others = nobody if self.passes is None else self.passes.n_beside
+        controller = decision.controllers.controller(axes, drafter, copier, parts, sampling, n_others)
         drafters = {axes.method: drafter} | ({} if copier is None else {COPY: copier})
         sampler, n_top = Sampler(sampling, breakers=breakers, constraint=constraint), request.logprobs
         rng = SeededRandom(seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +13,9 @@ from localspec import __version__
 from localspec.backends.batch import ignored
 from localspec.backends.build import WITHOUT_AMX, build_info, is_amx_broken
 from localspec.backends.limits import allowed, read
+from localspec.backends.passes import Passes
 from localspec.backends.rpc import add_servers
+from localspec.backends.saved_state import SavingBackend
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.engine.translation import Intersection
@@ -26,6 +28,7 @@ from localspec.models.recent import another_file
 from localspec.prompt.chat_template import template_warnings
 from localspec.prompt.grammar import Grammars
 from localspec.prompt.renderer import RENDERER
+from localspec.session.beside import opening, side_by_side
 from localspec.session.calibration import known_widths, remembered
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft
@@ -57,11 +60,16 @@ class _Models:
 
 
 def load(
-    settings: LoadSettings, cancel: Cancel, clock: Clock = time.perf_counter, tell: Tell = ignored
+    settings: LoadSettings,
+    cancel: Cancel,
+    clock: Clock = time.perf_counter,
+    tell: Tell = ignored,
+    others: Sequence[tuple[Cancel, Tell]] = (),
 ) -> events.EventsThen[LoadedPair]:
     """Check the files, load the pair, report that, and return it. `cancel` is read between passes and inside prefill.
 
-    `tell` takes the events that happen in the middle of a long call of the pair: how far a prompt is read.
+    `tell` takes the events that happen in the middle of a long call of the pair: how far a prompt is read. `others`
+    are the same for answers beside it, for which the pair returns with others (`LoadedPair.beside`).
     Nothing stays loaded where this raises or is dropped before its end.
     """
     began = clock()
@@ -72,9 +80,15 @@ def load(
     early_exit = EarlyExitDraft(settings)
     is_alone = files.draft is None and settings.verifier is None
     warnings = files.warnings + (early_exit.find(files) if is_alone else ())
-    models = yield from (_load_models if settings.verifier is None else _load_edge)(files, cancel, tell)
+    passes = Passes() if others and settings.verifier is None else None
+    if settings.verifier is None:
+        models = yield from _load_models(files, cancel, tell, passes, 1 + len(others))
+    else:
+        models = yield from _load_edge(files, cancel, tell)
     try:
         pair = yield from _prepared(files, models, early_exit, cancel, clock)
+        if passes is not None:
+            pair = yield from side_by_side(pair, passes, others)
         warnings += models.warnings + _short_draft(models) + _short_rollback(models)
         for warning in warnings + _not_locked(files):
             yield events.Warned("pair", warning)
@@ -113,16 +127,20 @@ def _checked(settings: LoadSettings) -> PairFiles:
     return replace(files, warnings=warnings + _doubts_of(files))
 
 
-def _load_models(files: PairFiles, cancel: Cancel, tell: Tell) -> events.EventsThen[_Models]:
+def _load_models(
+    files: PairFiles, cancel: Cancel, tell: Tell, passes: Passes | None, n_lanes: int
+) -> events.EventsThen[_Models]:
     """Load both models. With mask tokens it is the target with them, which is told as the target's own file."""
     head = None if files.draft is None else files.draft.info.head
     if files.draft is None or head is None or head.kind != MASKS:
-        return (yield from _load_placed(files, cancel, tell))
+        return (yield from _load_placed(files, cancel, tell, passes, n_lanes))
     from localspec.heads.mask_file import with_masks  # late: a start without masks does not need it
 
+    target = files.target.info
     masked = inspect_model(str(with_masks(files.target.header, files.draft.header)))
-    models = yield from _load_placed(replace(files, target=masked, draft=None, n_masks=head.n_guesses), cancel, tell)
-    return replace(models, target=replace(models.target, info=files.target.info))
+    files = replace(files, target=masked, draft=None, n_masks=head.n_guesses)
+    models = yield from _load_placed(files, cancel, tell, passes, n_lanes)
+    return replace(models, target=replace(models.target, info=target))
 
 
 def _load_edge(files: PairFiles, cancel: Cancel, tell: Tell) -> events.EventsThen[_Models]:
@@ -141,22 +159,29 @@ def _load_edge(files: PairFiles, cancel: Cancel, tell: Tell) -> events.EventsThe
         raise
 
 
-def _load_placed(files: PairFiles, cancel: Cancel, tell: Tell) -> events.EventsThen[_Models]:
+def _load_placed(
+    files: PairFiles, cancel: Cancel, tell: Tell, passes: Passes | None, n_lanes: int
+) -> events.EventsThen[_Models]:
     """Load both models where they are to go.
 
     Where the memory that was counted on is not there, one step smaller is tried. The error then says what is missing.
     """
     target, draft = files.target, files.draft
     placed = files.placed()
+    has_head = files.has_own_head or (draft is not None and draft.info.head is not None)
+    opened = SavingBackend if passes is None else opening(passes, n_lanes, is_shared=not has_head)
+    apart = SavingBackend if passes is None else opening(passes, n_lanes, is_shared=False)
     while True:
         try:
-            loaded = yield from load_model(target, placed.target, "target", cancel, lambda n: tell(events.Reading(n)))
+            loaded = yield from load_model(
+                target, placed.target, "target", cancel, lambda n: tell(events.Reading(n)), opened=opened
+            )
             try:
                 if placed.draft is None or draft is None:
                     return _Models(loaded, None, placed.warnings)
                 if files.has_own_head:
                     return _Models(loaded, own_head(loaded, target), placed.warnings)
-                drafting = yield from load_model(draft, placed.draft, "draft", cancel, target=loaded)
+                drafting = yield from load_model(draft, placed.draft, "draft", cancel, target=loaded, opened=apart)
                 return _Models(loaded, drafting, placed.warnings)
             except BaseException:
                 loaded.close()

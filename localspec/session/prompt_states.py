@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.backends.lanes import Lane
 from localspec.backends.limits import available_memory
 from localspec.backends.saved_state import SavedState, SavingBackend, common_tokens
 from localspec.engine import events
@@ -53,7 +54,8 @@ class PromptStates:
 
     def begin(self, request: Request, models: Sequence[LoadedModel], tokens: Sequence[int]) -> Iterator[events.Event]:
         """Let the `models`, the target first, hold the longest start of a prompt that was read before."""
-        self._answered = []
+        backends = [model.backend for model in models]
+        self._answered = [each for each in self._answered if each.backend not in backends]
         if request.cold:
             return
         has_lost = False
@@ -99,15 +101,21 @@ class PromptStates:
     def idle(self, is_asked: Callable[[], bool]) -> None:
         """Write what the last answer left, as long as nobody asks for anything else."""
         models, self._answered = self._answered, []
+        target = max((model.info.bytes for model in models), default=0)
         for model in models:
             if is_asked():
                 self._answered.append(model)
             else:
-                self._write(model, model.info.bytes / models[0].info.bytes)
+                self._write(model, model.info.bytes / target)
 
     def _recall(self, model: LoadedModel, backend: SavingBackend, tokens: Sequence[int], *, is_on_disk: bool) -> bool:
         """Let a backend hold the longest start of `tokens`; return whether a file was damaged."""
         held, wanted = backend.cached(tokens), tokens[:-1]
+        if isinstance(backend, Lane) and (other := backend.beside(tokens, held + MIN_TOKENS)) is not None:
+            self.stow(model, held)
+            copy = other.save()
+            backend.restore(copy, backend.usable(copy.ends, copy.read, common_tokens(copy.tokens, wanted)))
+            held = backend.cached(tokens)
         best = max(self._kept, key=lambda each: _usable(each, backend, wanted), default=None)
         n = 0 if best is None else _usable(best, backend, wanted)
         state = best.state if best is not None and n >= held + MIN_TOKENS else None
@@ -164,7 +172,7 @@ class PromptStates:
 
 
 def _usable(kept: _Kept, backend: SavingBackend, wanted: Sequence[int]) -> int:
-    if kept.backend is not backend:
+    if kept.backend.model is not backend.model:
         return 0
     state = kept.state
     return backend.usable(state.ends, state.read, common_tokens(state.tokens, wanted))
@@ -181,4 +189,4 @@ def _holds(kept: _Kept, backend: SavingBackend) -> bool:
 
 def _is_start(kept: _Kept, backend: SavingBackend, state: SavedState) -> bool:
     n = len(kept.state.tokens)
-    return kept.backend is backend and n == common_tokens(state.tokens, kept.state.tokens)
+    return kept.backend.model is backend.model and n == common_tokens(state.tokens, kept.state.tokens)

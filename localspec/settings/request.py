@@ -99,6 +99,10 @@ class LoadSettings:
     )  # fmt: skip
     mmap: bool = setting(True, "--mmap", group=MODEL, help="Map the files into memory; --no-mmap reads them whole.")
     mlock: bool = setting(False, "--mlock", group=MODEL, help="Keep the weights in RAM.")
+    parallel: int | None = setting(
+        None, "--parallel", aliases="-np", group=MODEL, low=1, high=64, nothing="auto",
+        default_help="1", help="Answers that are written at once, as memory allows.",
+    )  # fmt: skip
     cache_disk: str = setting(
         "2GB", "--cache-disk", group=MODEL, metavar="SIZE", parse=memory_size,
         help="Most that prompts which were read may take on disk; 0: none.",

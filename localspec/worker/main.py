@@ -1,7 +1,7 @@
 """The child process: loads a pair, answers with it, writes events. `localspec.worker.client` starts it.
 
-Invariants: only the main thread touches the pair and writes events; the watching thread sets the cancel flag while
-the main thread decodes, and ends the process when its parent is gone.
+Invariants: only the main thread touches the pair. A thread that reads jobs answers questions about texts meanwhile,
+which need the vocabulary alone. A watching thread takes cancels, and ends the process when its parent is gone.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import faulthandler
 import json
 import os
 import resource
-import select
 import signal
 import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from localspec import __version__
@@ -30,6 +31,7 @@ from localspec.settings.request import LoadSettings
 from localspec.worker.codec import JSON, CodecError, event_line, job_of, kinds
 
 if TYPE_CHECKING:
+    from localspec.backends.passes import Passes
     from localspec.session.loaded_pair import LoadedPair
     from localspec.session.pair_jobs import Verifying
 
@@ -40,36 +42,138 @@ LONGEST_WRITING = 60.0  # seconds that writing may take then
 PR_SET_PDEATHSIG = 1
 
 
-class CancelFlag:
-    """True while the request at hand is one that was cancelled. Numbers only grow, so no cancel is lost or kept."""
+class Cancels:
+    """The numbers of the jobs that were cancelled; `is_over` cancels all. For several threads."""
 
     def __init__(self) -> None:
-        self.current = 0  # written by the main thread
-        self.cancelled = 0  # written by the watching thread
+        self.numbers: set[int] = set()
+        self.is_over = False
+
+
+class CancelFlag:
+    """True while the job at hand, `current`, is one that was cancelled."""
+
+    def __init__(self, cancels: Cancels) -> None:
+        self.current = 0
+        self._cancels = cancels
 
     def __call__(self) -> bool:
-        return self.cancelled >= self.current
+        return self._cancels.is_over or self.current in self._cancels.numbers
 
 
 class JobServer:
-    """Runs one command after another on one pair at a time."""
+    """Does the jobs of one pair at a time: as many answers at once as the pair has lanes, all else alone.
 
-    def __init__(self, events: int, cancel: CancelFlag) -> None:
+    Jobs begin in the order in which they came. `take`, `end` and `cancel` are for other threads than that of `run`.
+    """
+
+    def __init__(self, events: int) -> None:
         self._events = events
-        self._cancel = cancel
-        self._pair: LoadedPair | None = None
+        self._writing = threading.Lock()
+        self._cancels = Cancels()
+        self._flags = [CancelFlag(self._cancels)]  # of the lanes
+        self._pairs: list[LoadedPair] = []  # one for each lane
+        self._passes: Passes | None = None  # of lanes, where there are several
+        self._texts: dict[int, str] = {}  # by lane, what was asked last
+        self._free: list[int] = []  # lanes without a job, the one that was used last at the end
         self._verifying: Verifying | None = None  # the edges of that pair, once one came
         self._binding = Binding()
         self._told_at = 0.0
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._changed = threading.Condition()
+        self._held = threading.Lock()  # the pair stays while it is asked beside its answers
+        self._is_over = False
         self.is_writing = False  # what was left for idle time
 
-    def serve(self, command: dict[str, Any]) -> None:
-        """Run one command to its end and write its events; the last is Loaded, Finished, Inspected or Failed."""
-        sequence = self._cancel.current = int(command["seq"])
+    def run(self) -> None:
+        """Do jobs until there are no more."""
+        while True:
+            with self._changed:
+                if not self._n_running:
+                    self._changed.wait_for(lambda: self._waiting or self._is_over)
+                    if not self._waiting:
+                        return
+                job = self._next()
+            if job is not None:
+                self._begin(job)
+            if self._passes is not None and self._n_running:
+                self._passes.round()
+            elif not self._waiting:
+                self.idle(lambda: bool(self._waiting))
+
+    def take(self, command: dict[str, Any]) -> None:
+        """Take a job. A question about texts is answered at once, for it needs no pass."""
+        if command.get("command") == "textquestion" and self._pairs:
+            with self._held:
+                if self._pairs:
+                    self.serve(command, lane=None)
+                    return
+        with self._changed:
+            self._waiting.append(command)
+            self._changed.notify()
+        if command["seq"] in self._cancels.numbers:
+            self.cancel(command["seq"])
+
+    def end(self) -> None:
+        """Take no more jobs."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify()
+
+    def cancel(self, number: int) -> None:
+        """Stop a job soon; one that waits is over at once."""
+        self._cancels.numbers.add(number)
+        with self._changed:
+            waiting = [each for each in self._waiting if each["seq"] == number and each["command"] != "load"]
+            for each in waiting:
+                self._waiting.remove(each)
+        for _ in waiting:
+            self.write(number, Finished("interrupted", tail="", wall_ms=0.0, ttft_ms=0.0, peak_memory=0))
+
+    def cancel_all(self) -> None:
+        self._cancels.is_over = True
+
+    @property
+    def _n_running(self) -> int:
+        return 0 if self._passes is None else self._passes.n_running
+
+    def _next(self) -> dict[str, Any] | None:
+        """Return the next job, None where it has to wait for others that run."""
+        if not self._waiting:
+            return None
+        is_alone = self._waiting[0]["command"] != "generate"
+        return self._waiting.popleft() if not self._n_running or (self._free and not is_alone) else None
+
+    def _begin(self, command: dict[str, Any]) -> None:
+        """Do a job, or begin one that runs beside others."""
+        if self._passes is None or command["command"] != "generate":
+            self.serve(command)
+            return
+        text = json.dumps(command.get("request", {}).get("messages") or command.get("request", {}).get("prompt"))
+        lane = max(self._free, key=lambda each: _alike(text, self._texts.get(each, "")))
+        self._free.remove(lane)
+        self._texts[lane] = text
+
+        def answered() -> None:
+            try:
+                self.serve(command, lane)
+            finally:
+                self._free.append(lane)
+
+        self._passes.start(answered)
+
+    def serve(self, command: dict[str, Any], lane: int | None = 0) -> None:
+        """Do one job to its end and write its events; the last is Loaded, Finished, Inspected or Failed.
+
+        Without a `lane` nothing is decoded for it.
+        """
+        sequence = int(command["seq"])
+        if lane is not None:
+            self._flags[lane].current = sequence
         started = time.monotonic()
         is_over = False
         try:
-            for event in self._done(command):
+            for event in self._done(command, lane):
                 is_over = isinstance(event, Loaded | Finished | Inspected | Failed)
                 self.write(sequence, event)
             if not is_over:
@@ -79,13 +183,15 @@ class JobServer:
         except Exception as error:
             if not is_over:
                 self.write(sequence, self._last_event(error, 1e3 * (time.monotonic() - started)))
+        finally:
+            self._cancels.numbers.discard(sequence)
 
     def idle(self, is_asked: Callable[[], bool]) -> None:
         """Let the pair do what can wait, until somebody asks for anything; a failure is told in the log alone."""
         self.is_writing = True
         try:
-            if self._pair is not None:
-                self._pair.idle(is_asked)
+            for pair in self._pairs:
+                pair.idle(is_asked)
         except Exception as error:
             with contextlib.suppress(OSError):
                 traceback.print_exception(error)
@@ -102,15 +208,18 @@ class JobServer:
     def _write(self, line: bytes) -> None:
         """Write one line; waits while the parent does not read, and raises BrokenPipeError when it is gone."""
         rest = memoryview(line)
-        while rest:
-            rest = rest[os.write(self._events, rest) :]
+        with self._writing:
+            while rest:
+                rest = rest[os.write(self._events, rest) :]
 
     def close(self) -> None:
-        if self._pair is not None:
-            self._pair.close()
-            self._pair = self._verifying = None
+        with self._held:
+            pairs, self._pairs = self._pairs, []
+        for pair in reversed(pairs):  # the first one has the weights
+            pair.close()
+        self._verifying = self._passes = None
 
-    def _done(self, command: dict[str, Any]) -> Iterator[Event]:
+    def _done(self, command: dict[str, Any], lane: int | None) -> Iterator[Event]:
         """Yield the events of a job; raises InternalError for what is none."""
         try:
             job: PairJob = job_of(command, JOBS)
@@ -120,7 +229,7 @@ class JobServer:
         if isinstance(job, Load):
             yield from self._load(job.settings)
             return
-        pair = self._loaded()
+        pair = self._loaded(lane or 0)
         if pair.remote is not None and not isinstance(job, Generate | TextQuestion):
             told = "this needs the target's own rows, which stay with its verifier"
             raise IncompatibleError(told, hint="Ask on that machine, or leave out --verifier.")
@@ -136,7 +245,7 @@ class JobServer:
             case TextQuestion():
                 from localspec.prompt.prompt import answer  # late: numpy
 
-                yield Inspected(answer(job, pair.target.model, pair.tokenised))
+                yield Inspected(answer(job, pair.target.model, pair.fitted if lane is None else pair.tokenised))
             case RankQuestion():
                 from localspec.ranking.question import ranked
 
@@ -155,22 +264,30 @@ class JobServer:
         self.close()
         with self._binding.loading(settings.threads):
             load = _load_function()
-        self._pair = yield from load(settings, self._cancel, tell=self._tell)
-        self._binding.hold(self._pair.threads)
+        first = self._flags[0]
+        self._flags = [first, *(CancelFlag(self._cancels) for _ in range(1, settings.parallel or 1))]
+        others = [(flag, partial(self._tell, flag)) for flag in self._flags[1:]]
+        beside = {"others": others} if others else {}
+        pair = yield from load(settings, first, tell=partial(self._tell, first), **beside)
+        pairs = [pair, *(pair.beside if others else ())]
+        self._passes = pair.passes if len(pairs) > 1 else None
+        self._texts, self._free = {}, list(range(len(pairs)))
+        self._binding.hold(pair.threads)
+        self._pairs = pairs
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, flag: CancelFlag, event: Event) -> None:
         """Write an event from within a call that lasts, but no oftener than is looked at."""
         now = time.monotonic()
         if now - self._told_at >= SELDOM:
             self._told_at = now
             with contextlib.suppress(BrokenPipeError):  # the next event finds that too, and not within llama.cpp
-                self.write(self._cancel.current, event)
+                self.write(flag.current, event)
 
-    def _loaded(self) -> LoadedPair:
-        """Return the pair; raise InternalError before one is loaded."""
-        if self._pair is None:
+    def _loaded(self, lane: int) -> LoadedPair:
+        """Return the pair of a lane; raise InternalError before one is loaded."""
+        if not self._pairs:
             raise InternalError("No model is loaded", hint="report this")
-        return self._pair
+        return self._pairs[lane]
 
     def _last_event(self, error: Exception, wall_ms: float) -> Event:
         """Return the event that ends a request which raised `error`."""
@@ -192,22 +309,22 @@ class JobServer:
         return Failed(InternalError(message, hint="--log-file FILE, and report what the file says").to_wire())
 
 
+def _alike(one: str, other: str) -> int:
+    """Return how many characters two texts have in common, from the first on."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
 def main(arguments: list[str]) -> None:
     """Serve until the end of the commands. Arguments: the numbers of commands, control and events, `--bound`."""
     commands, control, events = map(int, arguments[:3])
     _settle("--bound" in arguments[3:], (commands, control, events))
-    cancel = CancelFlag()
-    server = JobServer(events, cancel)
-    threading.Thread(target=_watch, args=(control, cancel, server), daemon=True, name="watch").start()
+    server = JobServer(events)
+    threading.Thread(target=_watch, args=(control, server), daemon=True, name="watch").start()
     with contextlib.suppress(BrokenPipeError):
         server.begin()
         _prepare()
-        with open(commands, "rb") as lines:
-            waiting = select.poll()
-            waiting.register(lines, select.POLLIN)
-            for line in lines:
-                server.serve(json.loads(line))
-                server.idle(lambda: any(event & select.POLLIN for _, event in waiting.poll(0)))
+        threading.Thread(target=_read, args=(commands, server), daemon=True, name="read").start()
+        server.run()
     with contextlib.suppress(OSError):
         sys.stderr.flush()
     # The system frees faster than llama.cpp does, and destructors of GPU libraries crash in the wrong order.
@@ -227,15 +344,23 @@ def _settle(is_bound: bool, pipes: tuple[int, ...]) -> None:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _watch(control: int, cancel: CancelFlag, server: JobServer) -> None:
-    """Set the cancel flag for each number on `control`; at its end stop everything, and the process soon after.
+def _read(commands: int, server: JobServer) -> None:
+    """Hand on each job on `commands`, and their end."""
+    with contextlib.suppress(OSError), open(commands, "rb") as lines:
+        for line in lines:
+            server.take(json.loads(line))
+    server.end()
+
+
+def _watch(control: int, server: JobServer) -> None:
+    """Cancel each job whose number comes on `control`; at its end stop everything, and the process soon after.
 
     What is being written is written to its end, within what the client waits for.
     """
     with contextlib.suppress(OSError, ValueError), open(control, "rb") as lines:
         for line in lines:
-            cancel.cancelled = max(cancel.cancelled, int(line))
-    cancel.cancelled = sys.maxsize
+            server.cancel(int(line))
+    server.cancel_all()
     time.sleep(GRACE)
     ends = time.monotonic() + LONGEST_WRITING
     while server.is_writing and time.monotonic() < ends:

@@ -169,7 +169,7 @@ def test_a_pair_whose_draft_cannot_be_loaded_is_not_half_loaded(monkeypatch: pyt
     real = loading.load_model
 
     def broken(
-        looked: InspectedModel, options: LoadOptions, what: str, cancel: Cancel, target: LoadedModel | None = None
+        looked: InspectedModel, options: LoadOptions, what: str, cancel: Cancel, *_: object, **__: object
     ) -> Iterator[events.Event]:
         if what == "draft":
             raise IntegrityError("llama.cpp does not take it", hint="another")

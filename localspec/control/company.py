@@ -1,0 +1,58 @@
+"""Plans of an answer beside others: whose rows are in its passes, so that these cost more and bring more.
+
+A draft of `k` tokens beside `n` others takes, beyond their common pass, about as long as a pass of `k` rows: llama.cpp
+splits a pass in which lanes have different numbers of rows. In that time all `n + 1` could have written on. So drafts
+end by themselves where a row costs, and go on where it is nearly free.
+
+What such passes take is no news of what passes cost alone: nothing is learned of prices from them, and no loss counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from localspec.control.auto import Auto
+from localspec.engine.draft import Step
+from localspec.engine.protocols import Controller, DraftBudget, History, Plan
+
+
+def nobody() -> int:
+    """Return 0: no other answer is under way."""
+    return 0
+
+
+class Company:
+    """The plans of `alone` while no other answer is under way, else those of `beside`."""
+
+    def __init__(self, alone: Controller, beside: Controller, n_others: Callable[[], int]) -> None:
+        self._alone = alone
+        self._beside = beside
+        self._n_others = n_others
+        self._is_alone = True
+
+    def plan(self, history: History, budget: DraftBudget) -> Plan:
+        """Return the plan of either; the pass is one of several answers if another one is under way by now."""
+        self._is_alone = not self._n_others()
+        return (self._alone if self._is_alone else self._beside).plan(history, budget)
+
+    def observe(self, step: Step, seconds: float) -> None:
+        """Learn from a pass that was planned, and made, alone; from others only what was accepted."""
+        is_alone = self._is_alone and not self._n_others()
+        (self._alone if is_alone else self._beside).observe(step, seconds)
+
+
+class Beside:
+    """The planner's plans at the prices of passes that others share."""
+
+    def __init__(self, auto: Auto, n_others: Callable[[], int]) -> None:
+        self._auto = auto
+        self._n_others = n_others
+
+    def plan(self, history: History, budget: DraftBudget) -> Plan:
+        """Return the plan that is worth most to all together."""
+        with self._auto.beside(self._n_others()):
+            return self._auto.plan(history, budget)
+
+    def observe(self, step: Step, seconds: float) -> None:
+        """Learn what was accepted."""
+        self._auto.heard(step)

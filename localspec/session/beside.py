@@ -1,0 +1,106 @@
+"""Several answers of one pair at once: each has a `LoadedPair` of its own, on the same weights.
+
+The target's lanes share a context where llama.cpp can (`backends/lanes.py`). A draft model has a context for each
+answer: they draft in turn, and their drafts are judged in one pass. What passes cost, what was learned of drafts and
+the states of earlier texts are of the pair, and shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from localspec.backends.head_backend import HeadBackend, HeadModel
+from localspec.backends.lanes import Lane, SharedContext, SharedLane
+from localspec.backends.marginals import MarginalBackend
+from localspec.backends.model import Model
+from localspec.backends.options import LoadOptions
+from localspec.backends.passes import Passes
+from localspec.backends.saved_state import SavingBackend
+from localspec.engine import events
+from localspec.engine.protocols import Cancel
+from localspec.errors import ResourceError
+from localspec.prompt.grammar import Grammars
+from localspec.session.decision import LastDrafter
+from localspec.session.early_exit import EarlyExitDraft
+from localspec.session.loaded_model import LoadedModel
+from localspec.session.loaded_pair import LoadedPair
+
+Tell = Callable[[events.Event], None]
+Open = Callable[[Model, LoadOptions, Cancel, Callable[[int], None]], SavingBackend]
+
+
+def opening(passes: Passes, n: int, *, is_shared: bool) -> Open:
+    """Return what opens the context of a model: for `n` lanes, or as many as memory holds, if it `is_shared`."""
+
+    def opened(model: Model, options: LoadOptions, cancel: Cancel, tell: Callable[[int], None]) -> SavingBackend:
+        if not is_shared or model.is_stateful or options.reproducible or options.n_masks:
+            return Lane(passes, model, options, cancel, tell)
+        lanes = n
+        while lanes > 1:
+            with suppress(ResourceError):
+                return SharedLane(passes, SharedContext(model, options, lanes), model, cancel, tell)
+            lanes //= 2
+        return SavingBackend(model, options, cancel, tell)
+
+    return opened
+
+
+def side_by_side(
+    pair: LoadedPair, passes: Passes, others: Sequence[tuple[Cancel, Tell]]
+) -> events.EventsThen[LoadedPair]:
+    """Return the pair with as many `others` beside it as memory holds; what passes cost is measured before."""
+    if isinstance(pair.target.backend, Lane):
+        if pair.controllers.must_measure():
+            draft = None if pair.draft is None else pair.draft.backend
+            yield from pair.controllers.measure(pair.target.backend, draft, pair.cancel)
+        pair = replace(pair, passes=passes)
+        beside: list[LoadedPair] = []
+        with suppress(ResourceError):
+            for cancel, tell in others:
+                beside.append(_beside(pair, passes, cancel, tell))
+        pair = replace(pair, beside=tuple(beside))
+    if len(pair.beside) < len(others):
+        n = 1 + len(pair.beside)
+        yield events.Warned(
+            "pair", f"memory holds {n} of {1 + len(others)} answers at once: others wait for their turn"
+        )
+    return pair
+
+
+def _beside(pair: LoadedPair, passes: Passes, cancel: Cancel, tell: Tell) -> LoadedPair:
+    """Return a pair for another answer. Raises ResourceError."""
+    first, draft = pair.target.backend, pair.draft
+    assert isinstance(first, Lane)
+
+    def reading(n: int) -> None:
+        tell(events.Reading(n))
+
+    if isinstance(first, SharedLane):
+        lane: Lane = SharedLane(passes, first.shared, pair.target.model, cancel, reading)
+    else:
+        lane = Lane(passes, pair.target.model, first.options, cancel, reading)
+    lane.join(first.lanes)
+    return replace(
+        pair,
+        target=replace(pair.target, backend=lane),
+        draft=None if draft is None else _drafting(draft, lane, passes, cancel),
+        early_exit=EarlyExitDraft(pair.settings),
+        controllers=pair.controllers.beside(),
+        cancel=cancel,
+        last_drafter=LastDrafter(),
+        grammars=Grammars(),
+    )
+
+
+def _drafting(draft: LoadedModel, target: Lane, passes: Passes, cancel: Cancel) -> LoadedModel:
+    """Return the draft with a context for another answer."""
+    before = draft.backend
+    if isinstance(before, HeadBackend | MarginalBackend):
+        assert isinstance(draft.model, HeadModel)
+        return replace(draft, backend=type(before)(draft.model, target, before.options))
+    lane = Lane(passes, draft.model, before.options, cancel)
+    if isinstance(before, Lane):
+        lane.join(before.lanes)
+    return replace(draft, backend=lane)
