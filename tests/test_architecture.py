@@ -104,6 +104,8 @@ TALKERS = (
 )
 NETWORK = ("socket", "http", "urllib", "ssl", "requests", "httpx")
 CHANGING = ("add", "append", "clear", "discard", "extend", "pop", "popleft", "remove", "update")
+MOST_CODE = 42_900  # lines
+MOST_GLUED = 53  # modules
 STRUCTS = ("params", "struct", "entry")  # names of structs of llama.cpp, which are filled field by field
 # Where a field of what another module made is set all the same: state that a chat and its commands share, widgets and
 # what else other packages made, errors that are told with more words.
@@ -350,3 +352,39 @@ def test_marks_have_reasons() -> None:
 def test_modules_say_what_they_are_for() -> None:
     """Every module with more than one statement begins with a docstring."""
     assert not [m for m, tree in TREES.items() if len(tree.body) > 1 and not ast.get_docstring(tree)]
+
+
+def code_lines(module: str) -> int:
+    """Count the lines of a module that are neither blank nor comment, docstring or import."""
+    others = set()
+    for node in ast.walk(TREES[module]):
+        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if is_docstring or isinstance(node, ast.Import | ast.ImportFrom):
+            others |= {*range(node.lineno, (node.end_lineno or 0) + 1)}
+    lines = enumerate(SOURCES[module].read_text(encoding="utf-8").splitlines(), 1)
+    return sum(number not in others and line.lstrip()[:1] not in ("", "#") for number, line in lines)
+
+
+def test_the_product_does_not_grow() -> None:
+    """A ratchet: it goes down with the code. The aim is 36 500."""
+    assert sum(map(code_lines, SOURCES)) <= MOST_CODE
+
+
+def test_a_module_has_one_subject() -> None:
+    """No docstring lists further subjects of its module; a ratchet, until there is none."""
+    assert sum("Also here" in (ast.get_docstring(tree) or "") for tree in TREES.values()) <= MOST_GLUED
+
+
+def test_no_module_imports_itself() -> None:
+    assert not [module for module in SOURCES if module in imports(module)]
+
+
+def test_no_function_rewrites_a_message() -> None:
+    """A message is written once, where the error is made: nothing replaces words in it, or in its hint."""
+    changing = {"replace", "sub", "removeprefix", "removesuffix", "lstrip", "translate"}
+    wrong = []
+    for module, call in calls():
+        if isinstance(call.func, ast.Attribute) and call.func.attr in changing:
+            read = {node.attr for node in ast.walk(call) if isinstance(node, ast.Attribute)}
+            wrong += [f"{module}:{call.lineno}"] * bool(read & {"message", "hint"})
+    assert not wrong

@@ -25,7 +25,6 @@ from localspec.tui.widgets.message import Answered
 from localspec.tui.widgets.reply import prepare
 from localspec.tui.worker_thread import Arrived, Ended
 from localspec.ui.doing import Doing
-from localspec.ui.settings import remark_in_chat
 
 KEEP = 0.7  # seconds after which what has come is kept, though it may not be drawn yet
 RATE = 20  # times a second that it is looked whether something has come
@@ -130,12 +129,12 @@ class News:
                     await self._view.drop_cards()
                 self._engine.refused = None
                 for line in self._engine.state.take_remarks():
-                    await self._view.tell(remark_in_chat(line))
+                    await self._view.tell(line)
                 self._view.call_after_refresh(prepare)  # else the first answer would wait for it
             case Started():
                 self.throttle.wake()  # the messages are drawn, and the first word of the answer must not wait for it
             case Warned(message=message):
-                await self._view.tell(remark_in_chat(message))
+                await self._view.tell(message)
 
     async def _end(self, widget: Answered | None, item: Ended) -> None:
         self.doing.words = ""
@@ -143,7 +142,7 @@ class News:
             await widget.finish()
             told = "" if widget.trace is None else remark(widget.trace.stats)
             if told:
-                await self._view.tell(remark_in_chat(told))
+                await self._view.tell(told)
         if item.error is not None:
             await self._view.fail(item.error, is_load=widget is None)
         self._view.show_figures()

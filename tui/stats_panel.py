@@ -22,7 +22,6 @@ from localspec.tui.news import News
 from localspec.tui.trace import Trace
 from localspec.tui.widgets.bars import Top, TopBar, resident
 from localspec.tui.widgets.folded import pieces
-from localspec.ui.settings import remark_in_chat
 from localspec.ui.speedup import shown_after
 from localspec.ui.stats import Stats
 from localspec.ui.summary import (
@@ -109,7 +108,7 @@ def cell(trace: Trace | None) -> Content:
 def verdict(trace: Trace) -> str:
     """Return what can be said of speculation in this answer, in words."""
     stats = trace.stats
-    return sanitize(remark_in_chat(verdict_of(stats))) + (" F6 turns drafting off." if is_slower(stats) else "")
+    return sanitize(verdict_of(stats)) + (" F6 turns drafting off." if is_slower(stats) else "")
 
 
 def _lines(lines: list[list[Part]]) -> Content:

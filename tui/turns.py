@@ -23,7 +23,6 @@ from localspec.tui.host import ChatView, Host
 from localspec.tui.widgets.composer import Composer
 from localspec.ui import programs
 from localspec.ui.mentions import Taken, mentioned
-from localspec.ui.settings import remark_in_chat
 from localspec.ui.stats import Stats
 
 Result = TypeVar("Result")
@@ -138,7 +137,7 @@ class ChatTurns:
         await self._view.tell("\n".join(lines))
 
     async def warn(self, text: str) -> None:
-        await self._view.tell(remark_in_chat(text))
+        await self._view.tell(text)
 
     async def moved(self, text: str, *, unsaid: Node | None = None) -> None:
         """Draw the path that the chat has gone to; a message that was taken back can be written anew."""

@@ -27,13 +27,6 @@ _BETWEEN = re.compile(r"(?<![,\s])[,\s]++(?=[A-Za-z][\w-]*(?:[:,\s]|$))")  # no 
 _SETTING = re.compile(r":(?=[\w-]+=)")
 _WITHOUT_BUDGET = ("plain", "auto")
 _SWITCH = {"on": True, "off": False}
-# How a hint for `localspec run` is put here: its options are settings.
-_HERE = (
-    (re.compile(r"--approximate\b"), "approximate=on"),
-    (re.compile(r"--(tree|length|verify|draft-temp) (\S+)"), r"\1=\2"),
-    (re.compile(r"-k (\d+)"), r"k=\1"),
-    (re.compile(r"-o (\S+)"), r"\1"),
-)
 HINT = "--methods plain,draft-model:k=4,suffix,dyspec:16"
 
 
@@ -155,24 +148,7 @@ def _check(one: Contender, has_draft: bool) -> None:
         one.speculation.check()
         resolve_axes(one.speculation, has_draft=has_draft, is_seeded=False)
     except UsageError as error:
-        hint = _here(one.name, error.hint)
-        raise UsageError(f"--methods {one.name}: {error.message}", hint=hint, detail=error.detail) from None
-
-
-def _here(name: str, hint: str) -> str:
-    """Return a hint for `localspec run` as it is typed in --methods."""
-    for pattern, put in _HERE:
-        hint = pattern.sub(put, hint)
-    method = re.match(r"--method (\S+) ?", hint)
-    settings = (hint[method.end() :] if method else hint).split()
-    if not hint or not all(re.fullmatch(r"[\w-]+=\S+", word) for word in settings):
-        return re.sub("leave out (-k|--tree)", "leave it out", hint)
-    if method is not None:
-        return ":".join([f"--methods {method[1]}", *settings])
-    new = {word.partition("=")[0] for word in settings}
-    head, *old = _SETTING.split(name)
-    kept = [word for word in old if word.partition("=")[0] not in new]
-    return ":".join([f"--methods {head}", *kept, *settings])
+        raise UsageError(f"--methods {one.name}: {error.message}", hint=HINT, detail=error.detail) from None
 
 
 def _integer(word: str, text: str) -> int:

@@ -15,7 +15,7 @@ from localspec.chat.state import ChatState
 from localspec.errors import UsageError
 from localspec.settings.request import LoadSettings
 from localspec.ui.mentions import mention_completions
-from localspec.ui.settings import SETTINGS, refuse_fixed
+from localspec.ui.settings import SETTINGS, options_in, refuse_fixed
 from localspec.ui.stats import Stats
 
 if TYPE_CHECKING:
@@ -158,16 +158,20 @@ class CommandTable:
     def is_command(self, text: str) -> bool:
         """Whether a message is a command: one line, or several that begin with the name of a command.
 
-        Source code begins with a slash as often as not.
+        Source code begins with a slash as often as not. A line of options, such as `--temp 0`, sets them.
         """
-        return not text.startswith("//") and self._has_slash(text)
+        return bool(options_in(text)) or (not text.startswith("//") and self._has_slash(text))
 
     def literal(self, text: str) -> str:
         """Return the words of a message that is no command: // is one slash where that would begin one."""
         return text[1:] if text.startswith("//") and self._has_slash(text[1:]) else text
 
     async def run(self, chat: Chat, line: str) -> None:
-        """Run the command that `line` holds; raises UsageError for one that does not exist."""
+        """Run what `line` holds: a command, or options; raises UsageError for a command that does not exist."""
+        for each in options_in(line) or [line]:
+            await self._run_one(chat, each)
+
+    async def _run_one(self, chat: Chat, line: str) -> None:
         command, argument = self.find(line)
         if command.needs_rest and chat.is_answering():
             return
@@ -191,8 +195,8 @@ class CommandTable:
 
     def needs_rest(self, line: str) -> bool:
         """Whether the command that `line` names has to wait for the end of an answer."""
-        command = self._named.get(line.strip()[1:].partition(" ")[0].lower())
-        return command is not None and command.needs_rest
+        typed = (self._named.get(each.strip()[1:].partition(" ")[0].lower()) for each in options_in(line) or [line])
+        return any(command is not None and command.needs_rest for command in typed)
 
     def completions(self, line: str) -> list[str]:
         """Return the lines that a beginning may become: names of commands, then the values that are known."""

@@ -13,7 +13,7 @@ from typing import Any
 from localspec.chat.command import Chat, command
 from localspec.chat.listing import in_columns
 from localspec.chat.state import ChatState
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import UsageError
 from localspec.models.recent import recent_pairs
 from localspec.models.store import target_reference
 from localspec.sanitize import one_line
@@ -22,7 +22,7 @@ from localspec.settings.declaration import declaration, spelled
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.files import path_completions
 from localspec.ui.inputs import text_or_file
-from localspec.ui.settings import SETTINGS, changed, known_values, retyped, shown, with_template, with_value
+from localspec.ui.settings import SETTINGS, changed, known_values, shown, with_template, with_value
 
 _LOADING = {each.name for each in fields(LoadSettings)}
 MODELS = (".gguf",)  # endings of their files
@@ -56,10 +56,7 @@ async def change(chat: Chat, argument: str) -> None:
             await change_context(chat, value.strip())
         return
     if value:
-        try:
-            chat.state.change(changed(request, name, value.strip()))
-        except LocalspecError as error:
-            raise retyped(error, "/set ") from None
+        chat.state.change(changed(request, name, value.strip()))
     await chat.tell(f"{name} {one_line(shown(chat.state.request, name.lstrip('-')))}")
 
 

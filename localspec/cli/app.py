@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from localspec.cli import habits
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.habits import is_here, is_model
 from localspec.errors import IncompatibleError, UsageError
@@ -130,9 +129,6 @@ class LazyGroup(click.Group):
                 return self._helped(ctx, args[1:])
             if name == "version":
                 return self._version(ctx, args[1:])
-            if name in habits.COMMANDS:
-                message, hint = habits.COMMANDS[name]
-                raise UsageError(message, hint=hint)
             if is_model(name):
                 raise UsageError(f"{name!r} is a model, and no command", hint=f"localspec chat {name}")
             # A command that removes is never what a misspelt word is taken for.

@@ -199,11 +199,8 @@ def _job(options: BenchOptions, *, has_draft: bool) -> BenchJob:
         sampling=Sampling(draft_temperature=draft),
         schema=None if options.schema is None else schema_text(options.schema),
     )
-    try:
-        for cell in job.cells():
-            job.request(cell).check()
-    except UsageError as error:
-        raise UsageError(error.message, hint=error.hint.replace("localspec run", "localspec bench")) from None
+    for cell in job.cells():
+        job.request(cell).check()
     return job
 
 

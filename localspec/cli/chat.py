@@ -48,7 +48,7 @@ from localspec.errors import LocalspecError
 from localspec.models.candidates import require_sound
 from localspec.models.recent import recent_pairs
 from localspec.settings.request import LoadSettings
-from localspec.ui.settings import effect_remarks, remark_in_chat
+from localspec.ui.settings import effect_remarks
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,6 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
     """
     options = picked(ChatOptions, values)
     options.apply(console)
-    console.put_as(remark_in_chat)  # of the pair, too: it is told before the first line
     with store_for_talking(options, console) as store:
         found = wanted(store, options)
         wished = PairOptions.of(values, pair)

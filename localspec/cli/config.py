@@ -41,7 +41,6 @@ from localspec.settings.config_file import (
 from localspec.settings.declaration import spelled
 from localspec.ui.columns import aligned
 from localspec.ui.inputs import text_or_file
-from localspec.ui.settings import retyped
 
 
 def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -262,7 +261,9 @@ def set_value(console: Console, /, key: str, values: tuple[str, ...], as_json: b
     try:
         value = read_words(found, values)
     except LocalspecError as error:
-        raise retyped(error, f"localspec config set {key.removesuffix(path[-1])}") from None
+        flag, _, value = error.hint.partition(" ")
+        value = value if flag in found.opts else found.example.partition(" ")[2]
+        raise type(error)(error.message, hint=f"localspec config set {key} {value}") from None
     others = list(presets()) if path[:1] == (TABLE,) else []
     _done(as_json, assign(path, value), path, value)
     if path[:1] == (TABLE,) and path[1] not in others:

@@ -38,8 +38,7 @@ class Console:
     """The streams of this process. `color` is the value of --color: auto, always or never.
 
     `on_error` writes an error object to stdout where --json or --events promised one. `has_told_stop` says that people
-    have read why the command was stopped. `warned` are the warnings so far, which a full screen then hides. `put` says
-    how a remark is put: in a chat with its commands.
+    have read why the command was stopped. `warned` are the warnings so far, which a full screen then hides.
     """
 
     color: str = "auto"
@@ -48,11 +47,6 @@ class Console:
     on_error: OnError | None = None
     has_told_stop: bool = False
     warned: list[str] = field(default_factory=list)
-    put: Callable[[str], str] = str
-
-    def put_as(self, put: Callable[[str], str]) -> None:
-        """Put remarks so from here on."""
-        self.put = put
 
     def can_color(self, stream: IO[str] | None) -> bool:
         """Whether SGR sequences may go to `stream`."""
@@ -78,13 +72,13 @@ class Console:
 
     def note(self, text: str, style: str = "") -> None:
         """Write what people read beside the answer to stderr, on a terminal wrapped at words."""
-        for line in wrapped(self.put(text), sys.stderr).split("\n"):
+        for line in wrapped(text, sys.stderr).split("\n"):
             self.say(line, style)
 
     def warn(self, message: str) -> None:
         self.warned.append(message)
         if not self.quiet:
-            self.say(f"localspec: {self.paint('warning', 'yellow', sys.stderr)}: {one_line(self.put(message))}")
+            self.say(f"localspec: {self.paint('warning', 'yellow', sys.stderr)}: {one_line(message)}")
 
     def stopped(self, kind: str) -> None:
         """Say once what stopped the command: "interrupted" or "timeout"."""

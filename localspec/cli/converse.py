@@ -35,7 +35,6 @@ from localspec.errors import LocalspecError, PromptTooLongError
 from localspec.models.store import introduction
 from localspec.settings.folders import state_folder
 from localspec.settings.request import LoadSettings
-from localspec.ui.settings import error_in_chat
 from localspec.worker.shared import SharedWorker
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ def _take(chat: LineChat, text: str) -> int:
     except OutputGone:
         raise
     except LocalspecError as error:
-        chat.console.fail(error_in_chat(error))
+        chat.console.fail(error)
         return error.exit_code
     return 0
 

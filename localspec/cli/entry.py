@@ -139,13 +139,11 @@ def _report(console: Console, error: dict[str, object]) -> int | None:
 def _usage(error: click.ClickException) -> LocalspecError:
     """Return click's complaint as ours."""
     from localspec.cli.params import complaint  # late: little goes wrong
-    from localspec.cli.spelling import as_typed
 
     message = complaint(error)
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "localspec"
     example = getattr(getattr(error, "param", None), "example", f"{command} --help")
-    example = example if context is None else as_typed(context, example)
     hint = getattr(error, "cure", example)
     if isinstance(error, click.NoSuchOption) and context is not None:
         what = "prompt" if takes_prompt(context.command) else "word"

@@ -16,7 +16,6 @@ import click
 
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.settings import PairOptions, Promised
-from localspec.control.chain import ALL_THE_SAME
 from localspec.errors import DeclinedError, LocalspecError, NetworkError, NotFoundError
 from localspec.models.names import HubName
 from localspec.models.ollama import untaken
@@ -118,19 +117,13 @@ def present_settings(promised: Promised, console: Console) -> LoadSettings:
     To be called when everything else that was asked for is found right: now it is worth a download.
     """
     if promised.missing is None:
-        for told in filter(None, (untaken(promised.settings.name.partition("+")[0]), _here(promised.remark))):
+        for told in filter(None, (untaken(promised.settings.name.partition("+")[0]), promised.remark)):
             console.warn(told)
         return promised.settings
     found = fetched(promised.missing, promised.options, console)
     if found.remark:
-        console.warn(_here(found.remark))
+        console.warn(found.remark)
     return promised.options.settings(found)
-
-
-def _here(remark: str) -> str:
-    """Return a pair's remark with what this command takes: not every one has --method."""
-    has_method = "method" in click.get_current_context().params
-    return remark if has_method else remark.replace(ALL_THE_SAME, "loads it all the same")
 
 
 def hub_names(ref: str) -> tuple[HubName, ...]:

@@ -12,7 +12,6 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from localspec.cli.config_names import BadSettingError, capitals, cure, kept, located, path_of, perhaps, preset_entries
-from localspec.cli.spelling import OPTION, as_typed
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.settings.config_file import MAX_PARTS, TABLE, Configuration, Entry, Key, read_configuration
 from localspec.settings.declaration import Kind, Option, Origin, spelled
@@ -22,6 +21,7 @@ from localspec.settings.values import sample
 ONCE = frozenset({"yes", "force", "replace", "dry-run", "json", "events"})
 WITHOUT_FILE = frozenset({("config",), ("completions",)})  # which must work on any file
 TOLERANT = frozenset({("doctor",)})  # which reports its errors
+_OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 _FOUND = "localspec.settings.config_file"  # where a context keeps what was read
 _PRESET = "localspec.settings.config_file.presets"  # and what the preset says
 _TAKEN: dict[Kind, tuple[str, Any]] = {  # what config.toml may have for a kind, in words and as types
@@ -88,7 +88,7 @@ class Configurable(click.Option):
         known = self.default if isinstance(self.default, str | int | float) else None
         known = max(1, getattr(self.type, "min", 1)) if known is None and self.kind == "integer" else known
         usual = {"switch": "on", "choice": next(iter(getattr(self.type, "choices", ())), "")}
-        return f"--{self.key} {usual.get(self.kind, spelled(known) or sample(self.metavar or 'N'))}"
+        return f"{self.opts[0]} {usual.get(self.kind, spelled(known) or sample(self.metavar or 'N'))}"
 
     def variables(self, path: Key) -> list[str]:
         """Return the environment variables that set it for the command at `path`, the one that wins first."""
@@ -332,11 +332,9 @@ def origin(ctx: click.Context, option: Configurable) -> Origin:
 def in_command(ctx: click.Context, error: Told) -> Told:
     """Return the error with the places of options that it names and nobody typed, and what takes them out there.
 
-    What it begins with is spelled as it was typed. An error of what is not found names a value, too.
+    An error of what is not found names a value, too.
     """
-    error.hint = as_typed(ctx, error.hint)
-    error.message = as_typed(ctx, error.message)
-    named, found = set(OPTION.findall(error.message)), list[Origin]()
+    named, found = set(_OPTION.findall(error.message)), list[Origin]()
     for option in options_of(ctx.command).values():
         value = ctx.params.get(str(option.name))
         is_told = isinstance(value, str) and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", error.message)

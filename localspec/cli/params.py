@@ -17,14 +17,14 @@ import click
 
 from localspec.cli.config_names import capitals, path_of
 from localspec.cli.console import Console
-from localspec.cli.habits import checked
+from localspec.cli.habits import refuse_numbers
 from localspec.cli.option_sources import Configurable, in_command, options_of
-from localspec.cli.spelling import TYPED, spelling
 from localspec.errors import IncompatibleError, NetworkError, NotFoundError, UsageError
 from localspec.settings.declaration import out_of_range
 from localspec.settings.sizes import length
 
 MAX_SENTENCE = 1000  # characters of a sentence in the list of commands: none is cut
+TYPED = "localspec.cli.params"  # where a context keeps its words
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -74,8 +74,7 @@ def complaint(error: click.ClickException) -> str:
     told = re.sub(r"a valid float(?: range)?", "a number", told)
     told = re.sub(r"a valid integer(?: range)?", "an integer", told)
     told = re.sub(r"a valid boolean.*", "on or off", told)
-    typed = "" if told_of is None or told_of.ctx is None else spelling(told_of.ctx, option)
-    return f"{typed or option.opts[0]} {told}".strip().rstrip(".")
+    return f"{option.opts[0]} {told}".strip().rstrip(".")
 
 
 _PREFIX = "LOCALSPEC_"
@@ -89,10 +88,13 @@ class Command(click.Command):
         """Read the words, which are kept as they were typed; raises UsageError for another program's meaning."""
         ctx.meta[TYPED] = list(args)
         try:
-            return super().parse_args(ctx, args if ctx.resilient_parsing else checked(self, args))
+            rest = super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx  # click names no command where an option lacks its value
             raise
+        if not ctx.resilient_parsing:
+            refuse_numbers(ctx.params)
+        return rest
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it; an error about a value that is not from the command line tells where it was found."""

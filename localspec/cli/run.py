@@ -28,7 +28,7 @@ from localspec.cli.engine_options import (
 )
 from localspec.cli.fetch import present_settings
 from localspec.cli.formats import FormatOptions, format_options
-from localspec.cli.habits import family_first, is_model, model_first
+from localspec.cli.habits import is_model, model_first
 from localspec.cli.live import Live
 from localspec.cli.options import (
     CONVERSATION,
@@ -48,7 +48,7 @@ from localspec.cli.options import (
 )
 from localspec.cli.output import JsonSink, Sink, TextSink, ended_by_itself, tell_figures
 from localspec.cli.pair_engine import PairEngine, asking
-from localspec.cli.params import Command, option
+from localspec.cli.params import TYPED, Command, option
 from localspec.cli.settings import (
     PairOptions,
     is_chosen,
@@ -59,7 +59,6 @@ from localspec.cli.settings import (
     system_message,
 )
 from localspec.cli.signals import Stop, deferred, timed
-from localspec.cli.spelling import TYPED
 from localspec.cli.store_options import answered, is_going_on, store_for_talking, wanted
 from localspec.conversations.records import Attachment
 from localspec.conversations.store import Store
@@ -242,7 +241,6 @@ def plan(
     mentioned = (name for name in files_in(spoken) if name not in options.file)
     told += [Warned("mention", unread.format(name, shlex.quote(name))) for name in mentioned]
     told += [Warned("mention", line) for line in _files_among(words, options.file)]
-    told += [] if is_typed("model") else [Warned("mention", line) for line in family_first(words)]
     told += [Warned("mention", line) for line in Taken(missing=missing_in(spoken)).remarks]
     return Job(used, asked, (*inputs.warnings, *told), state, spoken, tuple(data), left, far)
 

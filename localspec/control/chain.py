@@ -12,7 +12,7 @@ from localspec.settings.sizes import counted
 LOSES, LIKELY_LOSES = "does not pay here", "is not expected to pay here"
 PAYS, LIKELY_PAYS = "pays here", "is expected to pay here"
 MEASURED, ASSUMED, TYPICAL = "measured here", "assumed", "by typical bandwidths"
-ALL_THE_SAME = "--method draft-model drafts all the same"
+ALL_THE_SAME = "loads it all the same"
 NEXT = f"--draft none loads no draft, -d FILE {ALL_THE_SAME}"
 
 

@@ -202,10 +202,9 @@ class Fields:
     def check(self, name: str, each: Option, value: Any) -> None:
         """Raise Refusal for a value that a setting cannot have."""
         try:
-            each.check(value)
-        except UsageError as error:  # it names the option
-            told = error.message.replace(each.flag, f"'{self._place}{name}'")
-            raise Refusal(400, told, param=self._place + name) from None
+            each.check(value, f"'{self._place}{name}'")
+        except UsageError as error:
+            raise Refusal(400, error.message, param=self._place + name) from None
 
     def check_setting(self, name: str, holder: type[Any], field: str, value: Any) -> None:
         """Raise Refusal for a value that a declared setting cannot have."""
@@ -379,8 +378,7 @@ class Fields:
             request = replace(request, schema=wanted and json_schema(wanted), grammar=grammar)
             check_form(request)
         except UsageError as error:
-            told = re.sub("^--(schema|grammar):? (is )?", "", error.message)
-            raise self.refusal(name, told) from None
+            raise self.refusal(name, error.message) from None
         return request
 
 

@@ -182,12 +182,12 @@ class Option:
         """Return the option with a value that it takes, or with the placeholder of one, as it is typed."""
         if self.kind in ("integer", "number"):
             usual = self.default if self.default is not None else 4096 if self.is_length else self.low + self.is_above
-            return f"--{self.key} {spelled(usual)}"
+            return f"{self.flag} {spelled(usual)}"
         if self.kind == "switch":
-            return f"--{self.key} on"
+            return f"{self.flag} on"
         if self.choices and self.spelled(self.default) in (*self.choices, self.nothing):
-            return f"--{self.key} {self.spelled(self.default)}"
-        return f"--{self.key} {sample(self.metavar)}"
+            return f"{self.flag} {self.spelled(self.default)}"
+        return f"{self.flag} {sample(self.metavar)}"
 
     @property
     def range(self) -> str:
@@ -235,8 +235,11 @@ class Option:
             return " ".join(map(self.spell, value)) or "none"
         return self.nothing if value is None else spelled(value)
 
-    def check(self, value: Any) -> None:
-        """Raise UsageError for a value out of its range. NaN and infinity are out of every range."""
+    def check(self, value: Any, called: str = "") -> None:
+        """Raise UsageError for a value out of its range, by the option or by what it is `called`.
+
+        NaN and infinity are out of every range.
+        """
         if value is None:
             return
         if self.judge is not None:
@@ -244,9 +247,9 @@ class Option:
         if self.is_within(value):
             return
         if isinstance(value, str):
-            raise UsageError(f"{self.flag} {value!r} is not {' or '.join(self.choices)}", hint=self.example)
+            raise UsageError(f"{called or self.flag} {value!r} is not {' or '.join(self.choices)}", hint=self.example)
         told = out_of_range(value, self.low, self.high, is_above=self.is_above)
-        raise UsageError(f"{self.flag} {told}", hint=self.example)
+        raise UsageError(f"{called or self.flag} {told}", hint=self.example)
 
     def is_within(self, value: Any) -> bool:
         """Whether a value is one of the choices, or a number within the limits."""

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import difflib
-import re
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import UsageError
 from localspec.settings.declaration import Option, declaration, declared
 from localspec.settings.request import FORMS, LoadSettings, Request, Sampling, Speculation
 from localspec.speculation import axis_names
 
 _PARTS: dict[str, type[Any]] = {"speculation": Speculation, "sampling": Sampling, "": Request}  # by field of a request
-_OPTION = re.compile(r"(?<![\w/-])(--?[a-zA-Z][\w-]*)(?: (?!-[a-zA-Z-])('[^']*'|[^\s;,]+))?")
-_FLAG = re.compile(r"(?<![\w/-])--?[a-zA-Z][\w-]*")
-_QUOTED = re.compile(r" '([^']*)'")  # as a shell wants it; a chat takes what is typed
-_LEFT_OUT = re.compile(r"leave out (--?[a-z][\w-]*)(?: (?!and |or |-)[^\s;,]+)?")
-_COMMANDS = {  # of a chat, and the options that they stand for
-    "/draft": ("-d", "--draft"), "/model": ("-m", "--model"), "/system": ("-s", "--system"), "/ctx": ("--ctx",),
-    "/temp": ("--temp",), "/seed": ("--seed",), "/k": ("-k", "--draft-tokens"),
-}  # fmt: skip
 _FOUND = [(part, each) for part, holder in _PARTS.items() for each in declared(holder) if each.in_chat]
 SETTINGS: dict[str, Option] = {each.key: each for _, each in _FOUND}  # as /set lists them
 _OF_THE_START = [  # what a chat begins with: settings of the load, and those of an answer that /set does not change
     each for each in (*declared(LoadSettings), *chain(*map(declared, _PARTS.values()))) if each.key not in SETTINGS
 ]
-Told = TypeVar("Told", bound=LocalspecError)
+_COMMANDS = {"/draft": ("-d", "--draft"), "/model": ("-m", "--model"), "/system": ("-s", "--system")}
+_FLAGS = {  # the command of a chat for each option that it knows
+    **{f: f"/set {each.key}" for each in (*SETTINGS.values(), *_OF_THE_START) for f in (*each.flags, *each.aliases)},
+    **{flag: name for name, flags in _COMMANDS.items() for flag in flags},
+}
+_SWITCHES = {f"/set {each.key}" for each in SETTINGS.values() if each.kind == "switch"}
 
 
 def changed(request: Request, name: str, text: str) -> Request:
@@ -41,79 +38,25 @@ def changed(request: Request, name: str, text: str) -> Request:
     return with_value(request, name, value)
 
 
-def retyped(error: Told, before: str) -> Told:
-    """Return an error whose hint is an option with that setting typed behind `before`, as "/set " and config set."""
-    is_option = error.hint.startswith("--") and " --" not in error.hint
-    hint = f"{before}{error.hint[2:]}" if is_option else error.hint
-    hint = _QUOTED.sub(r" \1", hint) if hint.startswith("/") else hint
-    return type(error)(error.message, hint=hint, detail=error.detail)
+def options_in(line: str) -> list[str]:
+    """Return the commands that a line of options stands for: ["/set temp 0", "/draft none"] for `--temp 0 -d none`.
 
-
-def in_chat(hint: str) -> str:
-    """Return a hint as a chat takes it: `-d none` is /draft none there, `--temp 0` /set temp 0, and `--gpu off` of the
-    next chat. Commands of the shell stay, and so do options that no chat has.
+    [] where it does not begin with an option that a chat knows: then it is a message.
     """
-    hint = _LEFT_OUT.sub(_usual, hint)
-    parts = re.split(r"(, or |; )", hint)
-    told = (part if "localspec " in part else _OPTION.sub(_typed_in_chat, part) for part in parts)
-    return "".join(told).replace("\2 \1", ", then ").replace("\1", "").replace("\2", "")
-
-
-def remark_in_chat(line: str) -> str:
-    """Return a remark as a chat tells it: what may be typed stands behind a semicolon, and names before it."""
-    told, semicolon, rest = line.partition("; ")
-    return f"{_FLAG.sub(_named_in_chat, told)}{semicolon}{in_chat(rest)}"
-
-
-def error_in_chat(error: LocalspecError) -> LocalspecError:
-    """Return the error as a chat tells it: a setting that it begins with has no dashes, and none is typed there."""
-    begin = re.match(r"--?([a-z][\w-]*) ", error.message)
-    if begin and any(each.is_called(begin[1]) for each in (*SETTINGS.values(), *_OF_THE_START)):
-        error = type(error)(error.message.lstrip("-"), hint=error.hint, detail=error.detail)
-    return error.hinted(in_chat(error.hint))
-
-
-def _named_in_chat(flag: re.Match[str]) -> str:
-    """Return what a chat calls an option: its command, or the name of the setting; one that no chat has stays."""
-    command = next((name for name, flags in _COMMANDS.items() if flag[0] in flags), "")
-    return command or next((each.key for each in SETTINGS.values() if each.is_called(flag[0])), flag[0])
-
-
-def _typed_in_chat(typed: re.Match[str]) -> str:
-    """Return one option, and its value if one stands behind it, between two marks."""
-    flag, word = typed[1], typed[2] or ""
-    bare = word[1:-1] if word.startswith("'") else word
-    command = next((name for name, flags in _COMMANDS.items() if flag in flags), "")
-    setting = next((each for each in (*SETTINGS.values(), *_OF_THE_START) if each.is_called(flag)), None)
-    if not command and setting is None:
-        return typed[0]
-    is_value = setting is None and bool(re.search(r"[^a-z]", word) or word in ("none", "auto"))
-    if setting is not None:
-        is_value = _is_value(setting, bare)
-        command = command or (f"/set {setting.key}" if setting.key in SETTINGS else f"localspec chat -c {flag}")
-    is_set = setting is not None and setting.key in SETTINGS
-    value = f" {bare if is_set else word}" if word and is_value else ""
-    value = value or (" on" if setting is not None and is_set and setting.kind == "switch" else "")
-    return f"\1{command}{value}\2" + ("" if is_value or not word else f" {word}")
-
-
-def _usual(left_out: re.Match[str]) -> str:
-    """Return an option that is to be left out with its default, as a chat leaves it out; one of the start in words."""
-    setting = next((each for each in SETTINGS.values() if each.is_called(left_out[1])), None)
-    if setting is None:
-        is_known = any(each.is_called(left_out[1]) for each in _OF_THE_START)
-        return f"localspec chat -c without {left_out[1]}" if is_known else left_out[0]
-    return f"{left_out[1]} {setting.spelled(setting.default)}"
-
-
-def _is_value(setting: Option, word: str) -> bool:
-    """Whether a word is a value of a setting, or stands for one, as N does."""
-    if setting.is_axis:
-        return word.isupper() or word.partition(":")[0] in axis_names(setting.name)
+    if "\n" in line.strip() or line.partition(" ")[0].partition("=")[0].rstrip() not in _FLAGS:
+        return []
     try:
-        return word.isupper() or (bool(word) and setting.is_within(setting.read(word)))
-    except (ValueError, LocalspecError):
-        return False
+        words = shlex.split(line)
+    except ValueError:  # a quote without its end
+        return []
+    found: list[list[str]] = []
+    for word in words:
+        flag, _, value = word.partition("=")
+        if flag in _FLAGS:
+            found.append([_FLAGS[flag], *([value] if value else [])])
+        else:
+            found[-1].append(word)
+    return [" ".join([*words, *(["on"] if words[-1] in _SWITCHES else [])]) for words in found]
 
 
 def refuse_fixed(name: str) -> None:

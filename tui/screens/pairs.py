@@ -32,7 +32,6 @@ from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.composer import LineInput, beginning
 from localspec.tui.widgets.folded import Folded
 from localspec.ui.files import is_path, path_completions
-from localspec.ui.settings import in_chat
 
 RATE = 5  # times a second that a download is drawn
 REST = 0.2  # seconds a row is looked at before its files are
@@ -301,7 +300,7 @@ class PairsScreen(OverChat, Screen[None]):
         about = self.query_one("#about", Folded)
         if self._error is not None:
             start = "" if self._error.is_sentence else "Try: "
-            hint = f"\n{start}{in_chat(self._error.hint)}" if self._error.hint else ""
+            hint = f"\n{start}{self._error.hint}" if self._error.hint else ""
             about.update(Content.assemble((sanitize(self._error.message), "$error"), sanitize(hint)))
         elif self.chosen is None:
             about.update(Content("No match. Enter opens it as a path or hub name."))

@@ -25,7 +25,6 @@ from localspec.tui.themes import DARK, LIGHT
 from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.composer import LineInput
 from localspec.tui.widgets.folded import Folded
-from localspec.ui.settings import error_in_chat
 
 THEMES = {"dark": DARK, "light": LIGHT}
 
@@ -163,7 +162,7 @@ class SettingsScreen(OverChat, Screen[None]):
         try:
             self.form.check(name, text)
         except LocalspecError as error:
-            return error_in_chat(error).message
+            return error.message
         return ""
 
     def _take(self, field: Field) -> bool:
@@ -175,7 +174,6 @@ class SettingsScreen(OverChat, Screen[None]):
             try:
                 self.form.change(field.key, text)
             except LocalspecError as error:  # right by itself, but not with the others
-                error = error_in_chat(error)
                 field.problem = f"{error.message}{error.advice}"
                 self._about(field)
         self._tell(field)

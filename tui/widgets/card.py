@@ -15,7 +15,6 @@ from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.sanitize import sanitize
 from localspec.settings.sizes import counted
 from localspec.tui.widgets.folded import Folded
-from localspec.ui.settings import error_in_chat
 
 
 class Note(Folded):
@@ -86,7 +85,6 @@ class ErrorCard(Vertical):
 
 
 def card(error: LocalspecError) -> Content:
-    error = error_in_chat(error)
     parts = [(sanitize(error.message), "bold $error")]
     if error.hint:
         start = "" if error.is_sentence else "Try: "
