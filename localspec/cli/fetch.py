@@ -150,7 +150,6 @@ def make_plan_here(names: tuple[HubName, ...], console: Console) -> PullPlan:
 
 def carry_out(plan: PullPlan, console: Console) -> list[str]:
     """Pull, showing the progress; return the warnings, which were said."""
-    from localspec.cli.fetch import shown_progress
     from localspec.models.hub.cache import Cache
     from localspec.models.hub.pulled import Receipts
     from localspec.models.hub.remote import Hub
@@ -172,7 +171,6 @@ def ask(plan: PullPlan, hint: str) -> None:
     """Ask whether to download. Raises DeclinedError, with the hint, for a no, and without a terminal."""
     if not plan.missing:
         return
-    from localspec.settings.sizes import size
 
     names = " + ".join(one_line(str(name)) for name in plan.names)
     what = f"{size(plan.missing)} for {names}"
