@@ -196,7 +196,7 @@ def test_a_large_file_that_is_no_text_is_told_as_that(tmp_path: Path, how: tuple
 def test_an_empty_file_in_place_of_a_prompt_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     assert_one_line(run("run", "-f", f"{tmp_path}/empty"), 3, f"{tmp_path}/empty holds no text")
-    assert_one_line(run("run", "-f", "-", "sum it up"), 3, "standard input holds no text — try: -f PATH of a text")
+    assert_one_line(run("run", "-f", "-", "sum it up"), 3, "standard input holds no text — try: --file PATH of a text")
 
 
 def test_a_file_that_was_given_is_no_news_where_it_is_mentioned(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_an_input_without_text_is_refused_as_one_that_is_missing(tmp_path: Path,
     (tmp_path / "lines" / "none").touch()
     done = run("run", "--no-save", "hi", "-f", f"{tmp_path}/{name}")
     left_out = "; left out: 1 empty" if name == "lines" else ""
-    assert_one_line(done, 3, f"{tmp_path}/{name} holds no text{left_out} — try: -f PATH of a text, or no -f")
+    assert_one_line(done, 3, f"{tmp_path}/{name} holds no text{left_out} — try: --file PATH of a text, or no --file")
     (tmp_path / "text").write_text("words")
     done = run("run", "--no-save", "hi", "-f", f"{tmp_path}/text", "-f", f"{tmp_path}")
     assert b"holds no text" not in done.stderr, "its text was taken before"

@@ -177,8 +177,8 @@ def test_a_chat_tells_the_same() -> None:
     )
     assert done.returncode == 0, done.stderr
     told = done.stderr.decode()
-    assert "the draft is not loaded: method suffix uses none" in told
-    assert "top-k has no effect: /temp 0 takes the likeliest token" in told
+    assert "the draft is not loaded: --method suffix uses none" in told
+    assert "--top-k has no effect: --temp 0 takes the likeliest token" in told
 
 
 @pytest.mark.parametrize("command", ["run", "chat"])

@@ -244,7 +244,7 @@ def test_a_setting_typed_as_a_command_names_set(talk: Talk) -> None:
 
 def test_a_file_that_a_setting_lacks_is_told_as_it_is_typed_here(talk: Talk) -> None:
     talk.say("/set schema nofile.json")
-    assert "there is no file nofile.json — try: /set schema FILE" in talk.errors
+    assert "there is no file nofile.json — try: --schema FILE" in talk.errors
 
 
 def test_titles(talk: Talk) -> None:

@@ -27,7 +27,7 @@ PAYS = (
     "pays here: a pass with 3 guesses brings 2.18 tokens (60 % accepted, measured here) and takes 1.43 times as long "
     "as a plain one (measured here), so 1.52 tokens in the time of one"
 )
-FORCE = "-d FILE --method draft-model drafts all the same"
+FORCE = "-d FILE loads it all the same"
 
 
 class Here:
@@ -62,11 +62,11 @@ class Here:
 
 
 @needs_pair
-def test_a_chat_is_told_its_own_command_for_a_draft_that_loses(tmp_path: Path) -> None:
+def test_a_chat_is_told_of_a_draft_that_loses(tmp_path: Path) -> None:
     here = Here(tmp_path, Prices({1: 0.1, 2: 0.18, 8: 0.9}, 0.09))
     told = here.text("chat", "--plain", "--no-save", "-m", f"{here.target}+auto")
     assert "no draft is loaded: " in told
-    assert f"; /draft {here.draft}, then /set method draft-model drafts all the same" in told
+    assert f"; -d {here.draft} loads it all the same" in told
 
 
 @needs_pair

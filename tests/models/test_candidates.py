@@ -263,7 +263,7 @@ def test_auto_takes_no_draft_that_was_measured_to_lose(tmp_path: Path) -> None:
     assert one.worth is not None
     found, why = best_local_draft(target)
     assert found is None
-    assert why == f"no draft is loaded: {draft} {one.worth.told}; -d {draft} --method draft-model drafts all the same"
+    assert why == f"no draft is loaded: {draft} {one.worth.told}; -d {draft} loads it all the same"
     assert best_local_draft(target, must=True) == (draft, "")
     profile.prices = Prices({1: 0.1, 2: 0.11, 8: 0.12}, 0.01)
     assert profile.save()

@@ -111,7 +111,7 @@ async def test_a_dead_engine_is_a_card_and_the_next_race_loads_again() -> None:
         await pilot.pause(0.15)
         then = shown(app)
     assert "the engine was killed (SIGKILL)" in failed
-    assert "Try: /ctx 512" in failed
+    assert "Try: --ctx 512" in failed
     assert "identical output" in then
     assert len(engine.loads) == 2
 
