@@ -204,7 +204,8 @@ class Fields:
         try:
             each.check(value, f"'{self._place}{name}'")
         except UsageError as error:
-            raise Refusal(400, error.message, param=self._place + name) from None
+            told = error.message if each.judge is None else f"'{self._place}{name}': {error.message}"
+            raise Refusal(400, told, param=self._place + name) from None
 
     def check_setting(self, name: str, holder: type[Any], field: str, value: Any) -> None:
         """Raise Refusal for a value that a declared setting cannot have."""
