@@ -169,13 +169,12 @@ chat --plain --session 999; ls nosuch; ps x"""
 
 # Habits of ollama, llama.cpp and llm, and words that mean something else here.
 HABITS = """run llama3.2:1b why is the sky blue; run qwen2.5:7b; run gemma3 hi; run mistral 'why is the sky blue'
-run storyteler 'Once upon a time'; run storyteler Hi; run mistral Hi; run mistral-nemo Hi; run gpt-oss:20b Hi
-run tinyllama Hi; run Qwen/Qwen3-8B Hi; run gone:latest Hi; run zzz:7b how are you; run note:x Hi; run yi Hi
-run -c 4096 hello; run -c4096 hello; run -c 128 hello; run -s 42 hello; run -d 16 hello; run -n -1 hello
-run -ctk q8_0 -ctv f16 hello; run -5 plus 3; run '- an item'; run '-no, I said'; run --verbos hello
-run -m storyteller --what is it; run -p one two; run -temp 1 hi; run -no-save hi; run --top_p 0.9 hi; chat -p hi
+run storyteler 'Once upon a time'; run storyteler Hi; run gpt-oss:20b Hi
+run -c 4096 hello; run -c 128 hello; run -s 42 hello; run -d 16 hello; run -n -1 hello
+run -5 plus 3; run '- an item'; run '-no, I said'; run --verbos hello
+run -m storyteller --what is it; run -p one two; run --top_p 0.9 hi; chat -p hi
 bench -p hi; race storyteller hi -c 4096; race -m storyteller hi; rank -m storyteller hi; run --cid hi; version extra
-version --json; stop storyteller; server; create x; push; remove x; storyteller; explian; -m tales hi; -m storyteller
+version --json; stop storyteller; server; create x; storyteller; explian; -m tales hi; -m storyteller
 -p hi; --temp=0 a; -ctv; -x; run -f; chat --session; logs list -n; run --nosuch hi; run --tre hi
 chat storyteller tell me; run --ctx abc hi; run -n abc hi; serve --port abc; run --timeout abc hi; logs list -n x
 serve --port 0x; run --color no hi; run --schema 'name, age int, name' hi"""
