@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.bench.contenders import parse_contenders, without_size
+from localspec.bench.contenders import HINT, parse_contenders, without_size
 from localspec.bench.suites import SAMPLES, Prompt, Suite, choose, load_suite
 from localspec.errors import NotFoundError, UsageError
 
@@ -163,11 +163,9 @@ def test_budgets_that_nothing_takes_are_refused(text: str, has_draft: bool) -> N
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("draft-model:verify=typical", "--methods draft-model:approximate=on:verify=typical"),
-        ("draft-model:k=2:verify=typical", "--methods draft-model:k=2:approximate=on:verify=typical"),
-        ("plain:k=4", "--methods draft-model:k=4"),
+        ("draft-model:verify=typical", HINT),
+        ("plain:k=4", HINT),
         ("draft-model:approximate=yes:verify=typical", "approximate=on, or =off"),
-        ("lookahead:k=3", "leave it out"),
     ],
 )
 def test_hints_are_in_the_words_of_a_bench(text: str, hint: str) -> None:

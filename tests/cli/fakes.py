@@ -120,7 +120,7 @@ class FakeWorker:
         assert isinstance(job, Generate)
         return self.generate(job.request)
 
-    def prepare(self) -> None:
+    def prepare(self, *_settings: LoadSettings) -> None:
         """Have nothing to start."""
 
     def cancel(self) -> None:

@@ -7,16 +7,14 @@ numpy and llama.cpp anew takes four times as long as a tiny model's answer.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest.mock import patch
 
-from localspec.worker.main import CancelFlag, JobServer
+from localspec.worker.main import JobServer, _read
 from localspec.worker.process import Child, Log
 
 
@@ -28,17 +26,16 @@ class EngineThread(threading.Thread):
     def __init__(self, commands: int, control: int, events: int) -> None:
         super().__init__(daemon=True, name="engine")
         self._commands, self._control, self._events = commands, control, events
-        self._cancel = CancelFlag()
-        self._server = JobServer(events, self._cancel)
+        self._server = JobServer(events)
 
     def run(self) -> None:
         watch = threading.Thread(target=self._watch, daemon=True)
         watch.start()
         try:
-            with contextlib.suppress(BrokenPipeError), open(self._commands, "rb") as lines:
+            with contextlib.suppress(BrokenPipeError):
                 self._server.begin()
-                for line in lines:
-                    self._server.serve(json.loads(line))
+                threading.Thread(target=_read, args=(self._commands, self._server), daemon=True).start()
+                self._server.run()
         finally:
             self._server.close()
             os.close(self._events)
@@ -47,7 +44,7 @@ class EngineThread(threading.Thread):
     def _watch(self) -> None:
         with open(self._control, "rb") as lines:
             for line in lines:
-                self._cancel.cancelled = max(self._cancel.cancelled, int(line))
+                self._server.cancel(int(line))
         self.kill()
 
     def poll(self) -> int | None:
@@ -60,7 +57,7 @@ class EngineThread(threading.Thread):
         return 0
 
     def kill(self) -> None:
-        self._cancel.cancelled = sys.maxsize
+        self._server.cancel_all()
 
 
 def _start(command: Sequence[str], log: Log) -> Child:
