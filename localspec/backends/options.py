@@ -33,7 +33,8 @@ class LoadOptions:
     `n_ctx` positions of the context. `gpu`: "auto", "off", "all" or the number of layers as text. `max_leaves`: leaves
     of one draft tree, each a sequence id. `n_batch`: rows of one decode. `repack`: lay weights out anew for the
     processor's matrix instructions; None: unless that crashes here (see `amx`). `placement` overrules `gpu`.
-    `flash_attn` "mixed" is flash attention with values of another type than keys, see `attention`.
+    `flash_attn` "mixed" is flash attention with values as BF16, whatever the keys have: every
+    row is computed as if it were alone.
     `reproducible`: rows of several passes shall equal those of one, see `exact_widths`. `adapters`: LoRA files and
     their scales. `has_mtp`: load the blocks that predict further tokens, too. `n_masks`: how many of the file's tokens,
     the last ones, are mask tokens. Of models that keep a state: `rollback` tokens of a pass shall be taken back in

@@ -48,7 +48,6 @@ class CalibrateOptions(ReportOptions):
 
     machine: bool
     seconds: float
-    attention: bool
     as_json: bool
 
 
@@ -57,8 +56,6 @@ class CalibrateOptions(ReportOptions):
 @option("--machine", is_flag=True, section="What", help="The memory and arithmetic of each device, without a pair.")
 @option("--seconds", type=Positive(86400), default=10.0, metavar="SEC", section="What",
         help="Time for the passes of a pair; loading takes its own.  [default: 10]")  # fmt: skip
-@option("--attention", is_flag=True, section="What",
-        help="Compare the kinds of attention up to the context's end, too: some minutes.")  # fmt: skip
 @pair_options
 @json_option
 @report_options
@@ -96,7 +93,7 @@ def _check_machine(ctx: click.Context, words: tuple[str, ...]) -> None:
 
 
 def _pair(console: Console, settings: LoadSettings, options: CalibrateOptions) -> int:
-    asked = SurveyRequest(seconds=options.seconds, is_kept=True, has_attention=options.attention)
+    asked = SurveyRequest(seconds=options.seconds, is_kept=True)
     with open_engine(console, options.log_file) as engine:
 
         def progress(what: str, share: float) -> None:

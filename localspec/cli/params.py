@@ -21,6 +21,7 @@ from localspec.cli.habits import refuse_numbers
 from localspec.cli.option_sources import Configurable, in_command, options_of
 from localspec.errors import IncompatibleError, NetworkError, NotFoundError, UsageError
 from localspec.settings.declaration import out_of_range
+from localspec.settings.removed import check_removed
 from localspec.settings.sizes import length
 
 MAX_SENTENCE = 1000  # characters of a sentence in the list of commands: none is cut
@@ -90,6 +91,8 @@ class Command(click.Command):
         try:
             rest = super().parse_args(ctx, args)
         except click.UsageError as error:
+            if isinstance(error, click.NoSuchOption):
+                check_removed(f"{self.name} {error.option_name}")
             error.ctx = error.ctx or ctx  # click names no command where an option lacks its value
             raise
         if not ctx.resilient_parsing:

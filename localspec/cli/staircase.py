@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
 from typing import Any
 
-from localspec.control.attention import KINDS, AttentionTimes
 from localspec.settings.jobs import SurveyRequest
 from localspec.settings.sizes import counted, three_digits
 from localspec.ui.columns import aligned
@@ -63,7 +61,6 @@ def staircase(content: Mapping[str, Any], asked: SurveyRequest) -> str:
     lines += [*aligned(list(_rows(target))), ""]
     lines += _left_out(by_rows(target["ms"]), asked)
     lines += _grown("target", target)
-    lines += attention_table(content.get("attention") or {}, is_asked=asked.has_attention)
     lone = content["profile"]["lone"]
     if lone > 1:
         lines.append(f"early in a context, a token alone is given a pass of {lone} rows, which is quicker")
@@ -106,21 +103,6 @@ def _left_out(costs: Mapping[int, float], asked: SurveyRequest) -> list[str]:
         return []
     widths = counted(missing[0], "row") if len(missing) == 1 else f"{missing[0]} to {missing[-1]} rows"
     return [f"not measured within {asked.seconds:g} s, or more than a pass takes: {widths} (--seconds gives more time)"]
-
-
-def attention_table(wire: Mapping[str, Any], *, is_asked: bool) -> list[str]:
-    """Compare the kinds of attention by depth and rows; the last rows are a prompt's."""
-    if not wire:
-        why = "they do not differ for this model, or memory has no room for three contexts"
-        return [f"kinds of attention: not measured, {why}"] if is_asked else []
-    times = AttentionTimes.from_wire(wire)
-    rows = [("tokens", "rows", "off ms", *(f"{kind}: of off" for kind in KINDS[1:]))]
-    for depth, widths in times.seconds["off"].items():
-        for n, takes in widths.items():
-            ratios = [times.ratio(kind, n, depth) for kind in KINDS[1:]]
-            said = [f"{one.middle:.2f} [{one.low:.2f}, {one.high:.2f}]" for one in ratios if one is not None]
-            rows.append((str(depth), str(n), three_digits(1e3 * median(takes)), *said))
-    return ["", "kinds of attention (on: --flash-attn on; mixed: --reproducible):", "", *aligned(rows), ""]
 
 
 def _grown(what: str, times: Mapping[str, Any]) -> list[str]:

@@ -29,7 +29,6 @@ from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
 from localspec.prompt.prompt import special_texts
 from localspec.prompt.truncate import fitting
-from localspec.session.attention import AttentionPrice, price_of, settled
 from localspec.session.placement import InspectedModel
 from localspec.settings.request import Request
 from localspec.speculation.capabilities import ModelCapabilities
@@ -39,14 +38,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """One model in memory with what its file said of itself. `attention` is told to answers."""
+    """One model in memory with what its file said of itself."""
 
     info: ModelInfo
     model: Model
     backend: LlamaBackend
     specials: frozenset[str]
     load_ms: float = 0.0
-    attention: AttentionPrice | None = None
 
     def facts(self) -> events.ModelFacts:
         """Return what people want to know of it."""
@@ -147,10 +145,9 @@ def load_model(
         if isinstance(model, HeadModel) and target is not None:
             backend: LlamaBackend = open_head(model, target.backend, options)
         else:
-            options = settled(model, options) if what == "target" else options
             backend = opened(model, options, cancel, tell)
         seconds = time.perf_counter() - began
-        return LoadedModel(info, model, backend, special_texts(model), 1e3 * seconds, price_of(backend, options))
+        return LoadedModel(info, model, backend, special_texts(model), 1e3 * seconds)
     except BaseException:
         model.close()
         raise

@@ -34,7 +34,6 @@ from localspec.methods._model import ModelDrafter
 from localspec.prompt.grammar import Grammars
 from localspec.prompt.prompt import Tokenised, predicted, tokenise
 from localspec.prompt.truncate import shortened, too_long
-from localspec.session.attention import NOTHING, survey_attention
 from localspec.session.calibration import survey_pair
 from localspec.session.controllers import COPY, PairController
 from localspec.session.corpus import CorpusReader
@@ -126,9 +125,6 @@ class LoadedPair:
         yield self._started(decision, request, seed, prompt)
         for warning in (*decision.warnings, *prompt.warnings, *decision.unused(request, self.target)):
             yield events.Warned("request", warning)
-        price = self.target.attention
-        if price is not None and (line := price.line(len(prompt.tokens))):
-            yield events.Warned("request", line)
         yield from decision.controllers.recall(len(prompt.tokens))
         if request.scores_prompt:
             target = self.target
@@ -159,21 +155,13 @@ class LoadedPair:
         """Time the passes of both models, for the profile too if that is asked; the caches are empty afterwards."""
         self.forget()
         draft = None if self.draft is None else self.draft.backend
-        attention = NOTHING
-        if asked.has_attention:
-            attention = yield from survey_attention(self.target.backend, self.cancel)
         found = yield from survey_pair(asked, self.target.backend, draft, self.clock, self.cancel)
         is_kept = False
         if asked.is_kept:
-            prices = found.prices(calibrated=time.time())
-            kind = self.target.backend.options.flash_attn
-            if kind in attention.seconds:
-                first, last = min(attention.seconds[kind]), attention.deepest
-                prices.grow(attention.passes(kind, first), attention.passes(kind, last), last - first)
-            self.controllers.profile.measured(prices)
+            self.controllers.profile.measured(found.prices(calibrated=time.time()))
             is_kept = self.controllers.profile.save()
         profile = {**self.controllers.profile.told(), "is_kept": is_kept}
-        yield events.Inspected({**found.to_wire(), "attention": attention.to_wire(), "profile": profile})
+        yield events.Inspected({**found.to_wire(), "profile": profile})
 
     def idle(self, is_asked: Cancel) -> None:
         """Do what can wait until nobody is waiting: `is_asked` tells whether somebody is again."""

@@ -90,7 +90,6 @@ Question = PairQuestion | TextQuestion | RankQuestion | VerifyRound
 class SurveyRequest(Struct, frozen=True):
     """What is to be timed, in how many seconds. `sizes` are the target's widths; `is_kept`: the profile learns it.
 
-    `has_attention`: the kinds of attention are timed first.
     The first `least` of the sizes are timed whatever that takes. Without `sizes` nothing is timed, and the profile
     is asked for what it knows.
     """
@@ -100,7 +99,6 @@ class SurveyRequest(Struct, frozen=True):
     is_deep: bool = True
     is_kept: bool = False
     least: int = 1
-    has_attention: bool = False
 
 
 LoadedJob = Generate | SurveyRequest | Question

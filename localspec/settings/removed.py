@@ -5,6 +5,7 @@ from __future__ import annotations
 from localspec.errors import UsageError
 
 REMOVED = {  # as it was typed: the version without it, and what to type instead
+    "calibrate --attention": ("0.2.0", "--flash-attn on, or off, with any command; auto follows a rule"),
     "--length aimd": ("0.2.0", "--length adaptive"),
     "--length entropy": ("0.2.0", "--length confidence"),
     "--length margin": ("0.2.0", "--length confidence"),

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from localspec.cli.staircase import attention_table, stairs
-from localspec.control.attention import AttentionTimes
+from localspec.cli.staircase import stairs
 from localspec.tuning import SIZES
 
 COSTS = {
@@ -28,16 +27,3 @@ def test_stairs(cost: Callable[[int], float], cliffs: list[int], free: range) ->
     assert {one.rows for one in found if one.is_free} >= set(free) & set(SIZES)
     assert not any(one.is_free and one.is_cliff for one in found)
     assert all(one.ratio == pytest.approx(cost(one.rows) / cost(one.before)) for one in found)
-
-
-def test_kinds_of_attention_are_a_table() -> None:
-    """A row for each depth and width: milliseconds, and ratios with what most rounds lie between."""
-    takes = {256: {1: [0.01, 0.02], 512: [2.0, 2.0]}}
-    times = {"off": takes, "on": takes, "mixed": {256: {1: [0.015, 0.03], 512: [2.0, 4.0]}}}
-    told = AttentionTimes(times).to_wire()
-    lines = [line.split("  ") for line in attention_table(told, is_asked=True)]
-    cells = [[cell.strip() for cell in line if cell] for line in lines if len(line) > 3]
-    assert cells[1] == ["256", "1", "15", "1.00 [1.00, 1.00]", "1.50 [1.50, 1.50]"]
-    assert cells[2] == ["256", "512", "2000", "1.00 [1.00, 1.00]", "1.50 [1.00, 2.00]"]
-    assert "not measured" in attention_table({}, is_asked=True)[0]
-    assert attention_table({}, is_asked=False) == []
