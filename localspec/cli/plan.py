@@ -1,22 +1,26 @@
-"""`localspec plan`: what goes where, on this machine or on one that is described, and what it comes to."""
+"""`localspec plan`: which draft pays, whether the model fits, and what goes where, here or on a described machine."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import click
 
+from localspec.bench.answers import survey
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import headers_of, is_offline, warn_of_local
 from localspec.cli.options import declared_option, draft_option, picked
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, json_option, option
-from localspec.cli.plan_table import Loads, plan_table, to_wire
+from localspec.cli.pair_engine import open_engine
+from localspec.cli.params import Command, Positive, json_option, option
+from localspec.cli.plan_table import Loads, fitting, judgements, layers_on_disk, plan_text, to_wire, verdict
 from localspec.cli.settings import model_and_draft, named_pair, rpc_servers
 from localspec.control.chain import Worth
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, UsageError
 from localspec.models.candidates import local_drafts, look_at
 from localspec.models.catalog import load_catalog
 from localspec.models.gguf.info import model_info
@@ -33,6 +37,7 @@ from localspec.models.worth import pair_models, worth
 from localspec.sanitize import one_line
 from localspec.settings.declaration import Group, declaration
 from localspec.settings.folders import cache_folder
+from localspec.settings.jobs import SurveyRequest
 from localspec.settings.lone_jobs import MachineFacts
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import read_size
@@ -100,33 +105,48 @@ class Options:
     help="Memory bandwidths to predict from, in GB/s: gpu=936,cpu=60,disk=3; gpu0=, gpu1= for one of several.",
 )
 @declared_option(LoadSettings, "rpc", group=_MACHINE)
+@option("--measure", is_flag=True, section=_PLAN.title, help="Load the pair with each draft here, and time its passes.")
+@option("--seconds", type=Positive(86400), default=5.0, metavar="SEC", section=_PLAN.title,
+        help="Time for the passes with one draft, loading apart.  [default: 5]")  # fmt: skip
 @option("--offline", is_flag=True, section=_PLAN.title, help="Only files on this machine, and the catalogue.")
 @json_option
 @click.pass_obj
-def plan(console: Console, /, pair: str, as_json: bool, offline: bool, **values: Any) -> int:
-    """Show where the parts of PAIR would be placed, with memory and predicted speed.
+def plan(
+    console: Console, /, pair: str, as_json: bool, offline: bool, measure: bool, seconds: float, **values: Any
+) -> int:
+    """Say whether a draft makes PAIR faster, whether it fits into memory, and where its parts would be placed.
 
-    The first line is the fastest; the others are the alternatives. It is chosen where a load takes it unasked. Where no
-    draft is named, every draft model and head on this machine that fits is compared. With a GPU or an RPC server, --gpu
-    auto loads by this plan. It never leaves out a draft that was named, but says if that would be faster.
+    A draft is a small model or head that guesses tokens, which the target then checks in one pass. The first line says
+    whether one pays, the second whether the model fits. Then comes a table of plans, the fastest first, and a line for
+    each draft. Where no draft is named, every one on this machine that fits is compared.
 
-    Speeds follow from bandwidths, measured by localspec calibrate --machine or given by --bandwidth, and from the
-    acceptance: that of a head from its training, that of a draft model from the first load of the pair, else an assumed
-    one. Only the reading of weights and cache is counted. Without bandwidths there is an order and no number. Copies of
-    the text take no time to draft and come on top.
+    Speeds are predicted from bandwidths, of localspec calibrate --machine or --bandwidth, and from the acceptance, the
+    share of guesses that are right: that of a head from its training, that of a draft model from the first load of the
+    pair, else an assumed one. Without bandwidths there is an order and no number.
 
-    Where a copy of the target in fewer bits would draft faster than nothing, it is shown too: localspec drafts make.
+    --measure loads the pair with each draft, counts what is accepted on sample texts, and times passes. The figures are
+    kept: later plans, --method auto and TARGET+auto go by them.
+
+    With a GPU or an RPC server, --gpu auto loads by this plan. A draft that was named is never left out. Where a
+    copy of the target in fewer bits would draft faster than nothing, it is shown too: localspec drafts make.
 
     Of files that are not downloaded yet, the headers are read from the hub, some megabytes. Offline, a pair of the
     catalogue is planned from its sizes there, about.
     """
     options = picked(Options, values)
-    head = ""
+    if measure and options.is_another_machine:
+        raise UsageError("--measure tries this machine, and another one is described", hint="leave out --measure")
+    head, code = "", 0
     try:
         named = model_and_draft(named_pair(None, pair), options.draft)
         found = parse_pair(*named)
-        name, (drafts, loaded, worths) = found.name, _drafts_here(found, _typed(*named))
+        paths = _paths(found, _typed(*named))
+        if measure:
+            code = _measure(console, found.target, paths, options, seconds)
+        name, (drafts, loaded, worths) = found.name, _drafts_here(found, paths)
     except NotCachedError as missing:
+        if measure:
+            raise
         name, parts = pair, _not_here(missing, is_offline(offline), console)
         head = FROM_HEADERS if all(part.info for part in parts) else ABOUT
         warn_of_local(missing, "localspec plan", console)
@@ -138,14 +158,38 @@ def plan(console: Console, /, pair: str, as_json: bool, offline: bool, **values:
     worths = {} if options.is_another_machine else worths
     rows = compare(machine, drafts, request, worths)
     copy = None if options.draft is not None else best_copy(machine, drafts, request, rows[0])
+    can_measure = not (head or options.is_another_machine)
+    loads = Loads(loaded, worths, _why(*named, loaded), pair.partition("+")[0], can_measure)
     if as_json:
-        told = None if copy is None else {"draft_name": copy.name, **to_wire(copy.plan, copy.models)}
-        facts = {"loaded_draft": loaded or None, "copy_to_make": told, "is_about": head == ABOUT}
-        write_json({**_wire(name, machine, request, rows), **facts})
+        made = None if copy is None else {"draft_name": copy.name, **to_wire(copy.plan, copy.models)}
+        facts = {"loaded_draft": loaded or None, "copy_to_make": made, "is_about": head == ABOUT}
+        write_json({**_wire(name, machine, request, rows, loads), **facts})
     else:
-        loads = Loads(loaded, worths, _why(*named, loaded), pair.partition("+")[0])
-        write_out(head + plan_table(one_line(name), machine, request, rows, loads, copy))
-    return 0
+        write_out(head + plan_text(machine, request, rows, loads, copy))
+    return code
+
+
+def _measure(console: Console, target: Path, paths: Mapping[str, Path], options: Options, seconds: float) -> int:
+    """Load the target with each draft, time passes and keep what they take; return 0, or the exit code of a stop."""
+    kv_type = "f16" if options.kv_type == "auto" else options.kv_type
+    settings = LoadSettings(str(target), ctx=options.ctx, threads=options.threads, kv_type=kv_type)
+    with open_engine(console, None) as engine:
+
+        def progress(what: str, share: float) -> None:
+            engine.live.status(f"{one_line(name)}: timing passes of the {what} {share:.0%}")
+
+        for name, path in paths.items():
+            try:
+                if engine.load(replace(settings, draft=str(path))) is None:
+                    break
+                found = survey(engine, SurveyRequest(seconds, is_kept=True), progress)
+            except LocalspecError as error:
+                console.warn(f"{one_line(name)} is not measured: {error.message}")
+                continue
+            if found is not None and not found.content["profile"]["is_kept"]:
+                folder = Path(found.content["profile"]["file"]).parent
+                console.warn(f"{folder} cannot be written, so nothing of {one_line(name)} is kept")
+    return engine.stop.exit_code
 
 
 def _named(model: str | None, draft: str | None) -> str:
@@ -172,15 +216,17 @@ def _why(model: str | None, draft: str | None, loaded: str) -> str:
     return "for it belongs to that name" if loaded else "for none is named"
 
 
-def _drafts_here(pair: PairRef, typed: str) -> tuple[dict[str, Models], str, dict[str, Worth]]:
-    """Return the target with each draft by its name, "" for none; the one that is loaded; what was measured of each.
-
-    They are the draft that was `typed`, or else the pair's own and all that fit on this machine.
-    """
-    target = look_at(pair.target)
-    paths = {} if typed else local_drafts(target)
+def _paths(pair: PairRef, typed: str) -> dict[str, Path]:
+    """Return the draft that was `typed`, or else the pair's own and all that fit on this machine, by name."""
+    paths = {} if typed else local_drafts(look_at(pair.target))
     if pair.draft is not None and pair.draft not in paths.values():
         paths[typed or pair.draft.name] = pair.draft
+    return paths
+
+
+def _drafts_here(pair: PairRef, paths: Mapping[str, Path]) -> tuple[dict[str, Models], str, dict[str, Worth]]:
+    """Return the target with each draft by its name, "" for none; the one that is loaded; what was measured of each."""
+    target = look_at(pair.target)
     loaded = next((name for name, path in paths.items() if path == pair.draft), "")
     parts = {name: pair_models(target, look_at(path, may_be_head=True)) for name, path in paths.items()}
     worths = {name: worth(*part) for name, part in parts.items()}
@@ -295,18 +341,26 @@ def _bandwidths(text: str | None) -> dict[str, float]:
     return figures
 
 
-def _wire(name: str, machine: Machine, request: PlacementRequest, rows: list[PlannedDraft]) -> dict[str, Any]:
+def _wire(
+    name: str, machine: Machine, request: PlacementRequest, rows: list[PlannedDraft], loads: Loads
+) -> dict[str, Any]:
+    judged = judgements(rows, request, loads.worths)
     found = [
         {
             "draft_name": row.name or None,
             "has_other_vocabulary": row.models.guessing.is_foreign,
             "acceptance": _acceptance(row, request),
             **to_wire(row.plan, row.models),
+            "worth": None if row.plan.draft is None else judged[row.name].to_wire(),
         }
         for row in rows
     ]
     return {
         "pair": name,
+        "verdict": verdict(judged, loads),
+        "fits": fitting(machine, rows[0]),
+        "layers_on_disk": layers_on_disk(machine, rows[0]),
+        "seconds_per_token": rows[0].plan.seconds,
         "machine": {
             "ram": machine.ram,
             "cores": machine.cores,

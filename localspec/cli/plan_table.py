@@ -1,159 +1,223 @@
-"""The plans of `localspec plan` as people read them."""
+"""The answer of `localspec plan`: does a draft pay, does the model fit, the table, and a line for each draft."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
-from localspec.cli.console import columns_of_stdout, is_terminal
+from localspec.cli.console import columns_of_stdout, is_terminal, wrapped
 from localspec.control.chain import NEXT, Worth
 from localspec.models.plan.compare import PlannedDraft
-from localspec.models.plan.machine import CPU, DISK, Machine
-from localspec.models.plan.memory_use import Layout
+from localspec.models.plan.machine import CPU, Machine
+from localspec.models.plan.memory import ram_room
+from localspec.models.plan.memory_use import Layout, assumed
 from localspec.models.plan.models import Models
 from localspec.models.plan.search import PlacementPlan, PlacementRequest
 from localspec.sanitize import one_line, shortened, shown
 from localspec.settings.sizes import counted, size, three_digits
+from localspec.ui.columns import aligned
 
 COPIES = "copies only"
-FOREIGN = ", other vocabulary"  # behind the name of a draft, which gives way before it
-SHORTEST = 12 + len(FOREIGN)  # characters of a draft's cell that stay where there is no room
-LONGEST = 1000  # characters of a line that no terminal cuts
+SHORTEST = 12  # characters of a draft's name that stay where there is no room
+COLUMNS = 80  # of a pipe
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+UNKNOWN = (
+    "Speeds are not measured (localspec calibrate --machine, or --bandwidth gpu=...,cpu=...): the order rests on "
+    "typical bandwidths."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Loads:
     """The `draft` that a load takes unasked, "" for none, and what drafts were measured to be worth here.
 
-    `why` says why it is that draft, and `target` what to type for the target alone.
+    `why` says why it is that draft, and `target` what to type for the target alone. `can_measure`: --measure may try
+    the drafts, since the plan is for this machine and all files are on it.
     """
 
     draft: str
     worths: Mapping[str, Worth] = field(default_factory=dict)
     why: str = ""
     target: str = ""
+    can_measure: bool = False
 
 
-def plan_table(
-    name: str,
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a draft brings: a pass with `k` guesses gives `tokens`, in the time of `price` passes without a draft.
+
+    `accepted` is the chance that the first guess is right, as `how` says.
+    """
+
+    name: str
+    k: int
+    tokens: float
+    price: float
+    accepted: float
+    how: str
+    is_measured: bool = False
+    is_foreign: bool = False
+
+    @property
+    def speed(self) -> float:
+        """Return the speed over that without a draft."""
+        return self.tokens / self.price
+
+    @property
+    def line(self) -> str:
+        """Return the judgement in one sentence."""
+        other = "; it has another vocabulary" if self.is_foreign else ""
+        return (
+            f"{brief(self.name)}: {self.speed:.2f} times the speed without a draft. A pass with "
+            f"{counted(self.k, 'guess')} gives {self.tokens:.2f} tokens and takes {self.price:.2f} times as long "
+            f"({self.accepted:.0%} right, {self.how}{other})."
+        )
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"speedup": self.speed, "tokens_per_pass": self.tokens, "price": self.price,
+                "is_measured": self.is_measured}  # fmt: skip
+
+
+def brief(name: str) -> str:
+    """Return a draft's name without its folders."""
+    return one_line(os.path.basename(name) if os.path.isabs(name) or name.startswith("hf:") else name)
+
+
+def judgements(
+    rows: Sequence[PlannedDraft], request: PlacementRequest, worths: Mapping[str, Worth]
+) -> dict[str, Judgement]:
+    """Return what each draft of a comparison brings, by its name, the fastest first."""
+    plain = next(row.plan for row in rows if row.plan.draft is None)
+    found: dict[str, Judgement] = {}
+    for row in rows:
+        if row.plan.draft is None or row.name in found:
+            continue
+        guessing, k = row.models.guessing, row.plan.k
+        known = worths.get(row.name)
+        accepted = guessing.accepted or assumed(request.acceptance * guessing.share)
+        tokens = 1.0 + sum(accepted[:k]) if known is None else known.tokens
+        found[row.name] = Judgement(
+            row.name, k, tokens, tokens * row.plan.seconds / plain.seconds, accepted[0],
+            known.how if known is not None else "assumed" if guessing.is_assumed else guessing.how,
+            is_measured=known is not None and known.is_measured, is_foreign=guessing.is_foreign,
+        )  # fmt: skip
+    return found
+
+
+def verdict(found: Mapping[str, Judgement], loads: Loads) -> str:
+    """Say whether a draft pays, in one sentence, and how to know where that is only predicted."""
+    if not found:
+        return f"No draft for it is on this machine: {COPIES}."
+    first, others = next(iter(found.values())), list(found.values())
+    is_known = first.is_measured if first.speed > 1.0 else all(one.is_measured for one in others)
+    pays = "pays here" if is_known else "is expected to pay here"
+    more = f" To measure: localspec plan {loads.target} --measure" if loads.can_measure and not is_known else ""
+    if first.speed > 1.0:
+        return f"{brief(first.name)} {pays}: {first.speed:.2f} times the speed without a draft.{more}"
+    n = NUMBERS[len(others)] if len(others) < len(NUMBERS) else str(len(others))
+    none = {1: f"{brief(first.name)} {pays.replace('pays', 'does not pay').replace('is expected', 'is not expected')}",
+            2: f"Neither of these two drafts {pays}"}.get(len(others), f"None of these {n} drafts {pays}")  # fmt: skip
+    return f"{none}: {COPIES}.{more}"
+
+
+def layers_on_disk(machine: Machine, row: PlannedDraft) -> int:
+    """Return about how many of the target's layers each pass reads from the disk, since memory has no room for them."""
+    plan, n_layers = row.plan, len(row.models.target.layers)
+    if not plan.is_paged:
+        return 0
+    there, weights = n_layers + 1 - plan.target.n_offloaded, plan.use[CPU].weights
+    return min(n_layers, max(1, ceil(there * (weights - ram_room(machine, plan.use)) / weights)))
+
+
+def fitting(machine: Machine, row: PlannedDraft) -> str:
+    """Say whether the model fits into the memory."""
+    plan = row.plan
+    free = {CPU: (machine.ram, "RAM"), **{one.name: (one.memory, one.name) for one in machine.devices}}
+    n, seconds = layers_on_disk(machine, row), plan.seconds
+    if n:
+        took = f"{seconds:.1f}" if seconds >= 1.0 else f"{seconds:.2f}"
+        layers = f"{n} of {counted(len(row.models.target.layers), 'layer')}"
+        return f"It fits with {layers} on disk: about {took} seconds a token."
+    used = ", ".join(f"{size(use.total)} of {size(free[place][0])} {free[place][1]}" for place, use in plan.use.items())
+    return f"It fits: {used}, with a context of {plan.context.n_ctx} tokens in {plan.context.kv_type}."
+
+
+def plan_text(
     machine: Machine,
     request: PlacementRequest,
-    rows: list[PlannedDraft],
+    rows: Sequence[PlannedDraft],
     loads: Loads,
     copy: PlannedDraft | None = None,
 ) -> str:
-    """Return the plans, the chosen one first; on a terminal a draft's name gives way where a line has no room.
+    """Return the whole answer; lines of a terminal are wrapped at words.
 
     `copy` is a plan with a low-bit copy of the target, which nobody made yet. It comes last.
     """
-    chosen = rows[0].plan
-    places = [CPU, *(device.name for device in machine.devices)]
-    free = [f"{size(machine.ram)} RAM", *(f"{size(device.memory)} {device.name}" for device in machine.devices)]
-    lines = [f"{name}, context {chosen.context.n_ctx} tokens in {chosen.context.kv_type}; free: {', '.join(free)}", ""]
-    room = columns_of_stdout() if is_terminal(sys.stdout) else LONGEST
+    found = judgements(rows, request, loads.worths)
+    lines = [verdict(found, loads), fitting(machine, rows[0])]
+    notes = [*(one.line for one in found.values()), *_notes(rows, found, loads), *_of_copy(loads.target, rows[0], copy)]
+    table = _table(machine, request, rows if copy is None else [*rows, copy])
+    return "\n".join([*_wrapped(lines), "", *table, "", *_wrapped(notes)]) + "\n"
+
+
+def _wrapped(lines: Sequence[str]) -> list[str]:
+    return [wrapped(one_line(line), sys.stdout) for line in lines]
+
+
+def _table(machine: Machine, request: PlacementRequest, rows: Sequence[PlannedDraft]) -> list[str]:
+    """Return a line for each plan, the fastest first; a draft's name gives way where a line has no room."""
+    places = [CPU, *(one.name for one in machine.devices)]
     names = [place if place != CPU else "RAM" for place in places]
     table = [["draft", "accepted", "on", "target on", *names, "tok/s"]]
-    for row in rows if copy is None else [*rows, copy]:
+    for row in rows:
         one, parts = row.plan, row.models.draft
-        named = os.path.basename(row.name) if os.path.isabs(row.name) else row.name
-        short = one_line(named) + (FOREIGN if row.models.guessing.is_foreign else "")
         draft = [COPIES, "-", "-"]
         if one.draft is not None and parts is not None:
-            draft = [short, _accepted(row, request), one.draft.tell(parts)]
+            draft = [brief(row.name), _accepted(row, request), one.draft.tell(parts)]
         memory = [size(one.use[place].total) if place in one.use else "-" for place in places]
-        told = "not measured" if one.tokens_per_s is None else three_digits(one.tokens_per_s)
-        table.append([*draft, one.target.tell(row.models.target), *memory, told])
-    widths = [max(len(cells[column]) for cells in table) for column in range(len(table[0]))]
-    is_known = all(row.name in loads.worths and loads.worths[row.name].is_measured for row in rows if row.name)
-    mark = "<- chosen" if rows[0].name == loads.draft else f"<- {'fastest' if is_known else 'predicted fastest'}"
-    over = max(0, sum(widths) + 2 * len(widths) + len(mark) - room)
-    widths[0] = max(SHORTEST, widths[0] - over)
-    for index, cells in enumerate(table):
-        text = [_fitting(cell, width).ljust(width) for cell, width in zip(cells, widths, strict=True)]
-        lines.append(("  ".join(text).rstrip() + (f"  {mark}" if index == 1 else "")).rstrip())
-    notes = [*_taken(rows[0].name, loads), *_notes(rows, request), *_of_copy(loads.target, rows[0], copy)]
-    return "\n".join([*lines, "", *notes]) + "\n"
-
-
-def _taken(fastest: str, loads: Loads) -> list[str]:
-    """Say what was measured of drafts, what to type where one loses, and which is loaded if it is not the fastest."""
-    told = [f"{shown(name)} {one.told}" for name, one in loads.worths.items()]
-    told += [f"of a draft that does not pay: {NEXT}"] * any(one.loses for one in loads.worths.values())
-    if fastest == loads.draft:
-        return told
-    loaded = f"localspec run loads {shown(loads.draft) or 'no draft'} here, {loads.why}"
-    command = shlex.join(("localspec", "run", "-m", loads.target, "-d", fastest or "none"))
-    return [*told, f"{loaded}; to load the first of these: {one_line(command)}"]
+        speed = "-" if one.tokens_per_s is None else three_digits(one.tokens_per_s)
+        table.append([*draft, one.target.tell(row.models.target), *memory, speed])
+    room = columns_of_stdout() if is_terminal(sys.stdout) else COLUMNS
+    over = max(map(len, aligned(table, right=()))) - room
+    widest = max(SHORTEST, max(len(cells[0]) for cells in table) - max(0, over))
+    return aligned([[shortened(cells[0], widest), *cells[1:]] for cells in table], right=())
 
 
 def _accepted(row: PlannedDraft, request: PlacementRequest) -> str:
-    """Return the chance that the first guess stands, with a mark where it is assumed."""
+    """Return the chance that the first guess is right, with a mark where it is assumed."""
     guessing = row.models.guessing
     first = guessing.accepted[0] if guessing.accepted else request.acceptance * guessing.share
     return f"{first:.2f}{'?' if guessing.is_assumed else ''}"
 
 
+def _notes(rows: Sequence[PlannedDraft], found: Mapping[str, Judgement], loads: Loads) -> list[str]:
+    """Say what else is guessed, where speeds are from, which draft is loaded if it is not the fastest, and how to."""
+    chosen, fastest = rows[0].plan, rows[0].name
+    notes = [f"{COPIES}: no draft. Text that repeats itself is still guessed, at no cost."]
+    if any(one.accepted and not one.is_measured for one in found.values()) or not found:
+        basis = f"Speeds are predicted from bandwidths: {chosen.basis}."
+        notes.append(UNKNOWN if chosen.tokens_per_s is None else basis)
+    if any(one.loses for one in loads.worths.values()):
+        notes.append(f"Of a draft that does not pay: {NEXT}.")
+    if fastest != loads.draft:
+        loaded = f"localspec run loads {shown(loads.draft) or 'no draft'} here, {loads.why}"
+        command = shlex.join(("localspec", "run", "-m", loads.target, "-d", fastest or "none"))
+        notes.append(f"{loaded}; to load the first of these: {one_line(command)}")
+    return notes
+
+
 def _of_copy(target: str, chosen: PlannedDraft, copy: PlannedDraft | None) -> list[str]:
-    """Say how a copy compares with what is chosen, and why, and how it is made."""
+    """Say how a copy in fewer bits compares with what is chosen, and how it is made."""
     if copy is None:
         return []
-    one = copy.plan
-    kept = sum(copy.models.guessing.accepted[: one.k])
-    ratio = chosen.plan.seconds / one.seconds
-    told = "" if one.tokens_per_s is None else f", {ratio:.2f} of the speed that is chosen"
+    compared = f", {chosen.plan.seconds / copy.plan.seconds:.2f} of the speed of the first"
     make = f"localspec drafts make {one_line(shlex.quote(target))} --bits {copy.name.partition('-')[0]}"
-    lines = [f"{copy.name}: not made yet{told}. To make it: {make}"]
-    if one.tokens_per_s is not None:
-        on_devices = one.target.n_offloaded  # the head counts as a layer
-        where = "a part" if on_devices else "all"
-        where = "none" if on_devices > len(copy.models.target.layers) else where
-        lines.append(
-            f"why: {counted(one.k, 'pass')} of the copy: {_ms(one.k * one.guess)}; "
-            f"one of the target with {one.k + 1} rows: "
-            f"{_ms(one.check)}, {where} of it from RAM; {1 + kept:.1f} tokens come of both ({copy.models.guessing.how})"
-        )
-    return lines
-
-
-def _ms(seconds: float) -> str:
-    return f"{three_digits(1e3 * seconds)} ms" if seconds < 1.0 else f"{seconds:.2g} s"
-
-
-def _fitting(cell: str, width: int) -> str:
-    """Return a cell in `width` characters; of a draft's name the middle gives way."""
-    name, mark, _ = cell.partition(FOREIGN)
-    return shortened(name, width - len(mark)) + mark
-
-
-def _notes(rows: list[PlannedDraft], request: PlacementRequest) -> list[str]:
-    chosen, accepted = rows[0].plan, rows[0].models.guessing.accepted
-    accepted_share = request.acceptance * rows[0].models.guessing.share
-    draft_threads = f", draft {chosen.draft_threads}" if chosen.draft_threads else ""
-    notes = [f"threads {chosen.threads}{draft_threads}" if chosen.threads else "threads: as many as physical cores"]
-    if chosen.is_paged:
-        notes.append(f"the weights exceed the free memory: each pass reads them from the {DISK}")
-    if chosen.tokens_per_s is None:
-        notes.append("speeds: not measured (localspec calibrate --machine, or --bandwidth gpu=...,cpu=...)")
-        return [*notes, "the order rests on typical bandwidths, and on what was measured of pairs here"]
-    if chosen.draft is not None and accepted:
-        kept = sum(accepted[: chosen.k])
-        notes.append(f"{chosen.k} draft tokens a pass, {kept:.2f} accepted: {rows[0].models.guessing.how}")
-    elif chosen.draft is not None:
-        notes.append(f"{chosen.k} draft tokens a pass, each accepted with probability {accepted_share:.2g}: assumed")
-    if any(row.name and row.models.guessing.is_assumed for row in rows):
-        notes.append("accepted with ?: assumed, for this machine has not measured it; without: measured")
-    if any(row.models.guessing.is_foreign and row.models.guessing.is_assumed for row in rows):
-        told = f"another vocabulary: {request.acceptance:g} is assumed of the tokens that both have"
-        notes.append(
-            f"{told}; one such pair measured 0.66 on shipped texts, and won no time with it (docs/benchmarks.md)"
-        )
-    if any(not row.name for row in rows):
-        notes.append(f"{COPIES}: the speed of plain decoding; a text that repeats itself is faster")
-    return [*notes, f"bandwidths: {chosen.basis}; only the reading of weights and cache is counted"]
+    return [f"{copy.name}: not made yet{compared if copy.plan.tokens_per_s else ''}. To make it: {make}"]
 
 
 def to_wire(plan: PlacementPlan, models: Models) -> dict[str, Any]:

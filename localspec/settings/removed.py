@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from localspec.errors import UsageError
 
+MEASURE = "localspec plan PAIR --measure"
 REMOVED = {  # as it was typed: the version without it, and what to type instead
+    "calibrate PAIR": ("0.2.0", MEASURE),
+    "calibrate --seconds": ("0.2.0", MEASURE),
+    "doctor PAIR": ("0.2.0", MEASURE),
+    "doctor --seconds": ("0.2.0", MEASURE),
     "calibrate --attention": ("0.2.0", "--flash-attn on, or off, with any command; auto follows a rule"),
     "--length aimd": ("0.2.0", "--length adaptive"),
     "--length entropy": ("0.2.0", "--length confidence"),

@@ -9,9 +9,8 @@ from typing import cast
 import pytest
 
 from localspec.bench.answers import PLAIN
-from localspec.bench.diagnosis import Examination, Templates
 from localspec.bench.race import Race, agreed, answers_alone, factor, judged, race
-from localspec.bench.statistics import ENOUGH, Interval, median_interval
+from localspec.bench.statistics import Interval, median_interval
 from localspec.cli.race import figures
 from localspec.engine.events import Committed, Event, Finished, Inspected, Piece, Started, StepMs
 from localspec.settings.jobs import Generate, LoadedJob, SurveyRequest
@@ -120,29 +119,6 @@ def test_a_fork_that_nobody_looked_into_is_said_to_be_one() -> None:
     assert raced is not None
     assert raced.verdict("--repeat 6")[1].startswith("the outputs differ; the target was not asked to the end")
     assert raced.to_wire()["output"] is None
-
-
-def test_a_doctor_races_what_people_run_without_a_seed() -> None:
-    worker = Answering()
-    examination = Examination(
-        cast("Worker", worker), Templates(None, None), has_draft=True, n_ctx=512, seconds=1.0,
-        is_stopped=lambda: False, on_progress=lambda what: None,
-    )  # fmt: skip
-    found = examination.run()
-    assert found.race is not None
-    assert len(found.race.rounds) == ENOUGH, "fewer decide nothing"
-    assert found.race.verify == "block"
-    assert {one.request.sampling.seed for pair in found.race.rounds for one in (pair.plain, pair.other)} == {None}
-
-
-@pytest.mark.parametrize(("n_ctx", "cut"), [(4096, 4080), (128, 112), (24, 48)])
-def test_a_doctor_cuts_prompts_for_a_short_context_but_not_to_nothing(n_ctx: int, cut: int) -> None:
-    worker = Answering()
-    Examination(
-        cast("Worker", worker), Templates(None, None), has_draft=True, n_ctx=n_ctx, seconds=1.0,
-        is_stopped=lambda: False, on_progress=lambda what: None,
-    ).run()  # fmt: skip
-    assert {one.prompt_tokens for one in worker.asked} == {cut}
 
 
 def test_a_race_in_which_nothing_was_drafted_finds_nothing() -> None:

@@ -93,7 +93,7 @@ def test_ctrl_c_while_a_class_is_made_is_one(monkeypatch: pytest.MonkeyPatch) ->
 @needs_pair
 @pytest.mark.parametrize(
     "words",
-    ["race storyteller hi", "calibrate storyteller", "doctor storyteller", "bench storyteller",
+    ["race storyteller hi", "plan storyteller --measure", "bench storyteller",
      "rank storyteller --items a,b hi"],
 )  # fmt: skip
 def test_one_that_writes_json_says_it_there(

@@ -34,9 +34,8 @@ COMMANDS = {
     "chat, a race": ("chat", STORYTELLER, "--plain", "--no-save", "-n", "2"),
     "race": ("race", STORYTELLER, "--raw", "-n", "2", "--seed", "1", "Once"),
     "verify": ("verify", STORYTELLER, "--prompts", "1", "-n", "2", "--draws", "100", "--seed", "1"),
-    "calibrate": ("calibrate", STORYTELLER, "--seconds", "0.5"),
+    "plan, measured": ("plan", STORYTELLER, "--measure", "--seconds", "0.5"),
     "bench": ("bench", STORYTELLER, "--prompts", "1", "-r", "1", "-n", "2", "--temps", "0", "--methods", "plain,copy"),
-    "doctor": ("doctor", STORYTELLER, "--seconds", "1"),
     "serve": ("serve", STORYTELLER, "--port", "0"),
     "rank": ("rank", STORYTELLER, "Once", "--items", ",".join(map(str, range(3000)))),
     "heads eval": ("heads", "eval", "HEAD", "--raw", "-n", "8"),
@@ -53,7 +52,7 @@ BESIDE = {"heads train", "heads list", "heads rm", "heads show", "drafts list", 
 # Those that ask llama.cpp in a process without a pair.
 LONE = {
     "plan": ("plan", STORYTELLER),
-    "calibrate": ("calibrate", "--machine"),
+    "calibrate": ("calibrate",),
     "drafts make": ("drafts", "make", str(PAIR / "target-q8_0.gguf"), "--force"),
     "rpc-serve": ("rpc-serve",),
 }

@@ -7,6 +7,10 @@ import pytest
 from tests.cli.harness import assert_one_line, run
 
 CASES = {
+    "calibrate storyteller": ("calibrate PAIR was removed in 0.2.0", "localspec plan PAIR --measure"),
+    "calibrate storyteller --seconds 3": ("calibrate --seconds was removed in 0.2.0", "localspec plan PAIR --measure"),
+    "doctor storyteller": ("doctor PAIR was removed in 0.2.0", "localspec plan PAIR --measure"),
+    "doctor storyteller --seconds 3": ("doctor --seconds was removed in 0.2.0", "localspec plan PAIR --measure"),
     "calibrate storyteller --attention": ("calibrate --attention was removed in 0.2.0", "--flash-attn"),
 }
 

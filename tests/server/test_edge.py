@@ -320,7 +320,7 @@ def test_a_draft_of_another_vocabulary_is_compared_with_the_verifier_by_name(ser
     assert_one_line(ended, 6, f"foreign.gguf does not fit the target at {where}: they share 256 of the target's")
 
 
-@pytest.mark.parametrize("command", ["bench", "calibrate", "verify"])
+@pytest.mark.parametrize("command", ["bench", "verify"])
 def test_what_measures_rows_takes_no_verifier(command: str) -> None:
     ended = localspec(command, str(DRAFT), "--verifier", "ws://127.0.0.1:1")
     assert ended.returncode == 2
@@ -328,7 +328,7 @@ def test_what_measures_rows_takes_no_verifier(command: str) -> None:
 
 
 def test_a_verifier_that_is_set_for_good_is_for_other_commands() -> None:
-    ended = localspec("calibrate", "none.gguf", env={"LOCALSPEC_VERIFIER": "ws://127.0.0.1:1"})
+    ended = localspec("bench", "none.gguf", env={"LOCALSPEC_VERIFIER": "ws://127.0.0.1:1"})
     assert "none.gguf" in ended.stderr.decode()
 
 

@@ -1,4 +1,4 @@
-"""The command: findings as lines or as one object, about the installation or about a pair.
+"""The command: findings about the installation, as lines or as one object.
 
 The checks, one function each: a fact, whether it is in order, and the command to type if it is not.
 """
@@ -12,22 +12,19 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from localspec import __version__
-from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_dumb, is_terminal, write_out
-from localspec.cli.doctor.case import Finding
+from localspec.cli.doctor.finding import Finding
 from localspec.cli.doctor.gpus import INTEGRATED, Gpu, backend_for, gpus, missing_compiler, rebuild_line, unused
-from localspec.cli.option_sources import typed
-from localspec.cli.options import ReportOptions, pair_options, picked, report_options
+from localspec.cli.options import ReportOptions, declared_option, picked, report_options
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, Positive, json_option, option
-from localspec.cli.settings import PairOptions, promised_settings, rpc_servers
+from localspec.cli.params import Command, json_option
+from localspec.cli.settings import rpc_servers
 from localspec.cli.settings_table import check_file
 from localspec.cli.version import binding_version
 from localspec.errors import LocalspecError, UsageError
@@ -36,6 +33,8 @@ from localspec.models.plan import calibration
 from localspec.settings.config_file import config_file, read_configuration
 from localspec.settings.folders import cache_folder
 from localspec.settings.lone_jobs import MachineFacts
+from localspec.settings.removed import check_removed
+from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
 from localspec.worker.ask import Unanswered, ask
 
@@ -43,62 +42,26 @@ LITTLE_DISK = 10e9  # bytes: about one pair of models
 CPU_FEATURES = ("AVX", "AVX2", "AVX512", "AMX_INT8", "NEON", "SVE", "F16C", "FMA")
 X86 = (("avx2", "AVX2"), ("avx512f", "AVX512"), ("amx_int8", "AMX_INT8"))  # what Linux and llama.cpp call one thing
 NO_ENGINE, NO_ANSWER = 3, 4  # exit codes, as everywhere
-OUTPUT = "Output"
-WITHOUT_PAIR = {"rpc", "json", "quiet", "color"}
-
-
-@dataclass(frozen=True)
-class DoctorOptions(ReportOptions):
-    """Values of the options that are no settings."""
-
-    seconds: float
-    as_json: bool
 
 
 @click.command(cls=Command)
-@click.argument("words", nargs=-1, metavar="[PAIR]", shell_complete=pair_names)
-@option("--seconds", type=Positive(86400), default=60.0, metavar="SEC", section="What",
-        help="How long to measure a pair, loading apart.  [default: 60]")  # fmt: skip
-@pair_options
+@click.argument("words", nargs=-1, metavar="")
+@declared_option(LoadSettings, "rpc")
 @json_option
 @report_options
-@click.pass_context
-def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
-    """Check this installation, or find out why speculation is slow on PAIR.
+@click.pass_obj
+def doctor(console: Console, /, words: tuple[str, ...], rpc: str | None, as_json: bool, **values: Any) -> int:
+    """Check this installation: llama.cpp's build, GPUs, RPC servers, memory, disk and terminal.
 
-    Without PAIR: llama.cpp's build, GPUs, RPC servers, memory, disk and terminal. Each problem comes with the command
-    to type. The exit code is 0 unless something is broken: 2 for config.toml, 3 if llama.cpp does not load, 4 if a
-    server does not answer.
+    Each problem comes with the command to type. The exit code is 0 unless something is broken: 2 for config.toml, 3 if
+    llama.cpp does not load, 4 if a server does not answer.
 
-    With PAIR: passes of both models are timed. Acceptance is measured at temperature 0 and 0.8, with the chat template
-    and without (± is two standard errors). Then auto races plain decoding, without a seed. The verdict comes first,
-    then a line for each possible cause, with its number. The exit code is 0 whatever is found.
+    Whether a draft pays on a pair: localspec plan PAIR --measure.
     """
-    console: Console = ctx.obj
-    options = picked(DoctorOptions, values)
-    options.apply(console)
-    if len(words) > 1:
-        raise UsageError(f"one pair at a time: {len(words)} were given", hint="localspec doctor TARGET+DRAFT")
+    picked(ReportOptions, values).apply(console)
     if words:
-        _warn_of_settings(console)
-        from localspec.cli.doctor.pair import examine_pair
-        from localspec.cli.fetch import present_settings
-
-        settings = present_settings(promised_settings(PairOptions.of(values, words[0])), console)
-        return examine_pair(console, settings, options.seconds, options.log_file, as_json=options.as_json)
-    for given in typed(ctx):
-        if given.key not in WITHOUT_PAIR:
-            spelt = f"--{given.key}"
-            raise UsageError(f"{spelt} is about a pair, and none is named", hint=f"localspec doctor PAIR {spelt}")
-    return _installation(console, rpc_servers(values["rpc"]), as_json=options.as_json)
-
-
-def _warn_of_settings(console: Console) -> None:
-    """Report the error in config.toml, which was left out."""
-    try:
-        check_file()
-    except UsageError as error:
-        console.warn(f"{error.message}; nothing of the file is used")
+        check_removed("doctor PAIR")
+    return _installation(console, rpc_servers(rpc), as_json=as_json)
 
 
 def _installation(console: Console, endpoints: tuple[str, ...], *, as_json: bool) -> int:

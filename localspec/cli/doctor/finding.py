@@ -1,0 +1,41 @@
+"""What a check found, as a JSON object, and as lines of text with the command to try."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from localspec.cli.console import Console, wrapped
+from localspec.sanitize import one_line
+
+INDENT = 18  # columns of mark and name
+MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "broken": ("BROKEN", "red")}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check. `state` is ok, note (could be better) or broken, and `code` then the exit code."""
+
+    name: str
+    state: str
+    message: str
+    hint: str = ""
+    code: int = 0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "state": self.state,
+            "message": self.message,
+            "hint": self.hint,
+            "facts": dict(self.facts),
+        }
+
+    def line(self, console: Console, stream: IO[str]) -> str:
+        """Return it as one line, which a terminal gets wrapped at words, and a second one with its hint."""
+        mark, style = MARKS[self.state]
+        hint = f"{'':<{INDENT}}try: {one_line(self.hint)}\n" if self.hint else ""
+        message = wrapped(one_line(self.message), stream, INDENT)
+        return f"{console.paint(f'{mark:<7}', style, stream)} {self.name:<9} {message}\n{hint}"
