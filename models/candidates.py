@@ -208,7 +208,7 @@ def best_local_draft(target: Path, *, must: bool = False) -> tuple[Path | None, 
 def _no_draft(target: Path, info: ModelInfo, other: DraftCandidate | None) -> NotFoundError:
     """Say that no draft is here, and name the one of another vocabulary that gains most."""
     if other is None:
-        hint = f"localspec pairs suggest {shown(str(target))}, or --draft none"
+        hint = f"localspec plan {shown(str(target))} --hub, or --draft none"
         return NotFoundError(f"no draft for {info.label} is on this machine", hint=hint)
     return NotFoundError(
         f"no draft with the vocabulary of {info.label} is on this machine",

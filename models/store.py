@@ -60,7 +60,7 @@ INTRODUCTION = (
     "storyteller writes stories (5 million parameters); it is not an assistant. "
     "It is a demonstration: so small that drafting wins no time.",
     "A real pair: localspec pairs list, then localspec pull NAME. "
-    "A draft for a model that you have: localspec pairs suggest FILE.gguf",
+    "A draft for a model that you have: localspec plan FILE.gguf --hub",
 )
 
 

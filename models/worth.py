@@ -36,7 +36,7 @@ def pair_models(target: ModelPart, draft: ModelPart | None = None) -> tuple[Mode
     if draft is None or target.info is None or draft.info is None:
         return placed(target, draft), None
     shared = require_fit(target.info, draft.info).overlap
-    known = learned(target.info.path, draft.info.path) if draft.info.head is None else None
+    known = learned(target.info.path, draft.info.path)
     accepted, how = None if known is None else known.accepted, TRIED
     if accepted is None and draft.info.path.is_file():
         copy = low_bit_copy(read_header(draft.info.path))  # of one file: perhaps a header without its parts
@@ -53,7 +53,8 @@ def worth(models: Models, known: Learned | None = None, machine: Machine | None 
     how = ASSUMED if guessing.is_assumed else MEASURED if guessing.how == TRIED else guessing.how
     rows = None if known is None else known.rows
     if rows is not None and known is not None and known.guess is not None:
-        return Worth(*best_length(accepted, rows[1:], known.guess), accepted[0], how, MEASURED, is_timed=True)
+        found = best_length(accepted, rows[1:], known.guess, at_once=guessing.at_once)
+        return Worth(*found, accepted[0], how, MEASURED, is_timed=True)
     context = ContextPlan(next(search.contexts()), search.request.kv_type, search.request.has_flash)
     plain, plan = (search.predict(context, ON_CPU, draft) for draft in (None, ON_CPU))
     assert plain is not None, "there is memory enough"

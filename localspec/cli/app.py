@@ -32,7 +32,7 @@ COMMANDS = {
     "pull": ("localspec.cli.pull:pull", "Download a pair from the hub and check it."),
     "ls": ("localspec.cli.ls:list_models", "List the models on this machine."),
     "rm": ("localspec.cli.ls:remove_models", "Remove models from the hub's cache."),
-    "pairs": ("localspec.cli.pairs:pairs", "Names of pairs, and which drafts fit."),
+    "pairs": ("localspec.cli.pairs:pairs", "Names of pairs, and whether a draft fits."),
     "show": ("localspec.cli.show:show", "Show the facts in a model's file."),
     "plan": ("localspec.cli.plan:plan", "Say whether a draft pays, whether a model fits, and where it goes."),
     "calibrate": ("localspec.cli.calibrate:calibrate", "Measure this machine's devices, and keep the figures."),

@@ -1,4 +1,4 @@
-"""`localspec pairs suggest` and `explain`: whether a draft fits a target, and if not, the tokens that differ."""
+"""Whether a draft fits a target, and if not, the tokens that differ: `pairs explain`, and `plan --hub` for many."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ from localspec.models.store import NotCachedError, expand, is_kind, locate
 from localspec.sanitize import one_line, shown
 from localspec.settings.sizes import counted, size
 
+MOST = 6  # models on the hub that are looked at
 SMALL, OTHERS = 0.1, 2  # of the target's bytes, for a draft of another family; how many are looked at
 _WORDS = re.compile(r"[a-z]+|[0-9]+(?:\.[0-9]+)?b?")
 
@@ -58,36 +59,22 @@ class Seen:
         return seen_info(self.part)
 
 
-@click.command(cls=Command)
-@click.argument("target", shell_complete=pair_names)
-@option("--limit", type=click.IntRange(0, 50), default=6, metavar="N", section="Search",
-        help="Look at most at N models on the hub.  [default: 6]")  # fmt: skip
-@option("--offline", is_flag=True, section="Search", help="Only files on this machine.")
-@json_option
-@click.pass_obj
-def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline: bool) -> int:
-    """Find models that could draft for TARGET.
+def suggestions(console: Console, target: str, offline: bool) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return what could draft for a target, here, in the catalogue and on the hub: lines of what is not here, and all.
 
-    They are looked for on this machine, in the catalogue and on the hub. Each is compared by its header, token by
-    token. Of a model on the hub only the header is downloaded, some megabytes. The order is that of tokens a pass over
-    price, as in localspec plan. What loads of the pair measured here counts. The rest is assumed: acceptance by the
-    share of a text that the draft can write, prices by bandwidths.
+    Each is compared by its header, token by token. Of a model on the hub only that is downloaded, some megabytes. The
+    order is that of tokens a pass over price.
     """
-    live, is_off = Live(console), is_offline(offline)
+    live = Live(console)
     try:
         live.status("looking at the target")
-        seen = _seen(target, is_off)
-        found = list(_candidates(seen, limit, is_off, live, console))
+        seen = _seen(target, offline)
+        found = list(_candidates(seen, offline, live, console))
     finally:
         live.erase()
     found.sort(key=lambda one: _rank(one, seen))
-    if as_json:
-        write_json({"target": seen.name, "candidates": [_wire(one, seen) for one in found]})
-    else:
-        lines = [_line(one, seen) for one in found] or ["no candidate was found"]
-        lines += [f"of a draft that does not pay: {NEXT}"] * any(one.worth and one.worth.loses for one in found)
-        write_out("".join(f"{line}\n" for line in lines))
-    return 0
+    lines = [_line(one, seen) for one in found if one.where != "here" or not one.can_draft(seen.bytes)]
+    return lines or ["no draft to download was found"], [_wire(one, seen) for one in found]
 
 
 @click.command(cls=Command)
@@ -160,13 +147,13 @@ def _draft(ref: str) -> ModelName:
     """Return the model that a draft's name stands for."""
     typed = parse_draft(str(parse_model(ref)))
     if isinstance(typed, DraftChoice):
-        raise UsageError(f"'{typed.value}' is not a model that can be compared", hint="localspec pairs suggest TARGET")
+        raise UsageError(f"'{typed.value}' is not a model that can be compared", hint="localspec plan TARGET")
     draft = expand(None, str(typed)).draft
     assert not isinstance(draft, DraftChoice), "a model was named"
     return draft
 
 
-def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Console) -> Iterator[DraftCandidate]:
+def _candidates(seen: Seen, offline: bool, live: Live, console: Console) -> Iterator[DraftCandidate]:
     """Yield candidates from here, the catalogue and the hub, each model once.
 
     One that is here stands for its repository, unless another quantisation there may be better.
@@ -194,14 +181,14 @@ def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Cons
     wanted = [(name, "hub") for name in drafters_beside(seen.source, hub) if str(name) not in here]
     wanted += [(model.source, "catalogue") for model in listed]
     tried |= {source.repo for source, _ in wanted}
-    if len(wanted) < limit:
+    if len(wanted) < MOST:
         try:
             found = hub.search(_query(seen))
             wanted += [(name, "hub") for repo in found if (name := _repo(repo)) is not None and name.repo not in tried]
         except LocalspecError as error:
             live.erase()
             console.warn(error.message)
-    for name, where in wanted[:limit]:
+    for name, where in wanted[:MOST]:
         live.status(f"looking at {one_line(str(name))}")
         there = remote_candidate(seen.part, name, where, hub)
         if there.name not in here:

@@ -10,7 +10,7 @@ import click
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, columns_of_stdout, is_terminal, write_out
-from localspec.cli.draft_fit import explain, suggest
+from localspec.cli.draft_fit import explain
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.errors import LocalspecError, NotFoundError, UsageError
@@ -53,7 +53,7 @@ BUNDLED_NOTE = "Comes with localspec, as a demonstration: it writes stories."
 @click.group(cls=CommandGroup, aliases={"search": "list"}, no_args_is_help=False, invoke_without_command=True)
 @click.pass_context
 def pairs(ctx: click.Context) -> int:
-    """Names of pairs, and which drafts fit: list, show, add, rm, suggest, explain."""
+    """Names of pairs, and whether a draft fits: list, show, add, rm, explain."""
     if ctx.invoked_subcommand is None:
         return _tell(load_catalog(), "", False)
     return 0
@@ -138,7 +138,6 @@ def rm(console: Console, /, name: str, as_json: bool) -> int:
     return 0
 
 
-pairs.add_command(suggest)
 pairs.add_command(explain)
 
 

@@ -169,6 +169,7 @@ class CommandGroup(click.Group):
         """Find the command, or say what was probably meant."""
         name = args[0]
         if self.get_command(ctx, name) is None and not (name.startswith("-") or ctx.resilient_parsing):
+            check_removed(f"{self.name} {name}")
             hint = self.meant(name)
             near = difflib.get_close_matches(name, [*self.commands, *self._aliases], n=1)
             command = self._aliases.get(near[0], near[0]) if near else "--help"

@@ -12,6 +12,7 @@ import click
 from localspec.bench.answers import survey
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
+from localspec.cli.draft_fit import suggestions
 from localspec.cli.fetch import headers_of, is_offline, warn_of_local
 from localspec.cli.options import declared_option, draft_option, picked
 from localspec.cli.output import write_json
@@ -108,11 +109,20 @@ class Options:
 @option("--measure", is_flag=True, section=_PLAN.title, help="Load the pair with each draft here, and time its passes.")
 @option("--seconds", type=Positive(86400), default=5.0, metavar="SEC", section=_PLAN.title,
         help="Time for the passes with one draft, loading apart.  [default: 5]")  # fmt: skip
+@option("--hub", is_flag=True, section=_PLAN.title, help="Look for drafts in the catalogue and on the hub too.")
 @option("--offline", is_flag=True, section=_PLAN.title, help="Only files on this machine, and the catalogue.")
 @json_option
 @click.pass_obj
 def plan(
-    console: Console, /, pair: str, as_json: bool, offline: bool, measure: bool, seconds: float, **values: Any
+    console: Console,
+    /,
+    pair: str,
+    as_json: bool,
+    offline: bool,
+    hub: bool,
+    measure: bool,
+    seconds: float,
+    **values: Any,
 ) -> int:
     """Say whether a draft makes PAIR faster, whether it fits into memory, and where its parts would be placed.
 
@@ -127,6 +137,8 @@ def plan(
     --measure loads the pair with each draft, counts what is accepted on sample texts, and times passes. The figures are
     kept: later plans, --method auto and TARGET+auto go by them.
 
+    --hub looks for drafts that are not here, too, and says which fit. Only their headers are read, some megabytes each.
+
     With a GPU or an RPC server, --gpu auto loads by this plan. A draft that was named is never left out. Where a
     copy of the target in fewer bits would draft faster than nothing, it is shown too: localspec drafts make.
 
@@ -136,7 +148,8 @@ def plan(
     options = picked(Options, values)
     if measure and options.is_another_machine:
         raise UsageError("--measure tries this machine, and another one is described", hint="leave out --measure")
-    head, code = "", 0
+    target, head, code = pair.partition("+")[0], "", 0
+    lines, candidates = suggestions(console, target, is_offline(offline)) if hub else ([], [])
     try:
         named = model_and_draft(named_pair(None, pair), options.draft)
         found = parse_pair(*named)
@@ -159,13 +172,14 @@ def plan(
     rows = compare(machine, drafts, request, worths)
     copy = None if options.draft is not None else best_copy(machine, drafts, request, rows[0])
     can_measure = not (head or options.is_another_machine)
-    loads = Loads(loaded, worths, _why(*named, loaded), pair.partition("+")[0], can_measure)
+    loads = Loads(loaded, worths, _why(*named, loaded), target, can_measure)
     if as_json:
         made = None if copy is None else {"draft_name": copy.name, **to_wire(copy.plan, copy.models)}
-        facts = {"loaded_draft": loaded or None, "copy_to_make": made, "is_about": head == ABOUT}
+        facts: dict[str, Any] = {"loaded_draft": loaded or None, "copy_to_make": made, "is_about": head == ABOUT}
+        facts |= {"candidates": candidates} if hub else {}
         write_json({**_wire(name, machine, request, rows, loads), **facts})
     else:
-        write_out(head + plan_text(machine, request, rows, loads, copy))
+        write_out(head + plan_text(machine, request, rows, loads, copy, lines))
     return code
 
 

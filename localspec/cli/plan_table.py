@@ -104,7 +104,8 @@ def judgements(
         found[row.name] = Judgement(
             row.name, k, tokens, tokens * row.plan.seconds / plain.seconds, accepted[0],
             known.how if known is not None else "assumed" if guessing.is_assumed else guessing.how,
-            is_measured=known is not None and known.is_measured, is_foreign=guessing.is_foreign,
+            is_measured=known is not None and known.was_loaded and not guessing.is_assumed,
+            is_foreign=guessing.is_foreign,
         )  # fmt: skip
     return found
 
@@ -112,7 +113,8 @@ def judgements(
 def verdict(found: Mapping[str, Judgement], loads: Loads) -> str:
     """Say whether a draft pays, in one sentence, and how to know where that is only predicted."""
     if not found:
-        return f"No draft for it is on this machine: {COPIES}."
+        more = f" To look further: localspec plan {loads.target} --hub" if loads.can_measure else ""
+        return f"No draft for it is on this machine: {COPIES}.{more}"
     first, others = next(iter(found.values())), list(found.values())
     is_known = first.is_measured if first.speed > 1.0 else all(one.is_measured for one in others)
     pays = "pays here" if is_known else "is expected to pay here"
@@ -153,14 +155,17 @@ def plan_text(
     rows: Sequence[PlannedDraft],
     loads: Loads,
     copy: PlannedDraft | None = None,
+    elsewhere: Sequence[str] = (),
 ) -> str:
     """Return the whole answer; lines of a terminal are wrapped at words.
 
-    `copy` is a plan with a low-bit copy of the target, which nobody made yet. It comes last.
+    `copy` is a plan with a low-bit copy of the target, which nobody made yet. It comes last in the table. `elsewhere`
+    are lines about drafts that are not here.
     """
     found = judgements(rows, request, loads.worths)
     lines = [verdict(found, loads), fitting(machine, rows[0])]
     notes = [*(one.line for one in found.values()), *_notes(rows, found, loads), *_of_copy(loads.target, rows[0], copy)]
+    notes += ["", *elsewhere] if elsewhere else []
     table = _table(machine, request, rows if copy is None else [*rows, copy])
     return "\n".join([*_wrapped(lines), "", *table, "", *_wrapped(notes)]) + "\n"
 

@@ -198,7 +198,7 @@ def _offers(plan: PullPlan, wanted: tuple[HubName, ...]) -> list[str]:
         found = drafters([file.name for file in listing.files], model)
         if found and not any((one.repo, one.file) in pulled for one in found):
             files = one_line(", ".join(str(one.file) for one in found))
-            told.append(f"{files} beside it may draft for it: localspec pairs suggest {one_line(str(model))}")
+            told.append(f"{files} beside it may draft for it: localspec plan {one_line(str(model))} --hub")
     return told
 
 

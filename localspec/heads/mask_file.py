@@ -122,7 +122,7 @@ def require_llama(target: Header) -> None:
     why = _obstacle(target)
     if why:
         raise IncompatibleError(
-            f"{target.name} cannot have mask tokens: {why}", hint="another draft of: localspec pairs suggest"
+            f"{target.name} cannot have mask tokens: {why}", hint="another draft of: localspec plan TARGET --hub"
         )
 
 

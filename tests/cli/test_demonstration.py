@@ -98,7 +98,8 @@ def test_a_way_that_was_chosen_stays_with_another_pair() -> None:
 
 def test_it_is_presented() -> None:
     said = " ".join(introduction(bundled(), DEMONSTRATION))
-    for words in ("not an assistant", "5 million", "demonstration", "wins no time", "pairs suggest", "localspec pull"):
+    named = ("localspec plan FILE.gguf --hub", "localspec pull")
+    for words in ("not an assistant", "5 million", "demonstration", "wins no time", *named):
         assert words in said
     assert not introduction(bundled(), Speculation())
     assert not introduction(OTHER, Speculation())
@@ -117,7 +118,7 @@ def test_a_newcomer_reads_it_below_the_first_answer() -> None:
 
 def test_the_line_chat_presents_it() -> None:
     terminal = Terminal(["chat", "--plain"], program=FAKE)
-    terminal.wait_for(lambda: "localspec pairs suggest FILE.gguf" in " ".join(terminal.text.split()))
+    terminal.wait_for(lambda: "localspec plan FILE.gguf --hub" in " ".join(terminal.text.split()))
     assert "not an assistant" in " ".join(terminal.text.split())
     terminal.type("\x04")
     assert terminal.wait() == 0

@@ -161,7 +161,7 @@ def test_every_name_is_explained() -> None:
         (["not_found"], ["exit code 3, kind not_found"]),
         (["predicted_n"], ["predicted_n: field of --json", "tokens of the answer"]),
         (["/regen"], ["/regen: command of the chats", "regenerate the last answer"]),
-        (["pairs", "suggest"], ["localspec pairs suggest: command", "localspec pairs suggest --help"]),
+        (["pairs", "explain"], ["localspec pairs explain: command", "localspec pairs explain --help"]),
     ],
 )
 def test_a_name_is_told_as_its_help_tells_it(name: list[str], words: list[str]) -> None:

@@ -117,8 +117,7 @@ def test_names_of_ones_own(tmp_path: Path) -> None:
         (["add", "x", "no.gguf"], 3, ["no.gguf does not exist"]),
         (["add", "x", "storyteller+no.gguf"], 3, ["no.gguf does not exist"]),
         (["explain", "--offline", "storyteller", "hf:a/b"], 3, ["hf:a/b"]),
-        (["suggest", "--offline", "hf:a/b"], 3, ["hf:a/b"]),
-        (["suggest", "--limit", "-1", "storyteller"], 2, ["--limit"]),
+        (["suggest", "storyteller"], 2, ["pairs suggest was removed in 0.2.0", "localspec plan TARGET --hub"]),
         (["bogus"], 2, ["bogus"]),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
@@ -324,7 +323,7 @@ def test_auto_takes_the_draft_that_fits(machine: Machine) -> None:
     folder.mkdir()
     shutil.copy(PAIR / "target-q8_0.gguf", folder / "t.gguf")
     run = ["run", "-m", f"{folder}/t.gguf+auto", "-n", "4", "--json", "hi"]
-    assert_one_line(machine.call(*run[:-2], "hi"), 3, "no draft", "pairs suggest")
+    assert_one_line(machine.call(*run[:-2], "hi"), 3, "no draft", "--hub")
     (folder / "a.gguf").write_bytes(DRAFT_BYTES.replace(b"\xc4\xa0the", b"\xc4\xa0thx", 1))
     (folder / "aa.gguf").write_bytes(without_a_token(DRAFT_BYTES))  # it shares more
     named = f"--draft {folder}/aa.gguf, which has another vocabulary, or --draft none"
@@ -346,7 +345,7 @@ def test_a_target_in_parts_is_compared_as_a_whole(machine: Machine) -> None:
     near = machine.json("pairs", "explain", PARTS, DRAFT)
     assert (near["fits"], near["target"]["bytes"]) == (True, size)
     assert near["target"]["n_params"] == far["target"]["n_params"] == machine.json("show", PARTS)["n_params"]
-    (found,) = machine.json("pairs", "suggest", "--offline", PARTS)["candidates"]
+    (found,) = machine.json("plan", "--hub", "--offline", PARTS)["candidates"]
     assert (found["name"], found["verdict"]) == ("hf:tales/draft-GGUF/sub/draft.Q8_0.gguf", "fits")
 
 
@@ -356,7 +355,7 @@ def test_a_head_on_the_hub_is_a_draft(machine: Machine, tmp_path: Path) -> None:
     machine.server.repos["tales/storyteller-eagle3-GGUF"] = Repo({head.name: head.read_bytes()})
     name = f"hf:tales/storyteller-eagle3-GGUF/{head.name}"
     assert machine.json("pairs", "explain", TARGET, name)["fits"]
-    found = {one["name"]: one for one in machine.json("pairs", "suggest", TARGET)["candidates"]}
+    found = {one["name"]: one for one in machine.json("plan", "--hub", TARGET)["candidates"]}
     assert "hf:tales/storyteller-eagle3-GGUF:F32" in found
     assert machine.links() == [], "nothing was pulled"
     made = machine.json("run", "-y", "-m", f"{TARGET}+{name}", "-n", "2", "--method", "eagle3", "hi")
@@ -365,26 +364,24 @@ def test_a_head_on_the_hub_is_a_draft(machine: Machine, tmp_path: Path) -> None:
 
 
 def test_what_lies_beside_a_model_to_draft_for_it_is_offered(machine: Machine) -> None:
-    """By `pull`, which takes the model alone, and as a draft by `pairs suggest`, before the download and after it."""
+    """By `pull`, which takes the model alone, and as a draft by `plan --hub`, before the download and after it."""
     beside = ["X-MTP-Q8_0.gguf", "assistant/X-assistant-Q8_0.gguf"]
     files = {"X-Q8_0.gguf": machine.server.repos["tales/storyteller-GGUF"].files["storyteller-Q8_0.gguf"]}
     machine.server.repos["tales/x-GGUF"] = Repo(files | dict.fromkeys([*beside, "X-MTP-Q4_0.gguf"], DRAFT_BYTES))
     names = [f"hf:tales/x-GGUF/{file}" for file in beside]
-    told = f"{', '.join(beside)} beside it may draft for it: localspec pairs suggest hf:tales/x-GGUF:Q8_0\n"
+    told = f"{', '.join(beside)} beside it may draft for it: localspec plan hf:tales/x-GGUF:Q8_0 --hub\n"
     for _ in range(2):
-        found = [
-            one for one in machine.json("pairs", "suggest", "hf:tales/x-GGUF:Q8_0")["candidates"] if one["is_good"]
-        ]
+        found = [one for one in machine.json("plan", "--hub", "hf:tales/x-GGUF:Q8_0")["candidates"] if one["is_good"]]
         assert [one["name"] for one in found if "x-GGUF" in one["name"]] == names
         assert machine.call("pull", "-y", "hf:tales/x-GGUF:Q8_0").stdout.decode().endswith(told)
     assert machine.links() == ["X-Q8_0.gguf"]
     at = machine.server.repos["tales/x-GGUF"].commit
     told_at = machine.call("pull", "-y", f"hf:tales/x-GGUF@{at}:Q8_0").stdout.decode()
-    assert told_at.endswith(f"localspec pairs suggest hf:tales/x-GGUF@{at}:Q8_0\n"), "of that revision"
+    assert told_at.endswith(f"localspec plan hf:tales/x-GGUF@{at}:Q8_0 --hub\n"), "of that revision"
     with_draft = machine.call("pull", "-y", f"hf:tales/x-GGUF:Q8_0+{names[0]}").stdout.decode()
     assert "may draft" not in with_draft
     assert "may draft" not in machine.call("pull", "-y", DRAFT).stdout.decode(), "a drafter has none"
-    here = machine.json("pairs", "suggest", "hf:tales/x-GGUF:Q8_0")["candidates"]
+    here = machine.json("plan", "--hub", "hf:tales/x-GGUF:Q8_0")["candidates"]
     assert [one["where"] for one in here if names[0] in (one["name"], *one["copies"])] == ["here"]
 
 
@@ -407,7 +404,7 @@ def test_suggestions_from_here_the_catalogue_and_the_hub(machine: Machine) -> No
     server.repos["../storyteller"] = server.repos["storyteller"] = server.repos["tales/draft-GGUF"]  # are no names
     server.repos["tales/storyteller-empty-GGUF"] = Repo({"empty-Q8_0.gguf": b"<html>"})
     list_the_tales(machine)
-    found = {one["name"]: one for one in machine.json("pairs", "suggest", TARGET)["candidates"]}
+    found = {one["name"]: one for one in machine.json("plan", "--hub", TARGET)["candidates"]}
     assert found[DRAFT]["verdict"] == "fits"
     assert (found[DRAFT]["where"], found[DRAFT]["is_good"]) == ("catalogue", True)
     other = found["hf:tales/storyteller-tiny-GGUF:Q8_0"]
@@ -416,15 +413,15 @@ def test_suggestions_from_here_the_catalogue_and_the_hub(machine: Machine) -> No
     assert list(found).index("hf:tales/storyteller-tiny-GGUF:Q8_0") > list(found).index(DRAFT)
     assert "cannot be read" in found["hf:tales/storyteller-empty-GGUF"]["verdict"]
     assert machine.links() == [], "nothing was pulled"
-    lines = machine.call("pairs", "suggest", TARGET).stdout.decode().splitlines()
-    assert lines[0].startswith(f"{DRAFT} · 1.3 MB · catalogue: fits; ")
-    assert "is expected to pay here: a pass with 2 guesses brings 2.19 tokens (70 % accepted, assumed)" in lines[0]
+    lines = machine.call("plan", "--hub", TARGET).stdout.decode().splitlines()
+    (line,) = [each for each in lines if each.startswith(f"{DRAFT} · 1.3 MB · catalogue: fits; ")]
+    assert "is expected to pay here: a pass with 2 guesses brings 2.19 tokens (70 % accepted, assumed)" in line
     assert found[DRAFT]["worth"]["acceptance"] == {"value": 0.7, "basis": "assumed"}
     n = len(server.downloads())
     machine.call("pairs", "explain", TARGET, DRAFT)
     assert len(server.downloads()) == n, "headers are kept"
     machine.pull(TARGET)
-    offline = {one["name"]: one for one in machine.json("pairs", "suggest", "--offline", TARGET)["candidates"]}
+    offline = {one["name"]: one for one in machine.json("plan", "--hub", "--offline", TARGET)["candidates"]}
     assert offline[DRAFT]["verdict"] == "not looked at: it is not on this machine"
     assert machine.json("run", "-y", "-m", f"{TARGET}+auto", "-n", "2", "hi")["pair"]["draft"]["bytes"] == len(
         DRAFT_BYTES
@@ -440,13 +437,13 @@ def test_a_target_without_kin_is_offered_small_models_of_other_families(machine:
     first, second = foreign.split("[models.small]")
     catalog.write_text(f"{first}[models.small]" + second.replace('family = "tale"', 'family = "saga"'))
     machine.server.repos["tales/draft-GGUF"] = Repo({"draft-Q8_0.gguf": without_a_token(DRAFT_BYTES)})
-    (found,) = machine.json("pairs", "suggest", "--limit", "1", TARGET)["candidates"]
+    (found,) = machine.json("plan", "--hub", TARGET)["candidates"]
     assert (found["name"], found["where"], found["is_good"], found["can_draft"]) == (DRAFT, "catalogue", False, True)
     catalog.write_text(
         f'{text}[models.tiny]\nfamily = "saga"\nrepo = "tales/tiny-GGUF"\nabout_gb = {{ Q8_0 = 0.0003 }}\n'
         'params = 0.0011\nlicense = "mit"\ncontext = 1024\n'
     )
-    found = machine.json("pairs", "suggest", TARGET)["candidates"]
+    found = machine.json("plan", "--hub", TARGET)["candidates"]
     assert [one["name"] for one in found if one["where"] == "catalogue"] == [DRAFT]
 
 
@@ -456,9 +453,9 @@ def test_a_model_that_is_here_is_suggested_once_and_not_looked_at_on_the_hub(mac
     list_the_tales(machine)
     machine.pull(TARGET, DRAFT)
     here = ("hf:tales/draft-GGUF/sub/draft.Q8_0.gguf", "here")
-    offline = machine.json("pairs", "suggest", "--offline", TARGET)["candidates"]
+    offline = machine.json("plan", "--hub", "--offline", TARGET)["candidates"]
     assert [(one["name"], one["where"]) for one in offline] == [here]
-    found = machine.json("pairs", "suggest", "--limit", "1", TARGET)["candidates"]
+    found = machine.json("plan", "--hub", TARGET)["candidates"]
     assert [(one["name"], one["where"]) for one in found] == [here, ("hf:tales/storyteller-tiny-GGUF:Q8_0", "hub")]
 
 
@@ -476,10 +473,10 @@ def test_a_model_that_is_here_and_too_large_does_not_hide_what_pays(machine: Mac
     list_the_tales(machine)
     names = ("draft", "storyteller-tiny", "storyteller-odd", "storyteller-one")
     machine.pull(TARGET, *(f"hf:tales/{name}-GGUF:F16" for name in names))
-    found = {one["name"]: one for one in machine.json("pairs", "suggest", TARGET)["candidates"]}
+    found = {one["name"]: one for one in machine.json("plan", "--hub", TARGET)["candidates"]}
     assert sorted(one["where"] for one in found.values()) == ["catalogue", "here", "here", "hub"]
     assert found[DRAFT]["verdict"] == found["hf:tales/storyteller-tiny-GGUF:Q4_K_M"]["verdict"] == "fits"
-    offline = machine.json("pairs", "suggest", "--offline", TARGET)["candidates"]
+    offline = machine.json("plan", "--hub", "--offline", TARGET)["candidates"]
     assert [one["name"] for one in offline if one["where"] != "here"] == [DRAFT]
 
 
@@ -488,7 +485,7 @@ def test_the_catalogues_quantisation_is_not_said_to_be_elsewhere_when_it_is_here
     list_the_tales(machine)
     machine.pull(TARGET, DRAFT)
     for args in ([], ["--offline"]):
-        (one,) = machine.json("pairs", "suggest", *args, TARGET)["candidates"]
+        (one,) = machine.json("plan", "--hub", *args, TARGET)["candidates"]
         assert (one["name"], one["where"]) == ("hf:tales/draft-GGUF/draft-Q8_0.gguf", "here")
         assert "too large to pay" in one["verdict"]
 

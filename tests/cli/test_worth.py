@@ -81,18 +81,15 @@ def test_a_chat_is_told_of_a_draft_that_loses(tmp_path: Path) -> None:
 def test_a_draft_that_loses_is_taken_by_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Here(tmp_path, Prices({1: 0.1, 2: 0.18, 8: 0.9}, 0.09))
     target, draft = str(here.target), str(here.draft)
-    plan, suggested = here.text("plan", target), here.text("pairs", "suggest", target, "--offline")
-    for text, words in ((plan, LOSS), (suggested, LOSES), (here.text("pairs", "explain", target, draft), LOSES)):
+    plan = here.text("plan", target)
+    for text, words in ((plan, LOSS), (here.text("pairs", "explain", target, draft), LOSES)):
         assert words in text
         assert FORCE in text
-    assert "does not fit" not in suggested
     assert plan.startswith(f"{here.draft.name} does not pay here: copies only.\nIt fits: ")
     assert plan.splitlines()[4].startswith("copies only")
-    assert f"{draft} (also {here.draft.with_name('the-same.gguf')}) · " in suggested
-    assert len(suggested.splitlines()) == 2, "two copies are one candidate"
-    assert [one["worth"]["gain"] for one in here.json("pairs", "suggest", target, "--offline")["candidates"]] == [
-        pytest.approx(1.6 / 2.7)
-    ]
+    (found,) = here.json("plan", "--hub", "--offline", target)["candidates"]
+    assert found["worth"]["gain"] == pytest.approx(1.6 / 2.7)
+    assert found["copies"] == [str(here.draft.with_name("the-same.gguf"))], "two copies are one candidate"
     assert here.json("pairs", "explain", target, draft)["worth"]["gain"] == pytest.approx(1.6 / 2.7)
     assert here.json("plan", target)["chosen"]["draft_name"] is None
     named = here.text("plan", f"{target}+{draft}")
@@ -147,7 +144,7 @@ def test_the_full_screen_shows_what_was_warned_of_before_it_opened(tmp_path: Pat
 def test_a_draft_that_pays_is_taken_by_all(tmp_path: Path) -> None:
     here = Here(tmp_path, Prices({1: 0.1, 2: 0.11, 8: 0.12}, 0.01))
     target, draft = str(here.target), str(here.draft)
-    for args in (("plan", target), ("pairs", "suggest", target, "--offline"), ("pairs", "explain", target, draft)):
+    for args in (("plan", target), ("pairs", "explain", target, draft)):
         text = here.text(*args)
         assert (GAIN if args[0] == "plan" else PAYS) in text
         assert FORCE not in text

@@ -72,12 +72,11 @@ def test_a_name_server_that_is_silent_is_not_waited_for(monkeypatch: pytest.Monk
 def test_suggest_lists_what_is_here(tmp_path: Path) -> None:
     for name in ("target", "draft"):
         (tmp_path / f"{name}.gguf").symlink_to(PAIR / f"{name}-q8_0.gguf")
-    done = call(tmp_path, "pairs", "suggest", str(tmp_path / "target.gguf"))
+    done = call(tmp_path, "plan", "--hub", str(tmp_path / "target.gguf"))
     assert done.returncode == 0
-    first = done.stdout.decode().splitlines()[0]
-    assert first.startswith(str(tmp_path / "draft.gguf"))
-    assert ": fits; " in first
-    assert "assumed) and takes" in first
+    text = done.stdout.decode()
+    assert text.startswith("draft.gguf is ")
+    assert text.endswith("\n\nno draft to download was found\n")
     warning = done.stderr.decode()
     assert warning.count("\n") == 1
     assert f"offline: the hub cannot be reached at {NOWHERE}" in warning
@@ -86,7 +85,7 @@ def test_suggest_lists_what_is_here(tmp_path: Path) -> None:
 @needs_pair
 def test_the_warning_stands_on_a_line_of_its_own(tmp_path: Path) -> None:
     env = {"LOCALSPEC_HOME": str(tmp_path), "HF_HOME": str(tmp_path), "HF_ENDPOINT": NOWHERE, "NO_PROXY": "*"}
-    terminal = Terminal(["pairs", "suggest", "storyteller"], program=REAL, env=env)
+    terminal = Terminal(["plan", "--hub", "storyteller"], program=REAL, env=env)
     assert terminal.wait() == 0
     assert any(line.startswith("localspec: warning: offline") for line in terminal.lines), terminal.lines
 

@@ -117,7 +117,7 @@ def test_without_the_hub_and_without_the_files(machine: Machine) -> None:
     for args, env in ((["--offline"], {}), ([], {"HF_HUB_OFFLINE": "1"}), ([], {"LOCALSPEC_OFFLINE": "1"})):
         done = machine.call_apart("run", "-y", "-m", PAIR, *args, "hi", env=env)
         assert_one_line(done, 3, "not on this machine", "localspec pull")
-    for command in (["run", "-y", "-m", PAIR, "hi"], ["pull", PAIR], ["pairs", "suggest", TARGET]):
+    for command in (["run", "-y", "-m", PAIR, "hi"], ["pull", PAIR], ["plan", "--hub", TARGET]):
         said = assert_one_line(machine.call_apart(*command, env={"HF_HUB_OFFLINE": "1"}), 3, "not on this machine")
         assert " — try: unset HF_HUB_OFFLINE, then localspec pull hf:tales/" in said
     for env, named in (

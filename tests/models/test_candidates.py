@@ -117,7 +117,7 @@ def test_what_cannot_draft_gains_nothing() -> None:
 
 
 def test_one_that_is_too_large_says_so_until_timed_passes_say_it() -> None:
-    """As `pairs suggest`, so `pairs explain`: where one is silent a person takes it that the draft may pay."""
+    """As `plan --hub`, so `pairs explain`: where one is silent a person takes it that the draft may pay."""
     said = "is too large to pay: 60 % of the target"
     assert (candidate(60).gain(100), candidate(60).told(100), candidate(60).too_large(100)) == (0.0, said, said)
     assert candidate(60, fits=False).too_large(100) == ""
@@ -256,7 +256,7 @@ def test_a_smaller_model_goes_before_a_copy_in_fewer_bits(monkeypatch: pytest.Mo
 
 
 def test_auto_takes_no_draft_that_was_measured_to_lose(tmp_path: Path) -> None:
-    """Unless one must be loaded; the reason has the words of `pairs suggest`, and what to type."""
+    """Unless one must be loaded; the reason has the words of `plan --hub`, and what to type."""
     target, draft = pair_in(tmp_path)
     profile = measured(target, draft, DEAR)
     (one,) = local_candidates(look_at(target))

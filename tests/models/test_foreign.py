@@ -172,7 +172,7 @@ def test_they_are_listed_used_and_never_removed(home: Path) -> None:
     assert (done.returncode, b"LM Studio" in done.stderr) == (DeclinedError.exit_code, True), done.stderr
     assert blob.is_file()
     assert file.is_file()
-    found = json.loads(run("pairs", "suggest", "story:latest", "--offline", "--json", env=env).stdout)
+    found = json.loads(run("plan", "--hub", "story:latest", "--offline", "--json", env=env).stdout)
     assert "hf:tales/small-GGUF:Q8_0" in [one["name"] for one in found["candidates"]]
 
 
@@ -358,7 +358,7 @@ def test_a_model_of_the_hub_that_is_missing_names_the_one_here_of_its_name(home:
     assert_one_line(run("run", "-m", typed, "--offline", "hi", env=env), 3, f"{instead}localspec pull")
     as_draft = run("run", "-m", str(TARGET), "--draft", typed, "--offline", "hi", env=env)
     assert_one_line(as_draft, 3, f"try: --draft {file.name}, which is here")
-    for command in (("pairs", "suggest", typed), ("pairs", "explain", str(TARGET), typed)):
+    for command in (("plan", "--hub", typed), ("pairs", "explain", str(TARGET), typed)):
         assert_one_line(run(*command, "--offline", env=env), 3, f"try: {file.name}, which is here, or")
         assert_one_line(run(*command, env=env), 4, f"try: {file.name}, which is here, or")
     race = run("race", typed, "--offline", "hi", env=env)

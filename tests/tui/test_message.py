@@ -37,7 +37,7 @@ async def test_the_empty_page_says_what_the_bundled_pair_is() -> None:
     """Until another pair is chosen; drafting in another way is no demonstration."""
     async with opened(speculation=usual_speculation(SETTINGS)) as (pilot, app):
         await until(pilot, lambda: "not an assistant" in page(app))
-        for words in ("5 million parameters", "localspec pull NAME", "localspec pairs suggest FILE.gguf", "F1"):
+        for words in ("5 million parameters", "localspec pull NAME", "localspec plan FILE.gguf --hub", "F1"):
             assert words in page(app)
         app.engine.switch_pair(LoadSettings("/models/other.gguf", name="other"))
         await until(pilot, lambda: "not an assistant" not in page(app))
