@@ -89,7 +89,7 @@ def inspect(worker: MeasuringWorker, question: Question) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SurveyReport:
-    """The result of a survey, as `localspec.session.calibration` returns it."""
+    """The result of a survey, as `localspec.session.survey` returns it."""
 
     content: dict[str, Any]
 

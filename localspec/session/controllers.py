@@ -11,10 +11,12 @@ the form drafts forced tokens too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from localspec.backends.build import build_info
 from localspec.control.auto import Auto
 from localspec.control.candidates import CandidateSource, Chains, Copies, ModelReader, RuleCandidates
 from localspec.control.company import Beside, Company, nobody
@@ -30,12 +32,33 @@ from localspec.engine.protocols import Cancel, Clock, Controller, DraftBudget, D
 from localspec.methods import DrafterContext
 from localspec.methods.copy import Copy
 from localspec.methods.draft_model import DraftModel
-from localspec.session.calibration import remembered
+from localspec.models.gguf.header import file_fingerprint
+from localspec.session.exact_widths import ENOUGH
 from localspec.session.loaded_model import LoadedModel
+from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings, Sampling
+from localspec.settings.sizes import counted
 from localspec.speculation.resolve import Axes
 
 COPY = Copy.info.name
+
+
+def remembered(pair: Sequence[LoadedModel], settings: LoadSettings) -> Profile:
+    """Return the profile of what is loaded, target first, with these settings, placed as it is, on this machine."""
+    build = build_info()
+    facts: list[object] = [settings.gpu, settings.draft_gpu, settings.kv_type, settings.mmap]
+    for one in pair:
+        backend, model = one.backend, one.model
+        facts += [backend.capabilities.devices, backend.threads, backend.options.flash_attn]
+        facts += [backend.options.placement, model.n_gpu_layers, model.is_repacked]
+    facts += [build.llama_cpp, build.devices, build.system_info]
+    if settings.reproducible:
+        facts.append(f"reproducible in {min(pair[0].backend.capabilities.n_ctx, ENOUGH)} positions")
+    if rollback := pair[0].backend.options.rollback:
+        facts.append(f"rolls {counted(rollback, 'token')} back")
+    facts += [scale for _, scale in settings.lora]
+    files = [*(one.model.path for one in pair), *(Path(path) for path, _ in settings.lora)]
+    return Profile.of(cache_folder("profiles"), [file_fingerprint(path) for path in files], facts)
 
 
 class PairController:

@@ -34,7 +34,6 @@ from localspec.methods._model import ModelDrafter
 from localspec.prompt.grammar import Grammars
 from localspec.prompt.prompt import Tokenised, predicted, tokenise
 from localspec.prompt.truncate import shortened, too_long
-from localspec.session.calibration import survey_pair
 from localspec.session.controllers import COPY, PairController
 from localspec.session.corpus import CorpusReader
 from localspec.session.decision import Decision, LastDrafter, decide
@@ -42,6 +41,7 @@ from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.loaded_model import LoadedModel, lengthened
 from localspec.session.prompt_scores import scored
 from localspec.session.prompt_states import PromptStates
+from localspec.session.survey import survey_pair
 from localspec.settings.jobs import PairQuestion, SurveyRequest, with_request
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.speculation.capabilities import draft_temperature, require_tokens, writes_text

@@ -29,9 +29,9 @@ from localspec.prompt.chat_template import template_warnings
 from localspec.prompt.grammar import Grammars
 from localspec.prompt.renderer import RENDERER
 from localspec.session.beside import opening, side_by_side
-from localspec.session.calibration import known_widths, remembered
-from localspec.session.controllers import PairController
+from localspec.session.controllers import PairController, remembered
 from localspec.session.early_exit import EarlyExitDraft
+from localspec.session.exact_widths import known_widths
 from localspec.session.loaded_model import SHORT_DRAFT, LoadedModel, inspect_model, load_model, own_head
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.placement import PairFiles

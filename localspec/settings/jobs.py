@@ -90,15 +90,13 @@ Question = PairQuestion | TextQuestion | RankQuestion | VerifyRound
 class SurveyRequest(Struct, frozen=True):
     """What is to be timed, in how many seconds. `sizes` are the target's widths; `is_kept`: the profile learns it.
 
-    The first `least` of the sizes are timed whatever that takes. Without `sizes` nothing is timed, and the profile
-    is asked for what it knows.
+    Without `sizes` nothing is timed, and the profile is asked for what it knows.
     """
 
     seconds: float = 10.0
     sizes: tuple[int, ...] = SIZES
     is_deep: bool = True
     is_kept: bool = False
-    least: int = 1
 
 
 LoadedJob = Generate | SurveyRequest | Question

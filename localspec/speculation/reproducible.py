@@ -1,7 +1,7 @@
 """`--reproducible`: the text of plain decoding, bit for bit.
 
 A row's bits depend on how many rows its pass has. So passes have only widths whose rows were measured to equal those of
-one row (`session.calibration`), and the seed alone decides what is drawn. Drafts are chains: the cache then holds the
+one row (`session.exact_widths`), and the seed alone decides what is drawn. Drafts are chains: the cache then holds the
 text in its order, as after plain decoding.
 """
 

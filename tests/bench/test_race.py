@@ -12,8 +12,8 @@ from localspec.bench.answers import PLAIN
 from localspec.bench.race import Race, agreed, answers_alone, factor, judged, race
 from localspec.bench.statistics import Interval, median_interval
 from localspec.cli.race import figures
-from localspec.engine.events import Committed, Event, Finished, Inspected, Piece, Started, StepMs
-from localspec.settings.jobs import Generate, LoadedJob, SurveyRequest
+from localspec.engine.events import Committed, Event, Finished, Piece, Started, StepMs
+from localspec.settings.jobs import Generate, LoadedJob
 from localspec.settings.request import Request, Sampling, Speculation
 from localspec.speculation.resolve import resolve_axes
 from localspec.worker.client import Worker
@@ -38,16 +38,6 @@ class Answering:
             yield Committed(index, 9 + index, 0, 0, 0, (piece,), "x", StepMs(0.0, 10.0, 0.0, 0.0), False, "")
         yield Finished("length", "", 20.0, 10.0, 1)
 
-    def survey(self, asked: SurveyRequest) -> Iterator[Event]:
-        """Tell what a doctor wants to know: passes of 10 ms, whatever their rows."""
-        times = {"ms": [[rows, 10.0] for rows in range(1, 6)], "deep_ms": [], "position": 0}
-        facts = {
-            "can_rollback": True,
-            "draft_can_rollback": True,
-            "major_faults": 0,
-        }
-        yield Inspected({"target": times, "draft": times, "swapped_bytes": 0, **facts})
-
     def cancel(self) -> None:
         """Have nothing to stop."""
 
@@ -55,8 +45,6 @@ class Answering:
         match job:
             case Generate(request):
                 return self.generate(request)
-            case SurveyRequest():
-                return self.survey(job)
         return self.inspect(job)
 
     def inspect(self, question: object) -> Iterator[Event]:

@@ -11,7 +11,7 @@ import pytest
 
 from localspec.engine.draft import Mask
 from localspec.engine.protocols import Cancelled, Logits, Tokens
-from localspec.session.calibration import DEPTHS, ENOUGH, WIDEST, exact_widths
+from localspec.session.exact_widths import DEPTHS, ENOUGH, WIDEST, exact_widths
 from localspec.testing.contract import TableBackend, TableRows
 
 V = 64

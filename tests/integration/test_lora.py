@@ -16,7 +16,7 @@ import pytest
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.engine import events
 from localspec.errors import IncompatibleError, IntegrityError, NotFoundError
-from localspec.session.calibration import remembered
+from localspec.session.controllers import remembered
 from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.jobs import DistributionQuestion
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation

@@ -21,7 +21,7 @@ from localspec.backends.options import LoadOptions
 from localspec.engine import events
 from localspec.engine.protocols import Cancelled
 from localspec.errors import UsageError
-from localspec.session.calibration import exact_widths
+from localspec.session.exact_widths import exact_widths
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.loading import load
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
@@ -196,7 +196,7 @@ def test_what_was_measured_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     first = opened(pair.TARGET, pair.DRAFT, ctx=512)
     widths = first.widths
     first.close()
-    monkeypatch.setattr("localspec.session.calibration.exact_widths", None)
+    monkeypatch.setattr("localspec.session.exact_widths.exact_widths", None)
     for draft in (pair.DRAFT, None):
         again = opened(pair.TARGET, draft, ctx=512)
         assert again.widths == widths

@@ -19,8 +19,8 @@ from localspec.control.timing import SHALLOWEST, first_prices
 from localspec.engine import events
 from localspec.engine.protocols import Cancelled
 from localspec.models.store import bundled_head
-from localspec.session.calibration import survey_pair
 from localspec.session.loaded_pair import LoadedPair
+from localspec.session.survey import survey_pair
 from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.tuning import SIZES
@@ -179,7 +179,6 @@ def test_a_state_is_timed_as_any_cache() -> None:
             except StopIteration as done:
                 found = done.value
                 break
-        assert found.facts["can_rollback"]
         assert found.target.deep
         assert not found.target.pads
         assert found.to_wire()["draft"] is None
