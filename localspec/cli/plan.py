@@ -371,7 +371,7 @@ def _wire(
     ]
     return {
         "pair": name,
-        "verdict": verdict(judged, loads),
+        "verdict": verdict(judged),
         "fits": fitting(machine, rows[0]),
         "layers_on_disk": layers_on_disk(machine, rows[0]),
         "seconds_per_token": rows[0].plan.seconds,

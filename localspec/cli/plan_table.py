@@ -110,21 +110,19 @@ def judgements(
     return found
 
 
-def verdict(found: Mapping[str, Judgement], loads: Loads) -> str:
-    """Say whether a draft pays, in one sentence, and how to know where that is only predicted."""
+def verdict(found: Mapping[str, Judgement]) -> str:
+    """Say in one sentence whether a draft pays."""
     if not found:
-        more = f" To look further: localspec plan {loads.target} --hub" if loads.can_measure else ""
-        return f"No draft for it is on this machine: {COPIES}.{more}"
+        return f"No draft for it is on this machine: {COPIES}."
     first, others = next(iter(found.values())), list(found.values())
     is_known = first.is_measured if first.speed > 1.0 else all(one.is_measured for one in others)
     pays = "pays here" if is_known else "is expected to pay here"
-    more = f" To measure: localspec plan {loads.target} --measure" if loads.can_measure and not is_known else ""
     if first.speed > 1.0:
-        return f"{brief(first.name)} {pays}: {first.speed:.2f} times the speed without a draft.{more}"
+        return f"{brief(first.name)} {pays}: {first.speed:.2f} times the speed without a draft."
     n = NUMBERS[len(others)] if len(others) < len(NUMBERS) else str(len(others))
     none = {1: f"{brief(first.name)} {pays.replace('pays', 'does not pay').replace('is expected', 'is not expected')}",
             2: f"Neither of these two drafts {pays}"}.get(len(others), f"None of these {n} drafts {pays}")  # fmt: skip
-    return f"{none}: {COPIES}.{more}"
+    return f"{none}: {COPIES}."
 
 
 def layers_on_disk(machine: Machine, row: PlannedDraft) -> int:
@@ -163,7 +161,7 @@ def plan_text(
     are lines about drafts that are not here.
     """
     found = judgements(rows, request, loads.worths)
-    lines = [verdict(found, loads), fitting(machine, rows[0])]
+    lines = [verdict(found), fitting(machine, rows[0])]
     notes = [*(one.line for one in found.values()), *_notes(rows, found, loads), *_of_copy(loads.target, rows[0], copy)]
     notes += ["", *elsewhere] if elsewhere else []
     table = _table(machine, request, rows if copy is None else [*rows, copy])
@@ -209,6 +207,9 @@ def _notes(rows: Sequence[PlannedDraft], found: Mapping[str, Judgement], loads: 
         notes.append(UNKNOWN if chosen.tokens_per_s is None else basis)
     if any(one.loses for one in loads.worths.values()):
         notes.append(f"Of a draft that does not pay: {NEXT}.")
+    if loads.can_measure and not (found and all(one.is_measured for one in found.values())):
+        why, flag = ("To know", "--measure") if found else ("To look further", "--hub")
+        notes.append(f"{why}: localspec plan {one_line(shlex.quote(loads.target))} {flag}")
     if fastest != loads.draft:
         loaded = f"localspec run loads {shown(loads.draft) or 'no draft'} here, {loads.why}"
         command = shlex.join(("localspec", "run", "-m", loads.target, "-d", fastest or "none"))

@@ -166,7 +166,8 @@ def test_a_draft_that_is_only_assumed_to_lose_is_loaded_once_and_measured(tmp_pa
     target, draft = str(here.target), str(here.draft)
     plan = here.text("plan", f"{target}+auto")
     assert f"localspec run loads {draft} here, " in plan
-    assert plan.startswith(f"{here.draft.name} is not expected to pay here: copies only. To measure: localspec plan ")
+    assert plan.startswith(f"{here.draft.name} is not expected to pay here: copies only.\n")
+    assert f"To know: localspec plan {target} --measure\n" in plan
     assert FORCE not in plan
     assert here.loaded("-m", f"{target}+auto") == draft
     known = here.json("pairs", "explain", target, draft)["worth"]["acceptance"]
