@@ -13,7 +13,7 @@ from localspec.models.plan.memory_use import assumed
 from localspec.tuning import DEFAULT_CTX
 
 TRAINED = "counted when the head was trained"
-TRIED = "measured on sample texts when the pair was first loaded, and on answers"
+TRIED = "measured on sample texts when the pair was first loaded"
 
 
 @dataclass(frozen=True, slots=True)
