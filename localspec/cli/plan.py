@@ -15,13 +15,13 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.draft_fit import suggestions
 from localspec.cli.fetch import headers_of, is_offline, warn_of_local
 from localspec.cli.options import declared_option, draft_option, picked
-from localspec.cli.output import write_json
+from localspec.cli.output import lone_stop, write_json
 from localspec.cli.pair_engine import open_engine
 from localspec.cli.params import Command, Positive, json_option, option
 from localspec.cli.plan_table import Loads, fitting, judgements, layers_on_disk, plan_text, to_wire, verdict
 from localspec.cli.settings import model_and_draft, named_pair, rpc_servers
 from localspec.control.chain import Worth
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import IncompatibleError, ResourceError, UsageError
 from localspec.models.candidates import local_drafts, look_at
 from localspec.models.catalog import load_catalog
 from localspec.models.gguf.info import model_info
@@ -46,10 +46,10 @@ from localspec.worker.ask import ask
 
 _PLAN, _MACHINE = Group("Plan"), Group("Machine (this one, unless these options describe another)")
 ABOUT = (
-    "An estimate: these files are not on this machine. Sizes are those of the catalogue,\n"
-    "shapes those of models as large. After localspec pull NAME the plan is exact.\n\n"
+    "An estimate: these files are not on this machine. Sizes are those of the catalogue, shapes those of models as "
+    "large. After localspec pull NAME the plan is exact."
 )
-FROM_HEADERS = "These files are not on this machine. The plan is made from their headers, which the hub sent.\n\n"
+FROM_HEADERS = "These files are not on this machine. The plan is made from their headers, which the hub sent."
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class Options:
     @property
     def is_another_machine(self) -> bool:
         """Whether they describe one: what was measured here then says nothing."""
-        described = (self.vram, self.ram, self.threads, self.bandwidth, self.rpc)
-        return self.unified or any(one is not None for one in described)
+        described = (self.vram, self.ram, self.bandwidth, self.rpc)
+        return self.unified or any(value is not None for value in described)
 
 
 @click.command(cls=Command)
@@ -148,7 +148,7 @@ def plan(
     options = picked(Options, values)
     if measure and options.is_another_machine:
         raise UsageError("--measure tries this machine, and another one is described", hint="leave out --measure")
-    target, head, code = pair.partition("+")[0], "", 0
+    target, head = pair.partition("+")[0], ""
     lines, candidates = suggestions(console, target, is_offline(offline)) if hub else ([], [])
     try:
         named = model_and_draft(named_pair(None, pair), options.draft)
@@ -156,6 +156,10 @@ def plan(
         paths = _paths(found, _typed(*named))
         if measure:
             code = _measure(console, found.target, paths, options, seconds)
+            if code and as_json:
+                lone_stop(code)
+            if code:
+                return code
         name, (drafts, loaded, worths) = found.name, _drafts_here(found, paths)
     except NotCachedError as missing:
         if measure:
@@ -168,7 +172,7 @@ def plan(
         loaded, worths = [*drafts][-1], {}
     machine = _machine(options)
     request = PlacementRequest(options.ctx, options.kv_type, acceptance=options.acceptance, threads=options.threads)
-    worths = {} if options.is_another_machine else worths
+    worths = {} if options.is_another_machine or (options.threads is not None and not measure) else worths
     rows = compare(machine, drafts, request, worths)
     copy = None if options.draft is not None else best_copy(machine, drafts, request, rows[0])
     can_measure = not (head or options.is_another_machine)
@@ -179,8 +183,8 @@ def plan(
         facts |= {"candidates": candidates} if hub else {}
         write_json({**_wire(name, machine, request, rows, loads), **facts})
     else:
-        write_out(head + plan_text(machine, request, rows, loads, copy, lines))
-    return code
+        write_out(plan_text(machine, request, rows, loads, copy, [*lines, *filter(None, [head])]))
+    return 0
 
 
 def _measure(console: Console, target: Path, paths: Mapping[str, Path], options: Options, seconds: float) -> int:
@@ -196,12 +200,12 @@ def _measure(console: Console, target: Path, paths: Mapping[str, Path], options:
             try:
                 if engine.load(replace(settings, draft=str(path))) is None:
                     break
-                found = survey(engine, SurveyRequest(seconds, is_kept=True), progress)
-            except LocalspecError as error:
+                report = survey(engine, SurveyRequest(seconds, is_kept=True), progress)
+            except (IncompatibleError, ResourceError) as error:
                 console.warn(f"{one_line(name)} is not measured: {error.message}")
                 continue
-            if found is not None and not found.content["profile"]["is_kept"]:
-                folder = Path(found.content["profile"]["file"]).parent
+            if report is not None and not report.content["profile"]["is_kept"]:
+                folder = Path(report.content["profile"]["file"]).parent
                 console.warn(f"{folder} cannot be written, so nothing of {one_line(name)} is kept")
     return engine.stop.exit_code
 

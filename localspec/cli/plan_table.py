@@ -93,29 +93,29 @@ def judgements(
 ) -> dict[str, Judgement]:
     """Return what each draft of a comparison brings, by its name, the fastest first."""
     plain = next(row.plan for row in rows if row.plan.draft is None)
-    found: dict[str, Judgement] = {}
+    judged: dict[str, Judgement] = {}
     for row in rows:
-        if row.plan.draft is None or row.name in found:
+        if row.plan.draft is None or row.name in judged:
             continue
         guessing, k = row.models.guessing, row.plan.k
         known = worths.get(row.name)
         accepted = guessing.accepted or assumed(request.acceptance * guessing.share)
         tokens = 1.0 + sum(accepted[:k]) if known is None else known.tokens
-        found[row.name] = Judgement(
+        judged[row.name] = Judgement(
             row.name, k, tokens, tokens * row.plan.seconds / plain.seconds, accepted[0],
             known.how if known is not None else "assumed" if guessing.is_assumed else guessing.how,
             is_measured=known is not None and known.was_loaded and not guessing.is_assumed,
             is_foreign=guessing.is_foreign,
         )  # fmt: skip
-    return found
+    return judged
 
 
-def verdict(found: Mapping[str, Judgement]) -> str:
+def verdict(judged: Mapping[str, Judgement]) -> str:
     """Say in one sentence whether a draft pays."""
-    if not found:
+    if not judged:
         return f"No draft for it is on this machine: {COPIES}."
-    first, others = next(iter(found.values())), list(found.values())
-    is_known = first.is_measured if first.speed > 1.0 else all(one.is_measured for one in others)
+    first, others = next(iter(judged.values())), list(judged.values())
+    is_known = first.is_measured if first.speed > 1.0 else all(each.is_measured for each in others)
     pays = "pays here" if is_known else "is expected to pay here"
     if first.speed > 1.0:
         return f"{brief(first.name)} {pays}: {first.speed:.2f} times the speed without a draft."
@@ -137,7 +137,7 @@ def layers_on_disk(machine: Machine, row: PlannedDraft) -> int:
 def fitting(machine: Machine, row: PlannedDraft) -> str:
     """Say whether the model fits into the memory."""
     plan = row.plan
-    free = {CPU: (machine.ram, "RAM"), **{one.name: (one.memory, one.name) for one in machine.devices}}
+    free = {CPU: (machine.ram, "RAM"), **{device.name: (device.memory, device.name) for device in machine.devices}}
     n, seconds = layers_on_disk(machine, row), plan.seconds
     if n:
         took = f"{seconds:.1f}" if seconds >= 1.0 else f"{seconds:.2f}"
@@ -160,9 +160,10 @@ def plan_text(
     `copy` is a plan with a low-bit copy of the target, which nobody made yet. It comes last in the table. `elsewhere`
     are lines about drafts that are not here.
     """
-    found = judgements(rows, request, loads.worths)
-    lines = [verdict(found), fitting(machine, rows[0])]
-    notes = [*(one.line for one in found.values()), *_notes(rows, found, loads), *_of_copy(loads.target, rows[0], copy)]
+    judged = judgements(rows, request, loads.worths)
+    lines = [verdict(judged), fitting(machine, rows[0])]
+    notes = [*(each.line for each in judged.values()), *_notes(rows, judged, loads)]
+    notes += _of_copy(loads.target, rows[0], copy)
     notes += ["", *elsewhere] if elsewhere else []
     table = _table(machine, request, rows if copy is None else [*rows, copy])
     return "\n".join([*_wrapped(lines), "", *table, "", *_wrapped(notes)]) + "\n"
@@ -174,17 +175,17 @@ def _wrapped(lines: Sequence[str]) -> list[str]:
 
 def _table(machine: Machine, request: PlacementRequest, rows: Sequence[PlannedDraft]) -> list[str]:
     """Return a line for each plan, the fastest first; a draft's name gives way where a line has no room."""
-    places = [CPU, *(one.name for one in machine.devices)]
+    places = [CPU, *(device.name for device in machine.devices)]
     names = [place if place != CPU else "RAM" for place in places]
     table = [["draft", "accepted", "on", "target on", *names, "tok/s"]]
     for row in rows:
-        one, parts = row.plan, row.models.draft
+        plan, parts = row.plan, row.models.draft
         draft = [COPIES, "-", "-"]
-        if one.draft is not None and parts is not None:
-            draft = [brief(row.name), _accepted(row, request), one.draft.tell(parts)]
-        memory = [size(one.use[place].total) if place in one.use else "-" for place in places]
-        speed = "-" if one.tokens_per_s is None else three_digits(one.tokens_per_s)
-        table.append([*draft, one.target.tell(row.models.target), *memory, speed])
+        if plan.draft is not None and parts is not None:
+            draft = [brief(row.name), _accepted(row, request), plan.draft.tell(parts)]
+        memory = [size(plan.use[place].total) if place in plan.use else "-" for place in places]
+        speed = "-" if plan.tokens_per_s is None else three_digits(plan.tokens_per_s)
+        table.append([*draft, plan.target.tell(row.models.target), *memory, speed])
     room = columns_of_stdout() if is_terminal(sys.stdout) else COLUMNS
     over = max(map(len, aligned(table, right=()))) - room
     widest = max(SHORTEST, max(len(cells[0]) for cells in table) - max(0, over))
@@ -198,17 +199,17 @@ def _accepted(row: PlannedDraft, request: PlacementRequest) -> str:
     return f"{first:.2f}{'?' if guessing.is_assumed else ''}"
 
 
-def _notes(rows: Sequence[PlannedDraft], found: Mapping[str, Judgement], loads: Loads) -> list[str]:
+def _notes(rows: Sequence[PlannedDraft], judged: Mapping[str, Judgement], loads: Loads) -> list[str]:
     """Say what else is guessed, where speeds are from, which draft is loaded if it is not the fastest, and how to."""
     chosen, fastest = rows[0].plan, rows[0].name
     notes = [f"{COPIES}: no draft. Text that repeats itself is still guessed, at no cost."]
-    if any(one.accepted and not one.is_measured for one in found.values()) or not found:
+    if any(each.accepted and not each.is_measured for each in judged.values()) or not judged:
         basis = f"Speeds are predicted from bandwidths: {chosen.basis}."
         notes.append(UNKNOWN if chosen.tokens_per_s is None else basis)
-    if any(one.loses for one in loads.worths.values()):
+    if any(each.loses for each in loads.worths.values()):
         notes.append(f"Of a draft that does not pay: {NEXT}.")
-    if loads.can_measure and not (found and all(one.is_measured for one in found.values())):
-        why, flag = ("To know", "--measure") if found else ("To look further", "--hub")
+    if loads.can_measure and not (judged and all(each.is_measured for each in judged.values())):
+        why, flag = ("To know", "--measure") if judged else ("To look further", "--hub")
         notes.append(f"{why}: localspec plan {one_line(shlex.quote(loads.target))} {flag}")
     if fastest != loads.draft:
         loaded = f"localspec run loads {shown(loads.draft) or 'no draft'} here, {loads.why}"

@@ -45,6 +45,7 @@ STDIN = {"chat": b"Once\n", "chat, a race": b"Once\n/race\n"}
 WARNS = dict.fromkeys(COMMANDS, "there is no memory for the draft model with --draft-gpu all") | {
     "heads eval": "the head was trained for another file",
     "early-exit tune": "threads share",  # it has no draft
+    "plan, measured": "threads share",  # it places the draft
     "rank": "threads share",
 }
 # Commands that share a file with one of the table, and load no pair.

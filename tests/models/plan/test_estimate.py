@@ -54,7 +54,7 @@ def test_a_plan_before_the_download(tmp_path: Path) -> None:
     env = {"LOCALSPEC_HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
     args = ("plan", "llama-3.1-8b", "--vram", "8G", "--ram", "16G", "--bandwidth", "gpu=448,cpu=50")
     text = run(*args, env=env).stdout.decode()
-    assert text.startswith("An estimate: these files are not on this machine.")
+    assert "\nAn estimate: these files are not on this machine." in text
     (chosen,) = [line.split() for line in text.splitlines() if line.endswith("<- chosen")]
     assert chosen[1:4] == ["0.70?", "GPU0", "GPU0"]
     made = json.loads(run(*args, "--json", env=env).stdout)
