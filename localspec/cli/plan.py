@@ -176,7 +176,7 @@ def plan(
     rows = compare(machine, drafts, request, worths)
     copy = None if options.draft is not None else best_copy(machine, drafts, request, rows[0])
     can_measure = not (head or options.is_another_machine)
-    loads = Loads(loaded, worths, _why(*named, loaded), target, can_measure)
+    loads = Loads(loaded, worths, _why(*named, loaded), target, can_measure, _named(*named) == DraftChoice.NONE.value)
     if as_json:
         made = None if copy is None else {"draft_name": copy.name, **to_wire(copy.plan, copy.models)}
         facts: dict[str, Any] = {"loaded_draft": loaded or None, "copy_to_make": made, "is_about": head == ABOUT}
@@ -375,7 +375,7 @@ def _wire(
     ]
     return {
         "pair": name,
-        "verdict": verdict(judged),
+        "verdict": verdict(judged, loads),
         "fits": fitting(machine, rows[0]),
         "layers_on_disk": layers_on_disk(machine, rows[0]),
         "seconds_per_token": rows[0].plan.seconds,

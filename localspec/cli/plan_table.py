@@ -37,7 +37,7 @@ class Loads:
     """The `draft` that a load takes unasked, "" for none, and what drafts were measured to be worth here.
 
     `why` says why it is that draft, and `target` what to type for the target alone. `can_measure`: --measure may try
-    the drafts, since the plan is for this machine and all files are on it.
+    the drafts, since the plan is for this machine and all files are on it. `has_none`: no draft is asked for.
     """
 
     draft: str
@@ -45,6 +45,7 @@ class Loads:
     why: str = ""
     target: str = ""
     can_measure: bool = False
+    has_none: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +111,10 @@ def judgements(
     return judged
 
 
-def verdict(judged: Mapping[str, Judgement]) -> str:
+def verdict(judged: Mapping[str, Judgement], loads: Loads) -> str:
     """Say in one sentence whether a draft pays."""
     if not judged:
-        return f"No draft for it is on this machine: {COPIES}."
+        return f"No draft, as asked: {COPIES}." if loads.has_none else f"No draft for it is on this machine: {COPIES}."
     first, others = next(iter(judged.values())), list(judged.values())
     is_known = first.is_measured if first.speed > 1.0 else all(each.is_measured for each in others)
     pays = "pays here" if is_known else "is expected to pay here"
@@ -161,7 +162,7 @@ def plan_text(
     are lines about drafts that are not here.
     """
     judged = judgements(rows, request, loads.worths)
-    lines = [verdict(judged), fitting(machine, rows[0])]
+    lines = [verdict(judged, loads), fitting(machine, rows[0])]
     notes = [*(each.line for each in judged.values()), *_notes(rows, judged, loads)]
     notes += _of_copy(loads.target, rows[0], copy)
     notes += ["", *elsewhere] if elsewhere else []
@@ -208,7 +209,7 @@ def _notes(rows: Sequence[PlannedDraft], judged: Mapping[str, Judgement], loads:
         notes.append(UNKNOWN if chosen.tokens_per_s is None else basis)
     if any(each.loses for each in loads.worths.values()):
         notes.append(f"Of a draft that does not pay: {NEXT}.")
-    if loads.can_measure and not (judged and all(each.is_measured for each in judged.values())):
+    if loads.can_measure and not loads.has_none and not (judged and all(each.is_measured for each in judged.values())):
         why, flag = ("To know", "--measure") if judged else ("To look further", "--hub")
         notes.append(f"{why}: localspec plan {one_line(shlex.quote(loads.target))} {flag}")
     if fastest != loads.draft:

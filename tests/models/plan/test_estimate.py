@@ -55,8 +55,7 @@ def test_a_plan_before_the_download(tmp_path: Path) -> None:
     args = ("plan", "llama-3.1-8b", "--vram", "8G", "--ram", "16G", "--bandwidth", "gpu=448,cpu=50")
     text = run(*args, env=env).stdout.decode()
     assert "\nAn estimate: these files are not on this machine." in text
-    (chosen,) = [line.split() for line in text.splitlines() if line.endswith("<- chosen")]
-    assert chosen[1:4] == ["0.70?", "GPU0", "GPU0"]
+    assert text.splitlines()[4].split()[1:4] == ["0.70?", "GPU0", "GPU0"]
     made = json.loads(run(*args, "--json", env=env).stdout)
     assert made["is_about"] is True
     assert made["pair"] == "llama-3.1-8b"
