@@ -18,7 +18,7 @@ from localspec.cli.options import declared_option, draft_option, picked
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.pair_engine import open_engine
 from localspec.cli.params import Command, Positive, json_option, option
-from localspec.cli.plan_table import Loads, fitting, judgements, layers_on_disk, plan_text, to_wire, verdict
+from localspec.cli.plan_table import Loads, brief, fitting, judgements, layers_on_disk, plan_text, to_wire, verdict
 from localspec.cli.settings import model_and_draft, named_pair, rpc_servers
 from localspec.control.chain import Worth
 from localspec.errors import IncompatibleError, ResourceError, UsageError
@@ -35,7 +35,6 @@ from localspec.models.plan.models import ModelPart, Models
 from localspec.models.plan.search import ACCEPTANCE, PlacementRequest
 from localspec.models.store import DEFAULT, NotCachedError, PairRef, is_kind, locate, parse_pair
 from localspec.models.worth import pair_models, worth
-from localspec.sanitize import one_line
 from localspec.settings.declaration import Group, declaration
 from localspec.settings.folders import cache_folder
 from localspec.settings.jobs import SurveyRequest
@@ -194,7 +193,7 @@ def _measure(console: Console, target: Path, paths: Mapping[str, Path], options:
     with open_engine(console, None) as engine:
 
         def progress(what: str, share: float) -> None:
-            engine.live.status(f"{one_line(name)}: timing passes of the {what} {share:.0%}")
+            engine.live.status(f"{brief(name)}: timing passes of the {what} {share:.0%}")
 
         for name, path in paths.items():
             try:
@@ -202,11 +201,11 @@ def _measure(console: Console, target: Path, paths: Mapping[str, Path], options:
                     break
                 report = survey(engine, SurveyRequest(seconds, is_kept=True), progress)
             except (IncompatibleError, ResourceError) as error:
-                console.warn(f"{one_line(name)} is not measured: {error.message}")
+                console.warn(f"{brief(name)} is not measured: {error.message}")
                 continue
             if report is not None and not report.content["profile"]["is_kept"]:
                 folder = Path(report.content["profile"]["file"]).parent
-                console.warn(f"{folder} cannot be written, so nothing of {one_line(name)} is kept")
+                console.warn(f"{folder} cannot be written, so nothing of {brief(name)} is kept")
     return engine.stop.exit_code
 
 

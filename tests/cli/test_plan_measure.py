@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from tests.cli.harness import (
+    PAIR,
     REAL,
     ROOT,
     TIMEOUT,
@@ -20,7 +21,8 @@ from tests.cli.harness import (
     run_engine,
 )
 
-MEASURED = ("plan", "storyteller", "--measure", "--seconds", "0.5")
+PLAN = ("plan", "storyteller", "-d", str(PAIR / "draft-q8_0.gguf"))  # without the heads beside it
+MEASURED = (*PLAN, "--measure", "--seconds", "0.5")
 pytestmark = needs_pair
 
 
@@ -33,9 +35,9 @@ def profiles(home: Path) -> list[Path]:
 
 
 def test_a_pair_is_measured_and_the_figures_kept(tmp_path: Path) -> None:
-    first = json_of(call(tmp_path, "plan", "storyteller", "--json"))
+    first = json_of(call(tmp_path, *PLAN, "--json"))
     assert "is not expected to" in first["verdict"] or "is expected to" in first["verdict"]
-    done = call(tmp_path, "plan", "storyteller", "--measure", "--seconds", "1")
+    done = call(tmp_path, *MEASURED)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode().splitlines()
     assert lines[0].startswith("draft-q8_0.gguf pays here: ") or lines[0] == (
@@ -44,7 +46,7 @@ def test_a_pair_is_measured_and_the_figures_kept(tmp_path: Path) -> None:
     assert lines[1].startswith("It fits: ")
     (profile,) = profiles(tmp_path)
     assert json.loads(profile.read_text())["prices"]["rows"]["1"] > 0
-    later = json_of(call(tmp_path, "plan", "storyteller", "--json"))
+    later = json_of(call(tmp_path, *PLAN, "--json"))
     assert later["verdict"] == lines[0], "kept: a later plan says the same"
     (worth,) = [row["worth"] for row in (later["chosen"], *later["alternatives"]) if row["draft"] is not None]
     assert worth["is_measured"]
@@ -53,7 +55,7 @@ def test_a_pair_is_measured_and_the_figures_kept(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    done = call(tmp_path / "file", "plan", "storyteller", "--measure", "--seconds", "0.2")
+    done = call(tmp_path / "file", *MEASURED)
     assert done.returncode == 0
     assert done.stderr.decode().count("so nothing of draft-q8_0.gguf is kept") == 1
 
