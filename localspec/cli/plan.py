@@ -174,7 +174,7 @@ def plan(
     worths = {} if options.is_another_machine or (options.threads is not None and not measure) else worths
     rows = compare(machine, drafts, request, worths)
     copy = None if options.draft is not None else best_copy(machine, drafts, request, rows[0])
-    can_measure = not (head or options.is_another_machine)
+    can_measure = not (head or measure or options.is_another_machine)
     loads = Loads(loaded, worths, _why(*named, loaded), target, can_measure, _named(*named) == DraftChoice.NONE.value)
     if as_json:
         made = None if copy is None else {"draft_name": copy.name, **to_wire(copy.plan, copy.models)}

@@ -130,7 +130,7 @@ def test_no_command_that_loads_a_pair_is_left_out() -> None:
 
 def test_no_command_starts_an_engine_in_another_way() -> None:
     """Then it would be in no table: who needs an engine takes `open_engine`, or asks a process without a pair."""
-    engine = {"localspec.worker.client", "localspec.worker.process", "localspec.worker.served"}
+    engine = {f"localspec.worker.{name}" for name in ("client", "process", "served", "shared")}
     named = {one.removeprefix("localspec.cli.") for one, ours in OURS.items() if engine & set(ours) and ".cli." in one}
     talking = {"converse", "line_chat", "run", "serve"}
     assert named == {"pair_engine", "settings", "engine_options"} | talking
