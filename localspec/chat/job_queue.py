@@ -76,6 +76,16 @@ class JobQueue:
         self._tell_places()
         return True
 
+    def submit_beside(self, jobs: Iterable[Job]) -> bool:
+        """Run jobs at once, each on a thread of its own; False, and nothing is done, where the queue is closed."""
+        with self._changed:
+            if self._is_closed:
+                return False
+            for job in jobs:
+                self._running.append(job)
+                threading.Thread(target=self._do, args=(job,), name="question", daemon=True).start()
+        return True
+
     def cancel(self, job: Job) -> None:
         """Take a job out, or stop it; harmless for one that has ended."""
         with self._changed:
@@ -125,15 +135,18 @@ class JobQueue:
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
-            error: LocalspecError | None = None
-            try:
-                for event in job.run():
-                    job.observe(event)
-            except LocalspecError as raised:
-                error = raised
-            except Exception as raised:  # the thread is to serve the next one
-                error = InternalError(f"unexpected {type(raised).__name__}: {raised}", hint="report this")
-            with self._changed:
-                self._running.remove(job)
-            job.end(error)
-            self._tell_places()
+            self._do(job)
+
+    def _do(self, job: Job) -> None:
+        error: LocalspecError | None = None
+        try:
+            for event in job.run():
+                job.observe(event)
+        except LocalspecError as raised:
+            error = raised
+        except Exception as raised:  # the thread is to serve the next one
+            error = InternalError(f"unexpected {type(raised).__name__}: {raised}", hint="report this")
+        with self._changed:
+            self._running.remove(job)
+        job.end(error)
+        self._tell_places()

@@ -20,7 +20,7 @@ from localspec.engine.events import Committed, Event, Finished, Inspected, Loade
 from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.server.own import Board
 from localspec.server.refusal import Refusal, refused
-from localspec.settings.jobs import Generate, LoadedJob, VerifyRound
+from localspec.settings.jobs import Generate, LoadedJob, TextQuestion, VerifyRound
 from localspec.settings.request import LoadSettings, Request
 from localspec.settings.sizes import counted
 from localspec.ui.stats import Stats
@@ -114,10 +114,13 @@ class QueuedJob(Job):
 class PairProcess:
     """A worker that holds one pair at a time, and the jobs for it. `settings` are of the pair that it is to hold."""
 
-    def __init__(self, worker: Worker, loader: PairLoader, settings: LoadSettings) -> None:
+    def __init__(self, worker: Worker, loader: PairLoader, settings: LoadSettings, parallel: int) -> None:
         self.worker, self.loader, self.settings = worker, loader, settings
-        self.queue = JobQueue(_stop)
+        self.queue = JobQueue(_stop, parallel)
         self.used_at = 0  # as a number that grows with each job
+        self._changed = threading.Condition()
+        self._n_asking = 0  # jobs that ask the loaded pair
+        self._is_loading = False
 
     @property
     def is_idle(self) -> bool:
@@ -127,6 +130,25 @@ class PairProcess:
         """Return the process, which is to hold this pair from its next job on."""
         self.settings, self.used_at = settings, number
         return self
+
+    def holding(self, settings: LoadSettings, is_stopped: Callable[[], bool]) -> Iterator[Event]:
+        """Yield the events of a load where the pair is not loaded; no job asks meanwhile. `release` follows."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_loading and (self._n_asking == 0 or self.loader.has(settings)))
+            self._n_asking += 1
+            self._is_loading = not self.loader.has(settings)
+        try:
+            yield from self.loader.ready(settings, is_stopped)
+        finally:
+            with self._changed:
+                self._is_loading = False
+                self._changed.notify_all()
+
+    def release(self) -> None:
+        """Note that a job asks no more."""
+        with self._changed:
+            self._n_asking -= 1
+            self._changed.notify_all()
 
 
 def _stop(job: Job) -> None:
@@ -159,7 +181,8 @@ class EngineQueue:
     ) -> None:
         self.totals = Totals()
         self.board = Board()
-        self._processes = [PairProcess(worker, loader, settings)]
+        self._parallel = settings.parallel or 1
+        self._processes = [PairProcess(worker, loader, settings, self._parallel)]
         self._another = another
         self._settings = settings
         self._most_waiting = most_waiting
@@ -192,20 +215,23 @@ class EngineQueue:
         """Put work of a pair into the queue, all or nothing; raises Refusal where that is full or closed.
 
         For coroutines. Work that comes together takes one place of `most_waiting`; what is not limited takes none. A
-        round of an edge is one pass, and goes before whole answers: an edge's text would wait for them many times.
+        round of an edge is one pass, and goes before whole answers: an edge's text would wait for them many times. A
+        question of a text takes no pass, and waits for nobody once the pair is loaded.
         """
         pair = settings or self._settings
         jobs = [QueuedJob(each, pair, self, goes_first=isinstance(each, VerifyRound)) for each in work]
         process = self._process(pair)
         queue = process.queue
-        if is_limited and queue.n_waiting + bool(queue.running) > self._most_waiting and not queue.is_closed:
+        n_waiting = queue.n_waiting + min(len(queue.running), self._parallel) - self._parallel
+        if is_limited and n_waiting >= self._most_waiting and not queue.is_closed:
             waiting = counted(queue.n_waiting, "request")
             told = f"the queue is full ({waiting}): localspec serve --queue N takes more"
             seconds = min(LONGEST_WAIT, max(1, round(self._seconds)))
             raise Refusal(429, told, code="queue_full", headers={"Retry-After": str(seconds)})
         for job in jobs:
             job.process = process
-        if not queue.submit(jobs):
+        at_once = process.loader.has(pair) and all(isinstance(job.work, TextQuestion) for job in jobs)
+        if not (queue.submit_beside(jobs) if at_once else queue.submit(jobs)):
             raise Refusal(503, LEAVING)
         return jobs
 
@@ -216,7 +242,7 @@ class EngineQueue:
         found = next((each for each in processes if each.settings == settings), None)
         if found is None and self._another is not None and not processes[0].queue.is_closed and self._fits(settings):
             worker = self._another()
-            found = PairProcess(worker, PairLoader(worker), settings)
+            found = PairProcess(worker, PairLoader(worker), settings, self._parallel)
             processes.append(found)
         if found is None:
             found = min(processes, key=lambda each: (not each.is_idle, each.used_at))
@@ -265,11 +291,17 @@ class EngineQueue:
 
     def answered(self, job: QueuedJob, process: PairProcess) -> Iterator[Event]:
         """Yield the events of a job whose turn it is."""
-        loader, worker = process.loader, process.worker
         if job.is_long:
             self.board.begin(job.stats)
         try:
-            yield from loader.ready(job.settings, lambda: self._is_aborted)
+            yield from self._asked(job, process)
+        finally:
+            process.release()
+
+    def _asked(self, job: QueuedJob, process: PairProcess) -> Iterator[Event]:
+        loader, worker = process.loader, process.worker
+        try:
+            yield from process.holding(job.settings, lambda: self._is_aborted)
         except LocalspecError as error:
             self._on_warning(Warned("engine", error.message))
             raise

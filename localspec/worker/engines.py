@@ -54,7 +54,7 @@ def identity(settings: LoadSettings) -> str:
     files = [settings.target, settings.draft, *(path for path, _ in settings.lora)]
     marks = [None if path is None else file_fingerprint(Path(path)) for path in files]
     lora = tuple((mark, scale) for mark, (_, scale) in zip(marks[2:], settings.lora, strict=True))
-    rest = replace(settings, target=str(marks[0]), draft=marks[1], lora=(), name="", expected=None)
+    rest = replace(settings, target=str(marks[0]), draft=marks[1], lora=(), name="", expected=None, parallel=None)
     # ggml sets this one where nobody did, for the processes too that ours starts once it was loaded.
     said = sorted({name: value for name, value in os.environ.items() if name.startswith(_SAYING)}.items() - _USUAL)
     ours = (__version__, sys.executable, _changed())

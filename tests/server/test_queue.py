@@ -163,3 +163,27 @@ def test_lines_that_nobody_reads_hold_up_no_answer() -> None:
         fcntl.fcntl(server.process.stderr, fcntl.F_SETPIPE_SZ, 4096)
         for _ in range(60):
             assert server.post(CHAT, **chat(max_tokens=2))["usage"]["completion_tokens"] == 2
+
+
+def test_a_question_of_a_text_waits_for_no_answer(server: Server) -> None:
+    running = server.open(CHAT, **chat(stream=True, **ENDLESS))
+    server.wait_until_waiting(0)
+    assert running.recv(1000)
+    assert server.post("/tokenize", content="Once upon a time")["tokens"]
+    assert server.post("/apply-template", messages=chat()["messages"])["prompt"]
+    assert server.queue()[0], "the answer is being written still"
+    running.close()
+
+
+def test_two_answers_at_once() -> None:
+    """One that came later ends while the first is written, and a third waits for its turn."""
+    with serving("--ctx", "20000", "--method", "plain", "--parallel", "2") as both:
+        alone = both.post(CHAT, **chat(max_tokens=5, temperature=0))["choices"][0]["message"]
+        running = both.open(CHAT, **chat(stream=True, **ENDLESS))
+        assert running.recv(1000)
+        for _ in range(2):
+            beside = both.post(CHAT, **chat(max_tokens=5, temperature=0))
+            assert beside["choices"][0]["message"] == alone
+        assert both.queue()[0], "the first answer is being written still"
+        running.close()
+        wait_for(lambda: both.queue() == (False, 0))
