@@ -34,7 +34,7 @@ COMMANDS = {
     "rm": ("localspec.cli.ls:remove_models", "Remove models from the hub's cache."),
     "pairs": ("localspec.cli.pairs:pairs", "Names of pairs, and whether a draft fits."),
     "show": ("localspec.cli.show:show", "Show the facts in a model's file."),
-    "plan": ("localspec.cli.plan:plan", "Say whether a draft pays, whether a model fits, and where it goes."),
+    "plan": ("localspec.cli.plan:plan", "Say which draft pays, and whether the model fits."),
     "calibrate": ("localspec.cli.calibrate:calibrate", "Measure this machine's devices, and keep the figures."),
     "ps": ("localspec.cli.ps:ps", "List the models that are in memory (see: run --keep-alive)."),
     "stop": ("localspec.cli.ps:stop", "Take models out of memory."),

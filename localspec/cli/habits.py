@@ -14,6 +14,8 @@ from localspec.errors import LocalspecError, UsageError
 LEAST_CONTEXT = 128  # tokens: a smaller number after -c may begin a prompt
 HUB = ("hf:", "hf.co/", "huggingface.co/", "http")  # without it, ORG/REPO may be a word of a prompt: and/or
 _NUMBER = re.compile(r"\d{1,18}")
+_TAGGED = re.compile(r"[a-z][\w.-]*:(?:latest|[\w.-]*\d[bm](?:-[\w.-]+)?)")  # as Ollama has it: smol:135m, gone:latest
+_REPO = re.compile(r"[\w-]*[a-z][\w.-]*/[\w.-]*[a-z][\w.-]*")
 _MARKED = re.compile(r"[a-z][\w.-]*\d[\w.:-]*")  # as names of models are: llama3.2:1b
 
 
@@ -43,9 +45,11 @@ def model_first(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
         return None, words
     if is_model(words[0]):
         return words[0], words[1:]
-    if near := _nearly_named(words):
+    near = _nearly_named(words)
+    if near or _TAGGED.fullmatch(words[0].lower()):
+        meant = f"did you mean -m {near}?" if near else "localspec ls lists those here"
         raise UsageError(
-            f"there is no pair called {words[0]!r}; did you mean -m {near}?",
+            f"there is no pair called {words[0]!r}; {meant}",
             hint="quote the whole prompt, or put -m NAME before it, if that word begins it",
         )
     return None, words
@@ -57,7 +61,10 @@ def _nearly_named(words: tuple[str, ...]) -> str | None:
 
     word = words[0].lower()
     is_before_prompt = len(words) == 2 and " " in words[1] and bool(re.fullmatch(r"[a-z][\w.:-]{2,}", word))
-    if is_before_prompt or _MARKED.fullmatch(word):
+    if len(words) <= 2 and _REPO.fullmatch(word) and re.search(r"\d", word) and not os.path.exists(words[0]):
+        return f"hf:{words[0]}"
+    is_family = len(words) <= 2 and len(word) > 3 and any(name.startswith(f"{word}-") for name in _names())
+    if is_before_prompt or is_family or _MARKED.fullmatch(word):
         return nearest(word, _names())
     return near_miss(word, _names()) if len(words) <= 2 and len(word) > 3 else None
 

@@ -14,6 +14,7 @@ from localspec.cli.app import commands
 from localspec.cli.habits import is_model, model_first
 from localspec.cli.options import collected
 from localspec.cli.run import run as run_command
+from localspec.errors import UsageError
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from tests.cli.harness import PAIR, Terminal, assert_one_line, needs_pair, run
 
@@ -211,10 +212,20 @@ def test_a_model_in_the_place_of_a_command_gets_a_chat(tmp_path: Path) -> None:
     assert "'tale-tell' is a model, and no command — try: localspec chat tale-tell" in line
 
 
-def test_a_family_that_begins_a_longer_prompt_is_told() -> None:
-    """It may be meant as text or as a model: nothing is refused, and nothing is silent."""
-    done = run("run", "mistral", "tell", "me")
-    assert done.returncode == 0
-    assert b"'mistral' is sent as the prompt's first word; for a model: -m mistral-7b" in done.stderr
-    for words in (("tell", "me", "more"), ("-m", "storyteller", "mistral", "tell", "me"), ("mistral tell me",)):
-        assert b"first word" not in run("run", *words).stderr
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("mistral", "Hi"), "did you mean -m mistral-7b?"),
+        (("Qwen/Qwen3-8B", "Hi"), "did you mean -m hf:Qwen/Qwen3-8B?"),
+        (("gone:latest", "Hi"), "localspec ls lists those here"),
+        (("gone:latest", "tell", "me"), "localspec ls lists those here"),
+    ],
+)
+def test_a_name_of_no_model_is_no_prompt(words: tuple[str, ...], meant: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"there is no pair called {words[0]!r}; {meant}")):
+        model_first(words)
+
+
+@pytest.mark.parametrize("words", [("and/or", "x"), ("tell", "me"), ("mistral", "tell", "me"), ("note:", "x")])
+def test_a_word_that_names_no_model_begins_a_prompt(words: tuple[str, ...]) -> None:
+    assert model_first(words) == (None, words)

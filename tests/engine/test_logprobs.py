@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from localspec.engine.context import Vocabulary
 from localspec.engine.draft import Judged
-from localspec.engine.event_stream import _logprob
+from localspec.engine.event_stream import logprob_of
 from localspec.engine.events import Committed, Logprob, StepMs
 from localspec.engine.judge import Judging, log_softmax
 from localspec.engine.protocols import Shape
@@ -51,7 +50,7 @@ def test_a_token_that_the_sampler_removed_has_none() -> None:
     (judged,) = Judging(3, Sampler(Sampling(temperature=0.0))).of(made, rows, [*PROMPT, *made.tokens])
     assert judged.logprob == -math.inf
     assert judged.top == (((made.tokens[0] + 1) % 4, 0.0),)
-    told = _logprob(judged, Vocabulary(lambda token: False, lambda token: "é".encode()[:1]))
+    told = logprob_of(judged, lambda token: "é".encode()[:1])
     assert told.logprob is None
     assert told.text == "\ufffd"
 
