@@ -15,7 +15,6 @@ from localspec.backends import lib, tokenizer
 from localspec.bench import contenders
 from localspec.bench.result import Hashes
 from localspec.chat import message_commands
-from localspec.cli import spelling
 from localspec.cli.output import Sentences
 from localspec.control.profile import Profile
 from localspec.conversations import records
@@ -60,7 +59,6 @@ SEARCHED = {
     "control tokens": tokenizer._MARK,
     "places in llama.cpp": lib._WHERE,
     "contenders": contenders._BETWEEN,
-    "options": spelling.OPTION,
     "escapes": values._ESCAPE,
     "tokens of the hub": problems._TOKEN,
     "passwords": problems._PASSWORD,

@@ -95,7 +95,7 @@ class EngineOptions:
 
 def tell_of_keep_alive(worker: SharedWorker | ServedWorker, console: Console) -> None:
     """Say once that a model stays in memory though nobody asked for it, and how that ends. On a terminal only."""
-    if console.quiet or not is_terminal(sys.stderr) or isinstance(worker, ServedWorker) or not worker.stays:
+    if console.quiet or not is_terminal(sys.stderr) or not worker.stays:
         return
     told = state_folder("told-of-keep-alive")
     with contextlib.suppress(OSError):

@@ -35,7 +35,7 @@ from localspec.sanitize import one_line
 from localspec.settings.jobs import Load, LoadedJob
 from localspec.settings.request import LoadSettings
 from localspec.worker.codec import CodecError, event_of, job_line
-from localspec.worker.keep_alive import BASE, SPARE, KeepAlive, pair_bytes
+from localspec.worker.keep_alive import BASE, LEAST, SPARE, KeepAlive, pair_bytes
 from localspec.worker.process import last_lines, not_started
 from localspec.worker.runtime import Runtime
 from localspec.worker.served import Connection, MalformedError
@@ -373,8 +373,13 @@ class Engines:
             is_full = uses_gpu(facts) or room is None or room < needed
             if is_full and left(runtime, other, partial(asked, runtime, other, "POST", "/leave")):
                 self.remarks.append(f"the warm engine of {pair} left, to make room")
-            else:
+            elif is_full or held_bytes(facts) >= LEAST:
                 self.remarks.append(f"{pair} is in memory too: localspec stop frees it")
+
+
+def held_bytes(facts: dict[str, Any]) -> int:
+    """Return the bytes of the models that an engine holds."""
+    return sum(model["bytes"] for model in (facts["loaded"]["target"], facts["loaded"]["draft"]) if model)
 
 
 def asked(runtime: Runtime, name: str, method: str = "GET", path: str = "") -> dict[str, Any] | None:

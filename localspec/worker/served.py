@@ -80,6 +80,8 @@ class Connection:
 class ServedWorker:
     """A client of one server. `url` is its address, `key` its API key, `model` one of its names, "" for its first."""
 
+    stays = False  # what a server holds is its own to keep
+
     def __init__(self, url: str, key: str | None = None, model: str = "") -> None:
         from urllib.parse import urlsplit  # late: a socket of this machine has no address
 

@@ -467,5 +467,5 @@ def test_the_real_pair_leaves_out_what_has_no_room() -> None:
     done = run_engine("chat", *options, stdin=5 * story.encode())
     assert done.returncode == 0, done.stderr
     assert b"the context of 256 tokens is full: " in done.stderr
-    assert b"no longer sent; /ctx 512 sends more" in done.stderr
+    assert b"no longer sent; --ctx 512 sends more" in done.stderr
     assert b"tokens with the prompt" not in done.stderr, "no answer was cut short"

@@ -23,7 +23,6 @@ SAMPLES = {  # what is typed, and what of it is a file's name
     "system": ("@s.txt", "@s.txt"),
     "suffix": ("@s.txt", "@s.txt"),
     "prediction": ("@s.txt", "@s.txt"),
-    "option": ("file=x.bin", "file=x.bin"),
 }
 
 
@@ -51,7 +50,7 @@ def file_options() -> list[tuple[str, Configurable]]:
 def placed(key: str, folder: Path) -> tuple[str, str]:
     """Return a text that names a file, and the same with its path from the root."""
     text = SAMPLES.get(key.rpartition(".")[2], ("x.txt", ""))[0]
-    name = text.removeprefix("@").removeprefix("file=")
+    name = text.removeprefix("@")
     return text, text.replace(name, str(folder / name))
 
 
@@ -60,7 +59,7 @@ def test_a_file_in_the_configuration_is_found_from_its_folder(key: str, home: Pa
     """As it is written by hand, and as `localspec config set` writes it: from the folder where it was typed."""
     text, written = placed(key, config_file().parent)
     *tables, name = key.split(".")
-    value = f"['{text}']" if name in ("file", "option") else f"'{text}'"
+    value = f"['{text}']" if name == "file" else f"'{text}'"
     config_file().write_text((f"[{'.'.join(tables)}]\n" if tables else "") + f"{name} = {value}\n")
     path = tuple(tables) or next(path for path, command in commands() if name in options_of(command))
     found = next(each for each in described(path) if each.name == name).value

@@ -68,7 +68,7 @@ SAMPLES = {  # texts of settings that are neither numbers nor switches nor choic
 NO_SETTINGS = {  # fields that no option sets: what the program itself fills in
     "target", "draft", "name", "expected", "messages",
     "prompt", "sampling", "speculation", "details", "cold", "logprobs", "is_after_sampler", "prompt_tokens",
-    "keeps", "reads_ahead", "tools",
+    "keeps", "reads_ahead", "tools", "must_call", "scores_prompt", "opens_turn", "resumes", "prompt_ids",
     "shorten", "left_out", "continues", "template_file", "suffix", "prediction",
 }  # fmt: skip
 every = pytest.mark.parametrize(("holder", "each"), EVERY, ids=NAMES)

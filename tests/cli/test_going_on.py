@@ -196,7 +196,7 @@ def test_going_on_without_saving_changes_nothing(home: Home) -> None:
         (["chat", "-c"], 3, ["there is no conversation to continue"]),
         (["run", "--session", "zzzzzzzz", "x"], 3, ["there is no conversation 'zzzzzzzz'", "localspec logs"]),
         (["run", "--session", "\x1b[31m", "x"], 3, ["there is no conversation", "'␛[31m'"]),
-        (["chat", "-c", "--session", "abc"], 2, ["-c and --session both"]),
+        (["chat", "-c", "--session", "abc"], 2, ["--continue and --session both"]),
         (["run", "--raw", "-c", "x"], 2, ["--raw cannot continue a conversation"]),
     ],
 )

@@ -169,7 +169,6 @@ def test_other_options_are_judged_before_anything_is_downloaded(machine: Machine
         ("bench PAIR --baseline none.json", 3, "cannot read none.json"),
         ("verify PAIR --temp 0", 2, "leaves no distribution to test"),
         ("verify PAIR --suite nope", 3, "no suite 'nope'"),
-        ("plan PAIR --rpc there", 2, "HOST:PORT"),
     ):
         args = [PAIR if word == "PAIR" else word for word in command.split()]
         assert_one_line(machine.call(*args, "-y"), code, words)

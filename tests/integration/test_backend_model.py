@@ -273,7 +273,7 @@ def test_impossible_settings_are_usage_errors(settings: dict[str, Any]) -> None:
 def test_a_pass_that_there_is_no_memory_for_is_no_bug(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some GPUs say so only when they compute: while loading, a smaller step is tried then."""
 
-    def failing(_self: LlamaBackend) -> int:
+    def failing(_self: LlamaBackend, _is_stopped: object) -> int:
         LOG.lines.extend(["error: Insufficient Memory (00000008)", "llama_decode: failed to decode, ret = -3"])
         return -3
 

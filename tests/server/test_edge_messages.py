@@ -61,6 +61,9 @@ class Judging:
         self.begun: queue.Queue[Any] = queue.Queue()
         self.go = threading.Event()
 
+    def has(self, settings: LoadSettings) -> bool:
+        return True
+
     def ready(self, settings: LoadSettings, is_stopped: Callable[[], bool]) -> Generator[Event, None, bool]:
         yield from ()
         return True

@@ -379,6 +379,7 @@ def test_an_engine_of_another_pair_stays_while_memory_holds_both(monkeypatch: py
     other = replace(HELD, ctx=512, name="other")
     assert identity(other) != identity(HELD)
     monkeypatch.setattr(engines, "available_memory", lambda: 1 << 40)
+    monkeypatch.setattr(engines, "LEAST", 0)
     opened(stub("good")).close()
     told = list(stub("good").load(other))
     assert told[0] == Warned("engine", "x is in memory too: localspec stop frees it")
