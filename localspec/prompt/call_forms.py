@@ -355,3 +355,10 @@ FORMS = (
 SHOWN = tuple(
     dict.fromkeys(text for form in FORMS for text in (*form.marks, form.end, *form.texts) if text[:1] in "<[")
 )
+
+
+def call_schema(name: str, parameters: Mapping[str, Any], arguments: str = "arguments", key: str = "name") -> Any:
+    """Return the schema of a call as JSON. Its own name lets a `$ref` of the parameters mean a place in them."""
+    inner = {"$id": f"tool:{name.encode().hex()}", **parameters}
+    properties = {key: {"const": name}, arguments: inner}
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}

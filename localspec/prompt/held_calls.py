@@ -18,7 +18,7 @@ from localspec.engine.constraint import FREE, NOTHING, Matched, is_allowed
 from localspec.engine.distribution import Ids
 from localspec.engine.text import Marks, common_prefix
 from localspec.errors import UsageError
-from localspec.prompt.call_forms import Tools
+from localspec.prompt.call_forms import Tools, call_schema
 from localspec.prompt.form import OPTIONS, SPACED, compiled, prepared
 
 Spelled = Callable[[str], str]  # a text as Lark has it: control tokens of the vocabulary by their numbers
@@ -103,13 +103,6 @@ def _kept(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _json(schema: Any) -> str:
     return f"%json {json.dumps({**(prepared(schema) if isinstance(schema, dict) else {}), OPTIONS: SPACED})}"
-
-
-def call_schema(name: str, parameters: Mapping[str, Any], arguments: str = "arguments", key: str = "name") -> Any:
-    """Return the schema of a call as JSON. Its own name lets a `$ref` of the parameters mean a place in them."""
-    inner = {"$id": f"tool:{name.encode().hex()}", **parameters}
-    properties = {key: {"const": name}, arguments: inner}
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def _markup(head: str, key: str, tail: str, end: str) -> Spell:

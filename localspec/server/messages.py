@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from localspec.prompt.call_forms import NO_TOOLS, Tools
-from localspec.prompt.held_calls import call_schema
+from localspec.prompt.call_forms import NO_TOOLS, Tools, call_schema
 from localspec.server.fields import NO_IMAGES, Fields
 from localspec.server.refusal import Refusal
 from localspec.settings.request import FORMS, Message, Request
