@@ -18,7 +18,7 @@ SCHEMA = json.dumps({"type": "object", **ONE})
 
 @needs_pair
 def test_the_answer_is_indented_and_kept_as_it_is() -> None:
-    done = run_engine("run", "storyteller", "--schema", SCHEMA, "--pretty", "--temp", "0", "Once")
+    done = run_engine("run", "storyteller", "--schema", SCHEMA, "--schema-compact", "--pretty", "--temp", "0", "Once")
     assert done.returncode == 0, done.stderr
     value = json.loads(done.stdout)
     assert done.stdout.decode() == json.dumps(value, indent=2) + "\n"
@@ -41,7 +41,7 @@ def test_there_must_be_json_to_indent(more: tuple[str, ...]) -> None:
 def test_an_answer_that_is_cut_inside_an_object_says_so(more: tuple[str, ...]) -> None:
     """It is shown as far as it came, and names what has no end."""
     length = () if "--stop" in more else ("-n", "4")
-    done = run_engine("run", "storyteller", "--schema", "name, tags[]", "--temp", "0", *length, *more, "Once")
+    done = run_engine("run", "storyteller", "--schema", "name, tags[]", "--schema-compact", *more, "--temp", "0", *length, "Once")
     assert done.returncode == 12
     assert done.stdout.lstrip().startswith(b"{")
     assert b"cut before its form was complete" in done.stderr

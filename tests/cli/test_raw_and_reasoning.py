@@ -140,4 +140,4 @@ def test_a_template_that_cannot_be_used_is_told_by_its_file(
 ) -> None:
     (tmp_path / "mine.jinja").write_text(text)
     done = run_engine("run", "hi", "-n", "1", option, "mine.jinja", cwd=tmp_path)
-    assert_one_line(done, code, f"{option} mine.jinja ", said)
+    assert_one_line(done, code, "--template mine.jinja ", said)

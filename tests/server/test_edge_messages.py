@@ -62,7 +62,7 @@ class Judging:
         self.go = threading.Event()
 
     def has(self, settings: LoadSettings) -> bool:
-        return True
+        return False
 
     def ready(self, settings: LoadSettings, is_stopped: Callable[[], bool]) -> Generator[Event, None, bool]:
         yield from ()
