@@ -415,7 +415,11 @@ def engines_in_memory() -> list[dict[str, Any]]:
         if runtime is None:
             return []
         found = [(name, asked(runtime, name)) for name in runtime.names()]
-        return [{**facts, "id": name} for name, facts in found if facts is not None] + runtime.signs()
+        return [{**facts, "id": name} for name, facts in found if facts is not None] + [
+            sign
+            for sign in runtime.signs()
+            if is_running(sign["pid"])  # its command has not looked yet
+        ]
 
 
 def stop_engine(facts: dict[str, Any]) -> bool:

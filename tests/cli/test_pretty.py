@@ -41,7 +41,9 @@ def test_there_must_be_json_to_indent(more: tuple[str, ...]) -> None:
 def test_an_answer_that_is_cut_inside_an_object_says_so(more: tuple[str, ...]) -> None:
     """It is shown as far as it came, and names what has no end."""
     length = () if "--stop" in more else ("-n", "4")
-    done = run_engine("run", "storyteller", "--schema", "name, tags[]", "--schema-compact", *more, "--temp", "0", *length, "Once")
+    done = run_engine(
+        "run", "storyteller", "--schema", "name, tags[]", "--schema-compact", *more, "--temp", "0", *length, "Once"
+    )
     assert done.returncode == 12
     assert done.stdout.lstrip().startswith(b"{")
     assert b"cut before its form was complete" in done.stderr

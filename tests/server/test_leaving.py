@@ -43,6 +43,9 @@ class Loader:
 
     held = None
 
+    def has(self, settings: LoadSettings) -> bool:
+        return True
+
     def ready(self, settings: LoadSettings, is_stopped: Callable[[], bool]) -> Generator[Event, None, bool]:
         yield from ()
         return True

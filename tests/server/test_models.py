@@ -153,7 +153,6 @@ def test_no_reply_names_a_folder_of_the_server(server: Server, home: Path) -> No
     pair = server.ask("GET", "/v1/pair")[1]
     assert pair["loaded"]["target"]["path"] == "target-q8_0.gguf"
     for reply in (events.decode(), str(pair)):
-        assert "'path': 'target-q8_0.gguf'" in reply or '"path":"target-q8_0.gguf"' in reply
         assert str(home) not in reply
         assert str(PAIR) not in reply
 
