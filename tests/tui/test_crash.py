@@ -142,7 +142,7 @@ async def test_wrong_commands_are_cards_and_lose_nothing() -> None:
             ("/temp hot", UsageError, "/set temp"),
             ("/ctx long", UsageError, "/ctx 8192"),
             ("/set ctx 0", UsageError, "/ctx 8192"),
-            ("/set top-p 7", UsageError, "/set top-p 0.95"),
+            ("/set top-p 7", UsageError, "--top-p 0.95"),
             ("/read /no/such/file", NotFoundError, "the name of a text file"),
             ("/read ~nosuchuser/x", NotFoundError, "the name of a text file"),
         ):
