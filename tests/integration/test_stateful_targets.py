@@ -22,7 +22,7 @@ from localspec.backends.state_cache import NO_SNAPSHOT, StateCache
 from localspec.backends.tap import Tap
 from localspec.engine.draft import Draw
 from localspec.engine.events import Committed, Prefilled, Warned
-from localspec.engine.protocols import Cancelled, Drafter, Logits, Shape
+from localspec.engine.protocols import Cancel, Cancelled, Drafter, Logits, Shape
 from localspec.engine.sampling import Sampler
 from localspec.errors import IncompatibleError
 from localspec.methods.draft_model import DraftModel
@@ -84,9 +84,9 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     rows: list[int] = []
     run = LlamaBackend._run
 
-    def counted(backend: LlamaBackend) -> int:
+    def counted(backend: LlamaBackend, is_stopped: Cancel | None) -> int:
         rows.append(backend._batch.struct.n_tokens)
-        return run(backend)
+        return run(backend, is_stopped)
 
     monkeypatch.setattr(LlamaBackend, "_run", counted)
     return rows

@@ -164,20 +164,6 @@ def test_case_says_nothing(server: Server, name: str) -> None:
     assert made["model"] == ("tiny:latest" if name[0].lower() == "t" and name[1].lower() == "i" else "storyteller")
 
 
-def test_a_client_that_leaves_while_its_pair_waits(server: Server) -> None:
-    """Nothing is loaded for it."""
-    server.post(CHAT, **chat(max_tokens=1))
-    running = server.open(CHAT, **chat(stream=True, **ENDLESS))
-    server.wait_until_waiting(0)
-    waiting = server.open(CHAT, **chat(model="tiny"))
-    server.wait_until_waiting(1)
-    waiting.close()
-    server.wait_until_waiting(0)
-    running.close()
-    wait_for(lambda: server.queue() == (False, 0))
-    assert model(server) == "storyteller"
-
-
 def test_named_ones_alone(home: Path) -> None:
     with serving("--models", "Tiny,", env={"OLLAMA_MODELS": str(home)}) as server:
         assert [each["id"] for each in server.ask("GET", "/v1/models")[1]["data"]] == ["storyteller", "tiny:latest"]
