@@ -1,6 +1,6 @@
 # Sourced by the scripts beside it: makes .venv on first use and brings it up to date when pyproject.toml changes.
 #
-#   prepare [EXTRA]   leaves the environment's python in $python; EXTRA is dev, serve or train
+#   prepare [EXTRA]   leaves the environment's python in $python; EXTRA is dev or train
 #
 # The first run compiles llama.cpp (pip builds llama-cpp-python from source, since there are no wheels on PyPI). pip
 # keeps the wheel in its cache, so a second clone takes seconds.

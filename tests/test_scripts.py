@@ -190,15 +190,6 @@ def test_all_of_the_configuration_of_amx_tiles_is_stored(tmp_path: Path) -> None
     assert "movb\t%dil" in code
 
 
-@pytest.mark.parametrize(("words", "extra"), [(["serve", "x"], "serve"), (["run", "serve"], ""), ([], "")])
-def test_the_server_brings_its_packages(tmp_path: Path, words: list[str], extra: str) -> None:
-    (tmp_path / "environment.sh").write_text('prepare() { echo "extra:${1:-}"; exit; }\n')
-    script = tmp_path / "localspec"
-    script.write_text((ROOT / "scripts" / "localspec").read_text())
-    done = subprocess.run(["bash", script, *words], capture_output=True, text=True, timeout=120)
-    assert done.stdout == f"extra:{extra}\n"
-
-
 def test_what_is_installed_anew_is_what_is_needed() -> None:
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     assert BINDING in needed

@@ -108,6 +108,7 @@ class Options:
 @option("--measure", is_flag=True, section=_PLAN.title, help="Load the pair with each draft here, and time its passes.")
 @option("--seconds", type=Positive(86400), default=5.0, metavar="SEC", section=_PLAN.title,
         help="Time for the passes with one draft, loading apart.  [default: 5]")  # fmt: skip
+@option("--limit", type=int, hidden=True, expose_value=False, section=_PLAN.title)  # of 0.1.0: config.toml may have it
 @option("--hub", is_flag=True, section=_PLAN.title, help="Look for drafts in the catalogue and on the hub too.")
 @option("--offline", is_flag=True, section=_PLAN.title, help="Only files on this machine, and the catalogue.")
 @json_option

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from localspec.bench.result import read_result
@@ -132,7 +133,7 @@ def test_what_was_learned_of_a_pair_is_kept(tmp_path: Path) -> None:
 def test_a_bench_is_compared(tmp_path: Path) -> None:
     """Its table is the one that it has: figures that are no longer measured are left out."""
     found, before = read_result(KEPT / "bench.json"), kept("bench.json")
-    after = json.loads(json.dumps([row.to_wire() for row in found.rows]))
+    after = json.loads(json.dumps(msgspec.to_builtins(found.rows)))
     assert after == [{name: row[name] for name in after[0]} for row in before["results"]]
     assert before["results"][0].keys() - after[0].keys() == {"joules_per_token"}
     done = run("bench", "compare", str(KEPT / "bench.json"), str(KEPT / "bench.json"))

@@ -222,7 +222,7 @@ def test_openais_package(client: openai.OpenAI) -> None:
     long: Any = {**asked, "max_output_tokens": 64, "temperature": 0}  # room for white space
     assert json.loads(client.responses.create(**long, text=form).output_text)["hero"] in ("king", "queen")
     called = client.responses.create(
-        model="storyteller", input=LONG, tools=[FLAT], tool_choice="required", temperature=0
+        model="storyteller", input=LONG, tools=[FLAT], tool_choice="required", temperature=0, max_output_tokens=200
     )
     (call,) = called.output
     assert call.type == "function_call"
