@@ -48,7 +48,7 @@ def words(text: str) -> int:
 
 
 def sentences(paragraph: str) -> list[str]:
-    return re.split(r"(?:(?<=[.!?])|(?<=[.!?][*)\"])|(?<=[.!?]\*\*))\s+(?=[*\"(]*[A-Z\d]|code\b)", paragraph)
+    return re.split(r"(?:(?<=[.!?])|(?<=[.!?][*)\"])|(?<=[.!?]\*\*))\s+(?=[*\"(]*[A-Z\d]|(?:code|localspec)\b)", paragraph)
 
 
 def test_sentences_are_told_apart() -> None:
