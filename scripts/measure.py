@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from measuring import auto, host, peers, screen, served  # noqa: F401  # each registers its cases
+from measuring import auto, host, peers, rows, screen, served  # noqa: F401  # each registers its cases
 from measuring.runner import main
 
 if __name__ == "__main__":
