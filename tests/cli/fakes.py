@@ -65,6 +65,7 @@ class FakeWorker:
     requests: list[Request] = field(default_factory=list)
     pid: int | None = None
     is_cancelled: bool = False
+    stays: bool = False
     n_closed: int = 0
     died_idle: WorkerDiedError | None = None  # to be told before the next request
 
