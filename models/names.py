@@ -167,7 +167,9 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
 
 def near_miss(word: str, names: Iterable[str]) -> str | None:
     """Return the name that is spelt nearly as `word`; None without one."""
-    return next(iter(difflib.get_close_matches(word.lower().replace(":", "-"), names, n=1, cutoff=NEAR)), None)
+    spellings = {squeezed(name): name for name in names}
+    near = difflib.get_close_matches(squeezed(word.lower()), spellings, n=1, cutoff=NEAR)
+    return spellings[near[0]] if near else None
 
 
 def squeezed(name: str) -> str:

@@ -57,12 +57,16 @@ def model_first(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
 
 def _nearly_named(words: tuple[str, ...]) -> str | None:
     """Return the name that the first word may stand for: it looks like one, or a quoted prompt is behind it."""
-    from localspec.models.names import near_miss, nearest  # late: as the names of the catalogue
+    from localspec.models.foreign import own_names  # late: as the names of the catalogue
+    from localspec.models.names import near_miss, nearest
 
     word = words[0].lower()
     is_before_prompt = len(words) == 2 and " " in words[1] and bool(re.fullmatch(r"[a-z][\w.:-]{2,}", word))
     if len(words) <= 2 and _REPO.fullmatch(word) and re.search(r"\d", word) and not os.path.exists(words[0]):
         return f"hf:{words[0]}"
+    here = nearest(word, own_names()) if _TAGGED.fullmatch(word) else None
+    if here:  # goes before a model to download
+        return here
     is_family = len(words) <= 2 and len(word) > 3 and any(name.startswith(f"{word}-") for name in _names())
     if is_before_prompt or is_family or _MARKED.fullmatch(word):
         return nearest(word, _names())

@@ -71,7 +71,7 @@ def truth(setup: Setup, name: str) -> dict[tuple[int, ...], float]:
     return target_answers(replace(setup, constraint=Reference(PIECES[name])))
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", PIECES)
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_whole_answers(form: Form, name: str) -> None:
