@@ -48,7 +48,8 @@ def words(text: str) -> int:
 
 
 def sentences(paragraph: str) -> list[str]:
-    return re.split(r"(?:(?<=[.!?])|(?<=[.!?][*)\"])|(?<=[.!?]\*\*))\s+(?=[*\"(]*[A-Z\d]|(?:code|localspec)\b)", paragraph)
+    end, begin = r"(?:(?<=[.!?])|(?<=[.!?][*)\"])|(?<=[.!?]\*\*))", r"(?=[*\"(]*[A-Z\d]|(?:code|localspec)\b)"
+    return re.split(rf"{end}\s+{begin}", paragraph)
 
 
 def test_sentences_are_told_apart() -> None:
