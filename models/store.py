@@ -58,7 +58,7 @@ BUNDLED: dict[str, Bundled] = {
 }
 INTRODUCTION = (
     "storyteller writes stories (5 million parameters); it is not an assistant. "
-    "It is a demonstration: so small that drafting wins no time.",
+    "It is a demonstration: so small that drafting wins no time. What guesses gain here: localspec demo",
     "A real pair: localspec pairs list, then localspec pull NAME. "
     "A draft for a model that you have: localspec plan FILE.gguf --hub",
 )

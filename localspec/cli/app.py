@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "run": ("localspec.cli.run:run", "Answer one prompt and print the answer (also: generate)."),
     "chat": ("localspec.cli.chat:chat", "Chat with a pair, full-screen; line by line with --plain."),
+    "demo": ("localspec.cli.demo:demo", "Show in a minute what guesses gain on this machine."),
     "logs": ("localspec.cli.logs:logs", "Kept conversations: list, show, search, export, delete."),
     "pull": ("localspec.cli.pull:pull", "Download a pair from the hub and check it."),
     "ls": ("localspec.cli.ls:list_models", "List the models on this machine."),

@@ -1,0 +1,181 @@
+"""`localspec demo`: one answer without guesses and one with them, on this machine, and how much faster that was."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from localspec.bench.answers import Answer
+from localspec.bench.race import Race
+from localspec.cli.complete import pair_names
+from localspec.cli.console import Console, columns_of_stdout, wrapped, write_out
+from localspec.cli.options import ReportOptions, picked, report_options
+from localspec.cli.output import lone_stop, write_json
+from localspec.cli.pair_engine import open_engine
+from localspec.cli.params import Command, json_option
+from localspec.cli.plan import this_machine
+from localspec.cli.race import shown_race
+from localspec.errors import LocalspecError, ResourceError
+from localspec.heads.deeper import write_deeper
+from localspec.models.available import offers
+from localspec.models.candidates import look
+from localspec.models.catalog import load_catalog
+from localspec.models.store import DEFAULT, PairRef, parse_pair
+from localspec.sanitize import one_line
+from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
+
+LEAST = 300e6  # parameters: smaller models repeat a file badly
+MORE = 100  # layers of the bundled model, which then has as many as a model of 70 billion parameters
+GAIN = 1.05  # times as fast: less is told as no gain
+MOST_BAR = 40  # columns
+ASKED = "Rename the parameter items to cart in every function. Answer with the whole file, and nothing else."
+EDITED = '''\
+def total(items):
+    """Return the total price of items in a cart."""
+    result = 0
+    for item in items:
+        price = item["price"]
+        count = item["count"]
+        result += price * count
+    return result
+
+
+def average(items):
+    """Return the average price of items in a cart."""
+    if not items:
+        return 0
+    return total(items) / len(items)
+
+
+def cheapest(items):
+    """Return the item with the lowest price."""
+    best = items[0]
+    for item in items:
+        if item["price"] < best["price"]:
+            best = item
+    return best
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a demonstration shows: who answers what, and both in words."""
+
+    settings: LoadSettings
+    request: Request
+    about: str
+    next: str  # what to type then
+
+
+@click.command("demo", cls=Command)
+@click.argument("model", required=False, shell_complete=pair_names)
+@json_option
+@report_options
+@click.pass_obj
+def demo(console: Console, /, model: str | None, as_json: bool, **values: Any) -> int:
+    """Show in a minute what localspec gains here: the same answer without guesses and with them.
+
+    MODEL edits a short file. Without one, the smallest model on this machine does that is large enough. Where there is
+    none, the bundled story writer tells a story, at the pace of a larger model. Nothing is downloaded.
+    """
+    options = picked(ReportOptions, values)
+    options.apply(console)
+    with _chosen(model) as shown, open_engine(console, options.log_file) as engine:
+        if not as_json:
+            console.note(shown.about, "dim")
+        found = None if engine.load(shown.settings) is None else shown_race(engine, shown.request, 1)
+    if found is None:
+        if as_json:
+            lone_stop(engine.stop.exit_code)
+        return engine.stop.exit_code
+    plain, guessed = (_seconds(one) for one in (found.rounds[0].plain, found.rounds[0].other))
+    if as_json:
+        facts = {"schema": "localspec.demo/1", "pair": shown.settings.name, "about": shown.about}
+        write_json({**facts, "plain_s": plain, "guessed_s": guessed, "times": plain / guessed, "race": found.to_wire()})
+    else:
+        lines = [*_bars(plain, guessed), "", wrapped(_sentence(found), sys.stdout), wrapped(shown.next, sys.stdout)]
+        write_out("".join(f"{line}\n" for line in lines))
+    return 0
+
+
+def _sentence(found: Race) -> str:
+    """Return in one sentence what guesses gained, as it was measured."""
+    one = found.rounds[0]
+    times, n = _seconds(one.plain) / _seconds(one.other), len(one.other.tokens)
+    same = one.same is not None and one.same.is_equal
+    text = "the text is the same, token for token" if same else "the texts part at a tie, where rounding decides"
+    if times >= GAIN:
+        return f"With guesses this answer of {n} tokens came {times:.1f} times as fast, and {text}."
+    pace = "as fast" if times > 1.0 / GAIN else "slower"
+    return f"Guesses gained nothing here: with them it was {pace}, {times:.2f} times the speed without; and {text}."
+
+
+def _bars(plain: float, guessed: float) -> list[str]:
+    """Return a line for each answer: its seconds, and a bar as long as they are."""
+    room = max(8, min(MOST_BAR, columns_of_stdout() - 26))
+    rows = (("without guesses", plain), ("with guesses", guessed))
+    return [f"{name:<15} {s:6.1f} s  {'█' * max(1, round(room * s / max(plain, guessed)))}" for name, s in rows]
+
+
+def _seconds(answer: Answer) -> float:
+    assert answer.stats.finished is not None
+    return answer.stats.finished.wall_ms / 1e3
+
+
+@contextmanager
+def _chosen(model: str | None) -> Iterator[Shown]:
+    """Yield what is shown: the model that was named, or the smallest of this machine, or the bundled one."""
+    name = model or _smallest()
+    if name is not None:
+        yield _edit(parse_pair(name))
+        return
+    with tempfile.TemporaryDirectory(prefix="localspec-demo-") as folder:
+        yield _story(Path(folder) / "storyteller.gguf")
+
+
+def _smallest() -> str | None:
+    """Return the smallest model for talking that is here, large enough to edit and small enough for half the memory."""
+    most = this_machine().ram / 2
+    for offer in sorted(offers(load_catalog(), Path()), key=lambda one: one.target_bytes):
+        if offer.where == "here" and offer.target is not None and offer.target_bytes <= most:
+            with suppress(LocalspecError, OSError):
+                info = look(offer.target)
+                if info.n_params >= LEAST and info.chat_template and not info.is_recurrent:
+                    return str(offer.target)
+    return None
+
+
+def _edit(pair: PairRef) -> Shown:
+    text = f"```python\n{EDITED}```\n\n{ASKED}"
+    request = Request((Message("user", text),), max_tokens=300, sampling=Sampling(temperature=0.0))
+    settings = LoadSettings(str(pair.target), None if pair.draft is None else str(pair.draft), pair.name)
+    name = one_line(pair.name)
+    about = (
+        f"{name} edits a file of {EDITED.count(chr(10))} lines, first plainly, then with guesses: copies of the file."
+    )
+    return Shown(settings, request, about, f'Your own: localspec run -m {name} -f FILE "What to change"')
+
+
+def _story(path: Path) -> Shown:
+    pair = parse_pair(DEFAULT)
+    try:
+        write_deeper(path, pair.target, MORE)
+    except OSError as error:
+        raise ResourceError(f"{path.parent} has no room: {error.strerror}", hint="free some space") from error
+    request = Request(
+        prompt="Once upon a time", max_tokens=160, sampling=replace(Sampling(), temperature=0.7, seed=8),
+        speculation=Speculation(method="draft-model", k=3),
+    )  # fmt: skip
+    settings = LoadSettings(str(path), None if pair.draft is None else str(pair.draft), "storyteller, deeper")
+    about = (
+        "No model for talking is on this machine. The bundled story writer tells a story at the pace of a larger model "
+        f"({MORE} layers that change nothing are added), first plainly, then with the guesses of a smaller one."
+    )
+    return Shown(settings, request, about, "A real model: localspec pairs list, then localspec pull NAME")
