@@ -6,6 +6,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib.util import find_spec
 from pathlib import Path
@@ -134,16 +135,18 @@ SOURCES = sources()
 TREES = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in SOURCES.items()}
 
 
-def imports(module: str) -> Iterator[str]:
-    """Yield what a module imports anywhere, also inside functions: modules of ours, else the dotted name."""
+@cache
+def imports(module: str) -> tuple[str, ...]:
+    """Return what a module imports anywhere, also inside functions: modules of ours, else the dotted name."""
+    names = []
     for node in ast.walk(TREES[module]):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: imports are absolute"
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                yield full if full in SOURCES else str(node.module)
+            full = [f"{node.module}.{alias.name}" for alias in node.names]
+            names += [name if name in SOURCES else str(node.module) for name in full]
+    return tuple(names)
 
 
 def unit(module: str) -> str:
@@ -253,12 +256,10 @@ def test_options_are_judged_without_llama_cpp() -> None:
     assert not [module for module in seen if any(name.partition(".")[0] == "llama_cpp" for name in imports(module))]
 
 
-def calls() -> Iterator[tuple[str, ast.Call]]:
-    """Yield every call with the module it stands in."""
-    for module, tree in TREES.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call):
-                yield module, node
+@cache
+def calls() -> list[tuple[str, ast.Call]]:
+    """Return every call with the module it stands in."""
+    return [(module, node) for module, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, ast.Call)]
 
 
 def assigned(node: ast.AST) -> Iterator[ast.Attribute]:
