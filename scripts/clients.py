@@ -25,17 +25,25 @@ DONE = "All is done."
 # Tools of agents that run a command, by the names that they have there.
 SHELLS = ("bash", "shell", "exec_command", "run_shell_command", "shell_command", "Bash", "run_terminal_command")
 COMMAND = "echo hi > hello.txt"
+EDIT = "hello.txt\n```\nhi\n```\n"
+ANY_OBJECT = '{"type": "object"}'  # the form of a program that asks for any JSON
+FORMS = ("schema", "regex", "grammar", "choices")
 
 
 def answer_to(request: Any) -> str | None:
-    """Return the text of the next answer, None where the model writes what it likes."""
-    if any(getattr(request, form) is not None for form in ("schema", "regex", "grammar", "choices")):
+    """Return the text of the next answer, None where the model writes what a form leaves open."""
+    if request.schema == ANY_OBJECT:
+        return json.dumps({"hero": "king"})
+    if any(getattr(request, form) is not None for form in FORMS):
         return None
-    tools = [tool["function"] for tool in json.loads(request.tools or "[]")]
-    if not tools or (request.messages and request.messages[-1].role == "tool"):
+    if any("file listing" in message.content for message in request.messages):  # as aider asks for an edit
+        return EDIT
+    tools = {tool["function"]["name"]: tool["function"] for tool in json.loads(request.tools or "[]")}
+    is_answered = any(message.role in ("assistant", "tool") for message in request.messages)
+    if not tools or (is_answered and "final_answer" not in tools):
         return DONE
-    tool = next((tool for name in SHELLS for tool in tools if tool["name"] == name), tools[0])
-    call = {"name": tool["name"], "arguments": _filled(tool["parameters"])}
+    names = ["final_answer"] if is_answered else [*(name for name in SHELLS if name in tools), *tools]
+    call = {"name": names[0], "arguments": _filled(tools[names[0]]["parameters"])}
     return f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
 
 
@@ -48,6 +56,8 @@ def _filled(schema: Any) -> Any:
 
 def _value(name: str, schema: Any) -> Any:
     kind = schema.get("type", "string")
+    if name == "answer":
+        return DONE
     if name in ("command", "cmd"):
         return ["bash", "-lc", COMMAND] if kind == "array" else COMMAND
     if "enum" in schema:
@@ -65,7 +75,7 @@ def serve(arguments: list[str]) -> None:
 
     def scripted(self: Worker, job: Any) -> Any:
         if isinstance(job, Generate) and (text := answer_to(job.request)) is not None:
-            job = Generate(replace(job.request, grammar=f"root ::= {json.dumps(text)}"))
+            job = Generate(replace(job.request, schema=None, grammar=f"root ::= {json.dumps(text)}"))
         return start(self, job)
 
     with patch.object(Worker, "start", scripted):
@@ -106,7 +116,7 @@ stream = c.chat.completions.create(model=MODEL, messages=hi, stream=True)
 said = "".join(part.choices[0].delta.content or "" for part in stream)
 ok("stream", "done" in said, said)
 form = {"type": "json_schema", "json_schema": {"name": "h", "schema": HERO, "strict": True}}
-made = c.chat.completions.create(model=MODEL, messages=hi, response_format=form, max_tokens=50)
+made = c.chat.completions.create(model=MODEL, messages=hi, response_format=form, max_tokens=300)
 ok("structured", json.loads(made.choices[0].message.content)["hero"] in ("king", "queen"), made)
 tools = [{"type": "function", "function": {"name": "weather", "parameters": WEATHER}}]
 made = c.chat.completions.create(model=MODEL, messages=hi, tools=tools).choices[0]
@@ -151,10 +161,9 @@ for kind, base in (("openai", "/v1"), ("ollama_chat", ""), ("anthropic", ""), ("
     turns = [*hi, made.model_dump(), {"role": "tool", "tool_call_id": call.id, "name": "weather", "content": "rain"}]
     last = litellm.completion(**{**ask, "messages": turns}, tools=tools).choices[0].message.content
     ok(f"{kind}-call", json.loads(call.function.arguments) == {"city": "Oslo"} and "done" in last, last)
-    if kind != "anthropic":
-        form = {"type": "json_schema", "json_schema": {"name": "h", "schema": HERO, "strict": True}}
-        made = litellm.completion(**ask, response_format=form, max_tokens=50).choices[0].message.content
-        ok(f"{kind}-structured", json.loads(made)["hero"] in ("king", "queen"), made)
+    form = {"type": "json_schema", "json_schema": {"name": "h", "schema": HERO, "strict": True}}
+    made = litellm.completion(**ask, response_format=form, max_tokens=300).choices[0].message.content
+    ok(f"{kind}-structured", json.loads(made)["hero"] in ("king", "queen"), made)
 """
 LANGCHAIN = '''
 from langchain_openai import ChatOpenAI
@@ -171,10 +180,10 @@ for name, chat in (("openai", ChatOpenAI(model=MODEL, base_url=URL + "/v1", api_
                    ("anthropic", ChatAnthropic(model=MODEL, base_url=URL, api_key="none", timeout=300))):
     ok(f"{name}-plain", "done" in chat.invoke("Hello").text)
     ok(f"{name}-stream", "done" in "".join(part.text for part in chat.stream("Hello")))
-    if name != "anthropic":
-        form = {"title": "h", "description": "d", **HERO}
-        made = chat.with_structured_output(form, method="json_schema").invoke("Hi")
-        ok(f"{name}-structured", made["hero"] in ("king", "queen"), made)
+    form = {"title": "h", "description": "d", **HERO}
+    method = "function_calling" if name == "anthropic" else "json_schema"
+    made = chat.with_structured_output(form, method=method).invoke("Hi")
+    ok(f"{name}-structured", made["hero"] in ("king", "queen"), made)
     bound = chat.bind_tools([weather])
     first = bound.invoke("Hello")
     call = first.tool_calls[0]
@@ -191,7 +200,7 @@ code = 'def weather(city: str) -> str:\\n    "Tell it."\\n    return "rain"'
 def run(*words):
     done = subprocess.run([sys.executable, "-m", "llm", "--no-log", *words], capture_output=True, text=True)
     return done.stdout + done.stderr[-300:]
-for model, key in (("localspec", ["--key", "none"]), (MODEL + ":latest", [])):
+for model, key in (("localspec", ["--key", "none"]), (MODEL, [])):
     where = ["-m", model, *key]
     for name, words in (("plain", ["--no-stream", "Hello"]), ("stream", ["Hello"]),
                         ("call", ["--functions", code, "Hello"])):
@@ -210,9 +219,9 @@ class Hero(BaseModel):
 hi = [{"role": "user", "content": "Hello"}]
 for mode in ("TOOLS", "JSON", "JSON_SCHEMA"):
     c = instructor.from_openai(OpenAI(base_url=URL + "/v1", api_key="none"), mode=getattr(instructor.Mode, mode))
-    made = c.chat.completions.create(model=MODEL, messages=hi, response_model=Hero, max_tokens=60, max_retries=0)
+    made = c.chat.completions.create(model=MODEL, messages=hi, response_model=Hero, max_tokens=300, max_retries=0)
     ok(f"structured-{mode}", made.hero in ("king", "queen"), made)
-*_, last = c.chat.completions.create_partial(model=MODEL, messages=hi, response_model=Hero, max_tokens=60)
+*_, last = c.chat.completions.create_partial(model=MODEL, messages=hi, response_model=Hero, max_tokens=300)
 ok("stream", last.hero in ("king", "queen"), last)
 """
 PYDANTIC = """
@@ -242,12 +251,24 @@ for name, model in (("chat", OpenAIChatModel(MODEL, provider=provider)),
         ok(f"{name}-structured", made.hero in ("king", "queen"), made)
 """
 SMOLAGENTS = """
-from smolagents import OpenAIServerModel
+from smolagents import OpenAIServerModel, Tool, ToolCallingAgent
 from smolagents.models import ChatMessage, MessageRole
 model = OpenAIServerModel(model_id=MODEL, api_base=URL + "/v1", api_key="none")
 hi = [ChatMessage(role=MessageRole.USER, content=[{"type": "text", "text": "Hello"}])]
 ok("plain", "done" in model.generate(hi).content)
 ok("stream", "done" in "".join(part.content or "" for part in model.generate_stream(hi)))
+form = {"type": "json_schema", "json_schema": {"name": "h", "schema": HERO, "strict": True}}
+made = model.generate(hi, response_format=form, max_tokens=300).content
+ok("structured", json.loads(made)["hero"] in ("king", "queen"), made)
+cities = []
+class Weather(Tool):
+    name, description, output_type = "weather", "Tell the weather.", "string"
+    inputs = {"city": {"type": "string", "description": "where"}}
+    def forward(self, city: str) -> str:
+        cities.append(city)
+        return "rain"
+last = ToolCallingAgent(tools=[Weather()], model=model, max_steps=3).run("Hello")
+ok("call", cities == ["Oslo"] and "done" in str(last), last)
 """
 LM_EVAL = """
 import subprocess, sys, pathlib
@@ -265,6 +286,17 @@ done = subprocess.run([sys.executable, "-m", "lm_eval", "--model", "local-comple
                        "--include_path", str(task), "--tasks", "ends"], capture_output=True, text=True)
 ok("logprobs", "|ends" in done.stdout, done.stdout[-200:] + done.stderr[-600:])
 """
+AIDER = """
+import subprocess, sys, pathlib
+file = pathlib.Path("hello.txt")
+file.write_text("none\\n")
+done = subprocess.run(
+    [sys.executable, "-m", "aider", "--openai-api-base", URL + "/v1", "--openai-api-key", "none", "--model",
+     "openai/" + MODEL, "--edit-format", "whole", "--no-git", "--yes-always", "--no-check-update",
+     "--analytics-disable", "--no-show-model-warnings", "--message", "Write hi.", "hello.txt"],
+    capture_output=True, text=True)
+ok("edit", file.read_text() == "hi\\n", done.stdout[-300:] + done.stderr[-300:])
+"""
 CODEX = "--dangerously-bypass-approvals-and-sandbox"
 PROGRAMS = {
     "openai": Program(("openai",), OPENAI),
@@ -276,6 +308,7 @@ PROGRAMS = {
     "pydantic-ai": Program(("pydantic-ai-slim[openai,anthropic]",), PYDANTIC),
     "smolagents": Program(("smolagents[openai]",), SMOLAGENTS),
     "lm-eval": Program(("lm-eval[api]",), LM_EVAL),
+    "aider": Program(("aider-chat",), AIDER, env={"LITELLM_LOCAL_MODEL_COST_MAP": "True"}),
     "codex": Program(("@openai/codex",), command=f"codex exec --skip-git-repo-check {CODEX}", files={
         ".codex/config.toml": 'model = "MODEL"\nmodel_provider = "l"\n[model_providers.l]\nname = "l"\n'
                               'base_url = "URL/v1"\nwire_api = "responses"\n'}),
@@ -309,11 +342,14 @@ def tried(name: str, home: Path, url: str, model: str) -> tuple[str, list[str]]:
         install = ["npm", "install", "--prefix", str(home / "npm"), "--no-audit", "--no-fund", *program.packages]
         found = home / "npm/node_modules" / program.packages[0] / "package.json"
     else:
-        subprocess.run([sys.executable, "-m", "venv", str(home / "venv")], check=True)
+        if not (home / "venv").exists():
+            subprocess.run([sys.executable, "-m", "venv", str(home / "venv")], check=True)
         install = [str(home / "venv/bin/pip"), "install", "-q", *program.packages]
         found = home / "version"
-    if subprocess.run(install, stdout=log, stderr=log, check=False).returncode:
+    is_there = (home / "installed").exists()
+    if not is_there and subprocess.run(install, stdout=log, stderr=log, check=False).returncode:
         return "", [f"not installed: {(home / 'install.log').read_text()[-200:]}"]
+    (home / "installed").touch()
     python = str(home / "venv/bin/python")
     if is_npm:
         version = json.loads(found.read_text())["version"]

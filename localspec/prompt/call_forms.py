@@ -21,9 +21,15 @@ Reader = Callable[[str, int, Tools], tuple[list[Called], int]]
 
 DEEPEST = 40  # levels of arguments that are not JSON
 LONGEST_PYTHON = 50_000  # characters of calls written as Python
-_JSON = json.JSONDecoder(strict=False)  # small models write line ends in texts as they are
+JSON = json.JSONDecoder(strict=False)  # small models write line ends in texts as they are
 _BETWEEN = re.compile(r"[\s;,]*")
 _NAME = re.compile(r"[\w.-]+")
+_DEEPSEEK = re.compile(
+    r"\s*<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?([\w.-]+)(?:<｜tool▁sep｜>)?\s*(?:```json)?\s*(?=\{)"
+)
+_KIMI = re.compile(
+    r"\s*<\|tool_call_begin\|>\s*(?:functions\.)?([\w.-]+)(?::\d+)?\s*<\|tool_call_argument_begin\|>\s*(?=\{)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,8 @@ class CallForm:
     """How one family writes calls: one of `marks` begins them, `read` reads what follows, `end` closes them.
 
     `end` is "" where nothing does, and may be missing where an answer was cut. `texts` are further control tokens of
-    the family. With `is_code` the marks stand around code as well, which is no failed call.
+    the family. With `is_code` the marks stand around code as well, which is no failed call. Each of `heads` matches
+    what stands from the mark to the arguments of a call, with its name as group 1; those are JSON, or have a markup.
     """
 
     family: str
@@ -40,6 +47,16 @@ class CallForm:
     read: Reader
     texts: tuple[str, ...] = ()
     is_code: bool = False
+    heads: tuple[tuple[re.Pattern[str], Markup | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Markup:
+    """Arguments between tags: `key` begins a value, `closes` ends it, and `end` ends them all."""
+
+    key: re.Pattern[str]
+    closes: re.Pattern[str]
+    end: re.Pattern[str]
 
 
 def json_calls(text: str, at: int, tools: Tools) -> tuple[list[Called], int]:
@@ -50,7 +67,7 @@ def json_calls(text: str, at: int, tools: Tools) -> tuple[list[Called], int]:
     start += doubled
     while text.startswith(("{", "["), start):
         try:
-            value, end = _JSON.raw_decode(text, start)
+            value, end = JSON.raw_decode(text, start)
             calls += [_called(each) for each in (value if isinstance(value, list) else [value])]
         except (ValueError, RecursionError):
             if calls:
@@ -70,7 +87,7 @@ def _called(given: Any) -> Called:
     name = given.get("name", given.get("tool_name"))
     arguments = given.get("arguments", given.get("parameters", {}))
     if isinstance(arguments, str):
-        arguments = _JSON.decode(arguments or "{}")
+        arguments = JSON.decode(arguments or "{}")
     if not isinstance(name, str) or not isinstance(arguments, dict):
         raise ValueError
     return name, arguments
@@ -145,18 +162,18 @@ def _pairs(pair: re.Pattern[str], text: str, at: int, schema: Mapping[str, Any])
     arguments: dict[str, Any] = {}
     while (read := pair.match(text, at)) is not None:
         key = read[1].strip()
-        arguments[key] = _value(read[2].removeprefix("\n").removesuffix("\n"), schema.get("properties", {}).get(key))
+        arguments[key] = value_of(read[2].removeprefix("\n").removesuffix("\n"), schema.get("properties", {}).get(key))
         at = read.end()
     return arguments, at
 
 
-def _value(text: str, schema: Any) -> Any:
+def value_of(text: str, schema: Any) -> Any:
     """Return a value of the type that a schema gives it; a text where it names none and the text is no JSON."""
     kinds = schema.get("type") if isinstance(schema, dict) else None
     if kinds == "string" or (isinstance(kinds, list) and "string" in kinds and text != "null"):
         return text
     try:
-        return _JSON.decode({"True": "true", "False": "false", "None": "null"}.get(text.strip(), text))
+        return JSON.decode({"True": "true", "False": "false", "None": "null"}.get(text.strip(), text))
     except (ValueError, RecursionError):
         return text
 
@@ -216,7 +233,7 @@ def deepseek_calls(text: str, at: int, tools: Tools) -> tuple[list[Called], int]
     """Read NAME, a separator and arguments; earlier models write `function` first and fence the arguments."""
     return _sectioned(
         text, at,
-        head=re.compile(r"\s*<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?([\w.-]+)(?:<｜tool▁sep｜>)?\s*(?:```json)?"),
+        head=_DEEPSEEK,
         end=re.compile(r"\s*(?:```)?\s*<｜tool▁call▁end｜>"),
     )  # fmt: skip
 
@@ -225,7 +242,7 @@ def kimi_calls(text: str, at: int, tools: Tools) -> tuple[list[Called], int]:
     """Read functions.NAME:0, and arguments."""
     return _sectioned(
         text, at,
-        head=re.compile(r"\s*<\|tool_call_begin\|>\s*(?:functions\.)?([\w.-]+)(?::\d+)?\s*<\|tool_call_argument_begin\|>"),
+        head=_KIMI,
         end=re.compile(r"\s*<\|tool_call_end\|>"),
     )  # fmt: skip
 
@@ -275,14 +292,14 @@ def _gemma_value(text: str, at: int, quote: str, depth: int) -> tuple[Any, int]:
     bare = re.compile(r"[^,}\]\s][^,}\]]*").match(text, at)
     if bare is None:
         raise ValueError
-    return _value(bare[0].strip(), None), bare.end()
+    return value_of(bare[0].strip(), None), bare.end()
 
 
 def _object(text: str, at: int) -> tuple[dict[str, Any], int]:
     """Read a JSON object."""
     start = after(re.compile(r"\s*"), text, at)
     try:
-        value, end = _JSON.raw_decode(text, start)
+        value, end = JSON.raw_decode(text, start)
     except RecursionError:
         raise ValueError from None
     if not isinstance(value, dict):
@@ -313,20 +330,63 @@ def _past(end: str, text: str, at: int) -> int:
     return start
 
 
+_NAMED = (
+    (
+        re.compile(
+            r'[\s,;\[]*\{{1,2}\s*(?:"(?:type|id|tool_call_id)"\s*:\s*"[^"]*"\s*,\s*)*"(?:tool_)?name"\s*:\s*"([\w.-]+)"\s*,'
+            r'\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
+        ),
+        None,
+    ),
+)
+_FUNCTION = (
+    re.compile(r"\s*<function=([\w.-]+)>(?=\s*(?:<parameter=|</function>))"),
+    Markup(
+        re.compile(r"\s*<parameter=([^>\n]+)>"),
+        re.compile(r"\n?</parameter>(?=\s*(?:<parameter=|</function>))"),
+        re.compile(r"\s*</function>"),
+    ),
+)
+_BARE_FUNCTION = (re.compile(r"([\w.-]+)>(?=\s*(?:<parameter=|</function>))"), _FUNCTION[1])
+_KEYS = (
+    re.compile(r"\s*([\w.-]+)(?=\s*<arg_key>)"),
+    Markup(
+        re.compile(r"\s*<arg_key>([^<]*)</arg_key>\s*<arg_value>"),
+        re.compile(r"\n?</arg_value>"),
+        re.compile(r"\s*(?=</tool_call>)"),
+    ),
+)
+_INVOKE = (
+    re.compile(r'\s*<invoke name="([\w.-]+)">(?=\s*(?:<parameter |</invoke>))'),
+    Markup(
+        re.compile(r'\s*<parameter name="([^"\n]+)">'),
+        re.compile(r"\n?</parameter>(?=\s*(?:<parameter |</invoke>))"),
+        re.compile(r"\s*</invoke>"),
+    ),
+)
+_ARGS = (re.compile(r"\s*([\w.-]+)(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?\s*(?=\{)"), None)
+_MESSAGE = (re.compile(r"([\w.-]+)[^<{]*(?:<\|(?:channel|constrain)\|>[^<{]*)*<\|message\|>\s*(?=\{)"), None)
 _COMMENTARY = "<|channel|>commentary to=functions."
 FORMS = (
-    CallForm("Hermes, Qwen, Qwen3-Coder, GLM 4.5", ("<tool_call>",), "</tool_call>", hermes_calls),
-    CallForm("Seed-OSS", ("<seed:tool_call>",), "</seed:tool_call>", function_calls),
-    CallForm("MiniMax M2", ("<minimax:tool_call>",), "</minimax:tool_call>", invoke_calls),
-    CallForm("Llama 3", ("<|python_tag|>",), "", json_calls),
+    CallForm(
+        "Hermes, Qwen, Qwen3-Coder, GLM 4.5",
+        ("<tool_call>",),
+        "</tool_call>",
+        hermes_calls,
+        heads=(*_NAMED, _FUNCTION, _KEYS),
+    ),
+    CallForm("Seed-OSS", ("<seed:tool_call>",), "</seed:tool_call>", function_calls, heads=(_FUNCTION,)),
+    CallForm("MiniMax M2", ("<minimax:tool_call>",), "</minimax:tool_call>", invoke_calls, heads=(_INVOKE,)),
+    CallForm("Llama 3", ("<|python_tag|>",), "", json_calls, heads=_NAMED),
     CallForm("LFM2", ("<|tool_call_start|>",), "<|tool_call_end|>", python_calls),
-    CallForm("Mistral", ("[TOOL_CALLS]",), "", mistral_calls, ("[ARGS]", "[CALL_ID]")),
+    CallForm("Mistral", ("[TOOL_CALLS]",), "", mistral_calls, ("[ARGS]", "[CALL_ID]"), heads=(*_NAMED, _ARGS)),
     CallForm(
         "gpt-oss",
         (f"<|end|><|start|>assistant{_COMMENTARY}", f"<|start|>assistant{_COMMENTARY}", _COMMENTARY, " to=functions."),
         "<|call|>",
         channel_calls,
         ("<|channel|>", "<|constrain|>", "<|message|>", "<|start|>", "<|end|>"),
+        heads=(_MESSAGE,),
     ),
     CallForm("Gemma 4", ("<|tool_call>",), "<tool_call|>", gemma_calls, ('<|"|>',)),
     CallForm("FunctionGemma", ("<start_function_call>",), "<end_function_call>", gemma_calls, ("<escape>",)),
@@ -336,6 +396,7 @@ FORMS = (
         "<｜tool▁calls▁end｜>",
         deepseek_calls,
         ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
+        heads=((_DEEPSEEK, None),),
     ),
     CallForm(
         "Kimi K2",
@@ -343,14 +404,16 @@ FORMS = (
         "<|tool_calls_section_end|>",
         kimi_calls,
         ("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+        heads=((_KIMI, None),),
     ),
-    CallForm("Granite, Phi-4", ("<|tool_call|>",), "<|/tool_call|>", json_calls),
-    CallForm("Command", ("<|START_ACTION|>",), "<|END_ACTION|>", json_calls),
-    CallForm("Qwen3-Coder without its tag", ("<function=",), "", bare_function_calls),
-    CallForm("small models under any template", ("<tools>",), "</tools>", json_calls),
-    CallForm("small models under any template", ("<function_call>",), "</function_call>", json_calls),
-    CallForm("small models under any template", ("```json", "```\n"), "```", json_calls, is_code=True),
+    CallForm("Granite, Phi-4", ("<|tool_call|>",), "<|/tool_call|>", json_calls, heads=_NAMED),
+    CallForm("Command", ("<|START_ACTION|>",), "<|END_ACTION|>", json_calls, heads=_NAMED),
+    CallForm("Qwen3-Coder without its tag", ("<function=",), "", bare_function_calls, heads=(_BARE_FUNCTION,)),
+    CallForm("small models under any template", ("<tools>",), "</tools>", json_calls, heads=_NAMED),
+    CallForm("small models under any template", ("<function_call>",), "</function_call>", json_calls, heads=_NAMED),
+    CallForm("small models under any template", ("```json", "```\n"), "```", json_calls, is_code=True, heads=_NAMED),
 )
+BARE = CallForm("Llama 3 without its mark", (), "", json_calls, heads=_NAMED)
 # Control tokens of calls, which are part of an answer where tools were offered.
 SHOWN = tuple(
     dict.fromkeys(text for form in FORMS for text in (*form.marks, form.end, *form.texts) if text[:1] in "<[")

@@ -8,12 +8,13 @@ from typing import Any, ClassVar, Literal
 
 from localspec.engine.events import Committed, Event, Finished
 from localspec.prompt.call_forms import Tools
+from localspec.server.call_pieces import CallPiece
 from localspec.server.fields import NO_IMAGES, ClientRequest, Fields, Searched, ServedPair
 from localspec.server.messages import MOST_MESSAGES, Objects, chat_messages, offered, resumed
 from localspec.server.openai import formatted, with_effort
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import Reply, encoded, is_cut, released, speculation, timings
-from localspec.server.tool_calls import Call, CallReader, ReadAnswer
+from localspec.server.tool_calls import Call, CallReader, Part, ReadAnswer
 from localspec.settings.jobs import TextQuestion
 from localspec.settings.request import Request
 from localspec.ui.stats import Stats
@@ -148,8 +149,9 @@ class Messages(Reply):
 
     def __init__(self, model: str, tools: Tools) -> None:
         self._head = {"id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant", "model": model}
-        self._calls = CallReader(tools)
-        self._kinds: list[str] = []  # of the blocks that have begun
+        self._calls = CallReader(tools, in_pieces=True)
+        self._index = -1  # of the last block that has begun
+        self._kind = ""  # of the block at hand, "" for none
 
     def frame(self, wire: Wire) -> bytes:
         """Return an event with its name."""
@@ -168,37 +170,38 @@ class Messages(Reply):
         """Return the events of what was released: a thought, then text."""
         if not isinstance(event, Committed | Finished):
             return []
-        text = self._calls.feed(released(event)[0])
-        thought = self._added("thinking", event.reasoning) if event.reasoning else []
-        return [*thought, *(self._added("text", text) if text else [])]
+        wires = self._added("thinking", event.reasoning) if event.reasoning else []
+        for part in self._calls.feed(released(event)[0]):
+            wires += self._written(part)
+        return wires
 
     def closing(self, *answers: Stats) -> list[Wire]:
         """Return the events that end the blocks and the message."""
         (stats,) = answers
         read = self._calls.finish()
-        wires = self._added("text", read.text) if read.text else []
-        wires += self._stopped()
-        for call in read.calls:
-            self._kinds.append("tool_use")
-            where, whole = {"index": len(self._kinds) - 1}, call.to_openai()["function"]["arguments"]
-            delta = {"type": "input_json_delta", "partial_json": whole}
-            wires.append({"type": "content_block_start", **where, "content_block": {**_block(call), "input": {}}})
-            wires.append({"type": "content_block_delta", **where, "delta": delta})
-            wires += self._stopped()
+        wires = [wire for part in read.parts for wire in self._written(part)] + self._stopped()
         ending = self._ending(stats, read)
         delta = {name: ending.pop(name) for name in ("stop_reason", "stop_sequence")}
         return [*wires, {"type": "message_delta", "delta": delta, **ending}, {"type": "message_stop"}]
 
+    def _written(self, part: Part) -> list[Wire]:
+        """Return the events of text, or of a piece of a call, which is a block of its own."""
+        if isinstance(part, str):
+            return self._added("text", part)
+        assert isinstance(part, CallPiece)
+        if part.is_first:
+            return self._begun(_block(Call(part.name, {}, part.id)))
+        if part.is_last:
+            return self._stopped()
+        delta = {"type": "input_json_delta", "partial_json": part.text}
+        return [{"type": "content_block_delta", "index": self._index, "delta": delta}]
+
     def whole(self, *answers: Stats) -> Wire:
         (stats,) = answers
         read = self._calls.read(stats.text)
-        content: list[Wire] = []
-        if stats.reasoning:
-            content.append({"type": "thinking", "thinking": stats.reasoning, "signature": ""})
-        if read.text:
-            content.append({"type": "text", "text": read.text})
-        content += map(_block, read.calls)
-        return {**self._head, "content": content, **self._ending(stats, read)}
+        thought: Wire = {"type": "thinking", "thinking": stats.reasoning, "signature": ""}
+        said = [_block(part) if isinstance(part, Call) else {"type": "text", "text": part} for part in read.parts]
+        return {**self._head, "content": [thought, *said] if stats.reasoning else said, **self._ending(stats, read)}
 
     def failure(self, refusal: Refusal) -> Wire:
         return refusal.to_anthropic()
@@ -214,7 +217,7 @@ class Messages(Reply):
             "output_tokens": stats.emitted,
         }
         return {
-            "stop_reason": "tool_use" if read.calls else reason,
+            "stop_reason": "tool_use" if read.has_called else reason,
             "stop_sequence": word or None,
             "usage": usage,
             "timings": timings(stats),
@@ -223,17 +226,19 @@ class Messages(Reply):
 
     def _added(self, kind: str, text: str) -> list[Wire]:
         """Return the events that add text to the block at hand, or to a new one where that is of another kind."""
-        wires: list[Wire] = []
-        if self._kinds[-1:] != [kind]:
-            wires += self._stopped()
-            self._kinds.append(kind)
-            block = {"type": kind, kind: "", **({"signature": ""} if kind == "thinking" else {})}
-            wires.append({"type": "content_block_start", "index": len(self._kinds) - 1, "content_block": block})
+        block = {"type": kind, kind: "", **({"signature": ""} if kind == "thinking" else {})}
+        wires = [] if self._kind == kind else self._begun(block)
         delta = {"type": f"{kind}_delta", kind: text}
-        return [*wires, {"type": "content_block_delta", "index": len(self._kinds) - 1, "delta": delta}]
+        return [*wires, {"type": "content_block_delta", "index": self._index, "delta": delta}]
+
+    def _begun(self, block: Wire) -> list[Wire]:
+        stopped = self._stopped()
+        self._index, self._kind = self._index + 1, block["type"]
+        return [*stopped, {"type": "content_block_start", "index": self._index, "content_block": block}]
 
     def _stopped(self) -> list[Wire]:
-        return [{"type": "content_block_stop", "index": len(self._kinds) - 1}] if self._kinds else []
+        is_open, self._kind = bool(self._kind), ""
+        return [{"type": "content_block_stop", "index": self._index}] if is_open else []
 
 
 def _block(call: Call) -> Wire:

@@ -327,7 +327,13 @@ class Fields:
             speculation=self.speculation(request.speculation),
             stop=self.stop() or request.stop,
             max_tokens=self.max_tokens(request.max_tokens, *limits),
+            schema_compact=self.is_compact(request),
         )
+
+    def is_compact(self, request: Request) -> bool:
+        """Return whether an answer that keeps a schema has no white space between its parts."""
+        is_compact: bool = self.take("schema_compact", bool, request.schema_compact)
+        return is_compact
 
     def logprobs(self, request: Request, name: str, n: int | None) -> Request:
         """Return the request with log-probabilities of the `n` likeliest tokens, as field `name` has it; None: none.

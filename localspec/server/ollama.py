@@ -19,7 +19,7 @@ from localspec.server.model_facts import capabilities, file_of, longest_context,
 from localspec.server.openai import with_effort
 from localspec.server.refusal import Wire
 from localspec.server.reply import JsonLines, is_cut, released, speculation, timings, told_logprobs
-from localspec.server.tool_calls import Call, CallReader
+from localspec.server.tool_calls import Call, CallReader, ReadAnswer
 from localspec.settings.request import Message, Request
 from localspec.ui.stats import Stats
 
@@ -75,6 +75,7 @@ def _asked(fields: Fields, request: Request, served: ServedPair, *, is_chat: boo
         _thinking(fields, request),
         speculation=fields.speculation(request.speculation),
         shorten=fields.take("truncate", bool, is_chat),
+        schema_compact=fields.is_compact(request),
     )
     request, tools = fields.chat_logprobs(request), NO_TOOLS
     if is_chat:
@@ -143,8 +144,9 @@ class Ollama(JsonLines):
         if not isinstance(event, Committed | Finished):
             return []
         text, logprobs = released(event)
-        text = self._calls.feed(text)
-        return [self._line(text, event.reasoning, logprobs)] if text or event.reasoning or logprobs else []
+        read = ReadAnswer(tuple(self._calls.feed(text)))
+        is_news = read.parts or event.reasoning or logprobs
+        return [self._line(read.text, event.reasoning, logprobs, read.calls)] if is_news else []
 
     def closing(self, *answers: Stats) -> list[Wire]:
         """Return the line with the figures."""

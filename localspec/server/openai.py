@@ -15,6 +15,7 @@ from typing import Any, Literal
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished, Scored
 from localspec.prompt.call_forms import NO_TOOLS, Tools
+from localspec.server.call_pieces import CallPiece
 from localspec.server.fields import (
     MOST_ANSWERS,
     NO_SAMPLER,
@@ -29,7 +30,7 @@ from localspec.server.messages import OLD_TOOLS, is_shallow, messages_of, offere
 from localspec.server.model_facts import longest_context
 from localspec.server.refusal import Wire
 from localspec.server.reply import Progress, Reply, is_cut, released, scored_prompt, speculation, timings, told_logprobs
-from localspec.server.tool_calls import CallReader, ReadAnswer
+from localspec.server.tool_calls import CallReader, Part, ReadAnswer
 from localspec.settings.request import Request
 from localspec.settings.values import GIVEN, with_tuples
 from localspec.ui.stats import Stats
@@ -208,7 +209,7 @@ class OpenAI(Reply):
         self._is_chat = is_chat
         self._has_usage = has_usage
         self._has_prediction = has_prediction
-        self._calls = CallReader(tools)
+        self._calls = CallReader(tools, in_pieces=True)
         self._index = 0
         self._restart()
         self._head = {
@@ -235,13 +236,22 @@ class OpenAI(Reply):
             progress = self._progress.read(event)
             return [{**self._chunk({} if self._is_chat else {"text": ""}), **progress}] if progress else []
         text, logprobs = ("", []) if self._is_silent else released(event)
-        text = self._calls.feed(text)
-        if self._is_chat:
-            parts = (("reasoning_content", event.reasoning), ("content", text))
-            said = {name: value for name, value in parts if value}
-        else:
-            said = {"text": text} if text or logprobs else {}
-        return [self._chunk(said, logprobs=logprobs)] if said or logprobs else []
+        said = [each for part in self._calls.feed(text) if (each := self._said(part))]
+        if self._is_chat and event.reasoning:
+            said[:1] = [{"reasoning_content": event.reasoning, **(said[0] if said else {})}]
+        if logprobs and not said:
+            said = [self._said("")]
+        return [self._chunk(each, logprobs=[] if i else logprobs) for i, each in enumerate(said)]
+
+    def _said(self, part: Part) -> Wire:
+        """Return what a part of an answer adds, {} for nothing: text, or a call's name first and then its arguments."""
+        if isinstance(part, str):
+            return {"content": part} if self._is_chat and part else {} if self._is_chat else {"text": part}
+        assert isinstance(part, CallPiece)
+        if part.is_first:
+            function = {"name": part.name, "arguments": ""}
+            return {"tool_calls": [{"index": part.index, "id": part.id, "type": "function", "function": function}]}
+        return {"tool_calls": [{"index": part.index, "function": {"arguments": part.text}}]} if part.text else {}
 
     def following(self, stats: Stats) -> list[Wire]:
         """End the choice that `stats` is of, and begin the next one."""
@@ -304,11 +314,9 @@ class OpenAI(Reply):
     def _ending(self, stats: Stats) -> list[Wire]:
         """Return the chunks that end a choice: what was held back, then the reason with the figures."""
         read = self._calls.finish()
-        held: Wire = {"content": read.text} if read.text else {}
-        if read.calls:
-            held["tool_calls"] = [{"index": i, **call.to_openai()} for i, call in enumerate(read.calls)]
+        held = [self._chunk(said) for part in read.parts if (said := self._said(part))]
         last = self._chunk({} if self._is_chat else {"text": ""}, _reason(stats, read))
-        return [*([self._chunk(held)] if held else []), {**last, **self._figures(stats, read)}]
+        return [*held, {**last, **self._figures(stats, read)}]
 
     def _figures(self, stats: Stats, read: ReadAnswer) -> Wire:
         return {"timings": timings(stats), "speculation": speculation(stats, *self.notes, read.warning)}
@@ -355,7 +363,7 @@ def _spelled(likely: Wire) -> str:
 
 
 def _reason(stats: Stats, read: ReadAnswer) -> str:
-    return "tool_calls" if read.calls else "length" if is_cut(stats) else "stop"
+    return "tool_calls" if read.has_called else "length" if is_cut(stats) else "stop"
 
 
 def usage(*answers: Stats, n: int | None = None) -> Wire:

@@ -13,12 +13,13 @@ from typing import Any, ClassVar, Literal
 
 from localspec.engine.events import Committed, Event, Finished
 from localspec.prompt.call_forms import Tools
+from localspec.server.call_pieces import CallPiece
 from localspec.server.fields import ClientRequest, Fields, ServedPair
 from localspec.server.messages import Objects, chat_messages, offered
 from localspec.server.openai import formatted, thinking, usage
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import Reply, encoded, is_cut, released, speculation, timings, told_logprobs
-from localspec.server.tool_calls import Call, CallReader, ReadAnswer
+from localspec.server.tool_calls import Call, CallReader, Part, ReadAnswer
 from localspec.settings.request import Message, Request
 from localspec.ui.stats import Stats
 
@@ -181,11 +182,13 @@ class Responses(Reply):
             "truncation": "disabled",
             **repeated,
         }
-        self._calls = CallReader(tools)
+        self._calls = CallReader(tools, in_pieces=True)
         self._namespaces = namespaces or {}
         self._ids = {kind: _drawn(prefix) for kind, prefix in (("reasoning", "rs"), ("message", "msg"))}
-        self._texts: dict[str, str] = {}  # of the items that have begun, in order
+        self._texts: dict[str, str] = {}  # of the items that have begun, in order; of a call its arguments
+        self._called: dict[str, Wire] = {}  # calls as items, by the same keys
         self._logprobs: list[Wire] = []
+        self._untold: list[Wire] = []  # of tokens whose text has not come yet
         self._number = 0
 
     def frame(self, wire: Wire) -> bytes:
@@ -207,45 +210,62 @@ class Responses(Reply):
         """Return the events of what was released: a thought, then text."""
         if not isinstance(event, Committed | Finished):
             return []
-        text, logprobs = released(event)
-        text = self._calls.feed(text)
-        thought = self._added("reasoning", event.reasoning) if event.reasoning else []
-        if not text:
-            self._logprobs += logprobs
-            return thought
-        return [*thought, *self._added("message", text, logprobs)]
+        text, self._untold = released(event)[0], [*self._untold, *released(event)[1]]
+        wires = self._added("reasoning", event.reasoning) if event.reasoning else []
+        return [*wires, *(wire for part in self._calls.feed(text) for wire in self._written(part))]
 
     def closing(self, *answers: Stats) -> list[Wire]:
         """Return the events that end the items and the response."""
         (stats,) = answers
         read = self._calls.finish()
-        wires = self._added("message", read.text) if read.text else []
-        if not self._texts and not read.calls:
+        wires = [wire for part in read.parts for wire in self._written(part)]
+        if not self._texts:
             wires += self._added("message", "")
+        self._logprobs += self._untold
         for index, kind in enumerate(self._texts):
-            wires += self._ended(index, kind)
-        for index, call in enumerate(read.calls, start=len(self._texts)):
-            wires += self._called(index, call)
-        output = [*(self._item(kind) for kind in self._texts), *map(self._call_item, read.calls)]
-        response = self._response(stats, output, read)
+            wires += self._ended(index, kind) if kind not in self._called else []
+        response = self._response(stats, read)
         return [*wires, {"type": f"response.{response['status']}", "response": response}]
+
+    def _written(self, part: Part) -> list[Wire]:
+        """Return the events of text, or of a piece of a call, which is an item of its own."""
+        if isinstance(part, str):
+            return self._added("message", part)
+        key = f"call {part.index}" if isinstance(part, CallPiece) else f"call {part.id}"
+        if isinstance(part, Call):
+            self._texts[key], self._called[key] = part.json, self._call_item(part.id, part.name)
+            return []
+        if part.is_first:
+            self._texts[key], self._called[key] = "", self._call_item(part.id, part.name)
+        self._texts[key] += part.text
+        index = list(self._texts).index(key)
+        where = {"output_index": index, "item_id": self._called[key]["id"]}
+        if part.is_first:
+            item = {**self._called[key], "status": "in_progress"}
+            return [{"type": "response.output_item.added", "output_index": index, "item": item}]
+        name = "response.function_call_arguments"
+        if not part.is_last:
+            return [{"type": f"{name}.delta", **where, "delta": part.text}]
+        self._called[key]["status"] = "incomplete" if part.is_broken else "completed"
+        done = {"type": f"{name}.done", **where, "name": part.name, "arguments": self._texts[key]}
+        return [done, {"type": "response.output_item.done", "output_index": index, "item": self._item(key)}]
 
     def whole(self, *answers: Stats) -> Wire:
         (stats,) = answers
         read = self._calls.read(stats.text)
+        self._untold = told_logprobs(stats.logprobs)
         if stats.reasoning:
-            self._texts["reasoning"] = stats.reasoning
-        if read.text or not read.calls:
-            self._texts["message"] = read.text
-        self._logprobs = told_logprobs(stats.logprobs)
-        output = [*(self._item(kind) for kind in self._texts), *map(self._call_item, read.calls)]
-        return self._response(stats, output, read)
+            self._added("reasoning", stats.reasoning)
+        for part in read.parts or ("",):
+            self._written(part)
+        return self._response(stats, read)
 
     def failure(self, refusal: Refusal) -> Wire:
         """Return the event of an error."""
         return {"type": "error", "code": refusal.code, "message": refusal.message, "param": refusal.param}
 
-    def _response(self, stats: Stats, output: list[Wire], read: ReadAnswer) -> Wire:
+    def _response(self, stats: Stats, read: ReadAnswer) -> Wire:
+        output = list(map(self._item, self._texts))
         counts, n_cached = usage(stats), stats.prefilled.cache_n if stats.prefilled else 0
         told = {
             "input_tokens": counts["prompt_tokens"],
@@ -267,11 +287,13 @@ class Responses(Reply):
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": self._logprobs}
 
     def _item(self, kind: str, status: str = "completed") -> Wire:
+        if kind in self._called:
+            return {**self._called[kind], "arguments": self._texts[kind]}
         content = [self._part(kind)] if status == "completed" else []
         item = {"id": self._ids[kind], "type": kind, "status": status, "content": content}
         return {**item, "role": "assistant"} if kind == "message" else {**item, "summary": []}
 
-    def _added(self, kind: str, text: str, logprobs: list[Wire] | None = None) -> list[Wire]:
+    def _added(self, kind: str, text: str) -> list[Wire]:
         """Return the events that add text to an item, and begin it before."""
         wires: list[Wire] = []
         if kind not in self._texts:
@@ -283,9 +305,11 @@ class Responses(Reply):
                 {"type": "response.content_part.added", **where, "part": {**self._part(kind), "text": ""}},
             ]
         self._texts[kind] += text
-        self._logprobs += logprobs or []
+        beside: Wire = {}
+        if kind == "message":
+            self._logprobs += self._untold
+            beside["logprobs"], self._untold = self._untold, []
         where = {"output_index": list(self._texts).index(kind), "item_id": self._ids[kind], "content_index": 0}
-        beside = {"logprobs": logprobs or []} if kind == "message" else {}
         name = "output_text" if kind == "message" else "reasoning_text"
         return [*wires, {"type": f"response.{name}.delta", **where, "delta": text, **beside}] if text else wires
 
@@ -299,22 +323,10 @@ class Responses(Reply):
             {"type": "response.output_item.done", "output_index": index, "item": self._item(kind)},
         ]
 
-    def _call_item(self, call: Call, status: str = "completed") -> Wire:
-        arguments = call.to_openai()["function"]["arguments"] if status == "completed" else ""
-        said = {"call_id": call.id, "name": call.name, "arguments": arguments, "status": status}
-        space = {"namespace": self._namespaces[call.name]} if call.name in self._namespaces else {}
-        return {"id": f"fc_{call.id}", "type": "function_call", **said, **space}
-
-    def _called(self, index: int, call: Call) -> list[Wire]:
-        """Return the events of a call, which comes whole."""
-        where, item = {"output_index": index, "item_id": f"fc_{call.id}"}, self._call_item(call)
-        arguments, begun = item["arguments"], self._call_item(call, "in_progress")
-        return [
-            {"type": "response.output_item.added", "output_index": index, "item": begun},
-            {"type": "response.function_call_arguments.delta", **where, "delta": arguments},
-            {"type": "response.function_call_arguments.done", **where, "name": call.name, "arguments": arguments},
-            {"type": "response.output_item.done", "output_index": index, "item": item},
-        ]
+    def _call_item(self, call_id: str, name: str) -> Wire:
+        said = {"call_id": call_id, "name": name, "arguments": "", "status": "completed"}
+        space = {"namespace": self._namespaces[name]} if name in self._namespaces else {}
+        return {"id": f"fc_{call_id}", "type": "function_call", **said, **space}
 
 
 def _drawn(prefix: str) -> str:

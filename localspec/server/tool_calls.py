@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from localspec.prompt.call_forms import FORMS, Called, CallForm, Tools, after, json_calls, python_calls
+from localspec.prompt.call_forms import BARE, FORMS, Called, CallForm, Tools, after, json_calls, python_calls
+from localspec.server.call_pieces import LONGEST_HEAD, CallPiece, CallsInPieces, drawn_id, is_sendable
 from localspec.server.refusal import Wire
 
 NOT_READ = "a call of a tool could not be read, and is text of the answer"
@@ -33,32 +34,54 @@ class Call:
 
     name: str
     arguments: dict[str, Any]
-    id: str = field(default_factory=lambda: secrets.token_hex(5)[:9])  # Mistral's templates insist on nine letters
+    id: str = field(default_factory=drawn_id)
+
+    @property
+    def json(self) -> str:
+        """Return the arguments as JSON text."""
+        return json.dumps(self.arguments, ensure_ascii=False)
 
     def to_openai(self) -> Wire:
         """Return OpenAI's object, with the arguments as JSON text."""
-        arguments = json.dumps(self.arguments, ensure_ascii=False)
-        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.json}}
 
     def to_ollama(self) -> Wire:
         """Return Ollama's object."""
         return {"function": {"name": self.name, "arguments": self.arguments}}
 
 
+Part = str | Call | CallPiece  # of an answer: text, a whole call, or a piece of one
+
+
 @dataclass(frozen=True, slots=True)
 class ReadAnswer:
-    """What a part of an answer turned out to be: `text`, `calls`, and a warning where a call could not be read."""
+    """What an answer, or its end, turned out to be: its `parts` in order, and a warning where a call was not read.
 
-    text: str = ""
-    calls: tuple[Call, ...] = ()
+    `has_called`: the answer ends with calls that are whole.
+    """
+
+    parts: tuple[Part, ...] = ()
     warning: str = ""
+    has_called: bool = False
+
+    @property
+    def text(self) -> str:
+        return "".join(part for part in self.parts if isinstance(part, str))
+
+    @property
+    def calls(self) -> list[Call]:
+        return [part for part in self.parts if isinstance(part, Call)]
 
 
 class CallReader:
-    """Reads an answer, and then the next. `tools` are the schemas of the tools that were offered, by name."""
+    """Reads an answer, and then the next. `tools` are the schemas of the tools that were offered, by name.
 
-    def __init__(self, tools: Tools | None = None) -> None:
+    With `in_pieces` calls come while they are written; else each comes once it is whole.
+    """
+
+    def __init__(self, tools: Tools | None = None, *, in_pieces: bool = False) -> None:
         self._tools: Tools = tools or {}
+        self._in_pieces = in_pieces
         self._restart()
 
     def _restart(self) -> None:
@@ -68,77 +91,146 @@ class CallReader:
         self._has_begun = False  # text or a call was read
         self._is_behind = False  # a call was the last that was read: blanks behind it are no text
         self._failures = 0
-        self._is_broken = False  # a call could not be read
-        self._calls: list[Call] = []
+        self._warning = ""  # a call could not be read
+        self._n_calls = 0
+        self._written: CallsInPieces | None = None  # that are being written
+        self._held_form: tuple[CallForm, int] | None = (
+            None  # of a call that may be, and where it begins in the held text
+        )
 
-    def feed(self, text: str) -> str:
-        """Return what of the text so far is text in any case and was not returned before."""
+    def feed(self, text: str) -> list[Part]:
+        """Return what the text so far is in any case, and was not returned before."""
         if not self._tools:
-            return text
+            return [text] if text else []
+        parts: list[Part] = []
+        if self._written is not None:
+            rest = self._continued(parts, text)
+            if rest is None:
+                return parts
+            text = rest
         self._parts.append(text)
         if self._awaited is not None:
             seen = self._tail + text
             self._tail = seen[len(seen) - len(self._awaited) + 1 :]
             if self._awaited == _AT_THE_END or self._awaited not in seen:
-                return ""
-        return self._read(is_last=False)
+                rest = self._begun(parts)
+                if rest is None:
+                    return parts
+                self._parts = [rest]
+        self._read(parts, is_last=False)
+        return parts
 
     def read(self, text: str) -> ReadAnswer:
-        """Return what a whole answer is."""
-        before = self.feed(text)
-        rest = self.finish()
-        said = before + rest.text
-        return ReadAnswer(said.strip() if rest.calls else said, rest.calls, rest.warning)
+        """Return what a whole answer is; where it calls, its text has no blanks at its ends."""
+        in_pieces, self._in_pieces = self._in_pieces, False
+        parts, end = self.feed(text), self.finish()
+        self._in_pieces = in_pieces
+        parts += end.parts
+        if end.has_called:
+            texts = [i for i, part in enumerate(parts) if isinstance(part, str)]
+            for i in texts[:1]:
+                parts[i] = str(parts[i]).lstrip()
+            for i in texts[-1:]:
+                parts[i] = str(parts[i]).rstrip()
+        return ReadAnswer(tuple(filter(None, parts)), end.warning, end.has_called)
 
     def finish(self) -> ReadAnswer:
-        """Return what was held back as text, and all calls of the answer."""
-        text = self._read(is_last=True)
-        found = ReadAnswer(text, tuple(self._calls), NOT_READ if self._is_broken else "")
+        """Return what was held back."""
+        parts: list[Part] = []
+        n_cut = 0  # calls, the last of which was cut
+        if self._written is not None:
+            written = self._written
+            parts += written.finish()
+            n_cut = written.index + 1 if written.is_cut else 0
+            self._parts = [self._continued(parts, "") or ""]
+        self._read(parts, is_last=True)
+        found = ReadAnswer(tuple(parts), self._warning, self._n_calls > n_cut)
         self._restart()
         return found
 
-    def _read(self, *, is_last: bool) -> str:
-        """Decide on what is held as far as that can be; return its text."""
-        held, said = "".join(self._parts), ""
-        self._awaited = None
+    def _continued(self, parts: list[Part], text: str) -> str | None:
+        """Go on with calls that are being written; return the text behind them once it comes."""
+        assert self._written is not None
+        parts += self._written.feed(text)
+        return self._rest_of(self._written)
+
+    def _rest_of(self, written: CallsInPieces) -> str | None:
+        self._written, self._n_calls, self._has_begun = written, written.index + 1, True
+        self._warning = written.warning or self._warning
+        if written.rest is not None:
+            self._written, self._is_behind = None, True
+        return written.rest
+
+    def _begun(self, parts: list[Part]) -> str | None:
+        """Take the held text for calls that are being written, if it has their head; return the text behind them."""
+        if self._held_form is None:
+            return None
+        (form, at), held = self._held_form, "".join(self._parts)
+        begun = CallsInPieces.begun(form, self._tools, self._n_calls, held[at:])
+        if begun is None:
+            self._held_form = self._held_form if len(held) - at < LONGEST_HEAD else None
+            return None
+        self._parts, self._awaited, self._held_form = [], None, None
+        parts += begun[1]
+        return self._rest_of(begun[0])
+
+    def _read(self, parts: list[Part], *, is_last: bool) -> None:
+        """Decide on what is held as far as that can be."""
+        while (rest := self._looked_through(parts, is_last=is_last)) is not None:
+            self._parts = [rest]
+
+    def _looked_through(self, parts: list[Part], *, is_last: bool) -> str | None:
+        """Decide on it up to calls that are being written; return what is behind them."""
+        held = "".join(self._parts)
+        self._parts, self._awaited, self._held_form = [], None, None
         if not self._has_begun:
             start = held.lstrip()
             if not is_last and (not start or _may_be_bare(start)):
-                return self._hold(held, _AT_THE_END if start[1:] else None)
+                is_decided = '"' in start or "(" in start or len(start) > LONGEST_HEAD
+                self._hold(held, _AT_THE_END if is_decided else None)
+                return self._try(parts, BARE, 0)
             self._has_begun = True
-            if self._is_call(start.rstrip()):
-                held = ""
+            held = self._without_bare(parts, held)
         at = 0  # what comes before is decided
         while self._failures < FAILURES and (mark := _MARK.search(held, at)) is not None:
             form, behind = _BY_MARK[mark[0]], mark.end()
-            said += self._text(held[at : mark.start()])
-            end = self._called(held, form, behind, is_last=is_last)
+            self._say(parts, held[at : mark.start()])
+            end = self._called(parts, held, form, behind, is_last=is_last)
             if end is None:
-                return said + self._hold(held[mark.start() :], form.end)
-            said += self._text(mark[0]) if end == behind else ""
+                self._hold(held[mark.start() :], form.end)
+                return self._try(parts, form, len(mark[0]))
+            self._say(parts, mark[0] if end == behind else "")
             at = end
         n = 0 if is_last or self._failures >= FAILURES else _begun(held)
         rest = max(at, len(held) - n)
-        said += self._text(held[at:rest])
-        return said + self._hold(held[rest:])
+        self._say(parts, held[at:rest])
+        self._hold(held[rest:])
+        return None
 
-    def _hold(self, text: str, awaited: str | None = None) -> str:
+    def _try(self, parts: list[Part], form: CallForm, at: int) -> str | None:
+        """Take the held text for calls of a form if they have begun; return the text behind them."""
+        self._held_form = (form, at) if self._in_pieces and form.heads else None
+        return self._begun(parts)
+
+    def _hold(self, text: str, awaited: str | None = None) -> None:
         """Hold a text back until `awaited` comes, None for any further text."""
         self._parts, self._awaited = [text], awaited
         self._tail = text[len(text) - len(awaited or " ") + 1 :]
-        return ""
 
-    def _text(self, text: str) -> str:
-        """Return what is text of the answer."""
+    def _say(self, parts: list[Part], text: str) -> None:
+        """Add what is text of the answer."""
         text = text.lstrip() if self._is_behind else text
         self._is_behind &= not text
-        return text
+        if text and parts and isinstance(parts[-1], str):
+            parts[-1] += text
+        elif text:
+            parts.append(text)
 
-    def _called(self, text: str, form: CallForm, at: int, *, is_last: bool) -> int | None:
+    def _called(self, parts: list[Part], text: str, form: CallForm, at: int, *, is_last: bool) -> int | None:
         """Read the call behind a mark; return the place behind it, `at` if it is none, None if that is yet to come."""
         begun = text[at : at + 80].lstrip()
         if form.read is json_calls and begun and begun[0] not in "{[":
-            self._is_broken |= not form.is_code
+            self._warning = self._warning if form.is_code else NOT_READ
             return at
         if not is_last and not (form.end and text.find(form.end, at) >= 0):
             return None
@@ -147,35 +239,48 @@ class CallReader:
             end = _past(form.end, text, end)
         except ValueError:
             if not is_last and not form.is_code:
-                self._failures += 1  # the end may have stood in an argument
-                return None if self._failures < FAILURES else at
+                self._failures += 1
+                if self._failures < FAILURES:
+                    return None  # the end may have stood in an argument
+                self._warning = NOT_READ
+                return at
             calls, end = [], at
         kept = self._kept(calls)
         self._failures += not kept
-        self._is_broken |= len(kept) < max(1, len(calls)) and not (form.is_code and not kept)
-        self._calls += kept
-        self._is_behind |= bool(kept)
+        if len(kept) < max(1, len(calls)) and not (form.is_code and not kept):
+            self._warning = NOT_READ
+        self._add(parts, kept)
         return end if kept else at
 
-    def _is_call(self, text: str) -> bool:
-        """Whether a whole answer without marks is calls, which are kept then."""
-        for read in (json_calls, python_calls) if text[:1] in ("{", "[") else ():
+    def _add(self, parts: list[Part], calls: list[Call]) -> None:
+        """Add whole calls, as the pieces that they would have come in."""
+        for i, call in enumerate(calls, self._n_calls):
+            parts += _whole(call, i) if self._in_pieces else [call]
+        self._n_calls += len(calls)
+        self._is_behind |= bool(calls)
+
+    def _without_bare(self, parts: list[Part], text: str) -> str:
+        """Return a whole answer without the calls that begin it without a mark."""
+        start = text.strip()
+        for read in (json_calls, python_calls) if start[:1] in ("{", "[") else ():
             with suppress(ValueError):
-                calls, end = read(text, 0, self._tools)
+                calls, end = read(start, 0, self._tools)
                 kept = self._kept(calls)
-                if end == len(text) and len(kept) == len(calls):
-                    self._calls += kept
-                    return True
-        return False
+                if len(kept) == len(calls) and (end == len(start) or read is json_calls):
+                    self._add(parts, kept)
+                    return start[end:]
+        return text
 
     def _kept(self, calls: list[Called]) -> list[Call]:
         """Return those calls whose tools were offered, and whose arguments JSON and UTF-8 can have."""
-        kept = []
-        for name, arguments in calls:
-            with suppress(ValueError, RecursionError):
-                json.dumps(arguments, allow_nan=False, ensure_ascii=False).encode()
-                kept += [Call(name, arguments)] if name in self._tools else []
-        return kept
+        return [Call(name, given) for name, given in calls if name in self._tools and is_sendable(given)]
+
+
+def _whole(call: Call, index: int) -> Iterator[CallPiece]:
+    """Yield the pieces of a whole call."""
+    yield CallPiece(index, call.id, call.name, is_first=True)
+    yield CallPiece(index, call.id, call.name, call.json)
+    yield CallPiece(index, call.id, call.name, is_last=True)
 
 
 def _may_be_bare(start: str) -> bool:

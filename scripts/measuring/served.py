@@ -136,6 +136,47 @@ def conversation(asked: Options) -> Iterator[Contenders]:
         }
 
 
+STREAMED: dict[str, dict[str, str]] = {  # a path of each API, and the field that has the prompt
+    "/v1/chat/completions": {"messages": "chat"},
+    "/v1/responses": {"input": "text"},
+    "/v1/messages": {"messages": "chat"},
+    "/api/chat": {"messages": "chat"},
+    "/completion": {"prompt": "text"},
+}
+
+
+def _silence(parser: argparse.ArgumentParser) -> None:
+    model_options(parser, n=8)
+    parser.add_argument("--sentences", type=count, default=480, help="of the prompt (default: 480, some 10 000 tokens)")
+
+
+@case(_silence, rounds=1)
+def silence(asked: Options) -> Iterator[Contenders]:
+    """Seconds without a byte while a long prompt is read: a stream of each API, and /tokenize meanwhile."""
+    asked.ctx = max(asked.ctx, 16384)
+
+    def turn(_: int, serving: Serving, path: str) -> Figures:
+        ((name, kind),) = STREAMED[path].items()
+        text = f"{path} {asked.sentences * STORY}"  # no two prompts begin alike
+        value = [{"role": "user", "content": text}] if kind == "chat" else text
+        limits = dict.fromkeys(("max_tokens", "max_output_tokens", "n_predict"), asked.n)
+        with ThreadPoolExecutor(1) as pool:
+            arrivals = pool.submit(serving.arrivals, path, **{name: value}, **limits, stream=True)
+            asking = []
+            while not arrivals.done():
+                began = time.perf_counter()
+                serving.post("/tokenize", content="Hello")
+                asking.append(time.perf_counter() - began)
+                time.sleep(0.5)
+        began, *times = arrivals.result()
+        pauses = [after - before for before, after in zip([began, *times], times, strict=False)]
+        return {"first byte (s)": pauses[0], "longest pause (s)": max(pauses), "/tokenize (s)": max(asking),
+                "whole (s)": times[-1] - began}  # fmt: skip
+
+    with tempfile.TemporaryDirectory() as home, start_localspec(asked, home) as serving:
+        yield {path: Contender(partial(turn, serving=serving, path=path)) for path in STREAMED}
+
+
 def _lanes(parser: argparse.ArgumentParser) -> None:
     model_options(parser, n=200)
     parser.add_argument("--clients", type=numbers, default=[1, 2, 4, 8], help="at once (default: 1,2,4,8)")

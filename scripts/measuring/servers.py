@@ -65,6 +65,18 @@ class Serving:
             raise OSError(f"{self.url} gives no whole answer: {answer.last}")
         return answer
 
+    def arrivals(self, path: str, **body: Any) -> list[float]:
+        """Return when a request was sent, and when each part of its answer came."""
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc)
+        times = [time.perf_counter()]
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        with contextlib.closing(connection), connection.getresponse() as response:
+            if response.status != 200:
+                raise OSError(f"{path} answers {response.status}: {response.read(200)!r}")
+            while response.read1():
+                times.append(time.perf_counter())
+        return times
+
     @staticmethod
     def _take(answer: Streamed, event: dict[str, Any]) -> None:
         answer.last = event

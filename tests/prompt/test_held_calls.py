@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from localspec.backends.model import Model
-from localspec.engine.constraint import FREE, Constraint
+from localspec.engine.constraint import FREE, Constraint, Matched
+from localspec.engine.text import Marks
 from localspec.prompt.grammar import Grammars
-from localspec.prompt.held_calls import held_form, schemas_of
+from localspec.prompt.held_calls import HeldCalls, held_form, schemas_of
 from localspec.prompt.prompt import Tokenised
 from localspec.settings.request import Request
 from tests.integration import pair
@@ -170,3 +173,61 @@ def test_a_schema_that_cannot_be_kept_holds_an_object(model: Model) -> None:
 def test_the_parameters_of_tools() -> None:
     assert schemas_of(json.dumps(TOOLS)) == {"save": PARAMETERS, "time": {"type": "object"}}
     assert schemas_of(None) == {}
+
+
+class Braces:
+    """The form of what follows the mark: any number of braces, then the end. Its tokens are those of PIECES."""
+
+    def allowed(self, text: Sequence[int]) -> Any:
+        said = "".join(PIECES[token] for token in text)
+        if said.endswith("."):
+            return np.array([END])
+        is_right = all(each == "{" for each in said)
+        return np.array([i for i, piece in enumerate(PIECES) if piece in ("{", ".")] if is_right else [])
+
+    def is_end(self, token: int) -> bool:
+        return token == END
+
+
+PIECES = ["<call>", "<ca", "ll>", "ll>{", "ll>x", "{", ".", "x", "<th", "ink>", "at>", "</th", " ", "", "</think>"]
+END = PIECES.index("")
+THOUGHT = Marks("<think>", "</think>")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "marks", "follows"),
+    [
+        ("x", None, "free"),
+        ("<ca", None, "free"),
+        ("<call>", None, "{ ."),
+        ("x <call>", None, "{ ."),
+        ("<ca ll>", None, "{ ."),
+        ("<ca ll>{", None, "{ ."),  # the mark ends within a token
+        ("<ca ll>{ {", None, "{ ."),
+        ("<ca ll>x", None, "free"),  # what no call has: it was a mention
+        ("<ca ll>x <call>", None, "{ ."),
+        ("<ca x ll>", None, "free"),
+        ("<call> { x", None, ""),  # it has left the call
+        ("<call> { .", None, "free"),
+        ("<call> . <call>", None, "{ ."),
+        ("<th ink> <call>", THOUGHT, "free"),  # within a thought
+        ("_ <th ink> <call>", THOUGHT, "free"),
+        ("<th ink> x </th ink> <call>", THOUGHT, "{ ."),
+        ("<th ink> </think> x <call> {", THOUGHT, "{ ."),
+        ("<th at> <call>", THOUGHT, "{ ."),  # it only began like one
+        ("x <th ink> <call>", THOUGHT, "{ ."),  # no thought begins behind text
+        ("x <call>", replace(THOUGHT, is_open=True), "free"),
+        ("x </th ink> <call>", replace(THOUGHT, is_open=True), "{ ."),
+        ("x </th ink> <th ink> <call>", replace(THOUGHT, is_open=True), "{ ."),
+    ],
+)
+def test_where_a_call_begins_and_ends(pieces: str, marks: Marks | None, follows: str) -> None:
+    """In whatever pieces the mark and the thought come; and again after a step back."""
+    tokens = [PIECES.index(piece.replace("_", " ")) for piece in pieces.split()]
+    held = HeldCalls(
+        1, "<call>", lambda token: PIECES[token].encode(), lambda text: [PIECES.index(each) for each in text],
+        lambda: cast(Matched, Braces()), marks,
+    )  # fmt: skip
+    for text in ([1, *tokens], [1, *tokens[:1]], [1, *tokens]):
+        ids = held.allowed(text)
+    assert ("free" if ids is FREE else " ".join(PIECES[i] for i in ids)) == follows

@@ -128,6 +128,7 @@ def built(reply: api.Messages, events: Sequence[Event]) -> tuple[list[Any], dict
                 else:
                     blocks[-1][kind] += wire["delta"][kind]
             case "content_block_stop":
+                assert wire["index"] == n_stopped == len(blocks) - 1
                 n_stopped += 1
     for block in blocks:
         raw = block.pop("json")

@@ -12,7 +12,7 @@ import pytest
 
 from localspec.engine.events import Event, Finished, Prefilled, Reading
 from localspec.errors import WorkerDiedError
-from localspec.server import answering, llama_server, ollama, openai, responses
+from localspec.server import answering, anthropic, llama_server, ollama, openai, responses
 from localspec.server.answering import AnswerResponse
 from localspec.server.engine import EngineQueue
 from localspec.server.fields import ClientRequest
@@ -24,6 +24,7 @@ from tests.server.test_openai_replies import STARTED
 BODIES: dict[str, tuple[Callable[..., Any], dict[str, Any], bytes]] = {  # path: reader, body, a sign of life
     "/v1/chat/completions": (openai.chat, {"messages": HELLO}, b": waiting\n\n"),
     "/v1/responses": (responses.responses, {"input": "Hello"}, b"event: response.in_progress\n"),
+    "/v1/messages": (anthropic.messages, {"messages": HELLO}, b"event: ping\n"),
     "/api/chat": (ollama.chat, {"messages": HELLO}, b'"content":""},"done":false}\n'),
     "/completion": (llama_server.completion, {"prompt": "Hello"}, b": waiting\n\n"),
 }

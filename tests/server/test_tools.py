@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import ollama
@@ -15,11 +15,12 @@ from localspec.engine.events import Event, Finished, Prefilled
 from localspec.prompt.call_forms import FORMS as CALL_FORMS
 from localspec.server import ollama as ollama_api
 from localspec.server import openai as openai_api
+from localspec.server.call_pieces import NOT_OFFERED, NOT_WHOLE, CallPiece
 from localspec.server.fields import ClientRequest
 from localspec.server.ollama import Ollama
 from localspec.server.openai import OpenAI
 from localspec.server.refusal import Refusal
-from localspec.server.tool_calls import NOT_READ, CallReader
+from localspec.server.tool_calls import FAILURES, NOT_READ, Call, CallReader, Part, ReadAnswer
 from localspec.settings.request import Message
 from tests.cli.fakes import committed
 from tests.cli.harness import needs_pair
@@ -111,7 +112,6 @@ TEXTS = [
     "``` and more",
     "`",
     '{"name": "weather", "arguments": 3}',
-    '{"name": "weather", "arguments": {}} is what one writes',
     "[]",
     "[weather(city)]",
     "[weather('Oslo')]",
@@ -135,12 +135,37 @@ BROKEN = [
 ]
 
 
-def pieces_of(text: str, tools: Any, cuts: tuple[int, ...]) -> tuple[str, list[tuple[str, Any]], str]:
+def text_of(parts: Iterable[Part]) -> str:
+    return "".join(part for part in parts if isinstance(part, str))
+
+
+def calls_of(parts: Iterable[Part]) -> list[tuple[str, Any]]:
+    """Return the calls that a client makes of parts: a name comes first, then pieces of arguments, then the end."""
+    calls: list[tuple[str, Any]] = []
+    open_call: list[str] = []
+    for part in parts:
+        if isinstance(part, Call):
+            calls.append((part.name, part.arguments))
+        elif isinstance(part, CallPiece):
+            assert part.index == len(calls)
+            assert part.is_first == (not open_call)
+            open_call.append(part.name if part.is_first else part.text)
+            if part.is_last:
+                calls.append((open_call[0], json.loads("".join(open_call[1:]))))
+                open_call = []
+    assert not open_call
+    return calls
+
+
+def pieces_of(
+    text: str, tools: Any, cuts: tuple[int, ...], *, in_pieces: bool = False
+) -> tuple[str, list[tuple[str, Any]], str]:
     """Return what is shown of a text that is cut at `cuts`, the calls, and the warning."""
-    reader = CallReader(tools)
-    shown = "".join(reader.feed(text[a:b]) for a, b in zip((0, *cuts), (*cuts, len(text)), strict=True))
+    reader = CallReader(tools, in_pieces=in_pieces)
+    parts = [part for a, b in zip((0, *cuts), (*cuts, len(text)), strict=True) for part in reader.feed(text[a:b])]
     rest = reader.finish()
-    return shown + rest.text, [(call.name, call.arguments) for call in rest.calls], rest.warning
+    parts += rest.parts
+    return text_of(parts), calls_of(parts), rest.warning
 
 
 @pytest.mark.parametrize(("before", "after"), [("", ""), ("Let me see. ", ""), ("See: ", "\nDone."), ("", " Bye.")])
@@ -151,8 +176,10 @@ def test_a_call_of_each_family_is_read(family: str, before: str, after: str) -> 
         return
     text = before + FAMILIES[family] + after
     every = tuple(range(1, len(text)))
-    for cuts in ((), every, *((at,) for at in every[:: 1 + len(text) // 60])):
-        assert pieces_of(text, MIXED, cuts) == (before + after.lstrip(), [("save", SAVED)], "")
+    for cuts in ((), every, *((at,) for at in every[:: 1 + len(text) // 15])):
+        for in_pieces in (False, True):
+            read_in_pieces = pieces_of(text, MIXED, cuts, in_pieces=in_pieces)
+            assert read_in_pieces == (before + after.lstrip(), [("save", SAVED)], "")
     read = CallReader(MIXED).read(text)
     assert (read.text, [(call.name, call.arguments) for call in read.calls]) == ((before + after.lstrip()).strip(), [
         ("save", SAVED)])  # fmt: skip
@@ -218,10 +245,9 @@ def test_a_parameter_may_have_the_mark_of_its_end() -> None:
 def test_what_is_no_call_is_text(text: str) -> None:
     """Nothing of it is lost, in whatever pieces it comes; a mark without a call is warned of."""
     read = CallReader(WEATHER).read(text)
-    assert (read.text, read.calls) == (text, ())
+    assert (read.text, read.calls) == (text, [])
     assert read.warning == (NOT_READ if text in BROKEN else "")
-    reader = CallReader(WEATHER)
-    assert "".join(map(reader.feed, text)) + reader.finish().text == text
+    assert pieces_of(text, WEATHER, tuple(range(1, len(text))))[:2] == (text, [])
 
 
 CUT = '<tool_call>{"name": "weather", "arguments": {"a": "</tool_call>'
@@ -232,26 +258,111 @@ def test_a_megabyte_that_is_no_call_passes(part: str) -> None:
     """All of it comes back, and the work does not grow by the square: that would take hours."""
     text = (part * (1_000_000 // len(part)))[:1_000_000]
     for n in (1_000_000, 40):
-        reader = CallReader(WEATHER)
-        pieces = [reader.feed(text[at : at + n]) for at in range(0, len(text), n)]
-        assert "".join(pieces) + reader.finish().text == text
+        assert pieces_of(text, WEATHER, tuple(range(n, len(text), n)), in_pieces=True)[0] == text
+
+
+def test_names_of_json_in_calls_of_python() -> None:
+    text = '[weather(a=true, b=false, c=null, d=[True, {"k": false, "m": None}])]'
+    (call,) = CallReader(WEATHER).read(text).calls
+    assert call.arguments == {"a": True, "b": False, "c": None, "d": [True, {"k": False, "m": None}]}
+
+
+def test_how_many_ends_may_stand_in_an_argument() -> None:
+    """Behind the last one the rest is text, and comes at once."""
+    reader, begun = CallReader(WEATHER), '<tool_call>{"name": "'
+    assert reader.feed(begun) == []
+    for _ in range(FAILURES - 1):
+        assert reader.feed("</tool_call>") == []
+    assert reader.feed("</tool_call>") == [begun + FAILURES * "</tool_call>"]
+    assert reader.feed(HERMES) == [HERMES]
+    assert (reader.finish(), FAILURES) == (ReadAnswer((), NOT_READ), 32)
+
+
+def test_what_a_call_brings_is_sent_at_once() -> None:
+    """Each piece as it is written, name first; what may be the end of a value waits."""
+    steps: list[tuple[str, list[str]]] = [
+        ("Well. <tool_call>", ["Well. "]),
+        ('\n{"name": "sa', []),
+        ('ve", "arguments": ', []),
+        ('{"te', ["save", '{"te']),
+        ('xt": "a</tool_call>\n', ['xt": "a</tool_call>\\n']),
+        ('b\\', ['b\\']),
+        ('"c"}', ['"c"}', "end"]),
+        ("}\n</tool_call>", []),
+        ("\n<tool_call>\n<function=save>\n<parameter=", ["save"]),
+        ("text>", ['{"text": "']),
+        ("\n", []),
+        ("a < b </par", ["a < b "]),
+        ("a> c\n", ["</para> c"]),
+        ("</parameter>", []),
+        (" x</parameter>\n", ["\\n</parameter> x"]),
+        ("<parameter=n>\n", ['"', ', "n": ']),
+        ("12", []),
+        ("\n</parameter>\n</function>", ["12", "}", "end"]),
+        ("\n</tool_call> Bye", ["Bye"]),
+    ]  # fmt: skip
+    reader = CallReader(MIXED, in_pieces=True)
+    for text, expected in steps:
+        said = [
+            part if isinstance(part, str) else part.name if part.is_first else "end" if part.is_last else part.text
+            for part in reader.feed(text)
+            if not isinstance(part, Call)
+        ]
+        assert "".join(said) == "".join(expected), text
+    assert reader.finish().has_called
+
+
+BAD = '<tool_call>{"name": "weather", "arguments": {"city": %s}}</tool_call>'
+
+
+@pytest.mark.parametrize("value", ["nope", "NaN", "1e999", r'"\ud800"', "3,", '"Oslo'])
+def test_a_broken_call_in_pieces_loses_no_other(value: str) -> None:
+    """What was sent of it stands, and a warning tells; the text behind it and the good call come."""
+    text = f"See {BAD % value} and {HERMES}\nDone."
+    reader = CallReader(WEATHER, in_pieces=True)
+    parts = [*(part for each in text for part in reader.feed(each)), *(end := reader.finish()).parts]
+    assert text_of(parts) == "See and Done."
+    assert (end.warning, end.has_called) == (NOT_WHOLE, True)
+    ends = [part for part in parts if isinstance(part, CallPiece) and part.is_last]
+    assert [(part.index, part.is_broken) for part in ends] == [(0, True), (1, False)]
+
+
+CUTS = [HERMES[:-16], "<tool_call><function=weather><parameter=city>Os", '{"name": "weather", "arguments": {"ci']
+
+
+@pytest.mark.parametrize("text", CUTS)
+def test_a_call_that_a_limit_cuts(text: str) -> None:
+    """In pieces it stays cut, and the answer has not called; a whole answer has it as text."""
+    reader = CallReader(WEATHER, in_pieces=True)
+    parts = [*(part for each in text for part in reader.feed(each)), *(end := reader.finish()).parts]
+    assert [part.is_broken for part in parts if isinstance(part, CallPiece) and part.is_last] == [True]
+    assert (text_of(parts), end.warning, end.has_called) == ("", NOT_WHOLE, False)
+    assert (CallReader(WEATHER).read(text).text, CallReader(WEATHER).read(text).has_called) == (text, False)
+
+
+def test_calls_of_other_tools_are_passed_over_between_those_that_are_sent() -> None:
+    for mark, end in (("[TOOL_CALLS]", ""), ("<|tool_call|>", "<|/tool_call|>")):
+        calls = [{"name": name, "arguments": {"city": "Oslo"}} for name in ("weather", "dance", "weather")]
+        text = f"{mark}{json.dumps(calls)}{end}"
+        read = pieces_of(text, WEATHER, tuple(range(1, len(text))), in_pieces=True)
+        assert read == ("", [OSLO, OSLO], NOT_OFFERED)
 
 
 def test_text_comes_at_once_where_no_call_can_begin() -> None:
     reader = CallReader(WEATHER)
-    assert reader.feed("Once upon a") == "Once upon a"
-    assert reader.feed("time <to") == "time "
-    assert reader.feed("day>") == "<today>"
-    assert reader.feed("```json\n3") == "```json\n3"
-    assert CallReader(WEATHER).feed("[1] is") == "[1] is"
-    assert CallReader(WEATHER).feed("{x}") == "{x}"
+    assert reader.feed("Once upon a") == ["Once upon a"]
+    assert reader.feed("time <to") == ["time "]
+    assert reader.feed("day>") == ["<today>"]
+    assert reader.feed("```json\n3") == ["```json\n3"]
+    assert CallReader(WEATHER).feed("[1] is") == ["[1] is"]
+    assert CallReader(WEATHER).feed("{x}") == ["{x}"]
 
 
-def test_text_behind_a_call_comes_at_once() -> None:
+def test_calls_and_text_behind_them_come_at_once() -> None:
     reader = CallReader(WEATHER)
-    assert reader.feed(HERMES) == ""
-    assert reader.feed("\n\nWell") == "Well"
-    assert [call.name for call in reader.finish().calls] == ["weather"]
+    assert calls_of(reader.feed(HERMES)) == [OSLO]
+    assert reader.feed("\n\nWell") == ["Well"]
+    assert reader.finish().has_called
 
 
 def read(**fields: Any) -> ClientRequest:
@@ -394,7 +505,7 @@ def events(*texts: str) -> list[Event]:
 
 
 def test_a_call_in_each_form_of_reply() -> None:
-    """A stream has the call in one piece at its end, and no piece of its text."""
+    """A stream has the name first and then the arguments, and Ollama's the whole call."""
     happened = events("I look. ", '<tool_call>{"name": "weather", ', '"arguments": {"city": "Oslo"}}', "</tool_call>")
     reply = OpenAI("m", is_chat=True, has_usage=True, tools=WEATHER)
     (choice,) = reply.whole(told(happened))["choices"]
@@ -406,15 +517,16 @@ def test_a_call_in_each_form_of_reply() -> None:
     *chunks, last = stream(reply, happened)
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
     assert "".join(delta.get("content", "") for delta in deltas) == "I look. "
-    (streamed,) = [delta["tool_calls"] for delta in deltas if "tool_calls" in delta]
-    assert [(one["index"], one["function"]) for one in streamed] == [(0, call["function"])]
+    streamed = [each for delta in deltas for each in delta.get("tool_calls", [])]
+    assert [(each["index"], each["function"].get("name")) for each in streamed] == [(0, "weather"), (0, None)]
+    assert "".join(each["function"]["arguments"] for each in streamed) == call["function"]["arguments"]
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
     assert last["usage"]["completion_tokens"] == 4
     other = Ollama("m", is_chat=True, tools=WEATHER)
     message = other.whole(told(happened))["message"]
     assert message["tool_calls"] == [{"function": {"name": "weather", "arguments": {"city": "Oslo"}}}]
     lines = [wire for event in happened for wire in other.pieces(event)] + other.closing(told(happened))
-    assert lines[-1]["message"]["tool_calls"] == message["tool_calls"]
+    assert [line["message"].get("tool_calls") for line in lines[-2:]] == [message["tool_calls"], None]
     assert "".join(line["message"]["content"] for line in lines) == "I look. "
 
 
@@ -451,10 +563,11 @@ def test_a_required_call_by_openais_package(server: Server) -> None:
         stream = client.chat.completions.create(
             model="storyteller", messages=said, tools=TOOLS, tool_choice="required", stream=True
         )
-        deltas = [delta for chunk in stream for delta in chunk.choices[0].delta.tool_calls or []]
-        assert len(deltas) == 1
-        assert deltas[0].function is not None
-        assert deltas[0].function.name in ("weather", "time")
+        functions = [delta.function for chunk in stream for delta in chunk.choices[0].delta.tool_calls or []]
+        assert functions[0] is not None
+        assert functions[0].name in ("weather", "time")
+        assert len(functions) > 2
+        assert isinstance(json.loads("".join((each and each.arguments) or "" for each in functions)), dict)
         said += [made.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "rain"}]
         after = client.chat.completions.create(model="storyteller", messages=said, tools=TOOLS, max_tokens=4)
         assert after.usage is not None

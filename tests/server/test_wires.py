@@ -14,6 +14,7 @@ import pytest
 from localspec import __version__
 from localspec.engine.events import Event, Finished, Logprob, Prefilled
 from localspec.server import llama_server, ollama, openai, own
+from localspec.server.anthropic import Messages
 from localspec.server.fields import OfferedPair
 from localspec.server.llama_server import LlamaServer
 from localspec.server.ollama import Ollama
@@ -40,6 +41,7 @@ REPLIES: dict[str, Callable[[bool], Reply]] = {
     "chat": lambda calls: OpenAI("m", is_chat=True, has_usage=True, has_prediction=True, tools=tools(calls)),
     "completion": lambda calls: OpenAI("m", is_chat=False, has_usage=False),
     "responses": lambda calls: Responses("m", {"temperature": 0.5}, tools(calls)),
+    "messages": lambda calls: Messages("m", tools(calls)),
     "ollama chat": lambda calls: Ollama("m", is_chat=True, tools=tools(calls)),
     "ollama generate": lambda calls: Ollama("m", is_chat=False),
     "llama-server": lambda calls: LlamaServer("m", Request(prompt="Tell", is_after_sampler=True)),
@@ -62,7 +64,7 @@ def _same(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time, chance or version is in what is compared."""
     assert __version__
     clock = SimpleNamespace(time=lambda: 1_700_000_000.5)
-    for module in ("openai", "responses", "tool_calls", "ollama", "own"):
+    for module in ("openai", "responses", "call_pieces", "ollama", "own", "anthropic"):
         for name, other in (("secrets", SimpleNamespace(token_hex=lambda n: f"{n} bytes")), ("time", clock),
                             ("__version__", "0")):  # fmt: skip
             monkeypatch.setattr(f"localspec.server.{module}.{name}", other, raising=False)
@@ -80,6 +82,41 @@ def test_an_answer(kind: str, calls: bool, snapshot: Any) -> None:
     assert lines(*wires) == snapshot
     waiting = re.sub(rb'("created_at":")[^"]*', rb"\1now", reply.waiting())
     assert [reply.frame({"type": "x"}), reply.frame({"type": "y"}), waiting, reply.end] == snapshot
+
+
+# Two calls in two forms with text around, in pieces as a model writes them.
+WRITTEN = [
+    "I look. <tool", '_call>\n{"name": "we', 'ather", "argum', 'ents": {"ci', 'ty": "O', 'slo"', "}}\n</tool_",
+    "call>\nAnd ",
+    "<tool_call>\n<function=we", "ather>\n<para", "meter=city>\nNew", " \"York\"\n</param", "eter>\n<parameter=days>\n",
+    "[1,\n2]\n</parameter>\n</func", "tion>\n</tool_call>", "\nDone.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["chat", "responses", "messages", "ollama chat"])
+def test_calls_while_they_are_written(kind: str, snapshot: Any) -> None:
+    """The name comes first, then the arguments piece by piece; what is around is text; the whole has the same."""
+    events = [STARTED, *(committed(i, text, k=0) for i, text in enumerate(WRITTEN)), EVENTS[-1]]
+    weather = {"weather": {"properties": {"city": {"type": "string"}, "days": {"type": "array"}}}}
+    reply, other = (
+        {
+            "chat": lambda: OpenAI("m", is_chat=True, has_usage=False, tools=weather),
+            "responses": lambda: Responses("m", {}, weather),
+            "messages": lambda: Messages("m", weather),
+            "ollama chat": lambda: Ollama("m", is_chat=True, tools=weather),
+        }[kind]()
+        for _ in range(2)
+    )
+    wires = [*(wire for event in events for wire in reply.pieces(event)), *reply.closing(told(events))]
+    assert lines(*map(bare, wires), bare(other.whole(told(events)))) == snapshot
+
+
+def bare(wire: Any) -> Any:
+    """Return what depends on the text of an answer."""
+    left = ("created", "created_at", "model", "object", "timings", "speculation", "system_fingerprint", "usage")
+    if isinstance(wire, list):
+        return list(map(bare, wire))
+    return {k: bare(v) for k, v in wire.items() if k not in left} if isinstance(wire, dict) else wire
 
 
 def test_a_model(snapshot: Any) -> None:
