@@ -156,11 +156,11 @@ class CallsInPieces:
     @classmethod
     def begun(cls, form: CallForm, tools: Tools, index: int, text: str) -> tuple[CallsInPieces, list[CallPiece]] | None:
         """Return the calls that a text behind a mark begins, and their pieces so far; None while it begins none."""
-        head = next(filter(None, (pattern.match(text) for pattern, _ in form.heads)), None)
-        if head is None or head[1] not in tools:
+        if not any(pattern.match(text) for pattern, _ in form.heads):
             return None
         made = cls(form, tools, index)
-        return made, made.feed(text)
+        pieces = made.feed(text)
+        return (made, pieces) if pieces else None
 
     def feed(self, text: str) -> list[CallPiece]:
         """Return the pieces that a text brings."""
@@ -195,11 +195,15 @@ class CallsInPieces:
         ahead, end = self._ahead, self._form.end
         start = max(0, self._looked - LONGEST_HEAD) if end else after(_SEPARATORS, ahead, 0)
         self._looked = len(ahead)
-        closed = ahead.find(end, start) if end else -1
+        marked = min((at for mark in self._form.marks if (at := ahead.find(mark, start)) >= 0), default=len(ahead))
+        closed = ahead.find(end, start, marked + len(end)) if end else -1
+        last = closed if closed >= 0 else marked
         for pattern, markup in self._form.heads:
-            heads = pattern.finditer(ahead, start) if end else filter(None, [pattern.match(ahead, start)])
+            heads = (
+                pattern.finditer(ahead, start, last + len(end)) if end else filter(None, [pattern.match(ahead, start)])
+            )
             head = next((head for head in heads if self._is_offered(head)), None)
-            if head is not None and not 0 <= closed < head.start():
+            if head is not None:
                 self.index, self._id, self._name, self._said = self.index + 1, drawn_id(), head[1], []
                 self._raw = []
                 self._arguments = _Json() if markup is None else _Tags(markup, self._tools[head[1]])
@@ -207,8 +211,8 @@ class CallsInPieces:
                 return True
         if closed >= 0:
             self.rest = ahead[closed + len(end) :]
-        elif not end and ahead[start : start + 1] not in ("", "{"):
-            self.rest = ahead[start:]
+        elif marked < len(ahead) or (not end and ahead[start : start + 1] not in ("", "{")):
+            self.rest = ahead[after(_SEPARATORS, ahead, 0) :]
         elif not end and len(ahead) > start:
             with suppress(ValueError, RecursionError):
                 self._ahead = ahead[JSON.raw_decode(ahead, start)[1] :]  # a call of another tool

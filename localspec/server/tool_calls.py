@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
-from localspec.prompt.call_forms import BARE, FORMS, Called, CallForm, Tools, after, json_calls, python_calls
-from localspec.server.call_pieces import LONGEST_HEAD, CallPiece, CallsInPieces, drawn_id, is_sendable
+from localspec.prompt.call_forms import BARE, FORMS, JSON, Called, CallForm, Tools, after, json_calls, python_calls
+from localspec.server.call_pieces import LONGEST_HEAD, NOT_OFFERED, CallPiece, CallsInPieces, drawn_id, is_sendable
 from localspec.server.refusal import Wire
 
 NOT_READ = "a call of a tool could not be read, and is text of the answer"
@@ -91,7 +92,7 @@ class CallReader:
         self._has_begun = False  # text or a call was read
         self._is_behind = False  # a call was the last that was read: blanks behind it are no text
         self._failures = 0
-        self._warning = ""  # a call could not be read
+        self._warning = ""  # of a call that could not be read
         self._n_calls = 0
         self._written: CallsInPieces | None = None  # that are being written
         self._held_form: tuple[CallForm, int] | None = (
@@ -118,14 +119,14 @@ class CallReader:
                     return parts
                 self._parts = [rest]
         self._read(parts, is_last=False)
-        return parts
+        return _joined(parts)
 
     def read(self, text: str) -> ReadAnswer:
         """Return what a whole answer is; where it calls, its text has no blanks at its ends."""
         in_pieces, self._in_pieces = self._in_pieces, False
         parts, end = self.feed(text), self.finish()
         self._in_pieces = in_pieces
-        parts += end.parts
+        parts = _joined([*parts, *end.parts])
         if end.has_called:
             texts = [i for i, part in enumerate(parts) if isinstance(part, str)]
             for i in texts[:1]:
@@ -144,7 +145,7 @@ class CallReader:
             n_cut = written.index + 1 if written.is_cut else 0
             self._parts = [self._continued(parts, "") or ""]
         self._read(parts, is_last=True)
-        found = ReadAnswer(tuple(parts), self._warning, self._n_calls > n_cut)
+        found = ReadAnswer(tuple(_joined(parts)), self._warning, self._n_calls > n_cut)
         self._restart()
         return found
 
@@ -221,22 +222,19 @@ class CallReader:
         """Add what is text of the answer."""
         text = text.lstrip() if self._is_behind else text
         self._is_behind &= not text
-        if text and parts and isinstance(parts[-1], str):
-            parts[-1] += text
-        elif text:
+        if text:
             parts.append(text)
 
     def _called(self, parts: list[Part], text: str, form: CallForm, at: int, *, is_last: bool) -> int | None:
         """Read the call behind a mark; return the place behind it, `at` if it is none, None if that is yet to come."""
         begun = text[at : at + 80].lstrip()
-        if form.read is json_calls and begun and begun[0] not in "{[":
+        if form.is_json and begun and begun[0] not in "{[":
             self._warning = self._warning if form.is_code else NOT_READ
             return at
         if not is_last and not (form.end and text.find(form.end, at) >= 0):
             return None
         try:
-            calls, end = form.read(text, at, self._tools)
-            end = _past(form.end, text, end)
+            calls, end = self._calls_behind(text, form, at, is_last=is_last)
         except ValueError:
             if not is_last and not form.is_code:
                 self._failures += 1
@@ -245,12 +243,33 @@ class CallReader:
                 self._warning = NOT_READ
                 return at
             calls, end = [], at
-        kept = self._kept(calls)
-        self._failures += not kept
-        if len(kept) < max(1, len(calls)) and not (form.is_code and not kept):
+        self._failures += not calls
+        if not calls and not form.is_code:
             self._warning = NOT_READ
-        self._add(parts, kept)
-        return end if kept else at
+        self._add(parts, calls)
+        return end if calls else at
+
+    def _calls_behind(self, text: str, form: CallForm, at: int, *, is_last: bool) -> tuple[list[Call], int]:
+        """Return the calls behind a mark and the place behind them; raises ValueError where one is not whole."""
+        begun = CallsInPieces.begun(form, self._tools, 0, text[at:])
+        if begun is None:
+            given, end = form.read(text, at, self._tools)
+            calls = self._kept(given)
+            if len(calls) < len(given) and (calls or not form.is_code):
+                self._warning = NOT_OFFERED
+            return calls, _past(form.end, text, end)
+        made, pieces = begun
+        if made.rest is None and not is_last:
+            raise ValueError
+        pieces += made.finish()
+        if any(piece.is_broken for piece in pieces):
+            raise ValueError
+        assert made.rest is not None
+        self._warning = made.warning or self._warning
+        said = ["".join(piece.text for piece in pieces if piece.index == i) for i in range(made.index + 1)]
+        firsts = [piece for piece in pieces if piece.is_first]
+        calls = [Call(each.name, JSON.decode(said[each.index]), each.id) for each in firsts]
+        return calls, len(text) - len(made.rest)
 
     def _add(self, parts: list[Part], calls: list[Call]) -> None:
         """Add whole calls, as the pieces that they would have come in."""
@@ -274,6 +293,15 @@ class CallReader:
     def _kept(self, calls: list[Called]) -> list[Call]:
         """Return those calls whose tools were offered, and whose arguments JSON and UTF-8 can have."""
         return [Call(name, given) for name, given in calls if name in self._tools and is_sendable(given)]
+
+
+def _joined(parts: list[Part]) -> list[Part]:
+    """Return parts with neighbouring texts as one."""
+    joined: list[Part] = []
+    for is_text, group in groupby(parts, lambda part: isinstance(part, str)):
+        alike = list(group)
+        joined += ["".join(map(str, alike))] if is_text else alike
+    return joined
 
 
 def _whole(call: Call, index: int) -> Iterator[CallPiece]:

@@ -145,7 +145,7 @@ def built(reply: api.Messages, events: Sequence[Event]) -> tuple[list[Any], dict
     [STARTED, EVENTS[-1]],
 ], ids=["text", "thought", "call", "nothing"])  # fmt: skip
 def test_a_stream_builds_the_whole(events: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localspec.server.tool_calls.secrets.token_hex", lambda n: "abcabcabc")
+    monkeypatch.setattr("localspec.server.call_pieces.secrets.token_hex", lambda n: "abcabcabc")
     blocks, delta = built(api.Messages("m", {"weather": CITY}), events)
     whole = api.Messages("m", {"weather": CITY}).whole(told(events))
     assert blocks == whole["content"]
