@@ -15,9 +15,9 @@ from pathlib import Path
 from localspec.control.chain import ALL_THE_SAME, MEASURED, Worth
 from localspec.errors import LocalspecError, NotFoundError
 from localspec.models.foreign import foreign_models
-from localspec.models.gguf.head import KINDS, LOW_BIT, MASKS, MTP
-from localspec.models.gguf.header import file_fingerprint
+from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.info import ModelInfo, model_info
+from localspec.models.gguf.kinds import KINDS, LOW_BIT, MASKS, MTP
 from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.heads import head_for
 from localspec.models.hub.cache import Cache

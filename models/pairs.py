@@ -14,8 +14,9 @@ from functools import cache, lru_cache
 from importlib.resources import files
 
 from localspec.errors import IncompatibleError
-from localspec.models.gguf.head import MASKS, HeadInfo
+from localspec.models.gguf.head import HeadInfo
 from localspec.models.gguf.info import ModelInfo
+from localspec.models.gguf.kinds import MASKS
 from localspec.models.gguf.types import TAPPABLE, UNTOLD_LAST
 from localspec.models.gguf.values import Strings
 from localspec.models.gguf.vocab import Vocab, held, pieces

@@ -14,10 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import LocalspecError, NotFoundError, UsageError
-from localspec.models.gguf.head import KINDS, LOW_BIT, MASKS, MTP, has_own_head
-from localspec.models.gguf.header import read_architecture
-from localspec.models.gguf.shards import read_model
-from localspec.models.gguf.types import MTP_ARCHS
+from localspec.models.gguf.kinds import KINDS, LOW_BIT, MASKS, MTP
 from localspec.models.lookup import find_cached, missing_file, placed, unknown_name, with_known_name
 from localspec.models.names import (
     Alias,
@@ -233,9 +230,19 @@ def _file(name: ModelName, *, as_draft: bool) -> tuple[Path, str]:
 
 def _has_own_block(target: Path) -> bool:
     """Whether a file has a block for further tokens; False of a damaged one, whose loading says what is wrong."""
+    from localspec.models.gguf.header import read_architecture  # late: few commands look into a file before its load
+    from localspec.models.gguf.types import MTP_ARCHS
+
     with suppress(LocalspecError, OSError):
-        return read_architecture(target) in MTP_ARCHS and has_own_head(read_model(target))
+        return read_architecture(target) in MTP_ARCHS and _has_own_head(target)
     return False
+
+
+def _has_own_head(target: Path) -> bool:
+    from localspec.models.gguf.head import has_own_head  # late, as above
+    from localspec.models.gguf.shards import read_model
+
+    return has_own_head(read_model(target))
 
 
 def is_kind(draft: ModelName | DraftChoice) -> bool:
@@ -259,7 +266,7 @@ def _head(name: ModelName, target: Path, kind: str) -> Path:
     found = (bundled_head(name.name, kind) if isinstance(name, Alias) else None) or head_for(target, kind)
     if found is not None:
         return found
-    if kind == MTP and has_own_head(read_model(target)):
+    if kind == MTP and _has_own_head(target):
         return target
     label = shown(str(name))
     made = "" if kind == MASKS else f"; to make one: localspec heads train {label}"

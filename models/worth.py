@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.control.chain import ASSUMED, MEASURED, TYPICAL, Worth, best_length
-from localspec.models.gguf.header import file_fingerprint, read_header
+from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.models.gguf.header import read_header
 from localspec.models.low_bit import COUNTED, chance_of_copy, low_bit_copy
 from localspec.models.pairs import require_fit
 from localspec.models.plan import calibration

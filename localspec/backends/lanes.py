@@ -43,6 +43,7 @@ class Lane(SavingBackend):
         tell: Callable[[int], None] = ignored,
     ) -> None:
         self.passes = passes
+        self.tell = tell
         self.is_reading = False
         self.goal: Sequence[int] = ()  # the text that it reads or holds
         super().__init__(model, options, cancel, tell)
@@ -134,9 +135,10 @@ class StreamCache(KvCache):
 
 
 class SharedContext:
-    """One context for `n` lanes, which moves with all of them."""
+    """One context for `n` lanes, which moves with all of them. `own` are the options of a context for one answer."""
 
     def __init__(self, model: Model, options: LoadOptions, n: int) -> None:
+        self.own = options
         self.options = replace(fitting(model, options), lanes=n, max_leaves=1)
         kv_bytes(model, self.options)  # refuses what memory does not hold
         self.growing = GrowingContext(model, self.options, n)
@@ -177,6 +179,7 @@ class SharedLane(Lane):
             raise ResourceError(f"the context has {len(shared.lanes)} lanes", hint="a smaller --parallel")
         self._sequence = len(shared.lanes)
         super().__init__(passes, model, shared.options, cancel, tell)
+        self.capabilities = replace(self.capabilities, is_lane=True)
         shared.lanes.append(self)
 
     @property
@@ -229,6 +232,9 @@ class SharedLane(Lane):
 
     def _opened(self, n_sequences: int) -> GrowingContext:
         return self.shared.growing
+
+    def _settled_threads(self) -> int:
+        return self.shared.lanes[0].threads if self.shared.lanes else super()._settled_threads()
 
     def _made_cache(self, context: Any, n_leaves: int) -> KvCache:
         return StreamCache(context, self._sequence)

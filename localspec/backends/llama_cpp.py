@@ -88,7 +88,7 @@ class LlamaBackend:
             if not self._cache.exists:
                 raise IncompatibleError(f"{model.path} holds a model without a cache: it does not write text")
             can_rollback = self._cache.can_take_back(self._probe)
-            self.threads = self.options.threads or settle_threads(context, model.n_bytes, self._warm_up)
+            self.threads = self._settled_threads()
             self.evaluated = 0
         except LocalspecError:
             self.close()
@@ -220,6 +220,10 @@ class LlamaBackend:
             settles=1 if set(devices) <= {"CPU"} else GPU_SETTLES,
             replays=self._cache.replays,
         )
+
+    def _settled_threads(self) -> int:
+        """Return the threads of a pass, as asked or as measured."""
+        return self.options.threads or settle_threads(self._growing.context, self.model.n_bytes, self._warm_up)
 
     def _probe(self, start: int, n: int) -> None:
         """Decode `n` tokens from position `start` on; the first such pass warms up and counts nodes."""

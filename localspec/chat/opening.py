@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from localspec.chat.command import Chat
+from typing import TYPE_CHECKING
+
 from localspec.chat.message_tree import Node
 from localspec.chat.state import ChatState
 from localspec.conversations.records import ELSEWHERE, model_names
@@ -11,6 +12,9 @@ from localspec.models.store import is_of_target, reference
 from localspec.sanitize import one_line
 from localspec.settings.sizes import counted
 from localspec.settings.values import verifier_of
+
+if TYPE_CHECKING:
+    from localspec.chat.command import Chat
 
 
 def remarks(state: ChatState) -> list[str]:

@@ -16,7 +16,7 @@ from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.available import Where, is_here, where
 from localspec.models.catalog import Catalog, CatalogModel, CatalogPair, load_catalog, user_path
-from localspec.models.gguf.head import KINDS
+from localspec.models.gguf.kinds import KINDS
 from localspec.models.names import PathName, parse
 from localspec.models.store import BUNDLED, bundled_head, expand
 from localspec.sanitize import one_line

@@ -103,7 +103,7 @@ class Others:
         found = find(offer)
         if found.remark:
             self.tell(found.remark)
-        settings = replace(self.pairs.settings(found), lora=(), expected=None)
+        settings = replace(_parallel(self.pairs.settings(found)), lora=(), expected=None)
         request, usual = self.request, usual_speculation(settings)
         if self.is_open:
             request = replace(request, speculation=replace(request.speculation, method=usual.method, k=usual.k))
@@ -121,6 +121,7 @@ class Others:
 
 
 ALL = "all"
+PARALLEL = 4  # answers at once
 SERVER = "Server"
 ORIGIN = re.compile(r"https?://[^/*]+(:\*)?|(?!https?:)[\w.+-]+://[^/]+")  # `*` is a port, or any page of an app
 LONGEST_KEY = 4096  # bytes
@@ -178,7 +179,8 @@ def serve(console: Console, /, pair: str | None, **values: Any) -> int:
 
     The options below are the defaults of every request. A request may change those of sampling and speculation.
 
-    One answer is made at a time, and the others wait. Ctrl-C lets the answer at hand end; a second one leaves at once.
+    Four answers are written at once, as memory allows, or --parallel N; others wait. Ctrl-C lets them end; a second one
+    leaves at once.
 
     --models lets requests name other pairs: as many as fit stay in memory, and others take the place of one of them.
 
@@ -199,11 +201,16 @@ def serve(console: Console, /, pair: str | None, **values: Any) -> int:
     others.require()
     with listener(options.host, options.port) as door:
         _require_key(door, rules)
-        settings = present_settings(promised, console)
+        settings = _parallel(present_settings(promised, console))
         log_file = None if options.log_file is None else Path(options.log_file)
         with Worker(log_file=log_file) as worker:
             another = partial(Worker, log_file=log_file) if options.models else None
             return _Serving(console, options, rules, settings, request, others, worker, door, another).run()
+
+
+def _parallel(settings: LoadSettings) -> LoadSettings:
+    """Return settings with the answers at once of a server, where nobody said how many."""
+    return settings if settings.parallel else replace(settings, parallel=PARALLEL)
 
 
 def called_as_typed(alias: tuple[str, ...], pair: str | None, model: str | None) -> tuple[str, ...]:

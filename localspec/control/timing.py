@@ -200,7 +200,7 @@ def time_model(
 
 def _pads(model: TimedBackend) -> bool:
     """Whether a pass can have rows that are not kept: a state would include them."""
-    return model.capabilities.max_leaves > 1
+    return model.capabilities.max_leaves > 1 or model.capabilities.is_lane
 
 
 def _possible(model: TimedBackend, sizes: Sequence[int]) -> list[int]:

@@ -33,7 +33,8 @@ class Capabilities:
     rows of one decode. `n_ctx`: positions the cache holds. `n_vocab`: entries of a row. `devices`: names, for people.
     `settles`: passes of a new width before the time of one is that of all that follow. `n_guesses`: levels that a draft
     of it can have. `replays`: after a rejection the next pass evaluates the tokens that were kept once more. `is_head`:
-    it reads the states of a target, which must have committed the tokens before.
+    it reads the states of a target, which must have committed the tokens before. `is_lane`: it has one sequence, since
+    other answers have others; its cache drops tokens all the same.
     """
 
     can_rollback: bool
@@ -52,6 +53,7 @@ class Capabilities:
         return self.n_guesses < sys.maxsize
 
     is_head: bool = False
+    is_lane: bool = False
 
 
 class Rows(Protocol):

@@ -24,7 +24,7 @@ from localspec.backends.options import LoadOptions
 from localspec.backends.quantise import QuantiseRecipe, quantise, size_of
 from localspec.errors import ResourceError
 from localspec.models.derived_files import is_whole, new_file, only_writer
-from localspec.models.gguf.header import file_fingerprint
+from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.shards import read_model
 from localspec.models.low_bit import KEY, other_types, path_for
 from localspec.prompt.prompt import special_texts, tokenise

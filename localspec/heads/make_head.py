@@ -23,7 +23,8 @@ from localspec.errors import IncompatibleError, ResourceError, UsageError
 from localspec.heads.head_file import ARCHITECTURES, HeadOrigin, HeadShape, Kind, Weights, write_head
 from localspec.heads.target_file import EMBEDDING, OUTPUT_NORM, output_rows, target_rows
 from localspec.heads.text_shards import Text, frequent_tokens, read_shards, shards
-from localspec.models.gguf.header import Header, file_fingerprint
+from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.gguf.types import TAPPABLE, UNTOLD_LAST

@@ -21,8 +21,9 @@ from localspec.heads.head_file import HeadOrigin, origin_of, tokenizer_of, write
 from localspec.heads.target_file import EMBEDDING, OUTPUT, read_tensor
 from localspec.heads.writer import Stored, stored, write_gguf
 from localspec.models.derived_files import clean, identity, is_whole, note_source, only_writer, unwritable
-from localspec.models.gguf.head import MASKS, SWITCH
+from localspec.models.gguf.head import SWITCH
 from localspec.models.gguf.header import Header, Strings
+from localspec.models.gguf.kinds import MASKS
 from localspec.models.gguf.values import KeyValue
 from localspec.settings.folders import cache_folder
 

@@ -108,7 +108,9 @@ class Routes:
         draft = served.draft
         drafts = None if draft is None else f"{draft.arch}, {draft.n_params / 1e6:.0f}M"
         facts = {"model": served.name, "draft": drafts, "n_ctx": served.n_ctx, "waiting": self.engine.n_waiting}
-        return {**facts, "answers": self.engine.totals.answers, **self.engine.board.told()}
+        totals = self.engine.totals
+        counts = {"answering": self.engine.n_answering, "answers": totals.answers, **totals.rates()}
+        return {**facts, **counts, **self.engine.board.told()}
 
     async def _front(self, request: Request) -> Response:
         """Return the page to a browser, and the health to clients of Ollama, which look here for a server."""
@@ -159,7 +161,7 @@ class Routes:
 
     async def _metrics(self, _request: Request) -> Response:
         engine = self.engine
-        told = engine.totals.text(waiting=engine.n_waiting, is_busy=engine.is_busy)
+        told = engine.totals.text(waiting=engine.n_waiting, answering=engine.n_answering)
         return Response(told, media_type="text/plain; version=0.0.4")
 
 

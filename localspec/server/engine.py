@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -195,6 +196,7 @@ class EngineQueue:
         self._is_aborted = False
         self._seconds = 1.0  # that an answer took lately
         self._n_jobs = 0
+        self._busy = BusyTime()
         self._counting = threading.Lock()  # for the figures, which several threads write
 
     @property
@@ -207,9 +209,14 @@ class EngineQueue:
         return job.process.queue.place(job)
 
     @property
+    def n_answering(self) -> int:
+        """Return how many jobs are being done."""
+        return sum(len(each.queue.running) for each in self._processes)
+
+    @property
     def is_busy(self) -> bool:
         """Whether an answer is being made."""
-        return any(each.queue.running for each in self._processes)
+        return self.n_answering > 0
 
     def submit(self, *work: Work, settings: LoadSettings | None = None, is_limited: bool = True) -> list[QueuedJob]:
         """Put work of a pair into the queue, all or nothing; raises Refusal where that is full or closed.
@@ -293,10 +300,15 @@ class EngineQueue:
         """Yield the events of a job whose turn it is."""
         if job.is_long:
             self.board.begin(job.stats)
+            with self._counting:
+                self._busy.begin(time.monotonic())
         try:
             yield from self._asked(job, process)
         finally:
             process.release()
+            if job.is_long:
+                with self._counting:
+                    self.totals.busy_seconds = self._busy.end(time.monotonic())
 
     def _asked(self, job: QueuedJob, process: PairProcess) -> Iterator[Event]:
         loader, worker = process.loader, process.worker
@@ -345,13 +357,34 @@ class EngineQueue:
             with self._counting:
                 self.board.end(job.stats)
                 self._seconds += 0.3 * (seconds - self._seconds)
-                self.totals.add(job.stats)
+                self.totals.add(job.stats, seconds)
                 self._on_end(job.stats)
+
+
+class BusyTime:
+    """The time in which at least one of several things that overlap is done. Times are seconds of one clock."""
+
+    def __init__(self) -> None:
+        self._n, self._since, self._seconds = 0, 0.0, 0.0
+
+    def begin(self, now: float) -> None:
+        """Begin one of them."""
+        if not self._n:
+            self._since = now
+        self._n += 1
+
+    def end(self, now: float) -> float:
+        """End one of them; return the whole time up to now."""
+        self._n -= 1
+        if not self._n:
+            self._seconds += now - self._since
+            return self._seconds
+        return self._seconds + now - self._since
 
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over all answers. Only the thread of the engine adds to them."""
+    """Sums over all answers. `answer_seconds` are those of each; `busy_seconds` those in which any was made."""
 
     answers: int = 0
     failures: int = 0
@@ -363,13 +396,18 @@ class Totals:
     passes: int = 0
     prompt_seconds: float = 0.0
     predicted_seconds: float = 0.0
+    first_token_seconds: float = 0.0
+    answer_seconds: float = 0.0
+    busy_seconds: float = 0.0
 
-    def add(self, stats: Stats) -> None:
-        """Take the figures of a request that has ended; one that was stopped counts with the tokens it got."""
+    def add(self, stats: Stats, seconds: float) -> None:
+        """Take the figures of a request that took so long; one that was stopped counts with the tokens it got."""
         if stats.finished is None:
             self.failures += 1
         else:
             self.answers += 1
+            self.first_token_seconds += stats.finished.ttft_ms / 1e3
+            self.answer_seconds += seconds
         if stats.prefilled is not None:
             self.prompt_tokens += stats.prefilled.prompt_n
             self.cached_tokens += stats.prefilled.cache_n
@@ -380,11 +418,21 @@ class Totals:
         self.passes += stats.passes
         self.predicted_seconds += stats.decode_ms / 1e3
 
-    def text(self, *, waiting: int, is_busy: bool) -> str:
+    def rates(self) -> dict[str, float | None]:
+        """Return the tokens a second of all answers together, and the seconds that one took, and its first token."""
+        n = self.answers or math.nan
+        found = {
+            "tok_per_s": self.predicted_tokens / (self.busy_seconds or math.nan),
+            "seconds": self.answer_seconds / n,
+            "first_token_s": self.first_token_seconds / n,
+        }
+        return {name: None if math.isnan(value) else value for name, value in found.items()}
+
+    def text(self, *, waiting: int, answering: int) -> str:
         """Return the counters, and how full the queue is, in Prometheus's format."""
         lines = []
         for name, value in asdict(self).items():
             lines += [f"# TYPE localspec_{name}_total counter", f"localspec_{name}_total {value:.10g}"]
-        for name, value in (("requests_waiting", waiting), ("requests_answered_now", int(is_busy))):
+        for name, value in (("requests_waiting", waiting), ("requests_answered_now", answering)):
             lines += [f"# TYPE localspec_{name} gauge", f"localspec_{name} {value}"]
         return "\n".join(lines) + "\n"

@@ -7,12 +7,15 @@ the states of earlier texts are of the pair, and shared.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from localspec.backends.head_backend import HeadBackend, HeadModel
 from localspec.backends.lanes import Lane, SharedContext, SharedLane
+from localspec.backends.limits import available_memory
 from localspec.backends.marginals import MarginalBackend
 from localspec.backends.model import Model
 from localspec.backends.options import LoadOptions
@@ -50,23 +53,29 @@ def opening(passes: Passes, n: int, *, is_shared: bool) -> Open:
 def side_by_side(
     pair: LoadedPair, passes: Passes, others: Sequence[tuple[Cancel, Tell]]
 ) -> events.EventsThen[LoadedPair]:
-    """Return the pair with as many `others` beside it as memory holds; what passes cost is measured before."""
+    """Return the pair with what makes as many `others` beside it as memory holds; passes are measured before."""
     if isinstance(pair.target.backend, Lane):
         if pair.controllers.must_measure():
             draft = None if pair.draft is None else pair.draft.backend
             yield from pair.controllers.measure(pair.target.backend, draft, pair.cancel)
         pair = replace(pair, passes=passes)
-        beside: list[LoadedPair] = []
-        with suppress(ResourceError):
-            for cancel, tell in others:
-                beside.append(_beside(pair, passes, cancel, tell))
-        pair = replace(pair, beside=tuple(beside))
+        made = [partial(_beside, pair, passes, cancel, tell) for cancel, tell in others[: _room(pair)]]
+        pair = replace(pair, beside=tuple(made))
     if len(pair.beside) < len(others):
         n = 1 + len(pair.beside)
         yield events.Warned(
             "pair", f"memory holds {n} of {1 + len(others)} answers at once: others wait for their turn"
         )
     return pair
+
+
+def _room(pair: LoadedPair) -> int:
+    """Return how many other answers have room beside that of a pair."""
+    target, free = pair.target.backend, available_memory()
+    most = target.shared.options.lanes - 1 if isinstance(target, SharedLane) else sys.maxsize
+    apart = [model.backend for model in (pair.target, pair.draft) if model is not None]
+    needed = sum(each.kv_bytes for each in apart if not isinstance(each, SharedLane))
+    return most if free is None or not needed else min(most, free // needed)
 
 
 def _beside(pair: LoadedPair, passes: Passes, cancel: Cancel, tell: Tell) -> LoadedPair:
@@ -80,7 +89,7 @@ def _beside(pair: LoadedPair, passes: Passes, cancel: Cancel, tell: Tell) -> Loa
     if isinstance(first, SharedLane):
         lane: Lane = SharedLane(passes, first.shared, pair.target.model, cancel, reading)
     else:
-        lane = Lane(passes, pair.target.model, first.options, cancel, reading)
+        lane = Lane(passes, pair.target.model, replace(first.options, threads=first.threads), cancel, reading)
     lane.join(first.lanes)
     return replace(
         pair,
@@ -91,6 +100,7 @@ def _beside(pair: LoadedPair, passes: Passes, cancel: Cancel, tell: Tell) -> Loa
         cancel=cancel,
         last_drafter=LastDrafter(),
         grammars=Grammars(),
+        branching=[],
     )
 
 
@@ -100,7 +110,7 @@ def _drafting(draft: LoadedModel, target: Lane, passes: Passes, cancel: Cancel) 
     if isinstance(before, HeadBackend | MarginalBackend):
         assert isinstance(draft.model, HeadModel)
         return replace(draft, backend=type(before)(draft.model, target, before.options))
-    lane = Lane(passes, draft.model, before.options, cancel)
+    lane = Lane(passes, draft.model, replace(before.options, threads=before.threads), cancel)
     if isinstance(before, Lane):
         lane.join(before.lanes)
     return replace(draft, backend=lane)

@@ -32,7 +32,7 @@ from localspec.engine.protocols import Cancel, Clock, Controller, DraftBudget, D
 from localspec.methods import DrafterContext
 from localspec.methods.copy import Copy
 from localspec.methods.draft_model import DraftModel
-from localspec.models.gguf.header import file_fingerprint
+from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.session.exact_widths import ENOUGH
 from localspec.session.loaded_model import LoadedModel
 from localspec.settings.folders import cache_folder

@@ -22,7 +22,7 @@ from localspec.methods import DrafterContext
 from localspec.methods._lookup import LookupDrafter
 from localspec.methods.copy import Copy
 from localspec.methods.draft_model import DraftModel
-from localspec.models.gguf.head import MASKS
+from localspec.models.gguf.kinds import MASKS
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft, LoadedExit
 from localspec.session.loaded_model import LoadedModel
@@ -126,7 +126,7 @@ def _fitted(request: Request, pair: Pair) -> Fitted:
     asked, target = request.speculation, pair.target.capabilities()
     if pair.widths:
         asked = exact(asked, sampling)
-    elif target.capabilities.max_leaves == 1:  # a state follows one path
+    elif target.capabilities.max_leaves == 1 and not target.capabilities.is_lane:  # a state follows one path
         asked = unbranched(asked)
     axes = resolve_axes(
         asked,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
+from localspec.backends.lanes import Lane, SharedLane
 from localspec.backends.model import sequence_breakers
 from localspec.backends.passes import Passes
 from localspec.control.company import nobody
@@ -57,7 +58,8 @@ class LoadedPair:
 
     `widths` are the rows that a pass may have, () where it may have any number. `cancel` is read between passes and
     inside prefill. `translation` is that of a draft model with other tokens than the target's. Answers `beside` this
-    one have pairs of their own, and all ask `passes` for theirs.
+    one have pairs of their own, made when they are needed, and all ask `passes` for theirs. `branching` holds the pair
+    that `branched` made.
     """
 
     settings: LoadSettings
@@ -74,7 +76,8 @@ class LoadedPair:
     grammars: Grammars = field(default_factory=Grammars)
     corpora: CorpusReader = field(default_factory=CorpusReader)
     passes: Passes | None = None
-    beside: tuple[LoadedPair, ...] = ()
+    beside: tuple[Callable[[], LoadedPair], ...] = ()
+    branching: list[LoadedPair] = field(default_factory=list)
 
     @property
     def n_ctx(self) -> int:
@@ -92,7 +95,7 @@ class LoadedPair:
 
     def loaded(self, load_ms: float, versions: dict[str, str]) -> events.Loaded:
         """Return the event that ends loading."""
-        can = self.target.backend.capabilities
+        can, lane = self.target.backend.capabilities, self.target.backend
         return events.Loaded(
             name=self.settings.name,
             target=self.target.facts(),
@@ -102,7 +105,7 @@ class LoadedPair:
             load_ms=load_ms,
             versions=versions,
             max_rows=can.max_rows if can.can_rollback else 1,
-            max_leaves=can.max_leaves,
+            max_leaves=lane.shared.own.max_leaves if isinstance(lane, SharedLane) else can.max_leaves,
             parallel=1 + len(self.beside),
         )
 
@@ -110,7 +113,16 @@ class LoadedPair:
         """Answer one request. Cache and text agree whenever the iterator is dropped."""
         request.check()
         request = request.never(self.target.model.suppressed)
-        decision = yield from decide(request, self)
+        try:
+            decision = yield from decide(request, self)
+        except IncompatibleError:
+            if (branched := self.branched()) is self:
+                raise
+        else:
+            branched = self
+        if branched is not self:
+            yield from branched.answer(request)
+            return
         yield from self._measure(decision)
         self.target.backend.tune(decode_rows=1 if self.widths else decision.controllers.decode_rows)
         if decision.draft is not None:
@@ -172,9 +184,25 @@ class LoadedPair:
         self.corpora.close()
         self.last_drafter.drop()
         self.early_exit.close()
+        for each in self.branching:
+            each.target.backend.close()
         if self.draft is not None:
             self.draft.close()
         self.target.close()
+
+    def branched(self) -> LoadedPair:
+        """Return a pair that verifies trees: itself, or one whose target has a context of its own, beside its lane.
+
+        Raises ResourceError.
+        """
+        lane = self.target.backend
+        if not isinstance(lane, SharedLane):
+            return self
+        if not self.branching:
+            own = Lane(lane.passes, self.target.model, lane.shared.own, self.cancel, lane.tell)
+            target = replace(self.target, backend=own)
+            self.branching.append(replace(self, target=target, last_drafter=LastDrafter(), grammars=Grammars()))
+        return self.branching[0]
 
     def forget(self) -> None:
         """Empty every cache and drop the drafter with what it learned of the text."""

@@ -20,9 +20,9 @@ from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.engine.translation import Intersection
 from localspec.errors import ResourceError
-from localspec.models.gguf.head import MASKS
-from localspec.models.gguf.header import file_fingerprint
+from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.info import ModelInfo, check_adapter
+from localspec.models.gguf.kinds import MASKS
 from localspec.models.pairs import PairReport, require_fit
 from localspec.models.recent import another_file
 from localspec.prompt.chat_template import template_warnings

@@ -15,7 +15,7 @@ from localspec.backends.lanes import Lane
 from localspec.backends.limits import available_memory
 from localspec.backends.saved_state import SavedState, SavingBackend, common_tokens
 from localspec.engine import events
-from localspec.models.gguf.header import file_fingerprint
+from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.session.loaded_model import LoadedModel
 from localspec.session.state_files import StateFile, StateFolder
 from localspec.settings.folders import states_folder

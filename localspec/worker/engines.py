@@ -29,7 +29,7 @@ from localspec import __version__
 from localspec.backends.limits import allowed, available_memory
 from localspec.engine.events import Event, Failed, Finished, Inspected, Loaded
 from localspec.errors import LocalspecError, WorkerDiedError
-from localspec.models.gguf.header import file_fingerprint
+from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.recent import another_file
 from localspec.sanitize import one_line
 from localspec.settings.jobs import Load, LoadedJob

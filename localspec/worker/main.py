@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,8 @@ class JobServer:
         self._writing = threading.Lock()
         self._cancels = Cancels()
         self._flags = [CancelFlag(self._cancels)]  # of the lanes
-        self._pairs: list[LoadedPair] = []  # one for each lane
+        self._pairs: dict[int, LoadedPair] = {}  # by lane, those that were needed
+        self._made: Sequence[Callable[[], LoadedPair]] = ()  # by lane, what makes its pair
         self._passes: Passes | None = None  # of lanes, where there are several
         self._texts: dict[int, str] = {}  # by lane, what was asked last
         self._free: list[int] = []  # lanes without a job, the one that was used last at the end
@@ -150,7 +151,7 @@ class JobServer:
             self.serve(command)
             return
         text = json.dumps(command.get("request", {}).get("messages") or command.get("request", {}).get("prompt"))
-        lane = max(self._free, key=lambda each: _alike(text, self._texts.get(each, "")))
+        lane = max(self._free, key=lambda each: (_alike(text, self._texts.get(each, "")), each in self._pairs))
         self._free.remove(lane)
         self._texts[lane] = text
 
@@ -190,7 +191,7 @@ class JobServer:
         """Let the pair do what can wait, until somebody asks for anything; a failure is told in the log alone."""
         self.is_writing = True
         try:
-            for pair in self._pairs:
+            for pair in self._pairs.values():
                 pair.idle(is_asked)
         except Exception as error:
             with contextlib.suppress(OSError):
@@ -214,8 +215,8 @@ class JobServer:
 
     def close(self) -> None:
         with self._held:
-            pairs, self._pairs = self._pairs, []
-        for pair in reversed(pairs):  # the first one has the weights
+            pairs, self._pairs = self._pairs, {}
+        for _, pair in sorted(pairs.items(), reverse=True):  # the first one has the weights
             pair.close()
         self._verifying = self._passes = None
 
@@ -249,16 +250,17 @@ class JobServer:
             case RankQuestion():
                 from localspec.ranking.question import ranked
 
+                pair = pair.branched()
                 target, prompt = pair.target, pair.tokenised(job.request).tokens
                 mark = target.facts().fingerprint
                 yield Inspected(ranked(job, target.model, mark, target.backend, prompt, pair.cancel))
             case VerifyRound():
                 from localspec.session.pair_jobs import Verifying
 
-                self._verifying = self._verifying or Verifying(pair)
+                self._verifying = self._verifying or Verifying(pair.branched())
                 yield Inspected(self._verifying.answer(job))
             case _:
-                yield from pair.inspect(job)
+                yield from pair.branched().inspect(job)
 
     def _load(self, settings: LoadSettings) -> Iterator[Event]:
         self.close()
@@ -269,11 +271,11 @@ class JobServer:
         others = [(flag, partial(self._tell, flag)) for flag in self._flags[1:]]
         beside = {"others": others} if others else {}
         pair = yield from load(settings, first, tell=partial(self._tell, first), **beside)
-        pairs = [pair, *(pair.beside if others else ())]
-        self._passes = pair.passes if len(pairs) > 1 else None
-        self._texts, self._free = {}, list(range(len(pairs)))
+        self._passes = pair.passes if pair.beside else None
+        self._made = (lambda: pair, *pair.beside)
+        self._texts, self._free = {}, list(range(len(self._made)))
         self._binding.hold(pair.threads)
-        self._pairs = pairs
+        self._pairs = {0: pair}
 
     def _tell(self, flag: CancelFlag, event: Event) -> None:
         """Write an event from within a call that lasts, but no oftener than is looked at."""
@@ -287,6 +289,8 @@ class JobServer:
         """Return the pair of a lane; raise InternalError before one is loaded."""
         if not self._pairs:
             raise InternalError("No model is loaded", hint="report this")
+        if lane not in self._pairs:
+            self._pairs[lane] = self._made[lane]()
         return self._pairs[lane]
 
     def _last_event(self, error: Exception, wall_ms: float) -> Event:

@@ -13,11 +13,9 @@ from dataclasses import dataclass, replace
 
 from localspec.errors import IncompatibleError
 from localspec.models.gguf.header import Header, unusable
+from localspec.models.gguf.kinds import DFLASH, EAGLE1, EAGLE3, MASKS, MEDUSA, MTP
 from localspec.models.gguf.types import MTP_ARCHS
 
-EAGLE3, EAGLE1, MTP, MEDUSA, DFLASH, MASKS = "eagle3", "eagle1", "mtp", "medusa", "dflash", "mask-tokens"
-KINDS = EAGLE3, EAGLE1, MTP, MEDUSA, DFLASH, MASKS
-LOW_BIT = "low-bit"  # no head: a copy of the target in fewer bits, which is found like one (models/low_bit.py)
 SWITCH = "graniteswitch"  # the architecture whose LoRA adapters act on some rows of a pass alone
 N_STATES = 3  # that the encoder of the architecture eagle3 joins
 Q8_BLOCK = 32  # numbers

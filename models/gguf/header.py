@@ -9,7 +9,6 @@ Also here: the tensor table of a GGUF header. Shapes, types and places are check
 
 from __future__ import annotations
 
-import hashlib
 import struct
 import time
 from collections.abc import Callable, Mapping
@@ -234,15 +233,3 @@ def bare(path: Path) -> bytes:
             if not key.startswith(PARTS):
                 kept.append(bytes(cursor.data[begins : cursor.pos]))
     return start + struct.pack("<QQ", 0, len(kept)) + b"".join(kept)
-
-
-END_BYTES = 1 << 20  # bytes of a model file that identify it, from its start and from its end
-
-
-def file_fingerprint(path: Path) -> str:
-    """Return what tells a model file from others without reading all of it: its size, beginning and end, hashed."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        start = file.read(END_BYTES)
-        file.seek(max(0, size - END_BYTES))
-        return hashlib.sha256(str(size).encode() + start + file.read()).hexdigest()

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from localspec.heads.head_file import HeadOrigin, Kind, write_head
-from localspec.models.gguf.header import file_fingerprint, read_header
+from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.models.gguf.header import read_header
 from tests.cli.harness import assert_one_line, run_engine
 from tests.heads.dflash import BLOCK_SIZE, write_random_dflash
 from tests.heads.reference import TARGET, random_weights, storyteller_shape

@@ -15,7 +15,7 @@ from localspec.control.prices import Prices
 from localspec.control.profile import Profile
 from localspec.control.trial import Kind, Trial
 from localspec.models.available import AvailablePair
-from localspec.models.gguf.header import file_fingerprint
+from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.settings.request import LoadSettings, Request
 from tests.cli.harness import PAIR, Terminal, needs_pair, run_engine
 

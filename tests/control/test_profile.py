@@ -18,7 +18,7 @@ from localspec.engine import events
 from localspec.engine.acceptance import Acceptance, CopyAcceptance, CopyKind
 from localspec.engine.draft import Draft, Draw, Source, Step, Times, Verdict
 from localspec.engine.protocols import Plan
-from localspec.models.gguf.header import END_BYTES, file_fingerprint
+from localspec.models.gguf.fingerprint import END_BYTES, file_fingerprint
 from localspec.session.controllers import PairController
 
 SETTINGS = (("CPU",), 2, "auto", "auto", "f16", "auto", "build 1")

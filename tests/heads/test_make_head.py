@@ -15,7 +15,7 @@ from localspec.errors import IncompatibleError, ResourceError, UsageError
 from localspec.heads import make_head
 from localspec.heads.make_head import _require_space, chosen_kind, head_shape, train, work_folder
 from localspec.heads.text_shards import read_shards, shards
-from localspec.models.gguf.header import file_fingerprint
+from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.heads import read_head

@@ -12,8 +12,9 @@ import pytest
 
 from localspec.errors import IncompatibleError, IntegrityError, ResourceError
 from localspec.heads.mask_file import MASK_EMBEDDING, require_llama, with_masks, write_masks
+from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.head import head_info
-from localspec.models.gguf.header import Strings, file_fingerprint, read_header
+from localspec.models.gguf.header import Strings, read_header
 from localspec.models.gguf.info import model_info
 from localspec.models.heads import head_for
 from localspec.models.pairs import check_pair

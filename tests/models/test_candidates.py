@@ -16,7 +16,7 @@ from localspec.control.profile import Learned, Profile
 from localspec.control.trial import Kind, Trial
 from localspec.models import candidates
 from localspec.models.candidates import DraftCandidate, best_local_draft, local_candidates, look_at
-from localspec.models.gguf.header import file_fingerprint
+from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.layer_sizes import Anatomy, Layer
 from localspec.models.gguf.shards import read_model

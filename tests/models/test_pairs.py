@@ -10,8 +10,9 @@ import pytest
 
 from localspec.errors import IncompatibleError, IntegrityError, LocalspecError, NotFoundError, UsageError
 from localspec.models.candidates import DraftCandidate, local_candidates
+from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.head import HeadInfo
-from localspec.models.gguf.header import file_fingerprint, read_header
+from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.names import PairName, PathName
 from localspec.models.pairs import PairReport, check_pair, overlap, require_fit

@@ -38,6 +38,7 @@ from tests.server.test_fields import SERVED
 
 CHAT = "/v1/chat/completions"
 PAGE = "https://page.example"
+FIRST = 0.02  # seconds to the first token of a scripted answer
 
 
 class Asked(FakeWorker):
@@ -134,6 +135,9 @@ def test_figures_follow_the_answers(served: Served, worker: Asked) -> None:
     assert told.headers["content-type"].startswith("text/plain; version=0.0.4")
     values = dict(line.split(" ", 1) for line in told.text.splitlines() if not line.startswith("#"))
     figures = {name.removeprefix("localspec_").removesuffix("_total"): float(n) for name, n in values.items()}
+    assert figures.pop("answer_seconds") > 0
+    assert figures.pop("busy_seconds") > 0
+    assert figures.pop("first_token_seconds") == FIRST
     assert figures == {
         "answers": 1, "failures": 1, "prompt_tokens": 32, "cached_tokens": 0, "prompt_seconds": 0.02,
         "predicted_tokens": 10, "drafted_tokens": 8, "accepted_tokens": 6, "passes": 4, "predicted_seconds": 0.022,
@@ -152,6 +156,18 @@ def test_the_status_is_for_the_page(served: Served) -> None:
         "model": "storyteller", "draft": None, "n_ctx": 1024, "waiting": 0, "answers": 1, "running": None
     }  # fmt: skip
     assert len(told["last"]) == 1
+    assert (told["answering"], told["first_token_s"]) == (0, FIRST)
+    assert told["tok_per_s"] * told["seconds"] >= 9, "nine tokens in the time of one answer, or less"
+
+
+def test_answers_that_overlap_are_one_busy_time() -> None:
+    busy = engine_module.BusyTime()
+    busy.begin(10.0)
+    busy.begin(11.0)
+    assert busy.end(12.0) == 2.0
+    assert busy.end(13.0) == 3.0
+    busy.begin(20.0)
+    assert busy.end(21.5) == 4.5
 
 
 def test_what_is_not_here_says_so_in_the_form_of_its_api(served: Served) -> None:

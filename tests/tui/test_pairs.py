@@ -20,7 +20,7 @@ from localspec.control.profile import Profile
 from localspec.control.trial import Kind, Trial
 from localspec.errors import ResourceError, WorkerDiedError
 from localspec.models.available import AvailablePair
-from localspec.models.gguf.header import file_fingerprint
+from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.hub.cache import Cache
 from localspec.models.names import parse
 from localspec.models.recent import remember_pair

@@ -30,7 +30,8 @@ import numpy as np
 from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
-from localspec.models.gguf.head import MEDUSA, N_STATES, encoder_width
+from localspec.models.gguf.head import N_STATES, encoder_width
+from localspec.models.gguf.kinds import MEDUSA
 
 Matrix = NDArray[np.float32]  # [rows out, columns in], as ggml stores it: the row is contiguous
 Quantised = NDArray[np.uint8]  # [rows out, bytes of a row], as the file holds it
