@@ -22,10 +22,17 @@ LONG = "Once upon a time there was a little girl who lived in the forest."
 
 
 class Server:
-    """`localspec serve` on a free port; `url` is its address."""
+    """`localspec serve` on a free port; `url` is its address. Answers wait for others unless it `is_usual`."""
 
-    def __init__(self, *arguments: str, env: Mapping[str, str] | None = None, pair: str = "storyteller") -> None:
-        command = [sys.executable, "-m", "localspec", "serve", pair, "--port", "0", "--json", *arguments]
+    def __init__(
+        self,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        pair: str = "storyteller",
+        is_usual: bool = False,
+    ) -> None:
+        one = () if is_usual or "--parallel" in arguments else ("--parallel", "1")
+        command = [sys.executable, "-m", "localspec", "serve", pair, "--port", "0", "--json", *one, *arguments]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
         self.process = subprocess.Popen(command, env=environment(env), cwd=ROOT, **pipes)
         assert self.process.stdout is not None
@@ -105,9 +112,9 @@ class Server:
 
 
 @contextmanager
-def serving(*arguments: str, env: Mapping[str, str] | None = None, pair: str = "storyteller") -> Iterator[Server]:
-    """Start a server and end it."""
-    server = Server(*arguments, env=env, pair=pair)
+def serving(*arguments: str, **given: Any) -> Iterator[Server]:
+    """Start a server, as `Server` takes it, and end it."""
+    server = Server(*arguments, **given)
     try:
         yield server
     finally:

@@ -187,3 +187,16 @@ def test_two_answers_at_once() -> None:
         assert both.queue()[0], "the first answer is being written still"
         running.close()
         wait_for(lambda: both.queue() == (False, 0))
+
+
+def test_four_answers_at_once_where_nobody_says_how_many() -> None:
+    with serving("--ctx", "20000", "--method", "plain", is_usual=True) as usual:
+        running = [usual.open(CHAT, **chat(f"{n} kings went out", stream=True, **ENDLESS)) for n in range(4)]
+        assert all(each.recv(1000) for each in running)
+        waiting = usual.open(CHAT, **chat(max_tokens=5))
+        usual.wait_until_waiting(1)
+        running[2].close()
+        assert waiting.recv(1000)
+        assert usual.queue() == (True, 0)
+        for each in running:
+            each.close()
