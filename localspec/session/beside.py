@@ -59,7 +59,10 @@ def side_by_side(
             draft = None if pair.draft is None else pair.draft.backend
             yield from pair.controllers.measure(pair.target.backend, draft, pair.cancel)
         pair = replace(pair, passes=passes)
-        made = [partial(_beside, pair, passes, cancel, tell) for cancel, tell in others[: _room(pair)]]
+        made = [
+            partial(_beside, pair, cancel, _opened(pair, passes, cancel, tell))
+            for cancel, tell in others[: _room(pair)]
+        ]
         pair = replace(pair, beside=tuple(made))
     if len(pair.beside) < len(others):
         n = 1 + len(pair.beside)
@@ -78,23 +81,34 @@ def _room(pair: LoadedPair) -> int:
     return most if free is None or not needed else min(most, free // needed)
 
 
-def _beside(pair: LoadedPair, passes: Passes, cancel: Cancel, tell: Tell) -> LoadedPair:
-    """Return a pair for another answer. Raises ResourceError."""
-    first, draft = pair.target.backend, pair.draft
+def _opened(pair: LoadedPair, passes: Passes, cancel: Cancel, tell: Tell) -> Callable[[], Lane]:
+    """Return what gives a lane for another answer: one that is there, or the opening of a context when it is needed.
+
+    A sequence of a shared context is no matter of memory. It is made while nothing else moves that context.
+    """
+    first = pair.target.backend
     assert isinstance(first, Lane)
 
     def reading(n: int) -> None:
         tell(events.Reading(n))
 
     if isinstance(first, SharedLane):
-        lane: Lane = SharedLane(passes, first.shared, pair.target.model, cancel, reading)
-    else:
-        lane = Lane(passes, pair.target.model, replace(first.options, threads=first.threads), cancel, reading)
+        lane = SharedLane(passes, first.shared, pair.target.model, cancel, reading)
+        return lambda: lane
+    options = replace(first.options, threads=first.threads)
+    return lambda: Lane(passes, pair.target.model, options, cancel, reading)
+
+
+def _beside(pair: LoadedPair, cancel: Cancel, opened: Callable[[], Lane]) -> LoadedPair:
+    """Return a pair for another answer. Raises ResourceError."""
+    first, draft = pair.target.backend, pair.draft
+    assert isinstance(first, Lane)
+    lane = opened()
     lane.join(first.lanes)
     return replace(
         pair,
         target=replace(pair.target, backend=lane),
-        draft=None if draft is None else _drafting(draft, lane, passes, cancel),
+        draft=None if draft is None else _drafting(draft, lane, lane.passes, cancel),
         early_exit=EarlyExitDraft(pair.settings),
         controllers=pair.controllers.beside(),
         cancel=cancel,

@@ -199,7 +199,8 @@ class LoadedPair:
         if not isinstance(lane, SharedLane):
             return self
         if not self.branching:
-            own = Lane(lane.passes, self.target.model, lane.shared.own, self.cancel, lane.tell)
+            options = replace(lane.shared.own, threads=lane.threads)
+            own = Lane(lane.passes, self.target.model, options, self.cancel, lane.tell)
             target = replace(self.target, backend=own)
             self.branching.append(replace(self, target=target, last_drafter=LastDrafter(), grammars=Grammars()))
         return self.branching[0]

@@ -271,8 +271,9 @@ class JobServer:
         others = [(flag, partial(self._tell, flag)) for flag in self._flags[1:]]
         beside = {"others": others} if others else {}
         pair = yield from load(settings, first, tell=partial(self._tell, first), **beside)
-        self._passes = pair.passes if pair.beside else None
-        self._made = (lambda: pair, *pair.beside)
+        made = pair.beside if others else ()
+        self._passes = pair.passes if made else None
+        self._made = (lambda: pair, *made)
         self._texts, self._free = {}, list(range(len(self._made)))
         self._binding.hold(pair.threads)
         self._pairs = {0: pair}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 
 from localspec.backends.lanes import SharedLane
+from localspec.backends.passes import Passes
 from localspec.engine.events import Committed, EventsThen, Finished, Loaded, Returning, Warned
 from localspec.errors import ResourceError
 from localspec.session import beside
@@ -55,12 +56,18 @@ def asked(text: str, n: int = 6, method: str = "plain") -> Request:
 
 def answers(pairs: Sequence[LoadedPair], requests: Sequence[Request]) -> list[str]:
     """Return what the pairs answer at once."""
+    return made_for([lambda pair=pair: pair for pair in pairs], requests, pairs[0].passes)  # type: ignore[misc]
+
+
+def made_for(
+    makers: Sequence[Callable[[], LoadedPair]], requests: Sequence[Request], passes: Passes | None
+) -> list[str]:
+    """Return what pairs answer at once that are made when they are needed."""
     texts = [""] * len(requests)
-    passes = pairs[0].passes
     assert passes is not None
 
     def answer(i: int) -> None:
-        for event in pairs[i].answer(requests[i]):
+        for event in makers[i]().answer(requests[i]):
             texts[i] += (
                 event.text if isinstance(event, Committed) else event.tail if isinstance(event, Finished) else ""
             )
@@ -100,10 +107,10 @@ def test_further_drafts_are_loaded_when_a_further_answer_needs_them(monkeypatch:
         assert made.draft is not None
         lanes = made.draft.backend.lanes
         assert len(lanes) == 1
-        pairs = [made, made.beside[0]()]
-        assert len(lanes) == 2
         drafted = asked(STORY, method="draft-model")
-        assert answers(pairs, [drafted, drafted]) == answers(pairs, [asked(STORY)]) * 2
+        texts = made_for([lambda: made, *made.beside], [drafted] * 3, made.passes)
+        assert len(lanes) == 3
+        assert texts == answers([made], [asked(STORY)]) * 3
     finally:
         made.close()
 
@@ -121,6 +128,9 @@ def test_as_many_answers_as_memory_holds_drafts_for(monkeypatch: pytest.MonkeyPa
     assert (loaded.parallel, warned) == (n, [] if n == N else [told])
 
 
-def test_a_lane_has_no_room_for_one_more(first: LoadedPair, lanes: list[LoadedPair]) -> None:
+def test_a_context_has_as_many_lanes_as_it_was_opened_for(first: LoadedPair) -> None:
+    lane, passes = first.target.backend, first.passes
+    assert isinstance(lane, SharedLane)
+    assert passes is not None
     with pytest.raises(ResourceError, match="the context has 4 lanes"):
-        first.beside[0]()
+        SharedLane(passes, lane.shared, first.target.model)

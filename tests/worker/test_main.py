@@ -47,6 +47,9 @@ class FakePair:
     def answer(self, request: Request) -> Iterator[Event]:
         return type(self).script(self.cancel)
 
+    def branched(self) -> FakePair:
+        return self
+
     def inspect(self, question: Question) -> Iterator[Event]:
         yield Inspected({"question": to_builtins(question)})
 
