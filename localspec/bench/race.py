@@ -108,7 +108,7 @@ class Race:
         if not self.drafted:
             finished = self.rounds[-1].other.stats.finished
             why = finished.verdict if finished is not None else ""
-            speed = f"there is no speedup, for {why or 'nothing was drafted'}"
+            speed = f"there is no speedup, for {why or 'nothing was guessed'}"
         elif ratio is None:
             speed = "the answers are too short to be timed"
         else:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.chat.message_tree import Node
-from localspec.conversations.export import FORMATS, markdown, page, to_wire
+from localspec.conversations.export import FORMATS, markdown, page, to_wire, without_folders
 from localspec.conversations.records import USER
 from localspec.conversations.store import Store
 from localspec.errors import IntegrityError, NotFoundError, UsageError
@@ -75,11 +75,15 @@ def load(path: Path) -> Saved:
         raise IntegrityError(f"{path} is a damaged localspec chat", hint="/load another file") from None
 
 
-def exported(store: Store, conversation: str, leaf: int | None, form: str) -> str:
-    """Return a conversation as md, html or json: the path to `leaf`, in JSON the whole tree."""
+def exported(store: Store, conversation: str, leaf: int | None, form: str, *, has_paths: bool = False) -> str:
+    """Return a conversation as md, html or json: the path to `leaf`, in JSON the whole tree.
+
+    JSON has the names of local files alone, and with `has_paths` where they lie.
+    """
     found = store.get(conversation)
     if form == "json":
-        return json.dumps(to_wire(found, store.messages(conversation)), indent=1) + "\n"
+        made = to_wire(found, store.messages(conversation))
+        return json.dumps(made if has_paths else without_folders(made), indent=1) + "\n"
     return (page if form == "html" else markdown)(found, store.path(leaf))
 
 
@@ -93,6 +97,7 @@ def write_export(
     hint: str,
     replacing: str = "",
     force: bool = False,
+    has_paths: bool = False,
 ) -> None:
     """Write a conversation to `path`, which must not exist unless `force`; `form` None is what its name ends in.
 
@@ -101,7 +106,7 @@ def write_export(
     form = form or form_of(path)
     if os.path.exists(path) and not (force and path.is_file()):
         raise UsageError(f"{path} exists", hint=replacing + hint)
-    write_whole(path, exported(store, conversation, leaf, form), hint=hint)
+    write_whole(path, exported(store, conversation, leaf, form, has_paths=has_paths), hint=hint)
 
 
 def form_of(path: Path) -> str:

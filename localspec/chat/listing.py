@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from localspec.chat.message_tree import Node
 from localspec.conversations.records import USER, Conversation, Hit, StoredMessage, ending, model_names, spoken
@@ -70,13 +71,15 @@ def attached(path: Sequence[StoredMessage | Node]) -> str:
     return f"attached: {', '.join([*names, *more])}" if found else ""
 
 
-def said(path: Sequence[StoredMessage | Node]) -> list[str]:
-    """Return what was said, with labels; an answer that was cut short says so."""
+def said(path: Sequence[StoredMessage | Node], figures: Callable[[Mapping[str, Any]], str] | None = None) -> list[str]:
+    """Return what was said, with labels; an answer that was cut short says so. `figures` tells those of an answer."""
     lines = []
     for message in path:
         lines.append(f"{YOU if message.role == USER else ASSISTANT}{sanitize(spoken(message.role, message.content))}")
         if ending(message.finish):
             lines.append(f"({one_line(ending(message.finish))})")
+        if figures is not None and message.stats and figures(message.stats):
+            lines.append(f"({one_line(figures(message.stats))})")
     return lines
 
 

@@ -17,7 +17,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from localspec.cli.app import commands
-from localspec.cli.console import Console, is_terminal, write_out
+from localspec.cli.console import Console, in_room, is_terminal, write_out
+from localspec.cli.engine_options import engine_options
 from localspec.cli.option_sources import ONCE, Configurable, once, option_at, options_of, typed
 from localspec.cli.options import preset_settings
 from localspec.cli.output import write_json
@@ -39,8 +40,10 @@ from localspec.settings.config_file import (
     remove,
 )
 from localspec.settings.declaration import spelled
+from localspec.settings.request import Request
 from localspec.ui.columns import aligned
 from localspec.ui.inputs import text_or_file
+from localspec.ui.settings import with_template
 
 
 def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -69,6 +72,7 @@ def preset(ctx: click.Context) -> int:
 
 @preset.command(cls=Command)
 @click.argument("name")
+@engine_options
 @preset_settings
 @option("--replace", is_flag=True, section="Output", help="Replace a preset of that name.")
 @json_option
@@ -104,6 +108,8 @@ def _missing(settings: dict[str, Any]) -> LocalspecError | None:
             parse_pair(model, draft)
         if "preset" in settings:
             find_preset(settings["preset"])
+        if settings.get("template") is not None:
+            with_template(Request(), settings["template"])
         for name, value in settings.items():
             text_or_file(f"--{name}", value if isinstance(value, str) else None)
     except LocalspecError as error:
@@ -130,14 +136,14 @@ def list_presets(as_json: bool) -> int:
 @click.argument("name", shell_complete=_names)
 @json_option
 def show_preset(name: str, as_json: bool) -> int:
-    """Show the settings of the preset NAME, each with the line that it stands in."""
+    """Show the settings of the preset NAME, each with its line in config.toml."""
     found = find_preset(name)
     if as_json:
         settings = {key: entry.value for key, entry in found.items()}
         write_json({"file": str(config_file()), "preset": name, "settings": settings})
         return 0
-    rows = [(key, one_line(spelled(entry.value)), f"{config_file()}:{entry.line}") for key, entry in found.items()]
-    write_out("".join(f"{line}\n" for line in aligned(rows, right=())))
+    rows = [(key, f"line {entry.line}", one_line(spelled(entry.value))) for key, entry in found.items()]
+    write_out("".join(f"{line}\n" for line in in_room(rows, right=())))
     return 0
 
 

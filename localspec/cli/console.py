@@ -16,13 +16,14 @@ import shutil
 import sys
 import termios
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
 
 from localspec.errors import LocalspecError, ResourceError
 from localspec.sanitize import one_line
+from localspec.ui.columns import fitted
 
 
 class OutputGone(ResourceError):
@@ -30,6 +31,7 @@ class OutputGone(ResourceError):
 
 
 OnError = Callable[[dict[str, Any]], None]
+NO_END = 1 << 30  # columns of a line that goes to a file or a program
 SGR = {"dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -78,7 +80,7 @@ class Console:
     def warn(self, message: str) -> None:
         self.warned.append(message)
         if not self.quiet:
-            self.say(f"localspec: {self.paint('warning', 'yellow', sys.stderr)}: {one_line(message)}")
+            self._say_painted("localspec: ", "warning", "yellow", f": {one_line(message)}")
 
     def stopped(self, kind: str) -> None:
         """Say once what stopped the command: "interrupted" or "timeout"."""
@@ -88,9 +90,16 @@ class Console:
 
     def fail(self, error: LocalspecError) -> None:
         """Write an error as the one line that people see."""
-        message = self.paint(one_line(error.message), "red", sys.stderr)
         gap = " " if error.advice.startswith(" ") else ""  # one_line strips it
-        self.say(f"localspec: {message}{gap}{one_line(error.advice)}")
+        self._say_painted("localspec: ", one_line(error.message), "red", f"{gap}{one_line(error.advice)}")
+
+    def _say_painted(self, before: str, text: str, style: str, after: str) -> None:
+        """Write a line to stderr with `text` in a style, on a terminal wrapped at words."""
+        line = before + text + after
+        if is_terminal(sys.stderr):
+            line = broken(line, width() - 1)
+        at, end = len(before), len(before) + len(text)
+        self.say(line[:at] + self.paint(line[at:end], style, sys.stderr) + line[end:])
 
 
 def is_terminal(stream: IO[str] | None) -> bool:
@@ -133,12 +142,29 @@ def columns_of_stdout() -> int:
     return _columns(sys.stdout)
 
 
+def in_room(lines: Sequence[Sequence[str]], right: Collection[int] | None = None) -> list[str]:
+    """Return lines in columns, which stay within a terminal behind stdout."""
+    return fitted(lines, columns_of_stdout() if is_terminal(sys.stdout) else NO_END, right)
+
+
 def wrapped(text: str, stream: IO[str] | None, indent: int = 0) -> str:
     """Return `text` for a terminal wrapped at words, further lines indented below the first; as it is for others."""
     if stream is None or not is_terminal(stream):
         return text
     columns = max(_columns(stream) - indent - 1, 20)
     return f"\n{'':<{indent}}".join(textwrap.wrap(text, columns, break_on_hyphens=False, break_long_words=False))
+
+
+def broken(text: str, columns: int) -> str:
+    """Return `text` with line ends in place of blanks, so that only words that are longer have more than `columns`."""
+    line, *words = text.split(" ")
+    made, room = [line], columns - len(line)
+    for word in words:
+        is_next = room < 1 + len(word)
+        made.append("\n" if is_next else " ")
+        made.append(word)
+        room = columns - len(word) if is_next else room - 1 - len(word)
+    return "".join(made)
 
 
 def _columns(stream: IO[str]) -> int:

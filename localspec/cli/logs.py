@@ -25,6 +25,7 @@ from localspec.conversations.store import Store
 from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.sanitize import one_line
 from localspec.settings.folders import conversations_file, typed_path
+from localspec.ui.summary import kept_figures
 
 N = 20
 _OUTPUT = "Output"
@@ -83,7 +84,7 @@ def list_command(count: int, as_json: bool) -> int:
         help="Show its last N messages; 0: all.  [default: 0]")  # fmt: skip
 @json_option
 def show_command(conversation: str | None, count: int, as_json: bool) -> int:
-    """Show a conversation, by default the last one. --json has every branch."""
+    """Show a conversation, by default the last one, with the figures of its answers. --json has every branch."""
     with kept_store() as store:
         found = _named(store, conversation)
         messages, path = store.messages(found.id), store.path(found.leaf)
@@ -92,7 +93,11 @@ def show_command(conversation: str | None, count: int, as_json: bool) -> int:
     if as_json:
         write_json(to_wire(found, messages))
         return 0
-    lines = [about(found), *([f"System: {one_line(found.system)}"] if found.system is not None else []), *said(path)]
+    lines = [
+        about(found),
+        *([f"System: {one_line(found.system)}"] if found.system is not None else []),
+        *said(path, kept_figures),
+    ]
     if len(messages) > len(path):
         lines.append(f"({count_of(len(messages) - len(path))} on other branches: --json shows them)")
     write_out("".join(f"{line}\n" for line in lines))
@@ -104,21 +109,24 @@ def show_command(conversation: str | None, count: int, as_json: bool) -> int:
 @_count
 @json_option
 def search_command(words: tuple[str, ...], count: int, as_json: bool) -> int:
-    """List the messages with all of WORDS, the latest first."""
+    """List the messages with all of WORDS, the latest first, below other conversations whose title has them."""
     text = " ".join(words)
     with kept_store() as store:
-        found = store.search(text, count or -1)
+        found, titled = store.search(text, count or -1), store.titled(text)
+    known = {hit.conversation.id for hit in found}
+    titled = [each for each in titled if each.id not in known]
     if as_json:
         hits_found = [
             {"conversation": hit.conversation.id, "message": hit.message.id, "role": hit.message.role,
              "excerpt": hit.excerpt}
             for hit in found
         ]  # fmt: skip
-        write_json({"search": text, "hits": hits_found})
+        titles = [{"conversation": each.id, "title": each.title} for each in titled]
+        write_json({"search": text, "hits": hits_found, "titles": titles})
         return 0
-    if not found:
-        raise NotFoundError(f"no message contains '{one_line(text)}'", hint="localspec logs")
-    write_out("".join(f"{line}\n" for line in hits(found)))
+    if not found and not titled:
+        raise NotFoundError(f"no message and no title contains '{one_line(text)}'", hint="localspec logs")
+    write_out("".join(f"{line}\n" for line in [*rows(titled), *hits(found)]))
     return 0
 
 
@@ -128,7 +136,8 @@ def search_command(words: tuple[str, ...], count: int, as_json: bool) -> int:
         help="Markdown, HTML or JSON.  [default: what FILE ends in, else md]")  # fmt: skip
 @option("-o", "--output", metavar="FILE", section=_OUTPUT, help="Write it there.  [default: standard output]")
 @option("--force", is_flag=True, section=_OUTPUT, help="Replace FILE if it exists.")
-def export_command(conversation: str | None, form: str | None, output: str | None, force: bool) -> int:
+@option("--paths", is_flag=True, section=_OUTPUT, help="Let JSON say in which folders models and files lie.")
+def export_command(conversation: str | None, form: str | None, output: str | None, force: bool, paths: bool) -> int:
     """Write a conversation to a file, by default the last one.
 
     Markdown and HTML hold the current branch, without control characters. JSON has every branch, and the exact texts.
@@ -138,11 +147,11 @@ def export_command(conversation: str | None, form: str | None, output: str | Non
     with kept_store() as store:
         found = _named(store, conversation)
         if output is None or output == "-":
-            write_out(exported(store, found.id, found.leaf, form or "md"))
+            write_out(exported(store, found.id, found.leaf, form or "md", has_paths=paths))
         else:
             path = typed_path(output)
             write_export(store, found.id, found.leaf, path, form, hint="another name",
-                         replacing="--force replaces it, or ", force=force)  # fmt: skip
+                         replacing="--force replaces it, or ", force=force, has_paths=paths)  # fmt: skip
     return 0
 
 

@@ -245,8 +245,17 @@ def _conversation() -> list[Any]:
     return [
         add("-c", "--continue", "is_continued", is_flag=True, help="Continue the conversation used last."),
         add("--session", metavar="ID", shell_complete=conversation_ids, help="Continue this conversation."),
-        add("--save/--no-save", default=True, help="Keep the conversation, or write nothing.  [default: save]"),
+        _save(),
     ]
+
+
+def _save() -> Any:
+    told = "Keep the conversation, or write nothing.  [default: save]"
+    return option("--save/--no-save", default=True, section=CONVERSATION, help=told)
+
+
+def _quiet() -> Any:
+    return option("-q", "--quiet", is_flag=True, section="Output", help="The answer and errors, nothing else.")
 
 
 def _screen() -> list[Any]:
@@ -254,7 +263,7 @@ def _screen() -> list[Any]:
     return [
         add("--tokens", is_flag=True, help="Mark tokens: ⟦corrected⟧, bonus⁺, accepted in green."),
         add("--stats/--no-stats", default=None, help="Numbers below the answer.  [default: on a terminal]"),
-        add("-q", "--quiet", is_flag=True, help="The answer and errors, nothing else."),
+        _quiet(),
         _color(),
         add(
             "--control-chars",
@@ -314,6 +323,8 @@ preset_settings = stacked(  # what a preset may hold
         *declared_options(Speculation, SPECULATION),
         *declared_options(Sampling, SPECULATION),
         *declared_options(Sampling, SAMPLING),
+        _save(),
+        _quiet(),
     ]
 )
 pair_options = stacked(_model()[1:])  # where the pair is an argument

@@ -301,7 +301,13 @@ def tell_figures(stats: Stats, console: Console, *, with_plans: bool = False) ->
 
     On a terminal the stats line is one line, unless all is asked for.
     """
-    from localspec.ui.summary import is_slower, plans, stats_line, verdict  # late: nothing of it is said before the end
+    from localspec.ui.summary import (  # late: nothing of it is said before the end
+        is_slower,
+        plans,
+        reason,
+        stats_line,
+        verdict,
+    )
 
     room = None if with_plans or not is_terminal(sys.stderr) else shutil.get_terminal_size().columns - 1
     line, words = stats_line(stats, room), GLOSSARY if stats.drafted and ended_by_itself(stats) else ""
@@ -310,6 +316,12 @@ def tell_figures(stats: Stats, console: Console, *, with_plans: bool = False) ->
         console.note(told, "yellow" if is_slower(stats) else "dim")
     console.has_told_stop = not ended_by_itself(stats)  # the line begins with it
     has_verdict = stats.finished is not None and stats.finished.verdict  # else the line above says all of it
-    for line in (plans(stats) if with_plans else "", verdict(stats, is_below=True) if has_verdict else ""):
+    more = (plans(stats), reason(stats, is_below=True), _seed(stats)) if with_plans else ()
+    for line in (verdict(stats, is_below=True) if has_verdict else "", *more):
         if line:
             console.note(line, "dim")
+
+
+def _seed(stats: Stats) -> str:
+    started = stats.started
+    return "" if started is None else f"seed {started.seed}{'' if started.is_seeded else ', drawn'}"

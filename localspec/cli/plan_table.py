@@ -18,12 +18,11 @@ from localspec.models.plan.memory import ram_room
 from localspec.models.plan.memory_use import Layout, assumed
 from localspec.models.plan.models import Models
 from localspec.models.plan.search import PlacementPlan, PlacementRequest
-from localspec.sanitize import one_line, shortened, shown
+from localspec.sanitize import one_line, shown
 from localspec.settings.sizes import counted, size, three_digits
-from localspec.ui.columns import aligned
+from localspec.ui.columns import fitted
 
 COPIES = "copies only"
-SHORTEST = 12  # characters of a draft's name that stay where there is no room
 COLUMNS = 80  # of a pipe
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 UNKNOWN = (
@@ -188,9 +187,7 @@ def _table(machine: Machine, request: PlacementRequest, rows: Sequence[PlannedDr
         speed = "-" if plan.tokens_per_s is None else three_digits(plan.tokens_per_s)
         table.append([*draft, plan.target.tell(row.models.target), *memory, speed])
     room = columns_of_stdout() if is_terminal(sys.stdout) else COLUMNS
-    over = max(map(len, aligned(table, right=()))) - room
-    widest = max(SHORTEST, max(len(cells[0]) for cells in table) - max(0, over))
-    return aligned([[shortened(cells[0], widest), *cells[1:]] for cells in table], right=())
+    return fitted(table, room, right=())
 
 
 def _accepted(row: PlannedDraft, request: PlacementRequest) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from localspec.cli.complete import warm_names
-from localspec.cli.console import write_out
+from localspec.cli.console import in_room, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, json_option
 from localspec.errors import LocalspecError, NotFoundError, ResourceError
@@ -18,7 +18,6 @@ from localspec.models.foreign import LEAST_PART
 from localspec.models.names import squeezed
 from localspec.sanitize import one_line
 from localspec.settings.sizes import duration, size
-from localspec.ui.columns import aligned
 from localspec.worker.engines import PATIENCE, engines_in_memory, stop_engine
 
 NOTHING = "no model is in memory; localspec run --keep-alive 10m leaves one there"
@@ -41,7 +40,7 @@ def ps(as_json: bool) -> int:
         write_out(f"{NOTHING}\n")
     else:
         head = ("pair", "since", "state", "memory", "tokens", "for")
-        write_out("".join(f"{line}\n" for line in aligned([head, *map(_row, found)])))
+        write_out("".join(f"{line}\n" for line in in_room([head, *map(_row, found)])))
     return 0
 
 

@@ -66,7 +66,8 @@ from localspec.engine.events import Event, Started, Warned
 from localspec.errors import UNFINISHED, UsageError
 from localspec.models.store import introduction
 from localspec.sanitize import one_line
-from localspec.settings.request import LoadSettings, Request
+from localspec.settings.request import ANSWER, LoadSettings, Request
+from localspec.settings.structure import field_names
 from localspec.ui.inputs import Inputs, read_parts
 from localspec.ui.mentions import Taken, files_in, missing_in
 from localspec.ui.settings import effect_remarks, used_pair
@@ -83,6 +84,7 @@ class RunOptions(PromptOptions, ConversationOptions, EngineOptions, ServerOption
 
     cache: bool
     pretty: bool
+    tell_schema: bool
 
     @property
     def has_tokens(self) -> bool:
@@ -120,6 +122,7 @@ class Job:
 @option("--cache", section=CONVERSATION, is_flag=True, help="Keep on disk what was read of a --raw prompt, too.")
 @speculation_options
 @sampling_options
+@option("--tell-schema", section=ANSWER.title, is_flag=True, help="Put the schema into the prompt, too.")
 @option("--pretty", section="Output", is_flag=True, help="Indent the JSON of --schema, on standard output alone.")
 @format_options
 @screen_options
@@ -220,9 +223,14 @@ def plan(
     inputs = Inputs(options.stdin_limit, lambda: _tell_wait(console))
     read = partial(read_parts, words, options.file, inputs)
     (spoken, data), left = timed(options.timeout, "reading the prompt", read)
+    if options.tell_schema:
+        if request.schema is None:
+            raise UsageError("--tell-schema needs a schema", hint="--schema 'name, age int'")
+        spoken = f"{spoken}\n\nThe answer is JSON of this schema: {request.schema}".lstrip()
     if inputs.taken is not None and inputs.taken.texts and not console.quiet:
         console.note(inputs.taken.summary, "dim")
     text = inputs.prompt_of(spoken, data, is_raw=options.is_raw, is_given=bool(words))
+    _tell_of_fields(request, text, console)
     settings = present_settings(promised, console)
     state = ChatState.opened(store, settings, request, system=system[0].content if system else None, found=found)
     refuse_unfinished(state, hint="wait for its end, or leave out -c")
@@ -243,6 +251,16 @@ def plan(
     told += [Warned("mention", line) for line in _files_among(words, options.file)]
     told += [Warned("mention", line) for line in Taken(missing=missing_in(spoken)).remarks]
     return Job(used, asked, (*inputs.warnings, *told), state, spoken, tuple(data), left, far)
+
+
+def _tell_of_fields(request: Request, text: str, console: Console) -> None:
+    """Say to a person that the model does not know of the schema, where the prompt names none of its fields."""
+    names, said = field_names(request.schema), text.casefold()
+    is_named = any(name.casefold() in said for name in names)
+    if names and not is_named and is_terminal(sys.stderr) and not console.quiet:
+        console.note(
+            "the model is told nothing of the form: name its fields in the prompt, or add --tell-schema", "dim"
+        )
 
 
 def _files_among(words: tuple[str, ...], read: tuple[str, ...]) -> list[str]:

@@ -161,7 +161,7 @@ class Auto:
         if most <= 0:
             return Plan(self._idle, why="the answer or the context has no room for a draft")
         if not self._prices.is_known:
-            return self._plain("plain decoding is not measured yet")
+            return self._plain("plain decoding is not timed yet")
         self._prices.at(len(history.tokens))
         price = self._prices.plain
         self.account.lend(self._settles * self._prices.change / price, READING * self._read / price)
@@ -170,9 +170,7 @@ class Auto:
         if self._prices.width > 1:
             may_lose -= self._prices.change  # the way back to plain passes
         if may_lose <= 0.0:
-            return self._plain(
-                f"drafting has used up the time that it may lose, a pass and {100 * EPS:.0f} % of the answer's"
-            )
+            return self._plain("wrong guesses have used up the time that they may lose")
         now = Now(
             history,
             budget,
@@ -191,7 +189,7 @@ class Auto:
             lent = replace(now, may_lose=min(may_lose, self.account.stake * price))
             best = next((one for source in sources if (one := source.explored(lent)) is not None), None)
         if best is None:
-            return self._plain("no draft was likely to win back the time that it takes")
+            return self._plain("no guess was likely to win back the time that it takes")
         widths = best.plan.widths or self._widths(forced + best.plan.max_nodes, forced + budget.nodes)
         return replace(best.plan, widths=widths)
 
@@ -249,19 +247,21 @@ class Auto:
         """Milliseconds by which the bound was exceeded at worst, None where nothing was ever charged."""
         return None if math.isinf(self.account.overdrawn) else 1e3 * self.account.overdrawn
 
-    def verdict(self) -> str:
-        """Return what was drafted, for people, or why nothing was."""
+    def findings(self) -> tuple[str, str]:
+        """Return what was drafted or why nothing was, for people, and the figures behind that."""
         silent = [source for source in reversed(self._sources) if source.name not in self._drafted]  # copies last
-        why_not = [(source, told) for source in silent if (told := source.why_not())]
+        why_not = [(source, *told) for source in silent if (told := source.why_not())[1]]
         if not self._drafted:
-            told = "; ".join(why for source, why in why_not if source.is_asked or source is why_not[0][0])
-            why = told or self._why if self._why else "the answer ended while plain decoding was measured"
-            return f"nothing was drafted: {why}"
+            if not self._why or not why_not:
+                return f"nothing was guessed: {self._why or 'the answer ended while plain decoding was timed'}", ""
+            told = [cause for source, _, cause in why_not if source.is_asked or source is why_not[0][0]]
+            return f"nothing was guessed: {why_not[0][1]}", "; ".join(told)
         drafted = [
-            f"{name} drafted {counted(n, 'token')}, {_fate(n, kept)}"
+            f"{name} made {counted(n, 'guess')}, {_fate(n, kept)}"
             for name, (n, kept) in sorted(self._drafted.items(), key=lambda one: -one[1][0])
         ]
-        return "; ".join([*drafted, *(f"{each.name} drafted nothing: {why}" for each, why in why_not if each.is_asked)])
+        silent_ones = (f"{each.name} made no guess: {cause}" for each, _, cause in why_not if each.is_asked)
+        return "; ".join(drafted), "; ".join(silent_ones)
 
     def _look_later(self, planning: float, price: float) -> None:
         """Rest after a look that found nothing, the longer the dearer it was; one slow look counts for nothing."""
@@ -282,5 +282,5 @@ class Auto:
 def _fate(n: int, kept: int) -> str:
     """Return how many of `n` drafted tokens were accepted."""
     if n == 1:
-        return "which was accepted" if kept else "which was refused"
-    return f"{kept} of them {'was' if kept == 1 else 'were'} accepted"
+        return "which was right" if kept else "which was wrong"
+    return f"{kept} of them right"

@@ -24,6 +24,10 @@ from localspec.tuning import EPS, EXPLORING, HORIZON
 
 CATCHING_UP = 8  # tokens that a draft model reads as part of any draft; more are priced by themselves
 MOST_DRAFTED = MAX_ROWS - 1  # tokens of a draft
+DEAR = "here a guess costs more to check than it can save"
+TOO_FEW = "too few guesses would have been right to save time"
+EARLY = "a wrong guess would have cost too much this early"
+NOTHING = "the text repeated nothing that could be copied"
 
 
 class ModelReader(Protocol):
@@ -62,9 +66,9 @@ class CandidateSource(ABC):
         """Return a draft that only teaches, None where none is due."""
         return None
 
-    def why_not(self) -> str:
-        """Return why it drafts nothing, in words, by what was measured; "" where nothing was."""
-        return ""
+    def why_not(self) -> tuple[str, str]:
+        """Return why it drafts nothing, in a few words and by what was measured; "" twice where nothing was."""
+        return "", ""
 
     def observe(self, step: Step) -> None:  # noqa: B027 - most learn elsewhere
         """Learn from a pass, whoever drafted in it."""
@@ -94,24 +98,25 @@ class Copies(CandidateSource):
         k, expects = best.length, (1.0 + now.forced + best.tokens, now.seconds(best.length))
         return Candidate(Plan(self.name, k, k, Draw.FIXED, expects=expects, why=f"{self.name} {k}"), best.value)
 
-    def why_not(self) -> str:
+    def why_not(self) -> tuple[str, str]:
         """Return what a copied token costs, which share must be right, and which share was likely to be."""
         if not self._prices.is_known:
-            return ""
+            return "", ""
         plain, each, likeliest = self._prices.plain, self._prices.least, self._likeliest
         token = "a token copied from the prediction or the text" if self.is_asked else "a copied token"
         price = f"{token} adds at least {three_digits(1e3 * each)} ms to a pass of {three_digits(1e3 * plain)} ms"
         needed = f"{price}, so copies pay only if {math.ceil(100 * each / plain)} % of their tokens are right"
         if each >= plain:
-            return f"{price}, so no copy pays, even if all of it is right"
+            return DEAR, f"{price}, so no copy pays, even if all of it is right"
         if not likeliest:
-            return needed if likeliest is None else "the text repeated nothing that could be copied"
+            return (TOO_FEW, needed) if likeliest is None else (NOTHING, f"{needed}; nothing was found to copy")
         likely = f"the best copy was right with a chance of {(right := math.floor(100 * likeliest))} %"
         if likeliest * plain > each:
             wins, lost = 1e3 * (likeliest * plain - each), f"{three_digits(1e3 * each)} ms {100 - right} % of the time"
             risk = f"it would win {three_digits(wins)} ms on average, but lose {lost}: not worth the risk"
             likely += f", but a wrong one would cost {NOT_YET}" if self._is_barred else f"; {risk}"
-        return f"{needed}; {likely}; --method copy copies all the same"
+        short = EARLY if self._is_barred else TOO_FEW
+        return short, f"{needed}; {likely}; --method copy copies all the same"
 
 
 class DraftPrefill:
@@ -259,11 +264,11 @@ class Chains(CandidateSource):
         plan = self._plan(now, limits, affordable, forced=1)
         return Candidate(replace(plan, why="explores whether drafts pay"), 0.0)
 
-    def why_not(self) -> str:
+    def why_not(self) -> tuple[str, str]:
         """Return what a pass costs with guesses and without, which share must be right, and which share was."""
         draft = self._prices.draft.value
         if not draft or not self._prices.is_known:
-            return ""
+            return "", ""
         least, known = break_even(self._prices, draft), self._acceptance.measured
         k = 1 if least is None else best_chain(self._prices, draft, least)[0]
         both = 1e3 * (k * draft + self._prices.of(self._prices.padded(1 + k)))
@@ -271,10 +276,11 @@ class Chains(CandidateSource):
         price = f"a pass with {counted(k, 'guess')} takes {three_digits(both)} ms"
         if least is None:
             plain = f"two plain passes take {three_digits(2 * one)} ms, so no guess pays, even if it is right"
-            return f"{price} and brings 2 tokens at best, and {plain}; {same}"
+            return DEAR, f"{price} and brings 2 tokens at best, and {plain}; {same}"
         needed = f"{price}, a plain pass {three_digits(one)} ms, so guesses pay only if {100 * least:.0f} % are right"
         barred = f", but a wrong one would cost {NOT_YET}" if known is not None and known > least else ""
-        return f"{needed}; {same}" if known is None else f"{needed}; {100 * known:.0f} % were{barred}; {same}"
+        right = "" if known is None else f"; {100 * known:.0f} % were{barred}"
+        return EARLY if barred else TOO_FEW, f"{needed}{right}; {same}"
 
     def _affordable(self, now: Now, limits: ChainLimits, once: float) -> int:
         """Return how many tokens of a chain may all be rejected; `once` are the seconds that come before the first."""

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import re
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from localspec.conversations.records import (
@@ -73,6 +75,9 @@ def _make_safe(state: StateCore) -> None:
 
 SCHEMA = "localspec.conversation/1"
 FORMATS = ("md", "html", "json")
+_FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
+_HEADING = re.compile(r" {0,3}#{1,4} ")
+_SAID = {"text", "reasoning", "system", "title", "schema", "regex", "grammar", "choices", "stop", "ids"}
 _NAMES = {USER: "You", ASSISTANT: "Assistant"}
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -86,6 +91,20 @@ pre { overflow-x: auto; border: 1px solid; padding: 0.6rem; }
 table { border-collapse: collapse; } th, td { border: 1px solid; padding: 0.2rem 0.6rem; }
 section.user { border-inline-start: 3px solid; padding-inline-start: 0.8rem; }
 """
+
+
+def without_folders(value: Any) -> Any:
+    """Return the JSON of a conversation with the names of local files alone: where they lie is nobody's business.
+
+    What was said stays as it is.
+    """
+    if isinstance(value, dict):
+        return {key: each if key in _SAID else without_folders(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_folders(each) for each in value]
+    if isinstance(value, str) and "/" in value:
+        return "+".join(PurePath(part).name if part.startswith("/") else part for part in value.split("+"))
+    return value
 
 
 def to_wire(conversation: Conversation, messages: Sequence[StoredMessage]) -> dict[str, Any]:
@@ -103,10 +122,26 @@ def markdown(conversation: Conversation, path: Sequence[StoredMessage]) -> str:
     if conversation.system is not None:
         parts += ["## System", sanitize(conversation.system)]
     for message in path:
-        parts += [f"## {_NAMES[message.role]}", sanitize(spoken(message.role, message.content))]
+        parts += [f"## {_NAMES[message.role]}", _within(sanitize(spoken(message.role, message.content)))]
         if _end(message):
             parts.append(f"*({_end(message)})*")
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _within(text: str) -> str:
+    """Return Markdown that stays within its part: fences are closed, headings are below those of the document."""
+    lines, fence = [], ""
+    for line in text.split("\n"):
+        found = _FENCE.match(line)
+        if fence:
+            is_end = found is not None and found[1].startswith(fence) and not line.strip(" \t" + fence[0])
+            fence = "" if is_end else fence
+        elif found is not None:
+            fence = found[1]
+        elif _HEADING.match(line):
+            line = f"##{line.lstrip()}"
+        lines.append(line)
+    return "\n".join([*lines, fence] if fence else lines)
 
 
 def page(conversation: Conversation, path: Sequence[StoredMessage]) -> str:

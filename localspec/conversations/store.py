@@ -214,6 +214,11 @@ class Store:
         """Return the messages in which every word of `query` occurs, the latest first; deleted ones are left out."""
         return self._file.read(lambda db: search.messages(db, rows.text(query), min(limit, sys.maxsize)))
 
+    def titled(self, query: str) -> list[Conversation]:
+        """Return the conversations whose title has every word of `query`, the last used first."""
+        words = rows.text(query).casefold().split()
+        return [one for one in self.conversations() if words and all(word in one.title.casefold() for word in words)]
+
     def fork(self, message: int) -> Conversation:
         """Begin a conversation that has said what was said up to `message`; the old one stays as it is."""
         here = self.message(message)

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from localspec.errors import LocalspecError, from_wire
 
-NOT_YET = "more than may be lost yet"  # in a verdict: drafting pays as a rule, and this answer had no room to begin
+NOT_YET = "more than may be lost yet"  # in a cause: drafting pays as a rule, and this answer had no room to begin
 GPU_SETTLES = 2  # passes: CUDA launches the first of a width kernel by kernel, records the second, replays the others
 
 
@@ -241,6 +241,7 @@ class Finished:
     peak_memory: int  # bytes, of the process that runs llama.cpp
     verdict: str = ""  # what the automatic controller found, for people; whether drafting paid, the speedup says
     overdrawn_ms: float | None = None  # by which its loss account was overdrawn at worst; at most 0: its bound held
+    cause: str = ""  # why it found that, with figures and what to type
     reasoning: str = ""
     saves: int = 0  # bytes at most that are written to disk after this
     is_whole: bool = True  # whether it has the form that was asked for; a cut one may have only its beginning

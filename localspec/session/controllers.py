@@ -220,8 +220,9 @@ class PairController:
     def findings(self) -> dict[str, Any]:
         """Return what the planner of the last request found: fields of `events.Finished`."""
         if self._auto is None:
-            return {"verdict": "", "overdrawn_ms": None}
-        return {"verdict": self._auto.verdict(), "overdrawn_ms": self._auto.overdrawn_ms}
+            return {"verdict": "", "cause": "", "overdrawn_ms": None}
+        verdict, cause = self._auto.findings()
+        return {"verdict": verdict, "cause": cause, "overdrawn_ms": self._auto.overdrawn_ms}
 
     def _prices(self) -> Prices:
         """Return what is known of the passes, to be corrected as they are made."""

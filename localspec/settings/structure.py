@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from localspec.errors import NotFoundError, UsageError
 from localspec.settings.folders import typed_path
@@ -29,7 +29,10 @@ _TYPES = {
     "str": "string", "string": "string", "int": "integer", "integer": "integer",
     "float": "number", "number": "number", "bool": "boolean", "boolean": "boolean",
 }  # fmt: skip
-_FIELD = re.compile(r"(?P<name>[^\s:\[\]]+)(?:\s+(?P<kind>\w+))?(?P<many>\[\])?(?:\s*:\s*(?P<about>.+))?")
+SHORT_FORM = "name, age int, tags[], items[name, qty int]"
+_FIELD = re.compile(
+    r"(?P<name>[^\s:\[\]{}]+)(?:\s+(?P<kind>\w+))?\s*(?P<inner>\[.*\]|\{.*\})?(?:\s*:\s*(?P<about>.+))?", re.DOTALL
+)
 
 
 def schema_text(text: str) -> str | None:
@@ -43,6 +46,13 @@ def schema_text(text: str) -> str | None:
         hint = did_you_mean(text, "--schema FILE, JSON, or: name, age int, tags[]")
         raise NotFoundError(f"--schema: there is no file {text}", hint=hint)
     return json.dumps(_short(text), ensure_ascii=False)
+
+
+def field_names(schema: str | None) -> list[str]:
+    """Return the names of the fields of a schema's object, [] where it is none."""
+    found = None if schema is None else json.loads(schema)
+    properties = found.get("properties") if isinstance(found, dict) else None
+    return list(properties) if isinstance(properties, dict) else []
 
 
 def grammar_text(text: str) -> str | None:
@@ -163,21 +173,54 @@ def _without_end(schema: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _short(text: str) -> dict[str, Any]:
-    """Return the schema of an object with the fields that the short form names, all of them required."""
+    """Return the schema of an object with the fields that the short form names, all of them required.
+
+    A field may hold objects: `items[name, qty int]` is a list of them, `seller{name, city}` is one.
+    """
     properties: dict[str, Any] = {}
-    for part in re.split(r"\n" if "\n" in text.strip() else ",", text):
-        if not part.strip():
-            continue
-        found = _FIELD.fullmatch(part.strip())
-        if found is None or (kind := _TYPES.get(found["kind"] or "str")) is None:
-            kinds = "str, int, float or bool"
-            raise UsageError(f"--schema: {part.strip()!r} is not a name and {kinds}", hint="name, age int, tags[]")
-        field: dict[str, Any] = {"type": kind}
-        if found["many"]:
-            field = {"type": "array", "items": field}
+    for part in _parts(text):
+        found = _FIELD.fullmatch(part)
+        if found is None:
+            _refuse(part)
+        field = _field(found, part)
         if found["about"]:
             field["description"] = found["about"]
         if found["name"] in properties:
-            raise UsageError(f"--schema names the field {found['name']!r} twice", hint="name, age int, tags[]")
+            raise UsageError(f"--schema names the field {found['name']!r} twice", hint=SHORT_FORM)
         properties[found["name"]] = field
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield the fields of a short form, which commas or lines part, but not those within brackets."""
+    depth, part, ends = 0, "", "\n" if "\n" in text.strip() else ","
+    for sign in text:
+        depth += (sign in "[{") - (sign in "]}")
+        if depth < 0 or depth > DEEPEST // 4:
+            break
+        if sign == ends and not depth:
+            yield from filter(None, [part.strip()])
+            part = ""
+        else:
+            part += sign
+    if depth:
+        raise UsageError(f"--schema: the brackets of {part.strip()!r} do not match", hint=SHORT_FORM)
+    yield from filter(None, [part.strip()])
+
+
+def _field(found: re.Match[str], part: str) -> dict[str, Any]:
+    """Return the schema of one field."""
+    inner = found["inner"]
+    if inner is not None and inner[1:-1].strip():
+        if found["kind"]:
+            _refuse(part)
+        made = _short(inner[1:-1])
+        return {"type": "array", "items": made} if inner[0] == "[" else made
+    kind = _TYPES.get(found["kind"] or "str")
+    if kind is None or inner == "{}":
+        _refuse(part)
+    return {"type": "array", "items": {"type": kind}} if inner is not None else {"type": kind}
+
+
+def _refuse(part: str) -> NoReturn:
+    raise UsageError(f"--schema: {part!r} is not a name and str, int, float or bool", hint=SHORT_FORM)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Collection, Sequence
+
+from localspec.sanitize import shortened
+
+SHORTEST = 16  # characters that a name keeps, where a line has no room
 
 
 def aligned(lines: Sequence[Sequence[str]], right: Collection[int] | None = None, most: int = 1000) -> list[str]:
@@ -24,3 +29,27 @@ def aligned(lines: Sequence[Sequence[str]], right: Collection[int] | None = None
         ).rstrip()
         for line in lines
     ]
+
+
+def fitted(lines: Sequence[Sequence[str]], room: int, right: Collection[int] | None = None) -> list[str]:
+    """Return lines in columns, none longer than `room` where that can be.
+
+    First the names of the first column give way, in their middle. Then the words of the last one go on below it.
+    """
+    over = max(map(len, aligned(lines, right)), default=0) - room
+    if over <= 0:
+        return aligned(lines, right)
+    widest = max(SHORTEST, max(len(line[0]) for line in lines) - over)
+    kept = [[shortened(line[0], widest), *line[1:]] for line in lines]
+    last = max(map(len, kept)) - 1
+    left = room - max(len(each) for each in aligned([[*line[:last], ""] for line in kept], right)) - 2
+    rows: list[list[str]] = []
+    for line in kept:
+        parts = (
+            textwrap.wrap(line[last], max(left, SHORTEST), break_on_hyphens=False, break_long_words=False)
+            if len(line) > last and last > 0
+            else []
+        )
+        rows.append([*line[:last], *parts[:1]])
+        rows += [[""] * last + [part] for part in parts[1:]]
+    return aligned(rows, right)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from localspec.engine.events import Event, Loaded, Loading, Prefilled, Reading, Started, Waiting
 from localspec.settings.sizes import count
 
-_MODELS = ("target", "draft")
+_SHOWN = {"first measurement": "timing this machine…", "trial of the draft": "trying the draft model…"}
+_MODELS = {"target": "model", "draft": "draft model"}
 
 
 class Doing:
@@ -44,5 +45,5 @@ class Doing:
 
 def _loading(what: str, fraction: float) -> str:
     if what not in _MODELS:
-        return f"{what}…"
-    return f"loading the {what} {fraction:.0%}" if fraction < 1 else f"preparing the {what}"
+        return _SHOWN.get(what, f"{what}…")
+    return f"loading the {_MODELS[what]} {fraction:.0%}" if fraction < 1 else f"warming up the {_MODELS[what]}"

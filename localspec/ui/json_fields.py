@@ -47,7 +47,8 @@ class Timings(TypedDict):
     draft_n_accepted: Annotated[int, "of them, those that were kept"]
     ttft_ms: Annotated[float | None, "from the request to the first token"]
     first_token_ms: Annotated[float | None, "from Enter, or the start of the command, to the first token"]
-    wall_ms: Annotated[float | None, "from the request to the end of the answer"]
+    wall_ms: Annotated[float | None, "from Enter, or the start of the command, to the end of the answer"]
+    parts_ms: Annotated[dict[str, float] | None, "wall_ms by part, which add up to it: start, load, read, write"]
     load_ms: Annotated[float | None, "loading the models"]
 
 
@@ -97,6 +98,7 @@ class Spec(TypedDict):
     ms: Annotated[PassMs, "milliseconds of decoding by part, all passes together"]
     baseline: Annotated[PlainFields | None, "plain decoding; null with fewer than eight plain passes"]
     verdict: Annotated[str | None, "one sentence for people"]
+    cause: Annotated[str | None, "its reason with figures, and what to type"]
     speedup: Annotated[float | None, "times as fast as plain decoding; null where that is not decided"]
     speedup_ci95: Annotated[list[float] | None, "its 95 % interval; null where the machine changed its pace"]
 

@@ -15,7 +15,7 @@ from localspec.engine.events import Logprob, ModelFacts
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.json_fields import LikelyToken, Logprobs, ModelFile, PlainFields, ResultFields, Spec, Timings
 from localspec.ui.stats import Baseline, Stats
-from localspec.ui.summary import ttft_ms, verdict
+from localspec.ui.summary import reason, ttft_ms, verdict
 
 SCHEMA = "localspec.result/1"
 # Settings that `params` leaves out: the first four are the result's `pair`, and no text depends on the others.
@@ -95,7 +95,7 @@ def _model(facts: ModelFacts) -> ModelFile:
 
 def timings(stats: Stats) -> Timings:
     """Return the counts and times of prompt and answer; None for what did not come so far."""
-    prefilled = stats.prefilled
+    prefilled, waited = stats.prefilled, stats.waited
     prompt_ms = prefilled.ms if prefilled else None
     fresh = prefilled.prompt_n - prefilled.cache_n if prefilled else 0
     return {
@@ -111,7 +111,8 @@ def timings(stats: Stats) -> Timings:
         "draft_n_accepted": stats.accepted,
         "ttft_ms": ttft_ms(stats),
         "first_token_ms": stats.first_token_ms,
-        "wall_ms": (stats.finished.wall_ms or None) if stats.finished else None,
+        "wall_ms": (waited.total or None) if waited else None,
+        "parts_ms": dataclasses.asdict(waited) if waited else None,
         "load_ms": stats.loaded.load_ms if stats.loaded else None,
     }
 
@@ -148,6 +149,7 @@ def _spec(stats: Stats, request: Request) -> Spec:
         },
         "baseline": None if baseline is None else _plain(baseline),
         "verdict": verdict(stats) or None,
+        "cause": reason(stats) or None,
         "speedup": stats.speedup,
         "speedup_ci95": [compared.low, compared.high] if compared and not compared.why_not else None,
     }

@@ -32,6 +32,7 @@ from localspec.engine.events import (
     Event,
     Finished,
     Loaded,
+    Loading,
     Logprob,
     Prefilled,
     Probed,
@@ -65,6 +66,23 @@ class Baseline:
     @property
     def tok_per_s(self) -> float:
         return 1000.0 / self.ms_per_token
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """Milliseconds that a person waited for an answer, from Enter to its end, by part. Together they are the whole.
+
+    `start` is what the others are not: starting the engine, waiting for another answer, a first measurement.
+    """
+
+    start: float
+    load: float
+    read: float
+    write: float
+
+    @property
+    def total(self) -> float:
+        return self.start + self.load + self.read + self.write
 
 
 @dataclass(slots=True)
@@ -130,6 +148,9 @@ class Stats:
     ways: Ways = field(default_factory=Ways)  # to a verifier on another machine
     logprobs: list[Logprob] = field(default_factory=list)  # of the tokens so far, where they were asked for
     _first_at: float | None = None  # the clock's time of the first pass
+    _loading_at: float | None = None  # the clock's time of a load's first report
+    _load_ms: float = 0.0  # of a load within this answer
+    _ended_at: float | None = None  # the clock's time of the end
     _text: list[str] = field(default_factory=list)
     _reasoning: list[str] = field(default_factory=list)
     _kept_share: float = 0.0
@@ -142,8 +163,12 @@ class Stats:
     def observe(self, event: Event) -> None:
         """Take one event into account; those that carry no number are ignored."""
         match event:
+            case Loading():
+                self._loading_at = self.clock() if self._loading_at is None else self._loading_at
             case Loaded():
                 self.loaded = event
+                if self._loading_at is not None:
+                    self._load_ms, self._loading_at = 1e3 * (self.clock() - self._loading_at), None
             case Started():
                 self.started, self.loaded = event, grown(self.loaded, event)
                 self._settle()
@@ -161,7 +186,7 @@ class Stats:
                 self.warnings.append(event)
                 self.late += [event.message] if self.passes else []
             case Finished():
-                self.finished = event
+                self.finished, self._ended_at = event, self.clock()
                 self.reasoning_tokens = self.emitted if event.reasoning else self.reasoning_tokens
                 self._text.append(event.tail)
                 self._reasoning.append(event.reasoning)
@@ -279,6 +304,20 @@ class Stats:
             return None
         waited = 0.0 if self._first_at is None or self.asked_at is None else 1e3 * (self._first_at - self.asked_at)
         return max(waited, self.finished.ttft_ms)
+
+    @property
+    def waited(self) -> Waited | None:
+        """The time waited, by part; None before the end. Without `asked_at` it begins with the request."""
+        if self.finished is None or self._ended_at is None:
+            return None
+        whole = wall = self.finished.wall_ms
+        if self.asked_at is not None:
+            whole = max(whole, 1e3 * (self._ended_at - self.asked_at))
+        write = max(0.0, wall - self.finished.ttft_ms) if self.emitted else 0.0
+        reading = self.prefilled.prepare_ms + self.prefilled.ms if self.prefilled is not None else 0.0
+        read = min(reading, wall - write)
+        load = min(self._load_ms, whole - write - read)
+        return Waited(whole - load - read - write, load, read, write)
 
     @property
     def ms_per_token(self) -> float | None:

@@ -9,14 +9,14 @@ from typing import Any
 from localspec.engine.events import NOT_YET
 from localspec.settings.sizes import count, counted
 from localspec.ui.speedup import shown_after
-from localspec.ui.stats import Baseline, Stats
+from localspec.ui.stats import Baseline, Stats, Waited
 
 COPY = "copy"  # the method that drafts beside a draft model
 ABOUT = 1.25  # an interval within this factor of 1 tells that two speeds are about the same
 PLAIN = "plain decoding"
 ALIKE = "about the speed of plain decoding"
 UNCLEAR = "no clear difference from plain"
-DEMONSTRATION = "demonstration: wins no time"
+DEMONSTRATION = "demonstration: too small to gain"
 SENTENCES = {
     PLAIN: "This answer was decoded plainly",
     ALIKE: "This answer ran at about the speed of plain decoding",
@@ -33,7 +33,7 @@ def live_line(stats: Stats) -> str:
     if stats.speedup is not None:
         parts.append(standing(stats))
     if stats.drafted:
-        parts.append(f"{accepted(stats)} of the draft accepted")
+        parts.append(f"{accepted(stats)} of guesses right")
     if stats.drafted and rate is not None:
         parts.append(f"{stats.tokens_per_pass or 0:.1f} tokens a pass")
     if stats.ways.is_remote:
@@ -61,7 +61,7 @@ def stats_line(stats: Stats, width: int | None = None, *, limit: str = "-n") -> 
         notes.append(stats.ways.line())
     figures = _Figures(
         None if started is None else stats.emitted, rate_of(stats), compared, stats.drafted, stats.accepted,
-        acceptance_of(stats), shown_after(stats.tokens_per_pass, stats.passes - 1), stats.first_token_ms,
+        acceptance_of(stats), shown_after(stats.tokens_per_pass, stats.passes - 1), seconds(stats.waited),
         plain.removesuffix(")"), notes, stats.forced,
     )  # fmt: skip
     reason = "" if stats.finished is None else stats.finished.reason
@@ -81,15 +81,23 @@ def kept_line(kept: Mapping[str, Any], width: int | None = None) -> str:
     if speedup is not None:
         low, high = spec.get("speedup_ci95") or (speedup, speedup)
         compared = f"{speedup:.2f}× plain, {low:.2f} to {high:.2f}"
-    first_ms = timings.get("first_token_ms", timings.get("ttft_ms"))
+    parts, first_ms = timings.get("parts_ms"), timings.get("first_token_ms", timings.get("ttft_ms"))
+    first = "" if first_ms is None else f"first token after {first_ms / 1e3:.2f} s"
+    took = seconds(Waited(**parts)) if parts else first
     n = (spec.get("passes") or timings.get("predicted_n") or 0) - 1
     n_accepted, n_drafting = timings.get("draft_n_accepted") or 0, spec.get("drafting_passes", n)
     share = shown_after(n_accepted / drafted, n_drafting) if drafted else None
     figures = _Figures(
         timings.get("predicted_n"), shown_after(timings.get("predicted_per_second"), n), compared, drafted or 0,
-        n_accepted, share, shown_after(spec.get("tokens_per_pass"), n), first_ms, forced=forced,
+        n_accepted, share, shown_after(spec.get("tokens_per_pass"), n), took, forced=forced,
     )  # fmt: skip
     return figures.line("", width)
+
+
+def kept_figures(kept: Mapping[str, Any]) -> str:
+    """Return that line with the seed."""
+    seed = kept.get("seed")
+    return " · ".join(filter(None, (kept_line(kept), "" if seed is None else f"seed {seed}")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +111,7 @@ class _Figures:
     accepted: int
     share: float | None  # of the drafted tokens that were accepted
     per_pass: float | None
-    first_ms: float | None
+    took: str  # the seconds of the answer, by part
     plain: str = ""  # what `compared` is measured against
     notes: Sequence[str] = ()
     forced: int = 0
@@ -111,7 +119,7 @@ class _Figures:
     def line(self, ended: str, width: int | None) -> str:
         """Return the line; where that is wider than `width`, the least wanted parts are left out, one by one."""
         n, share = self.n, "" if self.share is None else percent(self.share)
-        counts = f"{self.accepted} of {self.drafted} drafted accepted" if self.drafted else ""
+        counts = f"{self.accepted} of {self.drafted} guesses right" if self.drafted else ""
         parts = {
             "tokens": "" if n is None else counted(n, "token"),
             "rate": "" if self.rate is None else f"{self.rate:.1f} tok/s",
@@ -120,13 +128,14 @@ class _Figures:
             "forced": f"{self.forced} forced" if self.forced else "",
             "a pass": f"{self.per_pass:.1f} tokens a pass" if self.per_pass and (counts or self.forced) else "",
             "notes": " · ".join(self.notes),
-            "first": "" if self.first_ms is None else f"first token after {self.first_ms / 1e3:.2f} s",
+            "took": self.took,
             "ended": ended,
         }
-        shorter = {"a pass": "", "compared": self.compared, "accepted": f"accepted {share}" if share else counts}
+        right = f"{share} of guesses right" if share else counts
+        shorter = {"a pass": "", "compared": self.compared, "accepted": right}
         brief = self.compared.partition(":")[0]  # without the reason
         last = (("forced", ""), ("accepted", ""), ("tokens", ""), ("compared", ""))
-        shorter_still = (("first", ""), ("compared", brief), *last)
+        shorter_still = (("took", self.took.partition(" (")[0]), ("took", ""), ("compared", brief), *last)
         for name, text in (*shorter.items(), *shorter_still):
             if width is None or len(_joined(parts)) <= width:
                 break
@@ -139,35 +148,49 @@ def _joined(parts: Mapping[str, str]) -> str:
 
 
 def verdict(stats: Stats, *, is_below: bool = False) -> str:
-    """Return one sentence: how fast this answer was beside plain decoding, and what the controller found.
+    """Return one short sentence: how fast this answer was beside plain decoding, or what the controller found.
 
     `is_below` the line of figures, which says why there is no speedup: not again.
     """
     if stats.started is None:
         return ""
-    found = stats.finished.verdict.rstrip(".") if stats.finished is not None else ""
-    if found and (is_below or not stats.wide_passes or stats.comparison is None) and stats.speedup is None:
-        told = _capital(found)
-    else:
-        told = _sentence(stats) + (f"; {found}" if found else "")
-    return f"{told}{_saving(stats) if found else ''}."
+    return f"{_capital(_found(stats)) if _is_found(stats, is_below=is_below) else _sentence(stats)}."
+
+
+def reason(stats: Stats, *, is_below: bool = False) -> str:
+    """Return why the verdict is as it is, with figures and what to type, in a sentence; "" where there is no more."""
+    if stats.finished is None or not _found(stats):
+        return ""
+    found = "" if _is_found(stats, is_below=is_below) else _found(stats)
+    told = "; ".join(filter(None, (found, stats.finished.cause, _saving(stats))))
+    return f"{_capital(told)}." if told else ""
+
+
+def _found(stats: Stats) -> str:
+    return "" if stats.finished is None else stats.finished.verdict.rstrip(".")
+
+
+def _is_found(stats: Stats, *, is_below: bool) -> bool:
+    """Whether the controller's words are the verdict, and not the speed."""
+    is_untimed = is_below or not stats.wide_passes or stats.comparison is None
+    return bool(_found(stats)) and is_untimed and stats.speedup is None
 
 
 def _saving(stats: Stats) -> str:
     """Return what to type where a draft model of its own drafted nothing, and what that saves; "" without one."""
     draft = None if stats.loaded is None else stats.loaded.draft
     is_used = any(n for name, (n, _) in stats.drafters.items() if name != COPY)
-    if draft is None or not draft.load_ms or is_used or (stats.finished and NOT_YET in stats.finished.verdict):
+    if draft is None or not draft.load_ms or is_used or (stats.finished and NOT_YET in stats.finished.cause):
         return ""
     option = "-m" if stats.ways.is_remote else "-d"  # an edge has the draft alone
     megabytes = (draft.bytes + draft.kv_bytes) / 1e6
-    return f"; {option} none saves {megabytes:.0f} MB and {draft.load_ms / 1e3:.1f} s of loading"
+    return f"{option} none saves {megabytes:.0f} MB and {draft.load_ms / 1e3:.1f} s of loading"
 
 
 def done(stats: Stats) -> str:
     """Return who drafted, with the tokens of each."""
     told = ", ".join(f"{name or 'unnamed'} {n}" for name, (n, _) in sorted(stats.drafters.items()))
-    return f"drafted: {told}" if told else "decoded plainly"
+    return f"guessed: {told}" if told else "decoded plainly"
 
 
 def _sentence(stats: Stats) -> str:
@@ -176,7 +199,7 @@ def _sentence(stats: Stats) -> str:
         words = standing(stats)
         return SENTENCES.get(words, _capital(words))
     times = f"{stats.speedup:.2f} times as fast as plain decoding ({interval(stats)})"
-    return f"Drafting made this answer {'slower: ' if is_slower(stats) else ''}{times}"
+    return f"Guesses made this answer {'slower: ' if is_slower(stats) else ''}{times}"
 
 
 def _capital(words: str) -> str:
@@ -209,7 +232,7 @@ def is_slower(stats: Stats) -> bool:
 def standing(stats: Stats) -> str:
     """Return the speedup, or in a few words why none is shown."""
     if not stats.wide_passes:
-        return PLAIN if stats.started is not None and stats.started.k == 0 else "nothing was drafted"
+        return PLAIN if stats.started is not None and stats.started.k == 0 else "nothing was guessed"
     if stats.is_demonstration:
         return DEMONSTRATION
     found = stats.comparison
@@ -242,8 +265,8 @@ def plain_rate(baseline: Baseline) -> str:
 
     No word says that this is now: the line stays below the answer.
     """
-    when = "" if baseline.age_s < 1 else f", {age(baseline.age_s)} before the end"
-    return f"plain {baseline.tok_per_s:.1f} tok/s, {counted(baseline.n, 'pass', 'passes')}{when}"
+    when = "" if baseline.age_s < 60 else f", last {age(baseline.age_s)} before the end"
+    return f"plain {baseline.tok_per_s:.1f} tok/s, timed in {counted(baseline.n, 'pass', 'passes')}{when}"
 
 
 def age(seconds: float) -> str:
@@ -258,12 +281,11 @@ def table(stats: Stats) -> str:
         s = stats.started
         axes = f"{s.method}, {s.tree}, {s.length}, k {s.k}, verified by {s.verify}"
         rows.append(("speculation", axes))
-        if s.is_seeded:  # a seed that was drawn says nothing: by residual rejection it does not give the text again
-            rows.append(("seed", str(s.seed)))
+        rows.append(("seed", str(s.seed) if s.is_seeded else f"{s.seed}, drawn"))
     if stats.prefilled is not None:
         p = stats.prefilled
         cached = f"{count(p.cache_n)} of {count(p.prompt_n)} prompt tokens from the cache"
-        rows.append(("prompt", f"{cached}, {p.ms:.0f} ms"))
+        rows.append(("prompt", cached))
     if stats.started is not None:
         rows.append(("answer", f"{counted(stats.emitted, 'token')} in {counted(stats.passes, 'pass', 'passes')}"))
     if stats.tok_per_s is not None:
@@ -275,27 +297,25 @@ def table(stats: Stats) -> str:
         rows.append(_tokens_row(stats))
     if shown_after(stats.decode_ms, stats.passes - 1):
         n = stats.passes - 1  # the prompt's own pass is timed with the prompt
-        parts = (("draft", stats.draft_ms), ("verify", stats.verify_ms), ("sample", stats.sample_ms))
-        times = " · ".join(f"{name} {ms / n:.1f}" for name, ms in (*parts, ("other", stats.other_ms)))
+        parts = (("guess", stats.draft_ms), ("check", stats.verify_ms), ("choose", stats.sample_ms))
+        times = " · ".join(f"{name} {ms / n:.1f}" for name, ms in (*parts, ("rest", stats.other_ms)))
         rows.append(("ms a pass", times))
-    rows += [(name, told) for name, told in (("plans", plans(stats)), ("verdict", verdict(stats))) if told]
-    if stats.first_token_ms is not None:
-        rows.append(("first token", f"{stats.first_token_ms:.0f} ms"))
+    told = (("seconds", seconds(stats.waited)), ("plans", plans(stats)), ("in short", verdict(stats)))
+    rows += [(name, text) for name, text in (*told, ("why", reason(stats))) if text]
     if stats.finished is not None and stats.finished.peak_memory:
         rows.append(("peak memory", f"{stats.finished.peak_memory / 2**20:.0f} MiB"))
     return "\n".join(f"  {name:<12} {value}" for name, value in rows)
 
 
 def _draft_rows(stats: Stats) -> list[tuple[str, str]]:
-    counts, share = f"{stats.accepted} of {stats.drafted} drafted", acceptance_of(stats)
+    counts, share = f"{stats.accepted} of {stats.drafted} right", acceptance_of(stats)
     if share is None:
-        return [("accepted", counts), _tokens_row(stats)]
-    by_position = " ".join(map(percent, by_place(stats)))
+        return [("guesses", counts), _tokens_row(stats)]
     return [
-        ("accepted", f"{counts} ({percent(share)})"),
-        ("by position", f"{by_position} (given that the one before was accepted)"),
+        ("guesses", f"{counts} ({percent(share)})"),
+        ("by place", f"{places(stats)} (where all before were right)"),
         _tokens_row(stats),
-        ("a pass", f"{stats.tokens_per_pass or 0:.2f} tokens, {stats.accepted_length or 0:.2f} of them accepted"),
+        ("a pass", f"{stats.tokens_per_pass or 0:.2f} tokens, {stats.accepted_length or 0:.2f} of them guesses"),
     ]
 
 
@@ -318,6 +338,22 @@ def accepted(stats: Stats) -> str:
 def by_place(stats: Stats) -> list[float | None]:
     """Return the acceptance at each position that is shown, None where too few passes looked at it."""
     return [shown_after(rate, seen) for rate, seen in zip(stats.conditional, stats.reached, strict=True)]
+
+
+def places(stats: Stats) -> str:
+    """Return how often the first guess of a pass was right, the second where that was, and so on."""
+    named = zip(("1st", "2nd", "3rd", *(f"{n}th" for n in range(4, 65))), by_place(stats), strict=False)
+    return " · ".join(f"{name} {percent(rate)}" for name, rate in named if rate is not None)
+
+
+def seconds(waited: Waited | None) -> str:
+    """Return the seconds that an answer took, and in brackets those of its parts, which add up to them; "" for none."""
+    if waited is None:
+        return ""
+    digits = 1 if waited.total >= 2000.0 else 2
+    found = [(name, round(getattr(waited, name) / 1e3, digits)) for name in ("start", "load", "read", "write")]
+    parts = ", ".join(f"{name} {s:.{digits}f}" for name, s in found if s)
+    return f"{sum(s for _, s in found):.{digits}f} s" + (f" ({parts})" if parts else "")
 
 
 def _tokens_row(stats: Stats) -> tuple[str, str]:

@@ -113,11 +113,11 @@ def test_a_race_in_which_nothing_was_drafted_finds_nothing() -> None:
     request = Request(prompt="x", sampling=Sampling(temperature=0.0))
     raced = race(cast("Worker", Inspecting()), request, 2, lambda: False, lambda what, answer: None)
     assert raced is not None
-    assert raced.verdict("--repeat 6")[0] == "there is no speedup, for nothing was drafted"
+    assert raced.verdict("--repeat 6")[0] == "there is no speedup, for nothing was guessed"
     stats = raced.rounds[-1].other.stats
     assert stats.finished is not None
     stats.finished = replace(
-        stats.finished, verdict="nothing was drafted: a pass with 1 guess takes 9 ms, a plain pass 4 ms"
+        stats.finished, verdict="nothing was guessed: a pass with 1 guess takes 9 ms, a plain pass 4 ms"
     )
     assert raced.verdict("--repeat 6")[0] == f"there is no speedup, for {stats.finished.verdict}"
     told = raced.to_wire()

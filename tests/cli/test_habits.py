@@ -161,7 +161,7 @@ def test_what_can_be_meant_is_left_alone(words: list[str]) -> None:
 
 def test_a_word_that_looks_like_an_option_in_other_commands() -> None:
     assert_one_line(run("logs", "search", "-x"), 2, "-- before a word that begins with '-'")
-    assert_one_line(run("logs", "search", "--", "-x"), 3, "no message contains '-x'")
+    assert_one_line(run("logs", "search", "--", "-x"), 3, "no message and no title contains '-x'")
 
 
 @pytest.mark.parametrize(

@@ -128,8 +128,22 @@ def test_search(store: Store, logs: Logs) -> None:
     assert logs("search", "haystack", "-n", "99999999999999999999") == logs("--search", "haystack")
     (hit,) = json.loads(logs("search", "haystack", "--json"))["hits"]
     assert (hit["conversation"], hit["role"]) == (home, "assistant")
-    with pytest.raises(NotFoundError, match="no message contains 'hay fork'"):
+    with pytest.raises(NotFoundError, match="no message and no title contains 'hay fork'"):
         logs("search", "hay", "fork")
+
+
+def test_a_title_that_was_given_is_searched_too(store: Store, logs: Logs) -> None:
+    """Words of it in any case; a conversation with a message that has them is listed once, by the message."""
+    home = keep(store, "Why is the sky blue", "It scatters")
+    logs("rename", home, "Weather Notes about the sky")
+    (line,) = logs("search", "weather", "NOT").splitlines()
+    assert (line[:8], line[-27:]) == (home, "Weather Notes about the sky")
+    found = json.loads(logs("search", "weather", "--json"))
+    assert found == {"search": "weather", "hits": [], "titles": [{"conversation": home, "title": line[-27:]}]}
+    (line,) = logs("search", "sky").splitlines()
+    assert line.endswith("You: Why is the sky blue")
+    with pytest.raises(NotFoundError):
+        logs("search", "weather", "scatters")
 
 
 @pytest.mark.parametrize("typed", ["v", "4v", "0000v"])
@@ -282,7 +296,7 @@ def test_exports(store: Store, logs: Logs, home: Path) -> None:
     logs("export", kept, "-o", str(target))
     text = target.read_text()
     assert text.startswith("# Numbers\n\n*big+small · ")
-    assert text.endswith("## You\n\none\n\n## Assistant\n\n# 1\n\n```\ncode\n```\n\n*(stopped)*\n")
+    assert text.endswith("## You\n\none\n\n## Assistant\n\n### 1\n\n```\ncode\n```\n\n*(stopped)*\n")
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     with pytest.raises(UsageError, match="exists"):
         logs("export", kept, "-o", str(target), "--format", "json")

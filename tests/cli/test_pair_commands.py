@@ -50,6 +50,7 @@ WARNS = dict.fromkeys(COMMANDS, "there is no memory for the draft model with --d
 }
 # Commands that share a file with one of the table, and load no pair.
 BESIDE = {"heads train", "heads list", "heads rm", "heads show", "drafts list", "drafts make", "drafts rm"}
+OWN = {"demo"}  # with its own engine tests: it takes no option of a load
 # Those that ask llama.cpp in a process without a pair.
 LONE = {
     "plan": ("plan", STORYTELLER),
@@ -125,7 +126,7 @@ def callback(words: tuple[str, ...]) -> Any:
 def test_no_command_that_loads_a_pair_is_left_out() -> None:
     """The command tree says which there are: a new one is in the tables above, or shares a file with one that is."""
     known = {" ".join(words) for words in leaves(cli) if words in [line[: len(words)] for line in COMMANDS.values()]}
-    assert callers("localspec.cli.pair_engine") == known | BESIDE
+    assert callers("localspec.cli.pair_engine") == known | BESIDE | OWN
 
 
 def test_no_command_starts_an_engine_in_another_way() -> None:
@@ -170,7 +171,7 @@ def test_an_engine_that_dies_is_one_line(name: str, tmp_path: Path) -> None:
 def test_no_command_that_asks_llama_cpp_without_a_pair_is_left_out() -> None:
     """`doctor` tells what does not answer among its findings; a training needs torch."""
     others = {"doctor", "heads train", "heads eval", "heads list", "heads rm", "heads show", "drafts list", "drafts rm"}
-    assert callers("localspec.worker.ask") == LONE.keys() | others
+    assert callers("localspec.worker.ask") == LONE.keys() | others | OWN
 
 
 @pytest.mark.parametrize("name", LONE)

@@ -62,7 +62,7 @@ def test_paths_are_kept_whole(tmp_path: Path) -> None:
 def test_listed_shown_and_removed_with_the_way_back() -> None:
     save("--temp", "0.3", "-s", "Be brief.")
     assert run("config", "preset", "list").stdout.decode() == "coder  --system 'Be brief.' --temp 0.3\n"
-    assert b"temp    0.3  " in run("config", "preset", "show", "coder").stdout
+    assert b"temp    line 3  0.3" in run("config", "preset", "show", "coder").stdout
     removed = run("config", "preset", "rm", "coder").stdout.decode()
     assert "localspec config preset save coder --system 'Be brief.' --temp 0.3" in removed
     assert presets() == {}

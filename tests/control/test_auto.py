@@ -14,7 +14,17 @@ import pytest
 from numpy.typing import NDArray
 
 from localspec.control.auto import Auto
-from localspec.control.candidates import CandidateSource, Chains, Copies, DraftPrefill, RuleCandidates
+from localspec.control.candidates import (
+    DEAR,
+    EARLY,
+    NOTHING,
+    TOO_FEW,
+    CandidateSource,
+    Chains,
+    Copies,
+    DraftPrefill,
+    RuleCandidates,
+)
 from localspec.control.lengths import Fixed
 from localspec.control.prices import Prices
 from localspec.control.schedule import Probing
@@ -252,10 +262,10 @@ def test_before_a_plain_pass_was_measured_no_draft_is_blamed() -> None:
     """Another machine's passes, for example, whose first answer ends at once."""
     prices = Prices()
     auto = Auto(prices, [Copies("copy", prices, Copier(0.9), LONGEST)])
-    told = "nothing was drafted: the answer ended while plain decoding was measured"
-    assert auto.verdict() == told
+    told = "nothing was guessed: the answer ended while plain decoding was timed"
+    assert auto.findings()[0] == told
     auto.plan(Text(), DraftBudget(8, 64))
-    assert auto.verdict() == "nothing was drafted: plain decoding is not measured yet"
+    assert auto.findings()[0] == "nothing was guessed: plain decoding is not timed yet"
 
 
 def test_a_copy_is_as_long_as_may_be_lost() -> None:
@@ -394,49 +404,51 @@ def test_a_prompt_that_was_read_for_long_may_cost_the_answer_more() -> None:
 @pytest.mark.parametrize(
     ("n", "kept", "told"),
     [
-        (1, 1, "1 token, which was accepted"),
-        (1, 0, "1 token, which was refused"),
-        (3, 1, "3 tokens, 1 of them was accepted"),
-        (3, 0, "3 tokens, 0 of them were accepted"),
+        (1, 1, "1 guess, which was right"),
+        (1, 0, "1 guess, which was wrong"),
+        (3, 1, "3 guesses, 1 of them right"),
+        (3, 0, "3 guesses, 0 of them right"),
     ],
 )
 def test_the_verdict_of_a_few_tokens_is_a_sentence(n: int, kept: int, told: str) -> None:
     auto, prices = copying(lambda rows: 1.0, Copier(*[0.9] * n))
     passed(auto, auto.plan(Text(), DraftBudget(n, 64)), kept, prices.of(1 + n))
-    assert auto.verdict() == f"copy drafted {told}"
+    assert auto.findings()[0] == f"copy made {told}"
 
 
 def test_the_verdict_says_who_drafted_and_how_much_of_it_was_right() -> None:
     auto, prices = copying(lambda rows: 1.0, Copier(*[0.9] * 4))
-    assert auto.verdict() == "nothing was drafted: the answer ended while plain decoding was measured"
+    assert auto.findings()[0] == "nothing was guessed: the answer ended while plain decoding was timed"
     assert auto.overdrawn_ms is None
     plan = auto.plan(Text(), DraftBudget(8, 64))
     passed(auto, plan, 3, prices.of(5))
-    assert auto.verdict() == "copy drafted 4 tokens, 3 of them were accepted"
+    assert auto.findings()[0] == "copy made 4 guesses, 3 of them right"
     assert auto.overdrawn_ms is not None
     assert auto.overdrawn_ms < 0.0
     idle = Auto(prices, [])
     idle.plan(Text(), DraftBudget(8, 64))
-    assert idle.verdict() == "nothing was drafted: no draft was likely to win back the time that it takes"
+    assert idle.findings()[0] == "nothing was guessed: no guess was likely to win back the time that it takes"
 
 
 @pytest.mark.parametrize(
-    ("row", "chances", "left", "words"),
+    ("row", "chances", "left", "words", "short"),
     [
-        (0.03, (), 1.0, "the text repeated nothing that could be copied"),
+        (0.03, (), 1.0, "30 % of their tokens are right; nothing was found to copy", NOTHING),
         (
             0.03,
             (0.2,),
             1.0,
             "30 ms to a pass of 100 ms, so copies pay only if 30 % of their tokens are right; the best copy was right "
             "with a chance of 20 %",
+            TOO_FEW,
         ),
-        (0.2, (0.2,), 1.0, "200 ms to a pass of 100 ms, so no copy pays, even if all of it is right"),
+        (0.2, (0.2,), 1.0, "200 ms to a pass of 100 ms, so no copy pays, even if all of it is right", DEAR),
         (
             0.03,
             (0.9,),
             0.1,
             "the best copy was right with a chance of 90 %, but a wrong one would cost more than may be lost yet; --",
+            EARLY,
         ),
         (
             0.03,
@@ -444,12 +456,19 @@ def test_the_verdict_says_who_drafted_and_how_much_of_it_was_right() -> None:
             1.0,
             "30 % of their tokens are right; the best copy was right with a chance of 31 %; it would win 1 ms "
             "on average, but lose 30 ms 69 % of the time: not worth the risk; --",
+            TOO_FEW,
         ),
-        (0.03, (0.9,), -1.0, "30 ms to a pass of 100 ms, so copies pay only if 30 % of their tokens are right"),
+        (
+            0.03,
+            (0.9,),
+            -1.0,
+            "30 ms to a pass of 100 ms, so copies pay only if 30 % of their tokens are right",
+            TOO_FEW,
+        ),
     ],
 )
 def test_the_verdict_says_what_a_copied_token_costs(
-    row: float, chances: tuple[float, ...], left: float, words: str
+    row: float, chances: tuple[float, ...], left: float, words: str, short: str
 ) -> None:
     """By measured prices, where there is no draft model; it named no number.
 
@@ -458,10 +477,11 @@ def test_the_verdict_says_what_a_copied_token_costs(
     auto, _ = copying(lambda rows: 0.1 + row * (rows - 1), Copier(*chances))
     auto.account.loss += auto.account.remaining - left
     auto.plan(Text(), DraftBudget(8, 64))
-    price = "a copied token adds at least " if chances else words
-    assert auto.verdict().startswith(f"nothing was drafted: {price}")
-    assert words in auto.verdict()
-    assert left > 0.0 or auto.verdict().endswith(words), "what was not looked for is not told of"
+    verdict, cause = auto.findings()
+    assert verdict == f"nothing was guessed: {short}"
+    assert cause.startswith("a copied token adds at least ")
+    assert words in cause
+    assert left > 0.0 or cause.endswith(words), "what was not looked for is not told of"
 
 
 @pytest.mark.parametrize("name", ["copy", "draft"])
@@ -488,8 +508,8 @@ def test_a_prediction_that_was_not_copied_is_told_beside_a_draft_model(is_asked:
     chains = Chains("draft-model", prices, Acceptance(Draw.IID), Shape(4, 4, 1), Draw.IID)
     auto = Auto(prices, [copies, chains], "draft-model")
     auto.plan(Text(), DraftBudget(8, 64))
-    assert "a pass with 1 guess takes 330 ms" in auto.verdict()
-    assert ("a token copied from the prediction or the text adds" in auto.verdict()) == is_asked
+    assert "a pass with 1 guess takes 330 ms" in auto.findings()[1]
+    assert ("a token copied from the prediction or the text adds" in auto.findings()[1]) == is_asked
 
 
 # Both prices, so that a reader can see why: 304 ms for two tokens at best, against 2 x 100 ms.
@@ -508,20 +528,20 @@ def test_a_draft_model_that_drafted_nothing_beside_copies_says_why() -> None:
     auto = Auto(prices, [Copies("copy", prices, Copier(*[0.9] * 4), 4), chains], "draft-model")
     passed(auto, auto.plan(Text(), DraftBudget(8, 64)), 4, prices.of(5))
     told = NEVER
-    assert auto.verdict().endswith(f"4 tokens, 4 of them were accepted; draft-model drafted nothing: {told}; {SAME}")
+    assert auto.findings() == ("copy made 4 guesses, 4 of them right", f"draft-model made no guess: {told}; {SAME}")
 
 
 @pytest.mark.parametrize(
-    ("draft", "kept", "words"),
+    ("draft", "kept", "words", "short"),
     [
-        (0.02, 0, NEEDED),
-        (0.02, 2, f"{NEEDED}; 20 % were"),
-        (0.02, 7, f"{NEEDED}; 70 % were, but a wrong one would cost more than may be lost yet"),
-        (0.001, 0, NEEDED.replace("124", "105").replace("24", "5")),
-        (0.2, 0, NEVER),
+        (0.02, 0, NEEDED, TOO_FEW),
+        (0.02, 2, f"{NEEDED}; 20 % were", TOO_FEW),
+        (0.02, 7, f"{NEEDED}; 70 % were, but a wrong one would cost more than may be lost yet", EARLY),
+        (0.001, 0, NEEDED.replace("124", "105").replace("24", "5"), TOO_FEW),
+        (0.2, 0, NEVER, DEAR),
     ],
 )
-def test_the_verdict_says_what_a_guess_costs(draft: float, kept: int, words: str) -> None:
+def test_the_verdict_says_what_a_guess_costs(draft: float, kept: int, words: str, short: str) -> None:
     """By prices that were measured; how many were right only where guesses were judged."""
     prices, acceptance = Prices({1: 0.1, 2: 0.104, 3: 0.108, 17: 0.3}, draft), Acceptance(Draw.IID)
     if kept:
@@ -531,7 +551,7 @@ def test_the_verdict_says_what_a_guess_costs(draft: float, kept: int, words: str
     auto = Auto(prices, [Chains("draft-model", prices, acceptance, Shape(4, 4, 1), Draw.IID)], "draft-model")
     auto.account.loss = 1e9  # nothing is lent
     auto.plan(Text(), DraftBudget(8, 64))
-    assert auto.verdict() == f"nothing was drafted: {words}; {SAME}"
+    assert auto.findings() == (f"nothing was guessed: {short}", f"{words}; {SAME}")
 
 
 def test_passes_are_padded_where_more_rows_cost_less_and_fit() -> None:

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from localspec.conversations.export import is_plain, markdown, page, parser, to_wire
+from localspec.conversations.export import is_plain, markdown, page, parser, to_wire, without_folders
 from localspec.conversations.records import Attachment
 from localspec.conversations.store import Store
 
@@ -105,3 +105,32 @@ def test_json_holds_every_field(tmp_path: Path) -> None:
     (message,) = told["messages"]
     assert (message["text"], message["parent"], message["finish"]) == ("Q", None, "sent")
     assert message["attachments"] == [{"name": "a.txt", "text": "text"}]
+
+
+def test_markdown_of_a_message_stays_within_its_part(tmp_path: Path) -> None:
+    """An open fence would take all later turns for code, and a heading would begin a turn of its own."""
+    cut = "Here:\n```python\n# a comment\nclass A:"
+    text, _ = exported(tmp_path, cut, "t")
+    assert f"## Assistant\n\n{cut}\n```\n" in text
+    for answer, shown in (
+        ("## You\n### so\n####### no", "#### You\n##### so\n####### no"),
+        ("~~~~\n# x\n~~~\n~~~~\n# y", "~~~~\n# x\n~~~\n~~~~\n### y"),
+        ("```a`b``` c\n# y", "```a`b``` c\n### y"),
+        ("````\n```\n````\n#no", "````\n```\n````\n#no"),
+    ):
+        text, _ = exported(tmp_path, answer, "t")
+        assert text.endswith(f"\n\n{shown}\n")
+
+
+def test_json_for_others_has_names_of_files_alone() -> None:
+    made = {
+        "pair": "/home/me/big.gguf+/home/me/small.gguf", "system": "in /home/me",
+        "messages": [{"text": "see /etc/x", "attachments": [{"name": "/home/me/a.txt", "text": "/b"}],
+                      "stats": {"target": {"path": "/m/big.gguf"}, "params": {"lora": [["/m/l.gguf", 0.5]]}}}],
+    }  # fmt: skip
+    assert without_folders(made) == {
+        "pair": "big.gguf+small.gguf", "system": "in /home/me",
+        "messages": [{"text": "see /etc/x", "attachments": [{"name": "a.txt", "text": "/b"}],
+                      "stats": {"target": {"path": "big.gguf"}, "params": {"lora": [["l.gguf", 0.5]]}}}],
+    }  # fmt: skip
+    assert without_folders({"pair": "hf:a/b:Q8+none", "n": 1}) == {"pair": "hf:a/b:Q8+none", "n": 1}

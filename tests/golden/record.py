@@ -34,7 +34,7 @@ CHAT = [{"role": "user", "content": ONCE}]
 MASKED = re.compile(
     r"^(t|ms|.*_ms|.*_per_second|tok_per_s|.*_duration|bytes|.*_bytes|size|created\w*|completed_at|modified_at|expires_at"
     r"|session|run|id|item_id|response_id|call_id|path|target_path|versions?|llama_cpp|build_info|system_fingerprint|fingerprint"
-    r"|digest|verdict|baseline|speedup\w*|(peak_)?memory|threads|n_threads|devices?|way|parent_model|model_path|expected"
+    r"|digest|verdict|cause|baseline|speedup\w*|(peak_)?memory|threads|n_threads|devices?|way|parent_model|model_path|expected"
     r"|timings|load|wall|age_s|modified|details_size|total_slots)$"
 )
 # The program, started once: each case runs in a fork of it, which saves the imports.

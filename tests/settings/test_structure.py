@@ -12,7 +12,9 @@ import pytest
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.settings.request import Request
 from localspec.settings.structure import (
+    SHORT_FORM,
     choices_text,
+    field_names,
     grammar_text,
     json_schema,
     regex_text,
@@ -104,8 +106,11 @@ SCHEMA_HINT = "--schema FILE, JSON, or: name, age int"
         (schema_text, "[1,", "--schema is not JSON: Expecting value: line 1 column 4 (char 3)", SCHEMA_HINT),
         (schema_text, "[1]", "--schema is JSON, but no schema: that is an object", '--schema \'{"type": "object"}\''),
         *((schema_text, f"a, {wrong}", f"--schema: '{wrong}' is not a name and str, int, float or bool",
-           "name, age int, tags[]") for wrong in ("a b c", "b foo")),
-        (schema_text, "a, b int, a", "--schema names the field 'a' twice", "name, age int, tags[]"),
+           SHORT_FORM) for wrong in ("a b c", "b foo", "b{}", "b int[c]")),
+        (schema_text, "a[b x]", "--schema: 'b x' is not a name and str, int, float or bool", SHORT_FORM),
+        (schema_text, "a, b[c", "--schema: the brackets of 'b[c' do not match", SHORT_FORM),
+        (schema_text, "a, b]c, d", "--schema: the brackets of 'b' do not match", SHORT_FORM),
+        (schema_text, "a, b int, a", "--schema names the field 'a' twice", SHORT_FORM),
         (schema_text, "[" + " " * 1_000_000, "--schema is longer than 1000000 bytes", "a smaller one"),
         (schema_text, "[" * 121 + "]" * 121, "--schema has more than 120 levels", "a flatter schema"),
         (schema_text, "[" * 120 + "]" * 120, "--schema is JSON, but no schema: that is an object",
@@ -190,3 +195,18 @@ def test_what_has_no_end_is_told_with_its_path(schema: Any, said: str) -> None:
 def test_two_forms_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="--schema and --regex exclude each other"):
         Request(schema="{}", regex="a").check()
+
+
+def test_the_short_form_nests() -> None:
+    """Brackets hold a list of objects, braces one; commas within part its fields, and lines part fields as well."""
+    made = json.loads(schema_text("number, seller{name, city}, items[name, qty int: how many]: the lines") or "")
+    assert made["properties"]["seller"] == json.loads(schema_text("name, city") or "")
+    items = made["properties"]["items"]
+    assert (items["type"], items["description"]) == ("array", "the lines")
+    assert items["items"] == json.loads(schema_text("name, qty int: how many") or "")
+    assert field_names(json.dumps(made)) == ["number", "seller", "items"]
+    assert field_names("true") == field_names(None) == field_names('{"type": "string"}') == []
+    deep = json.loads(schema_text("a[" * 30 + "b" + "]" * 30) or "")
+    assert field_names(json.dumps(deep)) == ["a"]
+    with pytest.raises(UsageError, match="do not match"):
+        schema_text("a[" * 31 + "b" + "]" * 31)

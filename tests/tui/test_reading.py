@@ -106,17 +106,19 @@ async def test_a_chat_that_is_opened_again_keeps_the_figures_of_its_answers() ->
         note = answers(app)[0].query_one(".note", Static)
         assert note.display
         after = str(note.render())
-    for part in ("9 tokens", "6 of 8 drafted accepted"):
+    for part in ("9 tokens", "6 of 8 guesses right"):
         assert part in before
         assert part in after
 
 
 def test_figures_of_other_versions_are_shown_as_far_as_they_go() -> None:
+    parts = {"start": 100.0, "load": 2700.0, "read": 1400.0, "write": 1000.0}
+    assert kept_line({"timings": {"parts_ms": parts}}) == "5.2 s (start 0.1, load 2.7, read 1.4, write 1.0)"
     assert kept_line({}) == ""
     assert kept_line({"timings": None, "spec": None}) == ""
     assert kept_line({"timings": {"predicted_n": 3}}) == "3 tokens"
     timings = {"predicted_n": 30, "predicted_per_second": 10.0, "draft_n": 20, "draft_n_accepted": 15, "ttft_ms": 500.0}
-    drafted = "15 of 20 drafted accepted (75 %)"
+    drafted = "15 of 20 guesses right (75 %)"
     assert kept_line({"timings": timings}) == f"30 tokens · 10.0 tok/s · {drafted} · first token after 0.50 s"
     plain_one = kept_line({"timings": {**timings, "draft_n": 0}})
     assert plain_one == "30 tokens · 10.0 tok/s · plain decoding · first token after 0.50 s"

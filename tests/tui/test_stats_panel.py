@@ -93,8 +93,8 @@ def test_what_drafted_nothing_is_not_said_to_lack_a_measurement() -> None:
     assert "plain 100.0 tok/s\n 8 passes\n" in text
     assert "not measured" not in text
     made.observe(2.0, Finished("stop", "", 100.0, 20.0, 0))
-    assert verdict(made) == "Nothing was drafted."
-    assert "speed        nothing was drafted" in table(made.stats)
+    assert verdict(made) == "Nothing was guessed."
+    assert "speed        nothing was guessed" in table(made.stats)
 
 
 def test_plain_decoding_claims_nothing() -> None:
@@ -119,7 +119,7 @@ def test_the_controllers_own_verdict_stands_alone_where_no_speedup_was_measured(
 
 def test_under_auto_the_pane_names_what_was_asked_and_what_was_done() -> None:
     made = trace()
-    assert "asked for: auto · chain · block\n drafted: draft-model 156\n" in pane(made, None, 36).plain
+    assert "asked for: auto · chain · block\n guessed: draft-model 156\n" in pane(made, None, 36).plain
     made.request = replace(made.request, speculation=Speculation(method="draft-model"))
     assert "draft-model k 4 · chain · block" in pane(made, None, 36).plain
     assert "asked" not in pane(made, None, 36).plain

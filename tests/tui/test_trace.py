@@ -127,7 +127,7 @@ async def test_the_head_of_the_passes_is_whole_in_a_narrow_terminal() -> None:
         await settled(pilot)
         head = app.screen.query_one(".title", Static)
         rows = [line.text.strip() for line in head.render_lines(head.size.region)]
-        assert " ".join(filter(None, rows)).endswith(", drafted: draft-model 8")
+        assert " ".join(filter(None, rows)).endswith(", guessed: draft-model 8")
 
 
 async def test_f3_says_why_an_answer_that_was_kept_has_no_colours() -> None:

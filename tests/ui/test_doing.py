@@ -14,9 +14,9 @@ def test_a_model_that_is_read_is_not_ready_yet() -> None:
     for fraction in (0.0, 0.5, 1.0):
         doing.observe(0.0, Loading("target", fraction))
         said.append(doing.words)
-    assert said == ["loading the target 0%", "loading the target 50%", "preparing the target"]
+    assert said == ["loading the model 0%", "loading the model 50%", "warming up the model"]
     doing.observe(0.0, Loading("first measurement", 0.0))
-    assert doing.words == "first measurement…"
+    assert doing.words == "timing this machine…"
 
 
 def test_a_place_in_the_queue_is_told() -> None:
@@ -53,4 +53,4 @@ def test_what_is_read_before_an_answer_begins_is_no_prompt() -> None:
     doing.observe(0.0, Loading("first measurement", 0.0))
     assert not doing.observe(1.0, Probed(1.0, 1))
     doing.observe(1.0, Reading(16))
-    assert doing.words == "first measurement…"
+    assert doing.words == "timing this machine…"

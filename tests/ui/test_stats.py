@@ -15,6 +15,7 @@ from localspec.engine.events import (
     Committed,
     Finished,
     Loaded,
+    Loading,
     ModelFacts,
     Piece,
     Prefilled,
@@ -22,8 +23,8 @@ from localspec.engine.events import (
     Started,
     StepMs,
 )
-from localspec.ui.stats import Stats
-from localspec.ui.summary import done, is_slower, plans, speedup_words, standing, stats_line, verdict
+from localspec.ui.stats import Stats, Waited
+from localspec.ui.summary import done, is_slower, plans, reason, seconds, speedup_words, standing, stats_line, verdict
 
 
 def a_pass(index: int, depth: int, accepted: int, *, nodes: int | None = None, is_cut: bool = False) -> Committed:
@@ -209,7 +210,7 @@ def test_no_speedup_of_plain_decoding_over_itself() -> None:
     stats = answered(*[timed(0, 0, 5.0)] * 9, plain=[10.0] * 9)
     assert stats.baseline is not None
     assert stats.comparison is stats.speedup is None
-    assert standing(stats) == "nothing was drafted"
+    assert standing(stats) == "nothing was guessed"
 
 
 def test_plain_decoding_is_the_median_of_all_plain_passes_known() -> None:
@@ -349,13 +350,13 @@ PLAIN = [9.9, 10.0, 10.1] * 3
 @pytest.mark.parametrize(
     ("ms", "plain", "found", "words", "is_loss"),
     [
-        (20.0, PLAIN, "", "Drafting made this answer 1.45 times as fast as plain decoding (1.43 to 1.47).", False),
+        (20.0, PLAIN, "", "Guesses made this answer 1.45 times as fast as plain decoding (1.43 to 1.47).", False),
         (20.0, PLAIN, "copies were accepted at 93 %",
-         "Drafting made this answer 1.45 times as fast as plain decoding (1.43 to 1.47); copies were accepted at 93 %.",
+         "Guesses made this answer 1.45 times as fast as plain decoding (1.43 to 1.47).",
          False),
         (40.0, PLAIN, "",
-         "Drafting made this answer slower: 0.76 times as fast as plain decoding (0.75 to 0.78).", True),
-        (30.0, PLAIN, "k 4", "This answer ran at about the speed of plain decoding; k 4.", False),
+         "Guesses made this answer slower: 0.76 times as fast as plain decoding (0.75 to 0.78).", True),
+        (30.0, PLAIN, "k 4", "This answer ran at about the speed of plain decoding.", False),
         (22.0, [7.0, 13.0] * 4, "", "This answer was not clearly faster or slower than plain decoding.", False),
         (20.0, [], "", "Speedup unknown: too few plain passes, 0 of 8.", False),
         (20.0, [], "the draft is dear.", "The draft is dear.", False),
@@ -374,9 +375,9 @@ def test_the_verdict_is_a_sentence(ms: float, plain: list[float], found: str, wo
 
 def test_the_verdict_of_what_drafted_nothing() -> None:
     stats = answered(*[timed(0, 0, 9.0)] * 9, plain=PLAIN)
-    assert verdict(stats) == "Nothing was drafted."
-    stats.observe(Finished("stop", "", 1.0, 1.0, 0, verdict="nothing was drafted: the draft costs more than it gains"))
-    assert verdict(stats) == "Nothing was drafted: the draft costs more than it gains."
+    assert verdict(stats) == "Nothing was guessed."
+    stats.observe(Finished("stop", "", 1.0, 1.0, 0, verdict="nothing was guessed: the draft costs more"))
+    assert verdict(stats) == "Nothing was guessed: the draft costs more."
     stats.observe(Started("plain", "chain", "fixed", 0, "block", 1, False, 3))
     stats.observe(Finished("stop", "", 1.0, 1.0, 0))
     assert verdict(stats) == "This answer was decoded plainly."
@@ -386,9 +387,10 @@ def test_the_verdict_of_what_drafted_nothing() -> None:
 def test_a_speedup_is_told_with_what_it_is_measured_against() -> None:
     passes = [timed(4, 2, 20.0)] * 9
     told = speedup_words(answered(*passes, plain=PLAIN))
-    assert told == "1.33× plain, 1.31 to 1.36 (plain 100.0 tok/s, 9 passes)"
-    told = speedup_words(answered(*passes, plain=PLAIN, age_s=9.0))
-    assert told == "speedup unknown: too few plain passes, 0 of 8 (plain 100.0 tok/s, 9 passes, 9 s before the end)"
+    assert told == "1.33× plain, 1.31 to 1.36 (plain 100.0 tok/s, timed in 9 passes)"
+    told = speedup_words(answered(*passes, plain=PLAIN, age_s=59.0))
+    assert told == "speedup unknown: too few plain passes, 0 of 8 (plain 100.0 tok/s, timed in 9 passes)"
+    assert speedup_words(answered(*passes, plain=PLAIN, age_s=60.0)).endswith(" 9 passes, last 60 s before the end)")
     assert speedup_words(answered(*passes)) == "speedup unknown: too few plain passes, 0 of 8"
 
 
@@ -402,13 +404,13 @@ def test_the_first_token_is_counted_from_enter() -> None:
     assert stats.first_token_ms is None
     stats.observe(Finished("stop", "", 900.0, 200.0, 0))
     assert stats.first_token_ms == pytest.approx(3000.0)
-    assert "first token after 3.00 s" in stats_line(stats)
+    assert stats_line(stats) == "13.0 s (start 12.3, write 0.7)"
     assert folded([a_pass(0, 0, 0)]).first_token_ms is None
 
 
 def test_what_was_done_is_told_by_drafter() -> None:
     copied = replace(timed(2, 2, 6.0), drafter="copy")
-    assert done(answered(*[timed(4, 2, 20.0)] * 3, copied)) == "drafted: copy 2, draft-model 12"
+    assert done(answered(*[timed(4, 2, 20.0)] * 3, copied)) == "guessed: copy 2, draft-model 12"
     assert done(answered(timed(0, 0, 6.0))) == "decoded plainly"
 
 
@@ -417,20 +419,26 @@ def test_where_nothing_was_drafted_it_says_what_leaving_out_the_draft_saves() ->
     draft = replace(target, path="draft.gguf", bytes=400_000_000, kv_bytes=90_000_000, load_ms=1240.0)
     stats = answered(*[timed(0, 0, 9.0)] * 9)
     stats.observe(Loaded("pair", target, draft, 64, 1, 3000.0, {}))
-    stats.observe(Finished("stop", "", 1.0, 1.0, 0, verdict="nothing was drafted: a guess costs 17 ms"))
+    stats.observe(Finished("stop", "", 1.0, 1.0, 0, verdict="nothing was guessed: dear", cause="a guess costs 17 ms"))
     saving = "-d none saves 490 MB and 1.2 s of loading"
-    assert verdict(stats) == f"Nothing was drafted: a guess costs 17 ms; {saving}."
+    assert (verdict(stats), reason(stats)) == ("Nothing was guessed: dear.", f"A guess costs 17 ms; {saving}.")
     stats.ways.rounds = 1  # with a verifier, the draft is the one model that is named
-    assert "; -m none saves 490 MB" in verdict(stats)
+    assert "; -m none saves 490 MB" in reason(stats)
     stats.ways.rounds = 0
     not_yet = Finished(
-        "stop", "", 1.0, 1.0, 0, verdict="nothing was drafted: a wrong guess would cost more than may be lost yet"
+        "stop",
+        "",
+        1.0,
+        1.0,
+        0,
+        verdict="nothing was guessed",
+        cause="a wrong guess would cost more than may be lost yet",
     )
     stats.observe(not_yet)
-    assert saving not in verdict(stats), "it may pay in the next answer"
-    stats.observe(Finished("stop", "", 1.0, 1.0, 0, verdict="nothing was drafted: a guess costs 17 ms"))
+    assert saving not in reason(stats), "it may pay in the next answer"
+    stats.observe(Finished("stop", "", 1.0, 1.0, 0, verdict="nothing was guessed: dear", cause="a guess costs 17 ms"))
     stats.observe(Loaded("pair", target, None, 64, 1, 3000.0, {}))
-    assert verdict(stats) == "Nothing was drafted: a guess costs 17 ms."
+    assert reason(stats) == "A guess costs 17 ms."
 
 
 @pytest.mark.parametrize("drafter", ["copy", "draft-model"])
@@ -440,7 +448,7 @@ def test_beside_copies_too_it_says_what_leaving_out_the_draft_saves(drafter: str
     stats = answered(*[timed(0, 0, 9.0)] * 9, replace(timed(2, 2, 9.0), drafter=drafter))
     stats.observe(Loaded("pair", target, draft, 64, 1, 3000.0, {}))
     stats.observe(Finished("stop", "", 1.0, 1.0, 0, verdict="copy drafted 2 tokens"))
-    assert ("; -d none saves 490 MB" in verdict(stats, is_below=True)) == (drafter == "copy")
+    assert ("-d none saves 490 MB" in reason(stats, is_below=True).lower().replace("mb", "MB")) == (drafter == "copy")
 
 
 def test_nothing_divides_by_zero() -> None:
@@ -478,3 +486,29 @@ def test_on_a_gpu_a_change_of_width_is_part_of_the_answers_time() -> None:
     tokens = 2 * (5 + 17)
     assert tokens / stats.comparison.factor == pytest.approx(2 * (6.0 + 17 * 3.0) / 3.0)
     assert tokens / on_gpu.comparison.factor == pytest.approx(whole, rel=0.05)
+
+
+def test_the_seconds_are_those_that_were_waited_and_their_parts_add_up() -> None:
+    """The load is timed here, by the clock of who waits; the engine's own times count from the request."""
+    now = [100.0]
+    stats = Stats(clock=lambda: now[0], asked_at=100.0)
+    target = ModelFacts("target.gguf", 1, "llama", "Q4_0", 1, 1, 1, 1, ("CPU",))
+    steps = (
+        (0.5, Loading("target", 0.0)), (2.0, Loading("target", 1.0)), (3.25, Loaded("p", target, None, 64, 1, 9e9, {})),
+        (3.5, Started("plain", "chain", "fixed", 0, "block", 1, False, 3)),
+        (5.0, Prefilled(3, 0, 1250.0, 125.0)), (5.0, a_pass(0, 0, 0)), (7.0, a_pass(1, 0, 0)),
+    )  # fmt: skip
+    for at, event in steps:
+        now[0] = 100.0 + at
+        stats.observe(event)
+    assert stats.waited is None
+    now[0] = 108.0
+    stats.observe(Finished("stop", "", 4500.0, 1500.0, 0))
+    assert stats.waited == Waited(875.0, 2750.0, 1375.0, 3000.0)
+    assert stats.waited.total == 8000.0
+    assert seconds(stats.waited) == "8.1 s (start 0.9, load 2.8, read 1.4, write 3.0)", "as the shown parts add up"
+    warm = Stats(clock=lambda: 108.0, asked_at=108.0, loaded=stats.loaded)
+    warm.observe(Finished("interrupted", "", 0.0, 0.0, 0))
+    assert seconds(warm.waited) == "0.00 s"
+    assert seconds(Waited(0.0, 0.0, 500.0, 1499.0)) == "2.00 s (read 0.50, write 1.50)"
+    assert seconds(Waited(0.0, 0.0, 500.0, 1500.0)) == "2.0 s (read 0.5, write 1.5)"

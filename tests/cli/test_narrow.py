@@ -1,0 +1,45 @@
+"""Commands on terminals of 80 and 60 columns: no word is broken, no figure cut."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from localspec.cli.console import broken
+from tests.cli.harness import PAIR, REAL, Terminal, localspec, needs_pair
+
+TARGET = str(PAIR / "target-q8_0.gguf")
+LONG = "Answer in one sentence of plain English, and name the file and its line whenever there is one to be named."
+COMMANDS = [
+    ("plan", TARGET, "--offline", "--ram", "8G"),
+    ("config", "preset", "show", "review"),
+    ("ps",),
+    ("run", "-m", "qwen3-8b", "--offline", "hi"),
+    ("run", "-m", TARGET, "--shcema", "x", "Why is the sky blue?"),
+]
+
+
+@needs_pair
+@pytest.mark.parametrize("columns", [80, 60])
+def test_no_word_is_broken(columns: int, tmp_path: Path) -> None:
+    env = {"LOCALSPEC_HOME": str(tmp_path), "HF_HOME": str(tmp_path), "COLUMNS": ""}
+    assert localspec("config", "preset", "save", "review", "-m", TARGET, "-s", LONG, env=env).returncode == 0
+    for args in COMMANDS:
+        piped = localspec(*args, env=env)
+        terminal = Terminal(list(args), program=REAL, env=env, columns=columns)
+        assert terminal.wait() == piped.returncode
+        lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.output.decode()).replace("\r", "").split("\n")
+        shown = {word for line in lines for word in line.split()}
+        lost = set((piped.stdout + piped.stderr).decode().split()) - shown
+        assert not {word for word in lost if len(word) < columns - 20 and ".gguf" not in word}, args
+        fits = (len(line) <= columns or max(map(len, line.split())) > columns - 20 for line in lines)
+        assert all(fits), args
+
+
+def test_a_line_ends_where_the_next_word_has_no_room() -> None:
+    assert broken("one two three", 7) == "one two\nthree"
+    assert broken("one two three", 6) == "one\ntwo\nthree"
+    assert broken("one  two", 5) == "one \ntwo", "blanks stay as many, so that places stay"
+    assert broken("a-long-word x", 4) == "a-long-word\nx"
