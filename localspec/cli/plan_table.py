@@ -11,7 +11,7 @@ from math import ceil
 from typing import Any
 
 from localspec.cli.console import columns_of_stdout, is_terminal, wrapped
-from localspec.control.chain import NEXT, Worth
+from localspec.control.chain import ASSUMED, NEXT, Worth
 from localspec.models.plan.compare import PlannedDraft
 from localspec.models.plan.machine import CPU, Machine
 from localspec.models.plan.memory import ram_room
@@ -103,7 +103,7 @@ def judgements(
         tokens = 1.0 + sum(accepted[:k]) if known is None else known.tokens
         judged[row.name] = Judgement(
             row.name, k, tokens, tokens * row.plan.seconds / plain.seconds, accepted[0],
-            known.how if known is not None else "assumed" if guessing.is_assumed else guessing.how,
+            known.how if known is not None else ASSUMED if guessing.is_assumed else guessing.how,
             is_measured=known is not None and known.was_loaded and not guessing.is_assumed,
             is_foreign=guessing.is_foreign,
         )  # fmt: skip
@@ -118,7 +118,8 @@ def verdict(judged: Mapping[str, Judgement], loads: Loads) -> str:
     is_known = first.is_measured if first.speed > 1.0 else all(each.is_measured for each in others)
     pays = "pays here" if is_known else "is expected to pay here"
     if first.speed > 1.0:
-        return f"{brief(first.name)} {pays}: {first.speed:.2f} times the speed without a draft."
+        basis = ", if the assumed share of its guesses is right" if first.how == ASSUMED else ""
+        return f"{brief(first.name)} {pays}: {first.speed:.2f} times the speed without a draft{basis}."
     n = NUMBERS[len(others)] if len(others) < len(NUMBERS) else str(len(others))
     none = {1: f"{brief(first.name)} {pays.replace('pays', 'does not pay').replace('is expected', 'is not expected')}",
             2: f"Neither of these two drafts {pays}"}.get(len(others), f"None of these {n} drafts {pays}")  # fmt: skip

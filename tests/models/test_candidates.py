@@ -85,7 +85,7 @@ def test_a_small_one_of_another_vocabulary_can_be_better() -> None:
 
 
 def test_headers_tell_what_a_foreign_draft_cannot_write(tmp_path: Path) -> None:
-    """Of two drafts as large, the one with another vocabulary comes second, and a much smaller one first."""
+    """What is assumed of another vocabulary is half as much: its drafts come second, the smaller of them first."""
     sample = resources.files("localspec.models").joinpath("sample.txt").read_text("utf-8")
     letters, texts = sorted(set(sample)), sorted({*re.findall("[a-zA-Z]{2,}", sample)})
     foreign = [*letters, *texts[::2], *(f"_{n}" for n in range(len(texts) - len(texts[::2])))]
@@ -102,7 +102,11 @@ def test_headers_tell_what_a_foreign_draft_cannot_write(tmp_path: Path) -> None:
     assert shared.overlap is not None
     assert 1.0 < shared.overlap.spelled < 2.0
     assert 0.4 < shared.overlap.use < 1.0
-    assert sorted(found, key=lambda name: -found[name].gain(n_bytes)) == ["small", "fits", "foreign"]
+    assert sorted(found, key=lambda name: -found[name].gain(n_bytes)) == ["fits", "small", "foreign"]
+    assert found["foreign"].worth is not None
+    assert found["foreign"].worth.accepted == pytest.approx(0.7 * 0.5 * shared.overlap.use)
+    assert found["fits"].worth is not None
+    assert found["fits"].worth.accepted == 0.7
 
 
 def test_what_cannot_draft_gains_nothing() -> None:
