@@ -254,8 +254,8 @@ class Auto:
         if not self._drafted:
             if not self._why or not why_not:
                 return f"nothing was guessed: {self._why or 'the answer ended while plain decoding was timed'}", ""
-            told = [cause for source, _, cause in why_not if source.is_asked or source is why_not[0][0]]
-            return f"nothing was guessed: {why_not[0][1]}", "; ".join(told)
+            causes = [cause for source, _, cause in why_not if source.is_asked or source is why_not[0][0]]
+            return f"nothing was guessed: {why_not[0][1]}", "; ".join(causes)
         drafted = [
             f"{name} made {counted(n, 'guess')}, {_fate(n, kept)}"
             for name, (n, kept) in sorted(self._drafted.items(), key=lambda one: -one[1][0])

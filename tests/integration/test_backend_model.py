@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +26,7 @@ from localspec.errors import (
     UsageError,
 )
 from localspec.session.loaded_model import LoadedModel, inspect_model, load_model
-from tests.integration.gguf_models import EXACT, JAMBA, MAMBA, SLIDING, STORYTELLER, TINY, never, random_gguf
+from tests.integration.gguf_models import EXACT, JAMBA, MAMBA, SLIDING, STORYTELLER, TINY, copied, never, random_gguf
 from tests.weights.random_gguf import Shape
 
 
@@ -372,3 +374,29 @@ def test_what_is_read_from_the_disk_in_every_pass_is_not_copied_into_memory() ->
     assert not is_copied(repack=False)
     assert is_copied(placement=Placement())
     assert not is_copied(placement=Placement(is_repacked=False))
+
+
+DECOMPOSED = unicodedata.normalize("NFD", "Grüße aus Köln: 안녕하세요, đường phố")
+
+
+def test_text_is_composed_where_the_tokenizer_that_was_learned_with_does_that(tmp_path: Path) -> None:
+    """Qwen's does; the vocabulary of the bundled model says that it is another's."""
+    source = STORYTELLER / "target-q8_0.gguf"
+    qwen = copied(source, tmp_path / "qwen.gguf", {"tokenizer.ggml.pre": lambda _: "qwen2"})
+    composed = unicodedata.normalize("NFC", DECOMPOSED)
+    for path, is_composed in ((qwen, True), (source, False)):
+        with Model(path, LoadOptions(threads=1)) as model:
+            tokens = model.tokenize(DECOMPOSED)
+            assert (tokens == model.tokenize(composed)) == is_composed
+            assert b"".join(map(model.piece, tokens)).decode() == (composed if is_composed else DECOMPOSED)
+            assert model.tokenize(DECOMPOSED.encode()) != model.tokenize(composed), "bytes stay as they are"
+
+
+@pytest.mark.skipif(not os.environ.get("LOCALSPEC_REAL"), reason="LOCALSPEC_REAL names no folder of real models")
+def test_a_real_qwen_reads_decomposed_text_as_it_learned() -> None:
+    """Without composing it has three times as many tokens."""
+    path = Path(os.environ["LOCALSPEC_REAL"]) / "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
+    with Model(path, LoadOptions(threads=1)) as model:
+        tokens = model.tokenize(DECOMPOSED)
+        assert tokens == model.tokenize(unicodedata.normalize("NFC", DECOMPOSED))
+        assert 2 * len(tokens) < len(model.tokenize(DECOMPOSED.encode()))
