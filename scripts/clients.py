@@ -200,7 +200,7 @@ code = 'def weather(city: str) -> str:\\n    "Tell it."\\n    return "rain"'
 def run(*words):
     done = subprocess.run([sys.executable, "-m", "llm", "--no-log", *words], capture_output=True, text=True)
     return done.stdout + done.stderr[-300:]
-for model, key in (("localspec", ["--key", "none"]), (MODEL, [])):
+for model, key in (("localspec", ["--key", "none"]), ("ollama/" + MODEL, [])):
     where = ["-m", model, *key]
     for name, words in (("plain", ["--no-stream", "Hello"]), ("stream", ["Hello"]),
                         ("call", ["--functions", code, "Hello"])):

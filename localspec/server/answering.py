@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from starlette.responses import Response
+
 from localspec.engine.events import Inspected
 from localspec.server.engine import ClientGoneError, EngineQueue, QueuedJob, Work
 from localspec.server.fields import ClientRequest
-from localspec.server.guard import Receive, Scope, Send, refusal_wire, respond
+from localspec.server.guard import Receive, Scope, Send, refusal_wire
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import encoded
 from localspec.settings.request import LoadSettings, Request
@@ -35,7 +37,7 @@ class _Waiting(ABC):
         """Send it; a client that leaves stops the jobs."""
         watching = asyncio.create_task(self._watch(receive))
         try:
-            await self._send(_Sender(scope, send))
+            await self._send(_Sender(scope, receive, send))
         except ClientGoneError:
             pass
         finally:
@@ -71,7 +73,7 @@ class QuestionResponse(_Waiting):
         async for event in self._jobs[0].events(LOOK):
             if isinstance(event, Inspected):
                 found = event.content
-        await respond(sender.send, 200, encoded(self._told(found)))
+        await sender.whole(encoded(self._told(found)))
 
 
 class AnswerResponse(_Waiting):
@@ -113,7 +115,7 @@ class AnswerResponse(_Waiting):
             sender.abort()
             return
         body = encoded(self._reply.whole(*self._stats))
-        await (sender.put(body, is_last=True) if is_open else respond(sender.send, 200, body))
+        await (sender.put(body, is_last=True) if is_open else sender.whole(body))
 
     async def _stream(self, sender: _Sender) -> None:
         """Send pieces as they come; before the stream begins an error is a status, after that a part of it."""
@@ -162,10 +164,14 @@ def _numbered(request: Request, i: int) -> Request:
 class _Sender:
     """Sends, and cuts off a client that takes nothing."""
 
-    def __init__(self, scope: Scope, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.abort: Callable[[], None] = scope["state"]["abort"]
         self.path: str = scope["path"]
-        self._send = send
+        self._scope, self._receive, self._send = scope, receive, send
+
+    async def whole(self, body: bytes) -> None:
+        """Send all of an answer that is JSON."""
+        await Response(body, media_type="application/json")(self._scope, self._receive, self.send)
 
     async def begin(self, media_type: str) -> None:
         """Begin a stream, which no proxy is to hold back."""

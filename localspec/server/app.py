@@ -21,7 +21,7 @@ from localspec.server import anthropic, llama_server, ollama, openai, own, respo
 from localspec.server.answering import AnswerResponse, QuestionResponse
 from localspec.server.engine import EngineQueue
 from localspec.server.fields import ClientRequest, Searched, ServedPair
-from localspec.server.guard import STATUS, App, Receive, Scope, Send, respond_refusal
+from localspec.server.guard import STATUS, App, Receive, Scope, Send, refused
 from localspec.server.own import page
 from localspec.server.pairs import Pairs
 from localspec.server.refusal import Refusal, Wire
@@ -220,26 +220,15 @@ async def body_of(request: Request) -> object:
         raise Refusal(400, f"the body is no JSON: {error}") from None
 
 
-class _Refused(Response):
-    """A refusal in the form of the API that was asked."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__()
-        self._refusal = refusal
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await respond_refusal(send, scope["path"], self._refusal)
-
-
-async def _refusal(_request: Request, refusal: Refusal) -> Response:
-    return _Refused(refusal)
+async def _refusal(request: Request, refusal: Refusal) -> Response:
+    return refused(request.scope["path"], refusal)
 
 
 async def _unknown(request: Request, error: HTTPException) -> Response:
     """Answer a path or a method that is not here."""
     path = request.url.path[:80]
     told = f"there is no {path}" if error.status_code == 404 else f"{path} takes no {request.method[:20]}"
-    return _Refused(Refusal(error.status_code, told, headers=error.headers or {}))
+    return refused(path, Refusal(error.status_code, told, headers=error.headers or {}))
 
 
 async def _gone(_request: Request, _error: ClientDisconnect) -> Response:

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from starlette.responses import Response
+
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import encoded
 
@@ -104,19 +106,20 @@ class Guard:
 
         try:
             if extra and scope["method"] == "OPTIONS":
-                await respond(sending, 204, b"")
+                await Response(status_code=204)(scope, receive, sending)
                 return
             self._rules.judge(scope["path"], headers)
             await self._app(scope, receive, sending)
         except Refusal as refusal:
             assert not has_begun
-            await respond_refusal(sending, scope["path"], refusal)
+            await refused(scope["path"], refusal)(scope, receive, sending)
         except Exception as error:
             self._on_bug(error)
             if has_begun:
                 scope["state"]["abort"]()
             else:
-                await respond_refusal(sending, scope["path"], Refusal(500, "the server failed; its log says why"))
+                told = Refusal(500, "the server failed; its log says why")
+                await refused(scope["path"], told)(scope, receive, sending)
 
     async def _socket(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
         """Let a WebSocket in by the same rules; a refusal is a response of HTTP."""
@@ -124,7 +127,7 @@ class Guard:
             self._rules.judge(scope["path"], headers)
             await self._app(scope, receive, send)
         except Refusal as refusal:
-            await deny(send, scope["path"], refusal)
+            await refused(scope["path"], refusal)(scope, receive, send)
         except Exception as error:
             self._on_bug(error)
             raise
@@ -146,26 +149,9 @@ def _cors(origin: str, headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
     ]
 
 
-async def respond(send: Send, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-    """Send a whole response."""
-    told = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
-    raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in told.items()]
-    await send({"type": "http.response.start", "status": status, "headers": raw})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def deny(send: Send, path: str, refusal: Refusal) -> None:
-    """Refuse a WebSocket before it is open, by a response of HTTP."""
-
-    async def sending(message: MutableMapping[str, Any]) -> None:
-        await send({**message, "type": message["type"].replace("http.", "websocket.http.")})
-
-    await respond_refusal(sending, path, refusal)
-
-
-async def respond_refusal(send: Send, path: str, refusal: Refusal) -> None:
-    """Send a refusal in the form of the API that a path belongs to."""
-    await respond(send, refusal.status, encoded(refusal_wire(path, refusal)), dict(refusal.headers))
+def refused(path: str, refusal: Refusal) -> Response:
+    """Return a refusal in the form of the API that a path belongs to; also for a WebSocket that is not open yet."""
+    return Response(encoded(refusal_wire(path, refusal)), refusal.status, dict(refusal.headers), "application/json")
 
 
 def refusal_wire(path: str, refusal: Refusal) -> Wire:

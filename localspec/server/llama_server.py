@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from localspec.engine.events import Committed, Event, Finished
 from localspec.server import openai
@@ -143,35 +143,33 @@ def _chained(fields: Fields, sampling: Sampling) -> Sampling:
     return replace(sampling, **{name: value for setting in off for name, value in setting.items()})
 
 
+@dataclass(eq=False)
 class LlamaServer(Reply):
-    """An answer of /completion or /infill."""
+    """An answer of /completion or /infill, to each of `prompts`.
 
-    end = b""
+    `shown` are `response_fields`, those that the end has, all where there are none. `is_silent`: the prompt is read,
+    and no token of the answer is wanted.
+    """
 
-    def __init__(
-        self,
-        model: str,
-        request: Request,
-        shown: Sequence[str] = (),
-        *,
-        prompts: Sequence[str | list[int]] = (),
-        has_progress: bool = False,
-        is_silent: bool = False,
-    ) -> None:
-        self._progress = Progress(has_progress)
-        self._prompts = prompts or [request.prompt or ""]
-        self._is_silent = is_silent  # the prompt is read, and no token of the answer is wanted
+    end: ClassVar[bytes] = b""
+    model: str
+    request: Request
+    shown: Sequence[str] = ()
+    prompts: Sequence[str | list[int]] = ()
+    has_progress: bool = False
+    is_silent: bool = False
+
+    def __post_init__(self) -> None:
+        self._progress = Progress(self.has_progress)
+        self._prompts = self.prompts or [self.request.prompt or ""]
         self._index = 0
-        self._model = model
-        self._shown = shown  # `response_fields`: those that the end has, all where there are none
-        self._is_after = request.is_after_sampler
 
     def pieces(self, event: Event) -> list[Wire]:
         """Return a chunk for what an event released."""
         if not isinstance(event, Committed | Finished):
             progress = self._progress.read(event)
             return [{"index": self._index, "content": "", "stop": False, "id_slot": 0, **progress}] if progress else []
-        text, logprobs = ("", []) if self._is_silent else released(event)
+        text, logprobs = ("", []) if self.is_silent else released(event)
         if not (text or logprobs):
             return []
         return [{"index": self._index, "content": text, "stop": False, "id_slot": 0, **self._probabilities(logprobs)}]
@@ -191,7 +189,7 @@ class LlamaServer(Reply):
     def whole(self, *answers: Stats) -> Wire | list[Wire]:
         wholes = []
         for self._index, stats in enumerate(answers):
-            wholes.append(self._last(stats, "" if self._is_silent else stats.text))
+            wholes.append(self._last(stats, "" if self.is_silent else stats.text))
         return wholes if len(wholes) > 1 else wholes[0]
 
     def _last(self, stats: Stats, text: str) -> Wire:
@@ -201,9 +199,9 @@ class LlamaServer(Reply):
             "content": text,
             "stop": True,
             "id_slot": 0,
-            "model": self._model,
+            "model": self.model,
             "prompt": self._prompts[self._index],
-            "tokens_predicted": 0 if self._is_silent else told["predicted_n"],
+            "tokens_predicted": 0 if self.is_silent else told["predicted_n"],
             "tokens_evaluated": told["cache_n"] + told["prompt_n"],
             "tokens_cached": told["cache_n"],
             "truncated": False,
@@ -213,11 +211,11 @@ class LlamaServer(Reply):
             "speculation": speculation(stats, *self.notes),
             **(self._probabilities(told_logprobs(stats.logprobs)) if text else {}),
         }
-        return made if not self._shown else _selected(made, self._shown)
+        return made if not self.shown else _selected(made, self.shown)
 
     def _probabilities(self, logprobs: list[Wire]) -> Wire:
         """Return `completion_probabilities`: after the sampler they are probabilities, not logarithms, as there."""
-        if self._is_after:
+        if self.request.is_after_sampler:
             logprobs = [{**_exponential(each), "top_probs": list(map(_exponential, each["top_logprobs"]))}
                         for each in logprobs]  # fmt: skip
         return {"completion_probabilities": logprobs} if logprobs else {}

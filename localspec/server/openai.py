@@ -1,6 +1,4 @@
 """OpenAI's API: /v1/chat/completions and /v1/completions. Pure: JSON in, a request and the form of its answer out.
-
-Also here: an answer in OpenAI's form, as chunks and as the object at the end. Pure.
 """
 
 from __future__ import annotations
@@ -9,7 +7,7 @@ import codecs
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from localspec import __version__
@@ -184,38 +182,34 @@ def model(listed: OfferedPair) -> Wire:
     return {**made, "meta": {"n_ctx": longest_context(listed), **meta, "draft": drafts}}
 
 
+@dataclass(eq=False)
 class OpenAI(Reply):
-    """A chat or a completion, of one answer or of several, one after the other."""
+    """A chat or a completion, of one answer or of several, one after the other.
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        is_chat: bool,
-        has_usage: bool,
-        has_prediction: bool = False,
-        tools: Tools | None = None,
-        has_progress: bool = False,
-        is_silent: bool = False,
-        has_echo: bool = False,
-        has_logprobs: bool = False,
-        n: int = 1,
-    ) -> None:
-        self._is_silent = is_silent  # the prompt is read, and no token of the answer is wanted
-        self._has_echo = has_echo  # the text begins with the prompt
-        self._has_logprobs = has_logprobs
-        self._n = n  # answers to each prompt
-        self._progress = Progress(has_progress)
-        self._is_chat = is_chat
-        self._has_usage = has_usage
-        self._has_prediction = has_prediction
-        self._calls = CallReader(tools, in_pieces=True)
+    `is_silent`: the prompt is read, and no token of the answer is wanted. `has_echo`: the text begins with the prompt.
+    `n` answers are to each prompt.
+    """
+
+    model: str
+    is_chat: bool
+    has_usage: bool
+    has_prediction: bool = False
+    tools: Tools = field(default_factory=dict)
+    has_progress: bool = False
+    is_silent: bool = False
+    has_echo: bool = False
+    has_logprobs: bool = False
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        self._progress = Progress(self.has_progress)
+        self._calls = CallReader(self.tools, in_pieces=True)
         self._index = 0
         self._restart()
         self._head = {
-            "id": ("chatcmpl-" if is_chat else "cmpl-") + secrets.token_hex(12),
+            "id": ("chatcmpl-" if self.is_chat else "cmpl-") + secrets.token_hex(12),
             "created": int(time.time()),
-            "model": model,
+            "model": self.model,
             "system_fingerprint": f"localspec-{__version__}",
         }
 
@@ -225,19 +219,19 @@ class OpenAI(Reply):
 
     def opening(self) -> list[Wire]:
         """Return the chunk that says who speaks."""
-        return [self._chunk({"role": "assistant", "content": ""})] if self._is_chat else []
+        return [self._chunk({"role": "assistant", "content": ""})] if self.is_chat else []
 
     def pieces(self, event: Event) -> list[Wire]:
         """Return a chunk for what an event released."""
-        if isinstance(event, Scored) and self._has_echo:
+        if isinstance(event, Scored) and self.has_echo:
             text, scores = scored_prompt(event.logprobs)
-            return [self._chunk({"text": text}, logprobs=scores if self._has_logprobs else [])]
+            return [self._chunk({"text": text}, logprobs=scores if self.has_logprobs else [])]
         if not isinstance(event, Committed | Finished):
             progress = self._progress.read(event)
-            return [{**self._chunk({} if self._is_chat else {"text": ""}), **progress}] if progress else []
-        text, logprobs = ("", []) if self._is_silent else released(event)
+            return [{**self._chunk({} if self.is_chat else {"text": ""}), **progress}] if progress else []
+        text, logprobs = ("", []) if self.is_silent else released(event)
         said = [each for part in self._calls.feed(text) if (each := self._said(part))]
-        if self._is_chat and event.reasoning:
+        if self.is_chat and event.reasoning:
             said[:1] = [{"reasoning_content": event.reasoning, **(said[0] if said else {})}]
         if logprobs and not said:
             said = [self._said("")]
@@ -246,7 +240,7 @@ class OpenAI(Reply):
     def _said(self, part: Part) -> Wire:
         """Return what a part of an answer adds, {} for nothing: text, or a call's name first and then its arguments."""
         if isinstance(part, str):
-            return {"content": part} if self._is_chat and part else {} if self._is_chat else {"text": part}
+            return {"content": part} if self.is_chat and part else {} if self.is_chat else {"text": part}
         assert isinstance(part, CallPiece)
         if part.is_first:
             function = {"name": part.name, "arguments": ""}
@@ -263,7 +257,7 @@ class OpenAI(Reply):
     def closing(self, *answers: Stats) -> list[Wire]:
         """Return the chunk with the reason, and one with the usage, which has no choice."""
         wires = self._ending(answers[-1])
-        if not self._has_usage:
+        if not self.has_usage:
             return wires
         figures = {name: wires[-1].pop(name) for name in ("timings", "speculation")}
         return [*wires, {**self._chunk({}), "choices": [], "usage": self._usage(*answers), **figures}]
@@ -277,7 +271,7 @@ class OpenAI(Reply):
         figures = {name: choices[0].pop(name) for name in ("timings", "speculation")} if len(answers) == 1 else {}
         return {
             **self._head,
-            "object": "chat.completion" if self._is_chat else "text_completion",
+            "object": "chat.completion" if self.is_chat else "text_completion",
             "choices": choices,
             "usage": self._usage(*answers),
             **figures,
@@ -290,11 +284,11 @@ class OpenAI(Reply):
             message["reasoning_content"] = stats.reasoning
         if read.calls:
             message["tool_calls"] = [call.to_openai() for call in read.calls]
-        text, logprobs = ("", []) if self._is_silent else (stats.text, told_logprobs(stats.logprobs))
-        if self._has_echo:
+        text, logprobs = ("", []) if self.is_silent else (stats.text, told_logprobs(stats.logprobs))
+        if self.has_echo:
             prompt, scores = scored_prompt(stats.prompt_logprobs)
-            text, logprobs = prompt + text, [*scores, *logprobs] if self._has_logprobs else []
-        said = {"message": message} if self._is_chat else {"text": text}
+            text, logprobs = prompt + text, [*scores, *logprobs] if self.has_logprobs else []
+        said = {"message": message} if self.is_chat else {"text": text}
         told = {
             "index": self._index,
             **said,
@@ -304,10 +298,10 @@ class OpenAI(Reply):
         return {**told, **self._figures(stats, read)}
 
     def _usage(self, *answers: Stats) -> Wire:
-        counts = usage(*answers, n=self._n)
-        if self._is_silent:
+        counts = usage(*answers, n=self.n)
+        if self.is_silent:
             counts |= {"completion_tokens": 0, "total_tokens": counts["prompt_tokens"]}
-        if self._has_prediction:
+        if self.has_prediction:
             counts["completion_tokens_details"] |= predicted(*answers)
         return counts
 
@@ -315,18 +309,18 @@ class OpenAI(Reply):
         """Return the chunks that end a choice: what was held back, then the reason with the figures."""
         read = self._calls.finish()
         held = [self._chunk(said) for part in read.parts if (said := self._said(part))]
-        last = self._chunk({} if self._is_chat else {"text": ""}, _reason(stats, read))
+        last = self._chunk({} if self.is_chat else {"text": ""}, _reason(stats, read))
         return [*held, {**last, **self._figures(stats, read)}]
 
     def _figures(self, stats: Stats, read: ReadAnswer) -> Wire:
         return {"timings": timings(stats), "speculation": speculation(stats, *self.notes, read.warning)}
 
     def _chunk(self, said: Wire, reason: str | None = None, logprobs: list[Wire] | None = None) -> Wire:
-        content = {"delta": said} if self._is_chat else said
+        content = {"delta": said} if self.is_chat else said
         told = {"logprobs": self._logprobs(logprobs or []), "finish_reason": reason}
         return {
             **self._head,
-            "object": "chat.completion.chunk" if self._is_chat else "text_completion",
+            "object": "chat.completion.chunk" if self.is_chat else "text_completion",
             "choices": [{"index": self._index, **content, **told}],
         }
 
@@ -334,7 +328,7 @@ class OpenAI(Reply):
         """Return log-probabilities as a chat has them, or as a completion does: in lists, with places in its text."""
         if not found:
             return None
-        if self._is_chat:
+        if self.is_chat:
             return {"content": found, "refusal": None}
         offsets = []
         for each in found:

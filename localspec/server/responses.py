@@ -1,6 +1,4 @@
 """OpenAI's /v1/responses without a memory: nothing is stored, so each request brings the whole conversation. Pure.
-
-Also here: an answer of /v1/responses, as an object with items and as the events that build it. Pure.
 """
 
 from __future__ import annotations

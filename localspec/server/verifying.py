@@ -40,7 +40,7 @@ from localspec.remote.messages import (
 from localspec.remote.vocabulary import vocabulary_of
 from localspec.server.engine import ClientGoneError, EngineQueue, QueuedJob
 from localspec.server.fields import ServedPair
-from localspec.server.guard import Receive, Scope, Send, deny
+from localspec.server.guard import Receive, Scope, Send, refused
 from localspec.server.refusal import Refusal
 from localspec.settings.jobs import VerifyRound
 from localspec.settings.sizes import counted
@@ -82,7 +82,8 @@ class VerifyingApp:
         """Serve one edge until it leaves."""
         await receive()  # websocket.connect
         if self.edges >= MOST_EDGES:
-            await deny(send, scope["path"], Refusal(503, f"{self.edges} edges are here already"))
+            told = Refusal(503, f"{self.edges} edges are here already")
+            await refused(scope["path"], told)(scope, receive, send)
             return
         self.edges += 1
         edge = _Edge(self, send)

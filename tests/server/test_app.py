@@ -473,7 +473,7 @@ def test_values_cannot_be_changed() -> None:
         if isinstance(each, type) and dataclasses.is_dataclass(each) and each.__module__.startswith("localspec.server")
     }
     changing = {each.__name__ for each in found if not each.__dataclass_params__.frozen}
-    assert changing == {"Refusal", "Totals", "VerifyingApp", "_Late"}
+    assert changing == {"LlamaServer", "OpenAI", "Refusal", "Totals", "VerifyingApp", "_Late"}
     assert len({Refusal(400, "no"), Refusal(400, "no")}) == 2
 
 
