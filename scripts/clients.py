@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -359,7 +360,8 @@ def tried(name: str, home: Path, url: str, model: str) -> tuple[str, list[str]]:
         version = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False).stdout.strip()
 
     def put(text: str) -> str:
-        return text.replace("URL", url).replace("MODEL", model).replace("HOME", str(home))
+        told = {"URL": url, "MODEL": model, "HOME": str(home)}
+        return re.sub(rf"\b({'|'.join(told)})\b", lambda word: told[word[0]], text)
 
     for path, text in program.files.items():
         (home / path).parent.mkdir(parents=True, exist_ok=True)

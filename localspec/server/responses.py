@@ -1,5 +1,4 @@
-"""OpenAI's /v1/responses without a memory: nothing is stored, so each request brings the whole conversation. Pure.
-"""
+"""OpenAI's /v1/responses without a memory: nothing is stored, so each request brings the whole conversation. Pure."""
 
 from __future__ import annotations
 
