@@ -272,7 +272,19 @@ last = ToolCallingAgent(tools=[Weather()], model=model, max_steps=3).run("Hello"
 ok("call", cities == ["Oslo"] and "done" in str(last), last)
 """
 LM_EVAL = """
-import subprocess, sys, pathlib
+import pathlib, urllib.request
+import lm_eval
+from lm_eval.models.openai_completions import LocalCompletionsAPI
+from lm_eval.tasks import TaskManager
+class Tokenizer:  # the server's own: lm-eval counts the tokens of each choice
+    eot_token = 0
+    def encode(self, text, **_):
+        asked = urllib.request.Request(URL + "/tokenize", json.dumps({"content": text}).encode())
+        return json.load(urllib.request.urlopen(asked))["tokens"]
+    def encode_batch(self, texts, **_):
+        return list(map(self.encode, texts))
+    def decode(self, tokens):
+        return ""
 task = pathlib.Path("tasks"); task.mkdir(exist_ok=True)
 rows = [{"q": "Once upon a time there was a little", "a": [" girl", " parliament"], "y": 0},
         {"q": "She was very", "a": [" happy", " amortised"], "y": 0}]
@@ -282,10 +294,10 @@ rows = [{"q": "Once upon a time there was a little", "a": [" girl", " parliament
     "dataset_kwargs": {"data_files": {"test": str(task.resolve() / "rows.jsonl")}},
     "test_split": "test", "output_type": "multiple_choice", "doc_to_text": "{{q}}", "doc_to_choice": "{{a}}",
     "doc_to_target": "y", "metric_list": [{"metric": "acc"}]}))
-args = f"model={MODEL},base_url={URL}/v1/completions,tokenizer_backend=None,tokenized_requests=False,num_concurrent=1"
-done = subprocess.run([sys.executable, "-m", "lm_eval", "--model", "local-completions", "--model_args", args,
-                       "--include_path", str(task), "--tasks", "ends"], capture_output=True, text=True)
-ok("logprobs", "|ends" in done.stdout, done.stdout[-200:] + done.stderr[-600:])
+lm = LocalCompletionsAPI(model=MODEL, base_url=URL + "/v1/completions", tokenizer_backend=None)
+lm.tokenizer, lm.tokenizer_backend, lm.tokenized_requests = Tokenizer(), "tiktoken", True
+found = lm_eval.simple_evaluate(lm, tasks=["ends"], task_manager=TaskManager(include_path=str(task)))
+ok("logprobs", found["results"]["ends"]["acc,none"] == 1.0, found["results"])
 """
 AIDER = """
 import subprocess, sys, pathlib
@@ -404,7 +416,7 @@ def main() -> int:
     if unknown:
         parser.error(f"there is no program {unknown[0]}; one of {', '.join(PROGRAMS)}")
     folder = (asked.folder or Path(tempfile.mkdtemp(prefix="localspec-clients-"))).resolve()
-    words = [asked.model, "--port", "0", "--json", "--ctx", "32768", "--temp", "0"]
+    words = [asked.model, "--port", "0", "--json", "--ctx", "65536", "--temp", "0"]
     own = [sys.executable, "-m", "localspec", "serve"] if asked.real else [sys.executable, __file__, "--serve"]
     with (folder / "server.log").open("w") as log:
         server = subprocess.Popen([*own, *words], stdout=subprocess.PIPE, stderr=log, text=True)
