@@ -28,7 +28,6 @@ from localspec.settings.jobs import PairJob
 from localspec.settings.request import LoadSettings
 from localspec.worker.client import Worker
 from localspec.worker.codec import job_of, kinds
-from localspec.worker.engines import is_running
 from localspec.worker.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -61,19 +60,6 @@ class _Loading(Job):
         last = self._last if error is None else Failed(error.to_wire())
         if last is not None:
             self._tell(last)
-
-
-class _Looking(Job):
-    """Asks the worker what its child died of, while nothing else does."""
-
-    def __init__(self, worker: Worker, tell: Callable[[LocalspecError], object]) -> None:
-        self._worker, self._tell = worker, tell
-
-    def run(self) -> Iterator[Event]:
-        lost = self._worker.lost()
-        if lost is not None:
-            self._tell(lost)
-        yield from ()
 
 
 class Background:
@@ -150,10 +136,10 @@ class Background:
 
     def _look(self) -> None:
         """End with a child that died while nothing was asked of it."""
-        loop, pid = asyncio.get_running_loop(), self._worker.pid
-        if pid is not None and not self._queue.is_busy and not is_running(pid):
-            self._queue.submit_job(_Looking(self._worker, lambda error: loop.call_soon_threadsafe(self._end, error)))
-        loop.call_later(LOOK, self._look)
+        lost = None if self._queue.is_busy else self._worker.lost()
+        if lost is not None:
+            self._end(lost)
+        asyncio.get_running_loop().call_later(LOOK, self._look)
 
 
 def main(command: list[str]) -> None:

@@ -101,7 +101,7 @@ class LoadSettings:
     mlock: bool = setting(False, "--mlock", group=MODEL, help="Keep the weights in RAM.")
     parallel: int | None = setting(
         None, "--parallel", aliases="-np", group=MODEL, low=1, high=64, nothing="auto",
-        default_help="1", help="Answers that are written at once, as memory allows.",
+        default_help="1, on a server 4", help="Answers that are written at once, as memory allows.",
     )  # fmt: skip
     cache_disk: str = setting(
         "2GB", "--cache-disk", group=MODEL, metavar="SIZE", parse=memory_size,

@@ -35,6 +35,7 @@ PAIR = LoadSettings(
     draft=str(STORYTELLER / "draft-q8_0.gguf"),
     ctx=2048,
     reproducible=True,
+    parallel=4,
 )
 PROMPTS = ("Once upon a time", "There was a fox", "The old king " * 60, "A girl walked")
 REQUESTS = [Request(prompt=text, max_tokens=60, sampling=Sampling(temperature=0.0)) for text in PROMPTS]
