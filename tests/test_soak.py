@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
+import threading
 from collections import Counter
+from random import Random
 
 import pytest
 from soak import CLIENTS, EDGES, Soak
+from soaking.clients import Client, Record
 
 ADDRESS = ("127.0.0.1", 1)
 
@@ -34,3 +38,20 @@ def test_who_takes_part(soak: Soak) -> None:
     assert Counter(each.name for each in soak._threads(ADDRESS)) == {
         "client": CLIENTS, "edge": EDGES, "run": 1, "chat": 1, "pull": 1, "harm": 1,
     }  # fmt: skip
+
+
+def test_an_error_behind_a_sign_of_life_is_a_refusal() -> None:
+    """The server has begun the answer, tells the error and breaks off, so that nobody takes it for the whole."""
+    told = b'{"error":{"message":"the engine was killed"}}'
+    parts = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (b" ", told))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + parts)
+
+        threading.Thread(target=serve, daemon=True).start()
+        given = (None, server.getsockname(), Record(), Random(1), threading.Event())
+        assert Client(*given).whole() == "refused"  # type: ignore[arg-type]

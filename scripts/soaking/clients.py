@@ -131,7 +131,10 @@ class Client:
 
     def _ask(self, path: str, body: dict[str, Any] | bytes) -> tuple[int, bytes]:
         with self._opened(body, path) as response:
-            return response.status, response.read()
+            try:
+                return response.status, response.read()
+            except http.client.IncompleteRead as broken:  # after a sign of life an error is told, and all breaks off
+                return 503, broken.partial
 
     @contextlib.contextmanager
     def _opened(self, body: Any, path: str = "/v1/chat/completions", seconds: float = PATIENCE) -> Any:
