@@ -14,6 +14,5 @@ from tests.golden.record import HERE, RECORDS, recorded
 @pytest.mark.parametrize("name", RECORDS)
 def test_all_is_as_recorded(name: str) -> None:
     before = (HERE / f"{name}.txt").read_text(encoding="utf-8").splitlines()
-    change = difflib.unified_diff(before, recorded(name).splitlines(), "recorded", "now", lineterm="", n=1)
-    if told := "\n".join(change):
-        pytest.fail(f"{told}\n\nIf this is meant: scripts/golden {name}", pytrace=False)
+    change = list(difflib.unified_diff(before, recorded(name).splitlines(), "recorded", "now", lineterm="", n=1))
+    assert not change, "\n".join([*change, "", f"If this is meant: scripts/golden {name}"])
