@@ -291,8 +291,8 @@ def fields(_program: Program) -> Iterator[str]:
 
 @contextmanager
 def serving(program: Program) -> Iterator[int]:
-    """Start the server; yield its port."""
-    args = "serve storyteller --port 0 --json --method draft-model -k 3 --seed 1"
+    """Start the server, whose passes are the same each time; yield its port."""
+    args = "serve storyteller --port 0 --json --method draft-model -k 3 --seed 1 --parallel 1"
     command = [sys.executable, "-m", "localspec", *args.split()]
     server = subprocess.Popen(command, env=program.env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
