@@ -32,7 +32,7 @@ Where = Literal["here", "hub", "gone"]
 NONE = DraftChoice.NONE.value  # a pair that was told to have no draft
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AvailablePair:
     """One pair. `ref` is what to type for it; sizes are in bytes, 0 where nothing is known, and `is_about` a guess.
 
@@ -43,10 +43,10 @@ class AvailablePair:
     name: str
     ref: str
     origin: str  # recent, yours, bundled, catalogue, cache, file, or the program that keeps it
-    where: Where
+    where: Where = "here"
     target_bytes: int
-    draft_bytes: int
-    is_about: bool
+    draft_bytes: int = 0
+    is_about: bool = False
     quant: str = ""
     draft: str = ""
     license: str = ""
@@ -63,8 +63,9 @@ class AvailablePair:
 
     def has(self, words: Iterable[str]) -> bool:
         """Whether each of the words, in small letters, occurs in what is known of it."""
-        told = " ".join((self.name, self.ref, self.origin, self.where, self.draft, self.license, self.notes)).casefold()
-        return all(word in told for word in words)
+        known = (self.name, self.ref, self.origin, self.where, self.draft, self.license, self.notes)
+        text = " ".join(known).casefold()
+        return all(word in text for word in words)
 
 
 def listed(catalog: Catalog, folder: Path | None = None) -> list[AvailablePair]:
@@ -187,8 +188,8 @@ def edge_draft(name: str | None) -> Path | None:
         return None
     assert name is not None
     if name == DraftChoice.AUTO.value or parse(name).draft is not DraftChoice.UNSET:
-        told = f"the verifier has the target, and {shown(name)} names no draft alone"
-        raise UsageError(told, hint="name one model, DRAFT.gguf, or none: copies are drafted then")
+        message = f"the verifier has the target, and {shown(name)} names no draft alone"
+        raise UsageError(message, hint="name one model, DRAFT.gguf, or none: copies are drafted then")
     return find_model(name)
 
 
@@ -244,7 +245,6 @@ def _pair(pair: CatalogPair) -> AvailablePair:
         where=where(pair.pair),
         target_bytes=sizes[0],
         draft_bytes=sizes[1],
-        is_about=False,
         draft="" if isinstance(pair.pair.draft, DraftChoice) else str(pair.pair.draft),
         is_tested=pair.tested,
         notes=pair.notes,
@@ -253,61 +253,67 @@ def _pair(pair: CatalogPair) -> AvailablePair:
 
 def _bundled(name: str) -> AvailablePair:
     target, draft = _sizes(expand(name))
-    return AvailablePair(name, name, "bundled", "here", target, draft, False, "Q8_0", "its own", "mit", is_tested=True,
-                 notes="Comes with localspec, for stories.")  # fmt: skip
+    return AvailablePair(
+        name=name,
+        ref=name,
+        origin="bundled",
+        target_bytes=target,
+        draft_bytes=draft,
+        quant="Q8_0",
+        draft="its own",
+        license="mit",
+        is_tested=True,
+        notes="Comes with localspec, for stories.",
+    )
 
 
 def _cached(name: HubName, files: list[CachedFile]) -> AvailablePair:
-    size = sum(file.size for file in files)
-    return AvailablePair(str(name), str(name), "cache", "here", size, 0, False, quant_of(files[0].name),
-                         target=files[0].link)  # fmt: skip
+    size, quant = sum(file.size for file in files), quant_of(files[0].name)
+    return _of_file(str(name), str(name), "cache", files[0].link, size, quant)
 
 
 def _foreign(one: ForeignModel) -> AvailablePair:
     quant = one.hub.quant if one.hub is not None and one.hub.quant else quant_of(one.path.name)
     name = one.path.name if one.name == str(one.path) else one.name
-    return AvailablePair(name, one.name, one.program, "here", one.bytes, 0, False, quant, file=one.path,
-                         target=one.path)  # fmt: skip
+    return replace(_of_file(name, one.name, one.program, one.path, one.bytes, quant), file=one.path)
+
+
+def _of_file(name: str, ref: str, origin: str, target: Path, size: int, quant: str) -> AvailablePair:
+    """Return a target without a draft, whose file or first part is here."""
+    return AvailablePair(name=name, ref=ref, origin=origin, target=target, target_bytes=size, quant=quant)
 
 
 def recent_offers() -> list[AvailablePair]:
     """Return the pairs that a chat has loaded and whose files are still here, the latest first."""
-    found = []
+    offers = []
     for each in recent_pairs():
         with suppress(OSError):
-            target, draft = size_on_disk(Path(each.target)), size_on_disk(Path(each.draft)) if each.draft else 0
+            target = Path(each.target)
             has_none = each.draft is None and each.name.endswith(f"+{NONE}")
             drafter = Path(each.draft).name if each.draft else NONE if has_none else ""
             name = each.name.removesuffix(f"+{drafter}")
-            found.append(
-                AvailablePair(name, each.pair, "recent", "here", target, draft, False,
-                              quant_of(Path(each.target).name), drafter, target=Path(each.target))
-            )  # fmt: skip
-    return found
+            offer = _of_file(name, each.pair, "recent", target, size_on_disk(target), quant_of(target.name))
+            draft_bytes = size_on_disk(Path(each.draft)) if each.draft else 0
+            offers.append(replace(offer, draft=drafter, draft_bytes=draft_bytes))
+    return offers
 
 
 def files_of(folder: Path | None) -> list[AvailablePair]:
     """Return the models of a folder, [] of one that cannot be read."""
-    found = []
+    paths = []
     with suppress(OSError):
         for path in sorted(folder.iterdir()) if folder is not None else ():
             if is_model(path.name) and path.is_file() and part_number(path.name) == 1:
-                found.append(path)
-    return list(filter(None, map(_file, found)))
-
-
-def _file(path: Path) -> AvailablePair | None:
-    """Return what a file of the folder offers, None where a part of it is missing."""
-    try:
-        size = size_on_disk(path)
-    except OSError:
-        return None
-    return AvailablePair(path.name, str(path), "file", "here", size, 0, False, quant_of(path.name), file=path,
-                         target=path)  # fmt: skip
+                paths.append(path)
+    offers = []
+    for path in paths:
+        with suppress(OSError):  # a part of it is missing
+            offer = _of_file(path.name, str(path), "file", path, size_on_disk(path), quant_of(path.name))
+            offers.append(replace(offer, file=path))
+    return offers
 
 
 def _sizes(pair: PairName) -> tuple[int, int]:
-    """Return the sizes of the models that are here, 0 for others."""
     try:
         found = locate(pair)
         return size_on_disk(found.target), 0 if found.draft is None else size_on_disk(found.draft)

@@ -88,10 +88,10 @@ class DraftCandidate:
             return ""
         return f"is too large to pay: {100 * self.size / target_bytes:.0f} % of the target"
 
-    def told(self, target_bytes: int) -> str:
+    def worth_in_words(self, target_bytes: int) -> str:
         """Return what it is worth, in words, or that it is too large; "" of one that cannot draft."""
         fits = self.report is not None and self.report.fits and self.kind != MASKS
-        worth = self.worth.told if fits and self.worth is not None else ""
+        worth = self.worth.in_words if fits and self.worth is not None else ""
         return self.too_large(target_bytes) or worth
 
     def _is_too_large(self, target_bytes: int) -> bool:
@@ -202,7 +202,7 @@ def best_local_draft(target: Path, *, must: bool = False) -> tuple[Path | None, 
     if best is None:
         raise _no_draft(target, info, max(here, key=lambda one: one.gain(info.bytes), default=None))
     name = shown(best.name)
-    return None, f"no draft is loaded: {name} {best.told(info.bytes)}; -d {shlex.quote(name)} {ALL_THE_SAME}"
+    return None, f"no draft is loaded: {name} {best.worth_in_words(info.bytes)}; -d {shlex.quote(name)} {ALL_THE_SAME}"
 
 
 def _no_draft(target: Path, info: ModelInfo, other: DraftCandidate | None) -> NotFoundError:

@@ -2,9 +2,7 @@
 
 `catalog.toml` beside this file is the built-in one, `catalog.toml` in the configuration folder the user's, whose
 entries win. A size or a draft in it is a suggestion; the hub's answer and the vocabularies decide.
-
-Also here: reading a catalogue's file, checked key by key. What cannot be meant is one error that names file and
-entry.
+An entry that cannot be meant is one error, which names file and entry.
 """
 
 from __future__ import annotations
@@ -14,7 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
+
+from msgspec import Meta, Struct, ValidationError, convert
 
 from localspec.errors import UsageError
 from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, is_alias, parse_draft, parse_model
@@ -22,37 +22,50 @@ from localspec.sanitize import shown
 from localspec.settings.folders import config_folder
 
 MAX_BYTES = 4 << 20
-MAX_LINE = 500  # characters of a text
-MAX_NAME = 4096  # and of a target or draft: systems take no longer path
-KINDS = ("mtp", "eagle3", "layerskip")  # drafting that a checkpoint brings itself
+MAX_AMOUNT = 1e6  # billions of weights, or 10^9 bytes
 
+Line = Annotated[str, Meta(max_length=500)]
+ModelText = Annotated[str, Meta(min_length=1, max_length=4096)]  # a name, path or hf:ORG/REPO: no path is longer
+Amount = Annotated[float, Meta(gt=0, lt=MAX_AMOUNT)]
+Entry = TypeVar("Entry", bound="CatalogEntry")
 Name = TypeVar("Name")
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogModel:
+class CatalogEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What any entry may say: whether a run has `tested` it, and `notes` for people. Its texts are lines."""
+
+    tested: bool = False
+    notes: Line = ""
+
+    def __post_init__(self) -> None:
+        for key in self.__struct_fields__:
+            value = getattr(self, key)
+            if isinstance(value, str) and not value.isprintable():
+                raise ValueError(f"`{key}` has invisible characters")
+
+
+class CatalogModel(CatalogEntry, frozen=True, kw_only=True):
     """A model of the hub. `about_gb` maps quantisations, the preferred first, to approximate sizes in 10^9 bytes.
 
     `params` is in billions of weights, `context` in tokens; `drafts` are names of the catalogue, the preferred first.
     `active`: of a mixture of experts, the billions of weights that a token uses. `cache_kib`: the cache of a token in
     f16, where it is unlike that of other models of the size. `heads` are published draft heads, as `repo` names them.
+    `builtin` is the drafting that the checkpoint brings itself.
     """
 
     name: str
-    family: str
-    repo: str
-    about_gb: Mapping[str, float]
-    params: float
-    license: str
-    context: int
+    family: Line
+    repo: Line
+    about_gb: Annotated[dict[str, Amount], Meta(min_length=1)]
+    params: Amount
+    license: Line
+    context: Annotated[int, Meta(ge=1)]
     drafts: tuple[str, ...] = ()
-    builtin: str = ""
+    builtin: Literal["", "mtp", "eagle3", "layerskip"] = ""
     heads: tuple[str, ...] = ()
-    active: float = 0.0
-    cache_kib: int = 0
-    tested: bool = False
-    notes: str = ""
-    is_users: bool = False
+    active: Annotated[float, Meta(ge=0, lt=MAX_AMOUNT)] = 0.0
+    cache_kib: Annotated[int, Meta(ge=0, lt=10**6)] = 0
+    is_users: bool
 
     @property
     def source(self) -> HubName:
@@ -63,6 +76,13 @@ class CatalogModel:
     def size_gb(self) -> float:
         """Return about how many 10^9 bytes the preferred quantisation has."""
         return next(iter(self.about_gb.values()))
+
+
+class PairEntry(CatalogEntry, frozen=True, kw_only=True):
+    """A pair as it is written down; `draft` as `target`, or 'none'."""
+
+    target: ModelText
+    draft: ModelText | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,97 +141,38 @@ def _entries(path: Path, tables: dict[str, Any], kind: str) -> list[tuple[str, d
     return list(table.items())
 
 
-def _text(value: Any, longest: int = MAX_LINE) -> bool:
-    return isinstance(value, str) and value.isprintable() and len(value) <= longest
-
-
-def _name_of_model(value: Any) -> bool:
-    return _text(value, MAX_NAME) and bool(value.strip())
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e6
-
-
-def _sizes(value: Any) -> bool:
-    return isinstance(value, dict) and bool(value) and all(map(_number, value.values()))
-
-
-def _names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-# Key -> what it must be, in words and as a test.
-_Keys = Mapping[str, tuple[str, Callable[[Any], bool]]]
-_BOTH: _Keys = {
-    "tested": ("true or false", lambda value: isinstance(value, bool)),
-    "notes": (f"a line of text, at most {MAX_LINE} characters", _text),
-}
-_MODEL: _Keys = {
-    **_BOTH,
-    "family": ("a line of text", _text),
-    "repo": ("ORG/REPO", _text),
-    "about_gb": ("a table of sizes such as { Q4_K_M = 5.0 }", _sizes),
-    "params": ("billions of weights, a number above 0", _number),
-    "license": ("a line of text", _text),
-    "context": (
-        "a number of tokens",
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and value > 0,
-    ),
-    "drafts": ("a list of names", _names),
-    "heads": ("a list of ORG/REPO", _names),
-    "active": ("billions of weights, a number above 0", _number),
-    "cache_kib": ("KiB of a token's cache in f16, a whole number", lambda value: _number(value) and value % 1 == 0),
-    "builtin": (f"one of {', '.join(KINDS)}", lambda value: value in KINDS),
-}
-_MODEL_NEEDS = ("family", "repo", "about_gb", "params", "license", "context")
-_PAIR: _Keys = {
-    **_BOTH,
-    "target": (f"a name, path or hf:ORG/REPO, at most {MAX_NAME} characters and none invisible", _name_of_model),
-    "draft": ("as target, or 'none'", _name_of_model),
-}
-_PAIR_NEEDS = ("target",)
-
-
 def wrong_pair(entry: Mapping[str, Any]) -> str:
     """Return why an entry cannot be a pair's, as far as its keys go; "" if it can."""
-    return _wrong_keys(entry, _PAIR, _PAIR_NEEDS)
+    try:
+        convert(entry, PairEntry)
+    except ValidationError as error:
+        return shown(str(error))
+    return ""
 
 
-def _wrong_keys(entry: Mapping[str, Any], keys: _Keys, needs: tuple[str, ...]) -> str:
-    for key, value in entry.items():
-        if key not in keys:
-            return f"the key '{shown(key)}' is unknown; known are {', '.join(sorted(keys))}"
-        what, is_right = keys[key]
-        if not is_right(value):
-            return f"{key} must be {what}"
-    return next((f"the key {key} is missing" for key in needs if key not in entry), "")
-
-
-def _check_keys(path: Path, where: str, entry: dict[str, Any], keys: _Keys, needs: tuple[str, ...]) -> None:
-    why = _wrong_keys(entry, keys, needs)
-    if why:
-        raise mistake(path, where, why)
+def _entry(path: Path, where: str, entry: dict[str, Any], kind: type[Entry]) -> Entry:
+    try:
+        return convert(entry, kind)
+    except ValidationError as error:
+        raise mistake(path, where, shown(str(error))) from None
 
 
 def _model(path: Path, name: str, entry: dict[str, Any], is_users: bool) -> CatalogModel:
     where = f"models.{name}"
-    _check_keys(path, where, entry, _MODEL, _MODEL_NEEDS)
-    for quant in entry["about_gb"]:
-        source = _name(path, where, f"hf:{entry['repo']}:{quant}", parse_model)
-        if not isinstance(source, HubName) or source.quant != quant or source.repo != entry["repo"]:
-            raise mistake(
-                path, where, f"'{shown(quant)}' of '{shown(entry['repo'])}' is no quantisation of a repository"
-            )
-    return CatalogModel(name=name, is_users=is_users, **{**entry, "drafts": tuple(entry.get("drafts", ()))})
+    model = _entry(path, where, {**entry, "name": name, "is_users": is_users}, CatalogModel)
+    for quant in model.about_gb:
+        source = _name(path, where, f"hf:{model.repo}:{quant}", parse_model)
+        if not isinstance(source, HubName) or source.quant != quant or source.repo != model.repo:
+            raise mistake(path, where, f"'{shown(quant)}' of '{shown(model.repo)}' is no quantisation of a repository")
+    return model
 
 
 def _pair(path: Path, name: str, entry: dict[str, Any], is_users: bool) -> CatalogPair:
     where = f"pairs.{name}"
-    _check_keys(path, where, entry, _PAIR, _PAIR_NEEDS)
-    target = _name(path, where, entry["target"], partial(parse_model, is_whole=True))
-    draft = _name(path, where, entry["draft"], parse_draft) if "draft" in entry else DraftChoice.UNSET
-    return CatalogPair(name, PairName(target, draft), entry.get("tested", False), entry.get("notes", ""), is_users)
+    pair = _entry(path, where, entry, PairEntry)
+    target = _name(path, where, pair.target, partial(parse_model, is_whole=True))
+    draft = DraftChoice.UNSET if pair.draft is None else _name(path, where, pair.draft, parse_draft)
+    return CatalogPair(name, PairName(target, draft), pair.tested, pair.notes, is_users)
 
 
 def _name(path: Path, where: str, text: str, parse: Callable[[str], Name]) -> Name:

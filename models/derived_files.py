@@ -10,19 +10,20 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import json
 import os
 import re
 import stat
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import LocalspecError, ResourceError
-from localspec.models.gguf.cursor import open_regular
 from localspec.models.gguf.header import Header, read_header
+from localspec.models.gguf.opening import open_regular
 from localspec.sanitize import shown
+from localspec.settings.stores import read_stored, write_stored
 
 KEPT = 2  # files of a model beside the tuned one: to go to and fro between two costs a copy each time otherwise
 _NAME = re.compile(r"([0-9a-f]{24})(-[0-9a-f]{12}\.gguf|\.json|\.from)")  # of files, tuned choices and notes
@@ -128,13 +129,19 @@ def in_use(path: Path) -> Iterator[bool]:
         os.close(fd)
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The file that others were made of, as it was then."""
+
+    path: str
+    size: int
+    mtime_ns: int
+
+
 def note_source(folder: Path, identity: str, source: Path) -> None:
     """Note that the files of `identity` are made of `source`; the caller holds the folder's lock."""
     found = source.stat()
-    noted = {"path": str(source.absolute()), "size": found.st_size, "mtime_ns": found.st_mtime_ns}
-    partial = folder / f"{identity}.part"
-    partial.write_text(json.dumps(noted) + "\n", "utf-8")
-    partial.replace(folder / f"{identity}.from")
+    write_stored(folder / f"{identity}.from", _Source(str(source.absolute()), found.st_size, found.st_mtime_ns))
 
 
 def clean(folder: Path, identity: str, keep: Collection[Path]) -> None:
@@ -162,18 +169,16 @@ def clean(folder: Path, identity: str, keep: Collection[Path]) -> None:
 
 def _is_there(note: Path) -> bool:
     """Return whether the file that a note tells of is what it was; a note that says nothing is no reason to remove."""
-    try:
-        noted = json.loads(note.read_text("utf-8"))
-        source, size, mtime_ns = Path(noted["path"]), int(noted["size"]), int(noted["mtime_ns"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    noted = read_stored(note, _Source)
+    if noted is None:
         return True
     try:
-        found = source.stat()
+        found = os.stat(noted.path)
     except FileNotFoundError:
-        return not source.parent.is_dir()  # without its folder it may lie on a drive that is not there now
-    except OSError:
+        return not os.path.isdir(os.path.dirname(noted.path))  # it may lie on a drive that is not there now
+    except (OSError, ValueError):
         return True
-    return (found.st_size, found.st_mtime_ns) == (size, mtime_ns)
+    return (found.st_size, found.st_mtime_ns) == (noted.size, noted.mtime_ns)
 
 
 def _remove(path: Path) -> bool:

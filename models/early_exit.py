@@ -13,20 +13,29 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import json
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from localspec.errors import IncompatibleError, InternalError, LocalspecError, ResourceError
-from localspec.models.derived_files import clean, identity, in_use, is_whole, new_file, note_source, only_writer
+from localspec.models.derived_files import (
+    clean,
+    identity,
+    in_use,
+    is_whole,
+    new_file,
+    note_source,
+    only_writer,
+    unwritable,
+)
 from localspec.models.gguf.header import Header
 from localspec.sanitize import shown
+from localspec.settings.stores import read_stored, write_stored
 
 Layers = tuple[int, ...]  # indices of the layers that stay, ascending
 Quantise = Callable[[Path, Path, Sequence[int]], int]  # source, target, layers to drop -> 0 for success
@@ -102,13 +111,10 @@ class Exits:
 
     def tuned(self) -> Tuned | None:
         """Return what was stored for this model, None if nothing was or it cannot be read."""
-        try:
-            stored = json.loads(self._tuned_path.read_text("utf-8"))
-            found = Tuned(tuple(int(layer) for layer in stored["layers"]), float(stored["ratio"]))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None  # absent, or damaged: it is only a preference
-        is_sound = found.layers and sorted(set(found.layers) & set(range(self.n_layers))) == list(found.layers)
-        return found if is_sound else None
+        found = read_stored(self._tuned_path, Tuned)
+        if found is None or not found.layers:
+            return None
+        return found if sorted(set(found.layers) & set(range(self.n_layers))) == list(found.layers) else None
 
     def paying(self) -> Layers | None:
         """Return the tuned layers if they were faster than plain decoding and their file is there; None is usual.
@@ -124,10 +130,11 @@ class Exits:
 
     def store(self, best: Tuned) -> Path:
         """Keep what was found for this model; return where."""
-        path = self._tuned_path
-        with only_writer(self.folder, WHAT), new_file(path, WHAT) as part:
-            part.write_text(json.dumps(asdict(best)) + "\n", "utf-8")
-        return path
+        try:
+            write_stored(self._tuned_path, best)
+        except OSError as error:
+            raise unwritable(self.folder, WHAT, error) from error
+        return self._tuned_path
 
     @property
     def _tuned_path(self) -> Path:
@@ -139,9 +146,7 @@ class Exits:
 
 
 def n_layers(header: Header) -> int:
-    count = header.metadata.get(f"{_architecture(header)}.block_count")
-    assert isinstance(count, int), "the header was looked at before"
-    return count
+    return header.number(f"{header.architecture}.block_count")
 
 
 def require_prunable(header: Header) -> None:
@@ -155,7 +160,7 @@ def require_prunable(header: Header) -> None:
 
 def _obstacle(header: Header) -> str:
     """Return why layers cannot be dropped from this model, "" if they can."""
-    arch = _architecture(header)
+    arch = header.architecture
     for key, what in _COUNTING_KEYS.items():
         if header.metadata.get(f"{arch}.{key}"):
             return f"it counts its {what} ({arch}.{key}), and the count would be wrong without some layers"
@@ -225,9 +230,3 @@ def _failure(header: Header, dropped: Sequence[int], folder: Path, code: int) ->
         hint="check the space that is left there and quotas, or LOCALSPEC_HOME=FOLDER",
         detail={"needed_bytes": _size(header, dropped), "free_bytes": shutil.disk_usage(folder).free},
     )
-
-
-def _architecture(header: Header) -> str:
-    arch = header.metadata.get("general.architecture")
-    assert isinstance(arch, str), "the header was looked at before"
-    return arch

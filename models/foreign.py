@@ -123,8 +123,8 @@ def _one_of(name: str, found: list[ForeignModel]) -> ForeignModel | None:
         return found[0] if found else None
     names = [shown(_typed(one), LONGEST) for one in found[:_LISTED]]
     more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-    told = f"{len(found)} models here have '{shown(name)}' in their names: {', '.join(names)}{more}"
-    raise UsageError(told, hint=f"{names[0]}, or more of the name")
+    message = f"{len(found)} models here have '{shown(name)}' in their names: {', '.join(names)}{more}"
+    raise UsageError(message, hint=f"{names[0]}, or more of the name")
 
 
 def _typed(one: ForeignModel) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 from localspec.errors import IncompatibleError, LocalspecError, NotFoundError
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.head import HeadInfo, head_info
-from localspec.models.gguf.header import Header
 from localspec.models.gguf.kinds import MASKS
 from localspec.models.gguf.shards import read_model
 from localspec.sanitize import shown
@@ -48,8 +47,8 @@ def read_head(path: Path) -> Head:
         path=path,
         info=info,
         n_bytes=header.size,
-        tokens=_number(header, "tokens"),
-        steps=_number(header, "steps"),
+        tokens=header.number("localspec.head.tokens"),
+        steps=header.number("localspec.head.steps"),
     )
 
 
@@ -89,8 +88,3 @@ def head_for(target: Path, kind: str = "") -> Path | None:
 def path_for(target: Path, kind: str) -> Path:
     """Return where a head of a kind for this target is kept. The folder need not exist."""
     return heads_folder() / f"{target.name.removesuffix(SUFFIX)}-{kind}-{file_fingerprint(target)[:8]}{SUFFIX}"
-
-
-def _number(header: Header, key: str) -> int:
-    value = header.metadata.get(f"localspec.head.{key}", 0)
-    return value if isinstance(value, int) else 0

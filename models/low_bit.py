@@ -76,10 +76,10 @@ class LowBitCopy:
 
 def low_bit_copy(header: Header) -> LowBitCopy | None:
     """Return what a file says of itself as a copy, None of other files."""
-    told = {key: header.metadata.get(KEY + key) for key in ("target", "kind", "layers", "matrix", "pays")}
-    if not all(isinstance(one, str) for one in told.values()):
+    facts = {key: header.metadata.get(KEY + key) for key in ("target", "kind", "layers", "matrix", "pays")}
+    if not all(isinstance(one, str) for one in facts.values()):
         return None
-    target, kind, layers, matrix, pays = map(str, told.values())
+    target, kind, layers, matrix, pays = map(str, facts.values())
     found = re.fullmatch(r"(\d{1,4}) of (\d{1,4})", layers)
     if found is None or kind not in ACCEPTED:
         return None

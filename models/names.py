@@ -269,7 +269,6 @@ def _bad_scheme(text: str, scheme: str) -> UsageError:
 
 
 def _hub(text: str, rest: str, *, is_page: bool) -> HubName:
-    """Return the hub name in `rest`, which is `text` without its prefix."""
     page = _PAGE.fullmatch(rest) if is_page else None
     if page is not None:
         rest = f"{page[1]}@{page[2]}" + (f"/{page[3]}" if page[3] else "")

@@ -66,11 +66,11 @@ def ollama_models() -> Iterator[OllamaModel]:
             if blob is None or len(begin) < 2:
                 continue
             host, *space, model = begin
-            told = [] if (host, *space) == _LIBRARY else space if host == _LIBRARY[0] else [host, *space]
+            place = [] if (host, *space) == _LIBRARY else space if host == _LIBRARY[0] else [host, *space]
             repo = f"{space[0]}/{model}" if host in _HUB and len(space) == 1 else ""
             kinds = {str(layer.get("mediaType")) for layer in _layers(manifest)}
             untaken = tuple(word for kind, word in _UNTAKEN.items() if kind in kinds)
-            yield OllamaModel("/".join((*told, f"{model}:{tag}")), blob, tag, repo, untaken)
+            yield OllamaModel("/".join((*place, f"{model}:{tag}")), blob, tag, repo, untaken)
 
 
 def is_named(text: str, names: Iterable[str]) -> bool:

@@ -109,7 +109,6 @@ def _item(listing: Listing, file: RepoFile, hub: Hub, cache: Cache, receipts: Re
 
 
 def _free(folder: Path) -> int:
-    """Return the free bytes where `folder` is or will be."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return shutil.disk_usage(folder).free

@@ -6,19 +6,19 @@ is damaged or cannot be written costs the list and nothing else.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.ollama import spoken
 from localspec.models.store import reference, target_reference
-from localspec.settings.folders import replacing, state_folder
+from localspec.settings.folders import state_folder
 from localspec.settings.request import LoadSettings
+from localspec.settings.stores import read_stored, write_stored
 
 MAX_PAIRS = 9  # pairs: a list that is seen at a glance
 
@@ -47,12 +47,7 @@ def recent_pairs() -> list[RecentPair]:
 
     Their files may be gone by now: see `RecentPair.is_here`.
     """
-    try:
-        read = json.loads(_path().read_text("utf-8"))
-        found = [RecentPair(**each) for each in read]
-    except (OSError, ValueError, TypeError, RecursionError):
-        return []
-    return [each for each in found if _is_sound(each)][:MAX_PAIRS]
+    return (read_stored(_path(), list[RecentPair]) or [])[:MAX_PAIRS]
 
 
 def remember_pair(settings: LoadSettings, clock: Callable[[], float] = time.time) -> None:
@@ -61,19 +56,11 @@ def remember_pair(settings: LoadSettings, clock: Callable[[], float] = time.time
     files = new.target, new.draft
     kept = [each for each in recent_pairs() if (each.target, each.draft) != files]
     with suppress(OSError):
-        _path().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with replacing(_path()) as out:
-            out.write(json.dumps([asdict(each) for each in (new, *kept)][:MAX_PAIRS], indent=1).encode() + b"\n")
+        write_stored(_path(), [new, *kept][:MAX_PAIRS])
 
 
 def _path() -> Path:
     return state_folder("recent.json")
-
-
-def _is_sound(each: RecentPair) -> bool:
-    """Whether the fields have their types: a person or another version may have written the file."""
-    texts = [each.pair, each.name, each.target, each.draft or ""]
-    return all(isinstance(text, str) for text in texts) and isinstance(each.used, int | float)
 
 
 def another_file(settings: LoadSettings) -> str:

@@ -208,7 +208,6 @@ def _of_family(target: ModelName) -> ModelName | DraftChoice:
 
 
 def _file(name: ModelName, *, as_draft: bool) -> tuple[Path, str]:
-    """Return a model's file and what to call it."""
     if isinstance(name, HubName):
         found = find_cached(name)
         assert found is not None, "it was looked for before"
@@ -230,8 +229,8 @@ def _file(name: ModelName, *, as_draft: bool) -> tuple[Path, str]:
 
 def _has_own_block(target: Path) -> bool:
     """Whether a file has a block for further tokens; False of a damaged one, whose loading says what is wrong."""
+    from localspec.models.gguf.architectures import MTP_ARCHS
     from localspec.models.gguf.header import read_architecture  # late: few commands look into a file before its load
-    from localspec.models.gguf.types import MTP_ARCHS
 
     with suppress(LocalspecError, OSError):
         return read_architecture(target) in MTP_ARCHS and _has_own_head(target)

@@ -126,7 +126,7 @@ def _tuned(file: Path) -> object:
 
 READERS: dict[str, Callable[[Path], object]] = {
     "a profile": lambda file: Profile(file)._read(),
-    "hashes": lambda file: Hashes(file)._kept() or None,
+    "hashes": lambda file: Hashes(file).stored() or None,
     "a receipt": _receipt,
     "the tuned exit": _tuned,
     "the source of an exit": lambda file: None if _is_there(file) else file,

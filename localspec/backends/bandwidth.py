@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from localspec.backends import build
+from localspec.backends import amx
 from localspec.backends.devices import Device, devices, handle_of
 from localspec.backends.lib import api, function, ggml
 from localspec.backends.limits import physical_cores
@@ -165,7 +165,7 @@ def _extra_buffer_types(handle: int) -> list[int]:
 
     None where models are loaded without them too, because their kernels crash here.
     """
-    if build.is_amx_broken():
+    if amx.is_amx_broken():
         return []
     address = _procedure(_registry(handle), b"ggml_backend_dev_get_extra_bufts")
     if not address:

@@ -125,5 +125,4 @@ def _move(source: Any, target: Any) -> None:
 
 
 def _use_threads(source: Any, target: Any) -> None:
-    """Let the context `target` have the threads of `source`."""
     api.llama_set_n_threads(target, api.llama_n_threads(source), api.llama_n_threads_batch(source))

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from localspec.backends import tap
+from localspec.backends import hidden_states
 from localspec.backends.batch import StatesBatch
 from localspec.backends.lib import LOG, api
 from localspec.backends.llama_cpp import LlamaBackend, LlamaRows
@@ -67,7 +67,7 @@ class HeadModel(Model):
         n_bytes: int | None = None,
         shape: ContextShape | None = None,
     ) -> None:
-        tap.require()
+        hidden_states.require()
         self.traits = traits
         self._target = target
         self._lender: Any = None
@@ -93,7 +93,7 @@ class HeadModel(Model):
         if self.traits.kind == DFLASH:
             api.llama_set_causal_attn(context, False)
         else:
-            tap.keep_nextn_states(context, every_row=False)
+            hidden_states.keep_nextn_states(context, every_row=False)
 
     def close(self) -> None:
         """Free the weights, and the contexts before. Idempotent."""
@@ -198,10 +198,9 @@ class HeadBackend(LlamaBackend):
 
     def _passed_on(self, first: int, n: int) -> States:
         """Return a copy [n, width] of the states that the head gave for the last decode's entries from `first` on."""
-        return tap.nextn_states(self._growing.context, first, n, self.model.state_width).copy()
+        return hidden_states.nextn_states(self._growing.context, first, n, self.model.state_width).copy()
 
     def _receive(self, start: int, states: States) -> None:
-        """Keep the target's states of the tokens from position `start` on."""
         if not self._traits.encoded:
             self._known.put(start, states)
             return
@@ -231,4 +230,4 @@ def encode(context: Any, states: States, start: int, width: int) -> States:
     code = api.llama_encode(context, batch.struct)
     if code:
         raise InternalError(f"llama.cpp failed to encode {counted(len(states), 'state')} (code {code}): {LOG.reason()}")
-    return tap.nextn_states(context, 0, len(states), width).copy()
+    return hidden_states.nextn_states(context, 0, len(states), width).copy()

@@ -60,7 +60,6 @@ class MarginalBackend(LlamaBackend):
         return super().time_rows(self._first + self._n_guesses) / self._n_guesses * rows
 
     def _receive(self, start: int, states: States) -> None:
-        """Keep the target's states of the tokens from position `start` on."""
         self._known.put(start, states)
 
     def _guessed(self, n: int) -> LlamaRows:
@@ -109,7 +108,6 @@ class DFlashBackend(MarginalBackend):
         return self._guessed(len(block))
 
     def _inject(self, start: int, n: int) -> None:
-        """Give the cache the states of `n` tokens from position `start` on."""
         batch = StatesBatch(self._known.rows(start, n), start, has_outputs=False)
         code = api.llama_decode(self._growing.context, batch.struct)
         if code:

@@ -1,33 +1,22 @@
-"""A GGUF file that llama.cpp has loaded: weights and metadata, without a context.
-
-Also here: LoRA adapters of a loaded model.
-
-And the file of a model in this process's memory: what llama.cpp has copied out of it leaves again.
-
-Where weights are laid out anew, llama.cpp reads them from the mapped file into memory of its own, and both stay
-resident: 1.6 times the file of a 1.5B in Q4_K_M. After the load the file's pages are let go. Those that a pass reads
-come back with it, from the system's cache.
-
-And texts that break a repetition, as tokens: each way in which a token may hold or begin one, as llama.cpp has them.
-"""
+"""A GGUF file that llama.cpp has loaded: weights and metadata, without a context."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, Self
 from weakref import WeakSet
 
-from localspec.backends import build
-from localspec.backends.devices import devices, gpu_layers, offloading, place
+from localspec.backends import amx
+from localspec.backends.adapters import Adapters
+from localspec.backends.devices import devices, offloading
 from localspec.backends.lib import LOG, api
 from localspec.backends.limits import available_memory
+from localspec.backends.mapped_file import released
 from localspec.backends.memory import ContextShape, check_weights
+from localspec.backends.offload import gpu_layers, place
 from localspec.backends.options import LoadOptions
 from localspec.backends.tokenizer import Tokenizer
 from localspec.errors import (
@@ -39,9 +28,6 @@ from localspec.errors import (
     tells_out_of_memory,
 )
 
-MOST_BYTES, MOST_TOKENS = 40, 20  # of a breaker, and of what follows its first token
-MAPS = Path("/proc/self/maps")
-DONTNEED = 4  # MADV_DONTNEED: pages of a file that is only read are read again when needed
 Progress = Callable[[float], None]  # told the fraction loaded, 0 to 1; what it raises stops the load
 
 
@@ -223,7 +209,7 @@ class Model(Tokenizer):
         """Whether llama.cpp may copy weights into the layouts its CPU kernels like best, out of the mapped file."""
         if self.options.repack is not None:
             return self.options.repack
-        return not build.is_amx_broken() and (self.options.placement is None or self.options.placement.is_repacked)
+        return not amx.is_amx_broken() and (self.options.placement is None or self.options.placement.is_repacked)
 
     def _check_decoder(self) -> None:
         """Refuse models that do not generate text from left to right."""
@@ -266,73 +252,3 @@ def _load_error(path: Path) -> LocalspecError:
     if tells_out_of_memory(said):
         return ResourceError(message, hint="--gpu off, or a smaller model", detail=detail)
     return IntegrityError(message, hint="download the file again, or check what it is", detail=detail)
-
-
-class Adapters:
-    """The adapters in `files`, each with its scale, on the model `handle`, which frees them when it is closed.
-
-    `path` names the model. Raises IncompatibleError for an adapter of another model.
-    """
-
-    def __init__(self, handle: Any, path: Path, files: Sequence[tuple[str, float]]) -> None:
-        self._scales = [scale for _, scale in files]
-        self._handles = []
-        for file, _ in files:
-            LOG.clear()
-            found = api.llama_adapter_lora_init(handle, os.fsencode(file))
-            if not found:  # a pointer, which is never None
-                raise IncompatibleError(
-                    f"the LoRA {file} does not fit {path.name}: {LOG.reason()}",
-                    hint="--lora FILE of a LoRA that was trained on this target",
-                )
-            self._handles.append(found)
-
-    def apply(self, context: Any) -> None:
-        """Let them act in a context of the model."""
-        n = len(self._handles)
-        if n:
-            handles = (api.llama_adapter_lora_p_ctypes * n)(*self._handles)
-            code = api.llama_set_adapters_lora(context, handles, n, (ctypes.c_float * n)(*self._scales))
-            assert code == 0, "adapters of this very model are never refused"
-
-
-@contextlib.contextmanager
-def released(is_wanted: bool) -> Iterator[None]:
-    """Let the pages of files go that were mapped within this. Where that is not wanted or impossible, do nothing."""
-    before = _mapped() if is_wanted else set()
-    yield
-    for start, end in _mapped() - before if is_wanted else ():
-        ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), DONTNEED)
-
-
-def _mapped() -> set[tuple[int, int]]:
-    """Return the addresses of files that this process shares and only reads."""
-    found: set[tuple[int, int]] = set()
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            for line in MAPS.read_text("utf-8", "replace").splitlines():
-                span, rights, _, _, inode = line.split(maxsplit=5)[:5]
-                if rights == "r--s" and inode != "0":
-                    start, end = span.split("-")
-                    found.add((int(start, 16), int(end, 16)))
-    return found
-
-
-@lru_cache(maxsize=4)  # the whole vocabulary is searched, and a chat asks for every answer
-def sequence_breakers(model: Model, texts: tuple[str, ...]) -> dict[int, list[tuple[int, ...]]]:
-    """Return the breakers by their first token: what must follow it, () where it holds all of the text.
-
-    "none" alone stands for no breaker.
-    """
-    found: dict[int, list[tuple[int, ...]]] = {}
-    for text in () if texts == ("none",) else texts:
-        mark = text.encode("utf-8", "replace")[:MOST_BYTES]
-        tails = {n: tuple(model.tokenize(mark[n:])[:MOST_TOKENS]) for n in range(1, len(mark))}
-        for token, word in enumerate(model.words()):
-            if mark in word:
-                found.setdefault(token, []).append(())
-                continue
-            for n, tail in tails.items():
-                if word.endswith(mark[:n]) and tail not in found.get(token, ()):
-                    found.setdefault(token, []).append(tail)
-    return found

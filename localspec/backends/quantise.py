@@ -41,9 +41,9 @@ def quantise(
     kept: list[Any] = []  # what llama.cpp points to until it returns
     params = _params(recipe, matrix, kept)
     LOG.clear()
-    with LOG.told(lambda line: _progress(line, on_progress)):
+    with LOG.forwarding(lambda line: _progress(line, on_progress)):
         code = api.llama_model_quantize(os.fsencode(source), os.fsencode(target), params)
-    return None if code else _told_size()
+    return None if code else _logged_size()
 
 
 def size_of(source: Path, recipe: QuantiseRecipe, matrix: Matrix) -> int | None:
@@ -53,7 +53,7 @@ def size_of(source: Path, recipe: QuantiseRecipe, matrix: Matrix) -> int | None:
     params.dry_run = True
     LOG.clear()
     code = api.llama_model_quantize(os.fsencode(source), os.fsencode(source.with_suffix(".none")), params)
-    return None if code else _told_size()
+    return None if code else _logged_size()
 
 
 def _params(recipe: QuantiseRecipe, matrix: Matrix, kept: list[Any]) -> Any:
@@ -109,7 +109,7 @@ def _progress(line: str, on_progress: Callable[[float], None]) -> None:
         on_progress(int(found[1]) / int(found[2]))
 
 
-def _told_size() -> int | None:
+def _logged_size() -> int | None:
     found = [_SIZE.search(line) for line in LOG.lines]
     sizes = [float(match[1]) for match in found if match]
     return round(sizes[-1] * 2**20) if sizes else None

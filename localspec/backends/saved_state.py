@@ -162,7 +162,6 @@ class SavingBackend(LlamaBackend):
         self._cells.empty(self._aside)
 
     def _written(self, sequence: int) -> NDArray[np.uint8]:
-        """Return what llama.cpp writes of a sequence."""
         context = self._growing.context
         data = np.empty(api.llama_state_seq_get_size_ext(context, sequence, WHOLE), np.uint8)
         n = api.llama_state_seq_get_data_ext(context, pointer(data), len(data), sequence, WHOLE)

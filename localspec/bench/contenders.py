@@ -49,7 +49,7 @@ def parse_contenders(text: str, budgets: Sequence[int] = (), *, has_draft: bool)
     for word in _BETWEEN.split(text.strip(", \t")):
         if not word:
             raise UsageError("--methods names none", hint=HINT)
-        asked = _one(word)
+        asked = _contender(word)
         for one in _sized(asked, budgets, has_draft):
             is_sized = is_sized or one is not asked
             _check(one, has_draft)
@@ -76,7 +76,7 @@ def _unsized(word: str) -> str:
     return f"{shape}:{rest}" if rest else shape
 
 
-def _one(word: str) -> Contender:
+def _contender(word: str) -> Contender:
     head, *settings = _SETTING.split(word)
     name, _, argument = head.partition(":")
     if name == "auto" or name in registered("method"):

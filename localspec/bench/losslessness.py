@@ -16,6 +16,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from localspec.bench.answers import PLAIN, MeasuringWorker, Same, ask, compare_answers, inspect
@@ -66,6 +67,7 @@ class Check:
         return {"check": name, "ran": ran, "passed": self.is_passed, "summary": self.summary, **self.facts}
 
 
+@dataclass
 class Verification:
     """Runs the checks. `request` has everything but the prompt; its temperature is that of the last two.
 
@@ -74,32 +76,26 @@ class Verification:
     A prompt that does not fit the context is left out of all of them, which the first says.
     """
 
-    def __init__(
-        self,
-        worker: MeasuringWorker,
-        request: Request,
-        prompts: tuple[Prompt, ...],
-        *,
-        draws: int,
-        is_reproducible: bool = False,
-        is_stopped: Callable[[], bool],
-        on_progress: Callable[[str], None],
-    ) -> None:
-        self._worker = worker
-        self._request = request
-        self._prompts = prompts
-        self._draws = draws
-        self._is_reproducible = is_reproducible
-        self._is_stopped = is_stopped
-        self._on_progress = on_progress
-        self._seed = secrets.randbits(32) if request.sampling.seed is None else request.sampling.seed
+    worker: MeasuringWorker
+    request: Request
+    prompts: tuple[Prompt, ...]
+    draws: int
+    is_stopped: Callable[[], bool]
+    on_progress: Callable[[str], None]
+    is_reproducible: bool = False
+
+    @cached_property
+    def seed(self) -> int:
+        """The seed that was asked for, or one that is drawn."""
+        asked = self.request.sampling.seed
+        return secrets.randbits(32) if asked is None else asked
 
     def run(self) -> Iterator[Check]:
         """Yield each check when it is done; ends early where a stop was asked."""
-        texts = (self.reproducible,) if self._is_reproducible else (self.greedy, self.coupled)
+        texts = (self.reproducible,) if self.is_reproducible else (self.greedy, self.coupled)
         for check in (*texts, self.distribution):
             done = check()
-            if self._is_stopped():
+            if self.is_stopped():
                 return
             yield done
 
@@ -109,7 +105,7 @@ class Verification:
 
     def coupled(self) -> Check:
         """Compare texts with the same noise."""
-        speculation = replace(self._request.speculation, verify="coupled")
+        speculation = replace(self.request.speculation, verify="coupled")
         return self._identity("coupled", replace(self._sampled(), speculation=speculation))
 
     def reproducible(self) -> Check:
@@ -117,23 +113,23 @@ class Verification:
         found: dict[str, Same] = {}
         left_out: list[str] = []
         drafted = 0
-        for number, prompt in enumerate(self._prompts):
-            self._on_progress(f"reproducible, prompt {number + 1} of {len(self._prompts)}")
-            for temperature in (0.0, self._request.sampling.temperature):
-                sampling = replace(self._sampled(temperature).sampling, seed=(self._seed + number) % 2**64)
-                asked = replace(self._request, prompt=prompt.text, sampling=sampling)
+        for number, prompt in enumerate(self.prompts):
+            self.on_progress(f"reproducible, prompt {number + 1} of {len(self.prompts)}")
+            for temperature in (0.0, self.request.sampling.temperature):
+                sampling = replace(self._sampled(temperature).sampling, seed=(self.seed + number) % 2**64)
+                asked = replace(self.request, prompt=prompt.text, sampling=sampling)
                 try:
-                    plain = ask(self._worker, replace(asked, speculation=PLAIN))
+                    plain = ask(self.worker, replace(asked, speculation=PLAIN))
                 except PromptTooLongError as error:
                     left_out.append(self._left_out(prompt, error))
                     break
                 for speculation in dict.fromkeys((asked.speculation, *OTHERS)):
-                    if self._is_stopped():
+                    if self.is_stopped():
                         break
-                    other = ask(self._worker, replace(asked, speculation=speculation))
+                    other = ask(self.worker, replace(asked, speculation=speculation))
                     drafted += other.stats.drafted
                     what = f"prompt {prompt.id}, --temp {temperature:g}, --method {speculation.method}"
-                    found[what] = compare_answers(self._worker, plain, other)
+                    found[what] = compare_answers(self.worker, plain, other)
         if not drafted:
             return _not_run("reproducible", "nothing was drafted, so the texts show nothing", "-n 256", left_out)
         notes = [f"{what}: {same.spelt()}" for what, same in found.items() if not same.is_equal]
@@ -144,22 +140,22 @@ class Verification:
 
     def distribution(self) -> Check:
         """Draw on recorded rows and compare with the target's distribution."""
-        alpha = ERROR / 2 / (len(self._prompts) * POINTS)  # half for the texts alone, half for all of them together
+        alpha = ERROR / 2 / (len(self.prompts) * POINTS)  # half for the texts alone, half for all of them together
         trials: list[dict[str, Any]] = []
         n_unknown = 0
-        for number, prompt in enumerate(self._prompts):
-            if self._is_stopped():
+        for number, prompt in enumerate(self.prompts):
+            if self.is_stopped():
                 break
-            self._on_progress(f"{DISTRIBUTION}, prompt {number + 1} of {len(self._prompts)}")
+            self.on_progress(f"{DISTRIBUTION}, prompt {number + 1} of {len(self.prompts)}")
             asked = replace(self._sampled(), prompt=prompt.text)
-            seed = (self._seed + number * POINTS * self._draws) % 2**64  # no two draws of all texts share their noise
-            plain = ask(self._worker, replace(asked, speculation=PLAIN, sampling=replace(asked.sampling, seed=seed)))
-            if self._is_stopped():
+            seed = (self.seed + number * POINTS * self.draws) % 2**64  # no two draws of all texts share their noise
+            plain = ask(self.worker, replace(asked, speculation=PLAIN, sampling=replace(asked.sampling, seed=seed)))
+            if self.is_stopped():
                 break
             points = tuple(tuple(plain.tokens[: len(plain.tokens) * i // POINTS]) for i in range(POINTS))
             unseeded = replace(asked, sampling=replace(asked.sampling, seed=None))
-            question = DistributionQuestion(unseeded, points, self._draws, alpha, seed)
-            found = inspect(self._worker, question)
+            question = DistributionQuestion(unseeded, points, self.draws, alpha, seed)
+            found = inspect(self.worker, question)
             trials, n_unknown = trials + found.get("trials", []), n_unknown + found.get("n_unknown", 0)
         if not trials and n_unknown:
             why = "the recorded texts hold tokens that the draft does not have"
@@ -169,39 +165,39 @@ class Verification:
             return _not_run(DISTRIBUTION, why, "--ctx 2048, or shorter prompts")
         if not any(one["df"] or one["impossible"] for one in trials):
             why = "so many draws tell no two tokens of the recorded texts apart"
-            return _not_run(DISTRIBUTION, why, f"--draws {10 * self._draws}, or a higher --temp")
+            return _not_run(DISTRIBUTION, why, f"--draws {10 * self.draws}, or a higher --temp")
         return _judged(trials, alpha)
 
     def _sampled(self, temperature: float | None = None) -> Request:
-        sampling = self._request.sampling
+        sampling = self.request.sampling
         used = sampling.temperature if temperature is None else temperature
-        return replace(self._request, sampling=replace(sampling, temperature=used))
+        return replace(self.request, sampling=replace(sampling, temperature=used))
 
     def _identity(self, name: str, request: Request) -> Check:
         found: list[Identity] = []
         left_out: list[str] = []
         drafted = accepted = 0
-        prompts = self._prompts
+        prompts = self.prompts
         for number, prompt in enumerate(prompts):
-            if self._is_stopped():
+            if self.is_stopped():
                 break
-            self._on_progress(f"{name}, prompt {number + 1} of {len(prompts)}")
-            seeded = replace(request.sampling, seed=(self._seed + number) % 2**64)
+            self.on_progress(f"{name}, prompt {number + 1} of {len(prompts)}")
+            seeded = replace(request.sampling, seed=(self.seed + number) % 2**64)
             # Greedy texts need no noise, and a seed would turn `auto` into the coupled rule, which is the next check.
             sampling = seeded if name == "coupled" else replace(request.sampling, seed=None)
             asked = replace(request, prompt=prompt.text, sampling=sampling)
             try:
-                plain = ask(self._worker, replace(asked, speculation=PLAIN))
+                plain = ask(self.worker, replace(asked, speculation=PLAIN))
             except PromptTooLongError as error:
                 left_out.append(self._left_out(prompt, error))
                 continue
-            if self._is_stopped():
+            if self.is_stopped():
                 break
-            other = ask(self._worker, asked)
-            if self._is_stopped():
+            other = ask(self.worker, asked)
+            if self.is_stopped():
                 break
             drafted, accepted = drafted + other.stats.drafted, accepted + other.stats.accepted
-            found.append(Identity(prompt.id, compare_answers(self._worker, plain, other)))
+            found.append(Identity(prompt.id, compare_answers(self.worker, plain, other)))
         if not drafted:
             return _not_run(
                 name,
@@ -224,8 +220,8 @@ class Verification:
 
     def _left_out(self, prompt: Prompt, error: PromptTooLongError) -> str:
         """Go on without a prompt, and return what to say of that; raises `error` where it was the last."""
-        self._prompts = tuple(one for one in self._prompts if one is not prompt)
-        if not self._prompts:
+        self.prompts = tuple(one for one in self.prompts if one is not prompt)
+        if not self.prompts:
             raise error
         return f"prompt {prompt.id} was left out: {error.message}"
 

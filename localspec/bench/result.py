@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 import platform
 from collections.abc import Callable, Iterable, Sequence
@@ -28,9 +27,11 @@ import msgspec
 from localspec.bench.contenders import PLAIN
 from localspec.bench.measurement import Measurement
 from localspec.bench.statistics import Interval, median_interval, percentile, ratio_interval
-from localspec.bench.suites import read_text
+from localspec.bench.whole_text import read_text
 from localspec.engine.events import Loaded, ModelFacts
 from localspec.errors import NotFoundError, UsageError
+from localspec.models.hub.pulled import hash_of
+from localspec.settings.stores import read_stored, write_stored
 from localspec.settings.text_files import did_you_mean
 
 Key = tuple[float, str]  # temperature and contender
@@ -213,7 +214,6 @@ def read_result(path: Path) -> BenchResult:
     return result
 
 
-CHUNK = 1 << 22
 CPUINFO, MEMINFO = Path("/proc/cpuinfo"), Path("/proc/meminfo")
 
 
@@ -286,36 +286,24 @@ class Hashes:
         try:
             status = path.stat()
             key = f"{path}|{status.st_size}|{status.st_mtime_ns}|{status.st_ino}"
-            kept = self._kept()
+            kept = self.stored()
             if key in kept:
                 return kept[key]
-            digest, done = hashlib.sha256(), 0
-            with path.open("rb") as file:
-                while chunk := file.read(CHUNK):
-                    digest.update(chunk)
-                    done += len(chunk)
-                    on_progress(done / max(1, status.st_size))
+            found = hash_of(path, lambda done: on_progress(done / max(1, status.st_size)))
         except OSError as error:
             hint = did_you_mean(str(path), "Check the path.")
             raise NotFoundError(f"cannot read {path}: {error.strerror}", hint=hint) from None
-        self._keep({**kept, key: digest.hexdigest()})
-        return digest.hexdigest()
+        try:
+            write_stored(self._file, {**kept, key: found})
+        except OSError as error:
+            self.reason = error.strerror or str(error)
+        return found
 
     def of_model(self, parts: Sequence[Path], on_progress: Callable[[float], None] = lambda share: None) -> str:
         """Return the hash of a model: its file's, or that of its parts' hashes. Raises NotFoundError."""
         hashes = [self.sha256(part, on_progress) for part in parts]
         return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
-    def _kept(self) -> dict[str, str]:
-        try:
-            kept = json.loads(self._file.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return {str(key): str(value) for key, value in kept.items()} if isinstance(kept, dict) else {}
-
-    def _keep(self, kept: dict[str, str]) -> None:
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            self._file.write_text(json.dumps(kept), encoding="utf-8")
-        except OSError as error:
-            self.reason = error.strerror or str(error)
+    def stored(self) -> dict[str, str]:
+        """Return the hashes that earlier benches kept, by what tells the files."""
+        return read_stored(self._file, dict[str, str]) or {}

@@ -17,8 +17,9 @@ from localspec.errors import UsageError
 from localspec.models.recent import recent_pairs
 from localspec.models.store import target_reference
 from localspec.sanitize import one_line
-from localspec.settings.config_file import DECLARED, OWN_KEYS, Entry, find_preset, preset_names, presets
+from localspec.settings.config_file import Entry
 from localspec.settings.declaration import declaration, spelled
+from localspec.settings.presets import DECLARED, OWN_KEYS, find_preset, preset_names, presets
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.files import path_completions
 from localspec.ui.inputs import text_or_file

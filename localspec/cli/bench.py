@@ -14,7 +14,8 @@ from localspec.bench.contenders import PRESETS, parse_contenders, preset
 from localspec.bench.result import read_result
 from localspec.bench.runner import BenchJob
 from localspec.bench.suites import SAMPLES, choose, load_suite
-from localspec.cli.bench_run import Outputs, measure, publish
+from localspec.cli.bench_outputs import Outputs
+from localspec.cli.bench_run import measure, publish
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings

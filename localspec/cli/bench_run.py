@@ -1,14 +1,9 @@
-"""A bench on its way: loading, progress, interruption, and what is shown and kept of it.
-
-Also here: the files that a bench was asked for, looked at before anything is measured, written when it is over.
-"""
+"""A bench on its way: loading, progress, interruption, and what is shown and kept of it."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,26 +11,25 @@ from pathlib import Path
 from localspec.bench.answers import MeasuringWorker, survey
 from localspec.bench.compare import ResultComparison, compare, require_same_models
 from localspec.bench.measurement import Measurement
-from localspec.bench.plots import draw, require_plots
 from localspec.bench.result import BenchResult, Hashes, Wire, provenance
 from localspec.bench.runner import BenchJob, BenchProgress, Runner
-from localspec.bench.table import fenced, markdown, text
+from localspec.bench.table import text
+from localspec.cli.bench_outputs import Outputs, wire
 from localspec.cli.console import Console, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.pair_engine import PairEngine
 from localspec.cli.signals import Stop
-from localspec.errors import LocalspecError, ResourceError, UsageError
+from localspec.errors import LocalspecError
 from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.sanitize import one_line, sanitize
-from localspec.settings.folders import cache_folder, typed_path
+from localspec.settings.folders import cache_folder
 from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import duration
 
-HEAD = 4096  # bytes of a file: one that is no text has a zero among them
 BAR = 20  # characters
 PASSES = SurveyRequest(seconds=1.5, is_deep=False)  # after the answers
 
@@ -218,90 +212,3 @@ def _status(progress: BenchProgress) -> str:
     return (
         f"{bar} {progress.done}/{progress.total}{left} · {progress.cell.contender} at T={progress.cell.temperature:g}"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """The places of a result; `command` is the command line that made it."""
-
-    json: str | None
-    markdown: str | None
-    plots: str | None
-    command: str
-
-    @property
-    def is_json_alone(self) -> bool:
-        """Whether standard output is for the JSON object."""
-        return self.json == "-"
-
-    def check(self) -> None:
-        """Raise before anything is measured where something could not be written afterwards, or would be lost."""
-        if self.plots is not None:
-            require_plots()
-        taken: dict[str, str] = {}
-        for option, name in self._files():
-            path = typed_path(name)
-            _check_place(option, name, path, is_folder=option == "--plots")
-            other = taken.setdefault(os.path.realpath(path), option)
-            if other != option:
-                raise UsageError(f"{other} and {option} are one file: {name}", hint=f"{option} with another name")
-
-    def write(self, result: BenchResult, comparison: ResultComparison | None) -> None:
-        """Write the files; what goes to standard output is left to others."""
-        if self.json is not None and not self.is_json_alone:
-            _write(self.json, json.dumps(wire(result, comparison), indent=1) + "\n")
-        if self.markdown is not None:
-            against = "" if comparison is None else f"\nAgainst the baseline:\n\n{fenced(comparison.text())}"
-            _write(self.markdown, markdown(result, self.command) + against)
-        if self.plots is not None:
-            draw(result, typed_path(self.plots))
-
-    def _files(self) -> Iterator[tuple[str, str]]:
-        """Yield what is to be written, by its option."""
-        for option, name in (("--json", self.json), ("--markdown", self.markdown), ("--plots", self.plots)):
-            if name is None or (name == "-" and option == "--json"):
-                continue
-            if name == "-":
-                raise UsageError(f"{option} -: only --json goes to standard output", hint=f"{option} NAME, or --json -")
-            yield option, name
-
-
-def wire(result: BenchResult, comparison: ResultComparison | None) -> Wire:
-    """Return the JSON object, with what it is against the baseline where there was one."""
-    return result.to_wire() | ({} if comparison is None else {"comparison": comparison.to_wire()})
-
-
-def _check_place(option: str, name: str, path: Path, *, is_folder: bool) -> None:
-    """Raise for a place that takes no file, or holds a file that should not be overwritten, such as a model."""
-    # Not Path.exists: it raises where a folder on the way may not be entered.
-    is_there, is_dir = os.path.exists(path), os.path.isdir(path)
-    is_wrong = is_there and not is_dir if is_folder else is_dir
-    if is_wrong or not os.access(path if is_there else path.absolute().parent, os.W_OK):
-        raise ResourceError(f"cannot write {option} {name}", hint=f"{option} in a folder that can be written")
-    if not is_folder and (path.suffix.lower() == ".gguf" or _is_binary(path)):
-        lost = "would be written over, and it is no result of a bench"
-        raise UsageError(
-            f"{option} {name} {lost if is_there else 'is named like a model: it takes the file to write'}",
-            hint=f"localspec bench PAIR {option} FILE" + (", or --json -" if option == "--json" else ""),
-        )
-
-
-def _is_binary(path: Path) -> bool:
-    """Whether there is a file that is no text: a model, say. Devices and pipes are not read."""
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            return b"\0" in file.read(HEAD)
-    except OSError:
-        return False
-
-
-def _write(name: str, content: str) -> None:
-    # In place, for a name can be a device, a link, or the file that standard output goes to.
-    try:
-        # A command may hold bytes that are no text: a file's name is any bytes.
-        typed_path(name).write_text(content, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ResourceError(f"cannot write {name}: {reason}", hint="free some space, or another folder") from None

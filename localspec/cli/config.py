@@ -27,19 +27,9 @@ from localspec.cli.settings_table import check_file, described, read_words, sett
 from localspec.errors import DeclinedError, LocalspecError, NotFoundError, ResourceError, UsageError
 from localspec.models.store import parse_pair
 from localspec.sanitize import one_line
-from localspec.settings.config_file import (
-    TABLE,
-    Key,
-    assign,
-    check_name,
-    config_file,
-    find_preset,
-    preset_names,
-    presets,
-    read_configuration,
-    remove,
-)
+from localspec.settings.config_file import TABLE, Key, assign, config_file, read_configuration, remove
 from localspec.settings.declaration import spelled
+from localspec.settings.presets import check_name, find_preset, preset_names, presets
 from localspec.settings.request import Request
 from localspec.ui.columns import aligned
 from localspec.ui.inputs import text_or_file

@@ -24,9 +24,10 @@ import click
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.models.lookup import placed
 from localspec.models.names import DraftChoice, ModelName, PathName, parse, parse_draft
-from localspec.settings.config_file import Configuration, Entry, Key, find_preset, read_configuration
+from localspec.settings.config_file import Configuration, Entry, Key, read_configuration
 from localspec.settings.declaration import Origin
 from localspec.settings.folders import typed_path
+from localspec.settings.presets import find_preset
 
 _PIPE = re.compile(r"(@?)(/dev/fd/|/proc/self/fd/)(\d{1,9})")
 LONGEST = 256 << 20  # bytes that one pipe may hold

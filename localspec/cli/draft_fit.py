@@ -115,7 +115,8 @@ def explain(target: str, draft: str | None, as_json: bool, offline: bool) -> int
     if as_json:
         write_json(made)
     else:
-        lines = [*filter(None, [one.told(big.bytes)]), *([NEXT] if one.worth is not None and one.worth.loses else [])]
+        next_step = [NEXT] if one.worth is not None and one.worth.loses else []
+        lines = [*filter(None, [one.worth_in_words(big.bytes)]), *next_step]
         write_out(_verdict(big, small, report) + "".join(f"{line}\n" for line in lines))
     return 0 if report.fits else IncompatibleError.exit_code
 
@@ -261,7 +262,7 @@ def _query(seen: Seen) -> str:
 
 def _line(one: DraftCandidate, seen: Seen) -> str:
     much = size(one.size) if one.bytes is not None else f"about {size(one.size)}" if one.size else "?"
-    told = "; ".join(filter(None, (one.verdict, one.told(seen.bytes))))
+    told = "; ".join(filter(None, (one.verdict, one.worth_in_words(seen.bytes))))
     also = f" (also {', '.join(one.copies)})" if one.copies else ""
     return one_line(f"{one.name}{also} · {much} · {one.where}: {told}")
 

@@ -23,7 +23,7 @@ WITHOUT_FILE = frozenset({("config",), ("completions",)})  # which must work on 
 TOLERANT = frozenset({("doctor",)})  # which reports its errors
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 _FOUND = "localspec.settings.config_file"  # where a context keeps what was read
-_PRESET = "localspec.settings.config_file.presets"  # and what the preset says
+_PRESET = "localspec.settings.presets.presets"  # and what the preset says
 _TAKEN: dict[Kind, tuple[str, Any]] = {  # what config.toml may have for a kind, in words and as types
     "switch": ("true or false", bool),
     "integer": ("an integer", int),

@@ -15,8 +15,8 @@ import click
 from localspec.cli.complete import conversation_ids, pair_names
 from localspec.cli.console import Console
 from localspec.cli.params import F, Length, Positive, option, stacked
-from localspec.settings.config_file import preset_names
 from localspec.settings.declaration import Group, Option, declaration, declared
+from localspec.settings.presets import preset_names
 from localspec.settings.request import (
     ANSWER,
     MODEL,

@@ -183,10 +183,10 @@ def _table(machine: Machine, request: PlacementRequest, rows: Sequence[PlannedDr
         plan, parts = row.plan, row.models.draft
         draft = [COPIES, "-", "-"]
         if plan.draft is not None and parts is not None:
-            draft = [brief(row.name), _accepted(row, request), plan.draft.tell(parts)]
+            draft = [brief(row.name), _accepted(row, request), plan.draft.in_words(parts)]
         memory = [size(plan.use[place].total) if place in plan.use else "-" for place in places]
         speed = "-" if plan.tokens_per_s is None else three_digits(plan.tokens_per_s)
-        table.append([*draft, plan.target.tell(row.models.target), *memory, speed])
+        table.append([*draft, plan.target.in_words(row.models.target), *memory, speed])
     room = columns_of_stdout() if is_terminal(sys.stdout) else COLUMNS
     return fitted(table, room, right=())
 

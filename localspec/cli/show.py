@@ -6,9 +6,7 @@ milliseconds.
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,19 +21,18 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, json_option, option
 from localspec.errors import UsageError
 from localspec.models.catalog import load_catalog
-from localspec.models.gguf.cursor import open_regular
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.layer_sizes import Anatomy, anatomy
 from localspec.models.gguf.shards import read_model
 from localspec.models.gguf.vocab import fingerprint
+from localspec.models.hub.pulled import hash_of
 from localspec.models.plan.estimate import estimate
 from localspec.models.store import NotCachedError, find_model
 from localspec.sanitize import one_line, quoted, sanitize
 from localspec.settings.sizes import counted, size
 
 KV_TYPES = ("f16", "q8_0", "q4_0")
-_CHUNK = 1 << 20
 EXCERPT = 5  # lines of the chat template; --template shows all
 WIDE = 100
 
@@ -122,7 +119,7 @@ def _hashes(shown: Description, console: Console) -> dict[str, str]:
             def report(done: int, before: int = before) -> None:
                 live.status(f"hashing {(before + done) / shown.info.bytes:.0%}")
 
-            found[path.name] = sha256(path, report)
+            found[path.name] = hash_of(path, report)
             before += path.stat().st_size
     finally:
         live.erase()
@@ -241,14 +238,3 @@ def described(header: Header) -> Description:
     """Describe the model with this header; raises what `model_info` does."""
     info = model_info(header, may_be_head=True)
     return Description(header, info, anatomy(header), fingerprint(header, info.vocab))
-
-
-def sha256(path: Path, report: Callable[[int], None]) -> str:
-    """Return the sha256 of a file in hex; `report` is told how many bytes were read so far."""
-    digest, done = hashlib.sha256(), 0
-    with open_regular(path) as (fd, _size):
-        while chunk := os.read(fd, _CHUNK):
-            digest.update(chunk)
-            done += len(chunk)
-            report(done)
-    return digest.hexdigest()

@@ -6,18 +6,6 @@ Forced tokens, each the only one that the answer's form allows, go first: they a
 Candidates are copies of the text, chains of a draft model, or the one plan of a tree or length rule that was asked for.
 Plans depend on past passes and on distributions before the draw, so every verifier stays exact; a coupled token may be
 looked at first. All times are in seconds.
-
-Also here: the loss account, which bounds how much slower than plain decoding an answer may be at any moment.
-
-A pass is charged what it took beyond the plain passes it replaced, a plain pass what planning it took. Where a change
-of width is dear (CUDA), the plain passes after a draft are charged what they took. A draft is begun only if the account
-can bear that all of it is rejected. As far as the price of a plain pass is right,
-
-    elapsed <= (plain + L0) / (1 - EPS)
-    L0 = HEAD_START + two changes of width + READING x the plain passes in which the prompt was read
-
-Everything is counted in plain passes at their price of the moment. In seconds, a loss made while another program took
-the processor would be too many tokens once that program ends.
 """
 
 from __future__ import annotations
@@ -29,6 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from localspec.control.account import LossAccount
 from localspec.control.candidates import MOST_DRAFTED, CandidateSource
 from localspec.control.prices import MAX_ROWS, Prices
 from localspec.control.value import Now
@@ -36,66 +25,7 @@ from localspec.engine.constraint import Ahead
 from localspec.engine.draft import Step
 from localspec.engine.protocols import DraftBudget, History, Plan
 from localspec.settings.sizes import counted
-from localspec.tuning import CLAMP, CREDIT, DISCOUNT, EPS, HEAD_START, PLANNING, READING, STAKE
-
-
-class LossAccount:
-    """Plain passes lost to drafting so far; negative when drafting gained.
-
-    `overdrawn` is the most by which the bound was ever exceeded, in seconds; below zero where it held.
-    """
-
-    def __init__(self) -> None:
-        self.loss = 0.0
-        self.elapsed = 0.0
-        self.reading = 0.0  # plain passes that the reading of the prompt allows
-        self.change = 0.0  # plain passes that changing the width for two passes takes
-        self.overdrawn = -math.inf
-
-    @property
-    def allowance(self) -> float:
-        """Plain passes that the answer may lose by now, whatever it gained."""
-        return self.own + self.reading
-
-    @property
-    def own(self) -> float:
-        """Plain passes of the allowance that neither the prompt nor past gain gave."""
-        return EPS * self.elapsed + HEAD_START + self.change
-
-    @property
-    def stake(self) -> float:
-        """Plain passes that an exploring draft may lose: the prompt's share pays for reading the prompt."""
-        return STAKE * self.own + self.reading
-
-    @property
-    def caution(self) -> float:
-        """Plain passes that the scatter of a copy is weighed against: what the prompt gave adds nothing."""
-        return self.own - min(self.loss, 0.0)
-
-    @property
-    def remaining(self) -> float:
-        """Plain passes that the next plan may lose."""
-        return self.own + self.reading - self.loss
-
-    def lend(self, change: float, reading: float) -> None:
-        """Allow the plain passes of two changes of width, and those of a prompt that was read since this was called."""
-        self.change = change
-        self.reading = reading or self.reading
-
-    def charge(self, seconds: float, n_tokens: int, price: float) -> None:
-        """Count a pass of `seconds` that committed `n_tokens`, `price` being what a plain pass costs now."""
-        self.elapsed += seconds / price
-        self.loss = max(self.loss + seconds / price - n_tokens, -CREDIT)
-        self._compare(price)
-
-    def charge_plain(self, seconds: float, planning: float, price: float) -> None:
-        """Count a plain pass of `seconds`; of these, `planning` is lost."""
-        self.elapsed += seconds / price
-        self.loss += planning / price
-        self._compare(price)
-
-    def _compare(self, price: float) -> None:
-        self.overdrawn = max(self.overdrawn, (self.loss - self.allowance) * price)
+from localspec.tuning import CLAMP, DISCOUNT, PLANNING, READING
 
 
 class Auto:
@@ -199,7 +129,7 @@ class Auto:
         with self._prices.beside(n):
             yield
 
-    def heard(self, step: Step) -> None:
+    def count_accepted(self, step: Step) -> None:
         """Learn what was accepted in a pass whose time tells nothing."""
         if step.n_drafted:
             self._count(step)
@@ -250,7 +180,7 @@ class Auto:
     def findings(self) -> tuple[str, str]:
         """Return what was drafted or why nothing was, for people, and the figures behind that."""
         silent = [source for source in reversed(self._sources) if source.name not in self._drafted]  # copies last
-        why_not = [(source, *told) for source in silent if (told := source.why_not())[1]]
+        why_not = [(source, *reason) for source in silent if (reason := source.why_not())[1]]
         if not self._drafted:
             if not self._why or not why_not:
                 return f"nothing was guessed: {self._why or 'the answer ended while plain decoding was timed'}", ""

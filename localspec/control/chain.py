@@ -56,7 +56,7 @@ class Worth:
         return self.was_loaded and self.gain < 1.0
 
     @property
-    def told(self) -> str:
+    def in_words(self) -> str:
         """Return the judgement with the numbers that decide it."""
         is_gain = self.gain >= 1.0
         found = (PAYS if is_gain else LOSES) if self.is_measured else LIKELY_PAYS if is_gain else LIKELY_LOSES

@@ -55,4 +55,4 @@ class Beside:
 
     def observe(self, step: Step, seconds: float) -> None:
         """Learn what was accepted."""
-        self._auto.heard(step)
+        self._auto.count_accepted(step)

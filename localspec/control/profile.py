@@ -20,6 +20,7 @@ from localspec.control.prices import Prices
 from localspec.control.trial import Trial
 from localspec.engine.acceptance import Acceptance, CopyAcceptance
 from localspec.engine.draft import Draw
+from localspec.settings.folders import replacing
 
 VERSION = 9
 EARLIER = 8  # of localspec 0.1.0: its file is read where there is none of this version
@@ -94,7 +95,7 @@ class Profile:
         if trial is not None and trial.kinds:
             self.acceptance = {key: one for key, one in self.acceptance.items() if one.measured is not None}
 
-    def told(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """Return what people want to know: the file, ms of a target pass by rows, the rows of a pass of one token."""
         prices = self.prices or Prices()
         ms = [[rows, 1e3 * seconds] for rows, seconds in prices.measured().items()]
@@ -112,17 +113,15 @@ class Profile:
             "trial": None if self.trial is None else self.trial.to_wire(),
             "models": self.models,
         }
-        part = self.file.with_suffix(f".{os.getpid()}.part")
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps(wire), encoding="utf-8")
-            written = part.stat().st_mtime_ns  # before another process may write over it
-            part.replace(self.file)
-            self._seen, self._calibrated = written, 0.0 if self.prices is None else self.prices.calibrated
+            with replacing(self.file) as out:
+                out.write(json.dumps(wire).encode())
+                out.flush()
+                written = os.fstat(out.fileno()).st_mtime_ns  # before another process may write over it
         except OSError:
-            with contextlib.suppress(OSError):
-                part.unlink()
             return False
+        self._seen, self._calibrated = written, 0.0 if self.prices is None else self.prices.calibrated
         return True
 
     def _changed(self) -> int | None:
@@ -183,7 +182,7 @@ def learned_of(folder: Path, models: Sequence[str]) -> Learned | None:
 
     What the target's passes take is known from its loads with other drafts too. Raises OSError without the folder.
     """
-    profiles = [one for one in _kept(folder, folder.stat().st_mtime_ns) if one.models[:1] == tuple(models[:1])]
+    profiles = [one for one in _profiles_at(folder, folder.stat().st_mtime_ns) if one.models[:1] == tuple(models[:1])]
     own = [one for one in profiles if one.models == tuple(models)]
     totals = (one.trial.total for one in own if one.trial is not None)
     accepted = next((total.drawn / total.n for total in totals if total.n), None)
@@ -211,7 +210,7 @@ def _all_profiles(folder: Path) -> list[Profile]:
 
 
 @lru_cache(maxsize=1)
-def _kept(folder: Path, _changed: int) -> list[Profile]:
+def _profiles_at(folder: Path, _changed: int) -> list[Profile]:
     """Return all profiles, to be read alone: each that is written changes the folder's own time."""
     return _all_profiles(folder)
 

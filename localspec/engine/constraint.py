@@ -1,13 +1,13 @@
 """What the text may be: a grammar, a schema or a list of choices, as a restriction of the next token.
 
-The target's law under a constraint is its row without the tokens that are not allowed, then penalties, filters and
-temperature. The drafter's law is made in the same way (`sampling.Sampler`), so p and q are laws of allowed tokens, and
-every rule stays exact: none of them knows of constraints.
+The target's distribution under a constraint is its row without the tokens that are not allowed, then penalties,
+filters and temperature. The drafter's is made in the same way (`sampling.Sampler`), so p and q are distributions of
+allowed tokens, and every rule stays exact: none of them knows of constraints.
 
     allowed(text) = {x: some text of the language begins with text + x}
 
-Where nothing can follow, since the text has ended or has left the language, no token is allowed and no law is needed:
-whatever is drawn there is cut off. The law without the constraint stands in for it.
+Where nothing can follow, since the text has ended or has left the language, no token is allowed and no distribution
+is needed: whatever is drawn there is cut off. The distribution without the constraint stands in for it.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def cut(draft: Draft, constraint: Constraint, text: Sequence[int]) -> Draft:
 def forced_run(constraint: Constraint, text: Sequence[int], most: int) -> tuple[int, ...]:
     """Return at most `most` tokens that must follow `text`, each the only one that is allowed.
 
-    The target's law is certain of them at any temperature, so each rule accepts them and no drafter is needed.
+    The target's distribution is certain of them at any temperature, so each rule accepts them and no drafter is needed.
     """
     run: list[int] = []
     while len(run) < min(most, LONGEST_RUN) and (ids := constraint.allowed([*text, *run])).size == 1:

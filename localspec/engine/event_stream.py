@@ -37,8 +37,8 @@ def stream_events(
     split = ReasoningStream(marks)
     first: float | None = None
     evaluated = engine.judge.evaluated
-    told = engine.clock()
-    prepare_ms = 1e3 * (told - began)
+    seen = engine.clock()
+    prepare_ms = 1e3 * (seen - began)
     for index, step in enumerate(engine.generate(context)):
         if index == 0:
             cached = context.prompt_n - (engine.judge.evaluated - evaluated)
@@ -95,11 +95,11 @@ def _committed(index: int, step: Step, parts: Parts, vocabulary: Vocabulary, *, 
 def logprob_of(judged: Judged, piece: Callable[[int], bytes]) -> Logprob:
     """Return a judged token as events have it; `piece` gives the bytes of a token."""
 
-    def told(token: int, logprob: float, top: tuple[Logprob, ...] = ()) -> Logprob:
+    def logprob_of(token: int, logprob: float, top: tuple[Logprob, ...] = ()) -> Logprob:
         is_possible = math.isfinite(logprob)  # JSON has no infinities
         return Logprob(token, tuple(piece(token)), logprob if is_possible else None, top)
 
-    return told(judged.token, judged.logprob, tuple(told(*each) for each in judged.top))
+    return logprob_of(judged.token, judged.logprob, tuple(logprob_of(*each) for each in judged.top))
 
 
 def _drafted(step: Step, vocabulary: Vocabulary) -> tuple[Piece, ...]:

@@ -154,8 +154,8 @@ class Way:
     """What a pass took on the way to a verifier on another machine: `up` and `down` are bytes.
 
     `ms` passed until its answer came, `judge_ms` of these in the verifier; what is left is the round trip. Of the
-    drafted tokens `n_looked` have a known law, and `n_hard` of them are hard for the draft (`remote.hard`). Meanwhile
-    the draft model made `n_ahead` passes; `n_ready` tokens of the next draft take none any more.
+    drafted tokens `n_looked` have a known distribution, and `n_hard` of them are hard for the draft (`remote.hard`).
+    Meanwhile the draft model made `n_ahead` passes; `n_ready` tokens of the next draft take none any more.
     The text takes `share` of the verifier's cache. With the last pass its process tells its `peak`, the largest
     resident size so far in bytes; 0: not told.
     """

@@ -6,8 +6,8 @@ and answers with the verdict.
 Log-probabilities of committed tokens are those of the rows that judged them, which plain decoding would have evaluated
 too.
 
-A row is read before the sampler, as the model wrote it, or after it, as the law that the token was drawn from. Nothing
-here runs unless a request asks.
+A row is read before the sampler, as the model wrote it, or after it, as the distribution that the token was drawn
+from. Nothing here runs unless a request asks.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class LocalJudge:
         self.target.keep(nodes)
 
     def _judged(self, draft: Draft, tokens: Sequence[int], rows: Rows) -> Verdict:
-        laws = TargetDistributions(self.sampler, rows, draft, tokens)
-        return self.verifier.verify(draft, laws, self.rng, len(tokens))
+        dists = TargetDistributions(self.sampler, rows, draft, tokens)
+        return self.verifier.verify(draft, dists, self.rng, len(tokens))
 
 
 LogProbs = NDArray[np.float64]  # natural logarithms; -inf where a token has no chance
@@ -130,11 +130,11 @@ class Judging:
 
     def judged(self, row: Logits, token: int, history: Sequence[int] = ()) -> Judged:
         """Return what `row` [V] says of a token that follows `history`."""
-        ids, logprobs = self._law(row, history)
+        ids, logprobs = self._logprobs(row, history)
         own = logprobs[ids == token]
         return Judged(token, float(own[0]) if own.size else -math.inf, self._top(ids, logprobs))
 
-    def _law(self, row: Logits, history: Sequence[int]) -> tuple[Ids, LogProbs]:
+    def _logprobs(self, row: Logits, history: Sequence[int]) -> tuple[Ids, LogProbs]:
         """Return tokens [m] with their log-probabilities [m]."""
         if self.sampler is not None:
             dist = self.sampler.dist(row, history)

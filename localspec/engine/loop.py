@@ -2,12 +2,6 @@
 
 One step serves every method, every tree and every temperature: temperature 0 is a one-hot distribution, a chain is a
 tree, and plain decoding is the draft without nodes.
-
-Also here: the clock of one answer. Two accounts of time are kept.
-
-A pass's own `Times` add up to the wall clock: all time since the end of the pass before is in them, and `other` holds
-the part that is not drafting, verifying or sampling. The controller is given the cost of a pass: the time from the end
-of one turn of the reader to the end of the next, so that no pass pays for another's events.
 """
 
 from __future__ import annotations
@@ -17,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from localspec.engine.constraint import Ahead, cut, forced_run
 from localspec.engine.context import Context
-from localspec.engine.draft import Draft, Step, Times
+from localspec.engine.draft import Draft, Step
 from localspec.engine.judge import Judge, Judging, LocalJudge
 from localspec.engine.protocols import (
     Backend,
@@ -32,6 +26,7 @@ from localspec.engine.protocols import (
     Verifier,
 )
 from localspec.engine.sampling import Sampler
+from localspec.engine.stopwatch import Stopwatch
 
 NO_DRAFT = DraftBudget(0, 0)
 
@@ -138,44 +133,3 @@ class Engine:
             return drafter.propose(context, plan, self.rng)
         ahead = Ahead([*context.tokens, *run])
         return drafter.propose(ahead, plan, self.rng).after(context.pending, run, outputs=self.judging is not None)
-
-
-class Stopwatch:
-    """`mark` notes the time between two parts of a pass; `prompt_times` and `pass_times` end it, and the marks."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._marks: list[float] = []
-        self._end = 0.0  # of the last pass
-        self._turn = 0.0  # the end of the reader's last turn
-
-    def mark(self) -> None:
-        self._marks.append(self._clock())
-
-    def prompt_times(self) -> Times:
-        """Return the parts of reading the prompt, after two marks: at its beginning, and before sampling."""
-        (began, read), self._marks = self._marks, []
-        return Times(verify=read - began, sample=self._clock() - read)
-
-    def begin_passes(self) -> None:
-        """Let the first pass begin now."""
-        self._end = self._clock()
-
-    def pass_times(self) -> Times:
-        """Return the parts of a pass, after four marks: before planning, drafting, decoding and sampling."""
-        (began, planned, drafted, decoded), self._marks = self._marks, []
-        sampled = self._clock()
-        times = Times(
-            draft=drafted - planned,
-            verify=decoded - drafted,
-            sample=sampled - decoded,
-            other=planned - self._end,
-            planning=planned - began,
-        )
-        self._end += times.total
-        return times
-
-    def turn(self) -> float:
-        """Return the seconds since the last turn: those of a pass and of what its reader did with it."""
-        before, self._turn = self._turn, self._clock()
-        return self._turn - before

@@ -37,8 +37,8 @@ Order = NDArray[np.intp]  # entries of a row, or of what was found in one
 class Sampler:
     """The sampling settings as a function (row, history) -> Distribution; holds no state.
 
-    `breakers` are those of DRY, in the tokens of the target. `constraint` restricts every law to the tokens it allows.
-    A draft's row may give none of these a chance; the law without the constraint is drafted from then (`drafts`).
+    `breakers` are those of DRY, in the tokens of the target. `constraint` restricts every distribution to the tokens
+    it allows. A draft's row may give none of these a chance: a Sampler that `drafts` then ignores the constraint.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class Sampler:
         """
         row = self.adjusted(logits, history)
         if self.constraint is None:
-            return self._law(row, with_belief=with_belief)
+            return self._filtered(row, with_belief=with_belief)
         allowed = self._allowed(row, self.constraint.allowed(history))
         if allowed is None:
-            return self._law(row, with_belief=with_belief)
-        return self._law(row[allowed], with_belief=with_belief).renamed(allowed)
+            return self._filtered(row, with_belief=with_belief)
+        return self._filtered(row[allowed], with_belief=with_belief).renamed(allowed)
 
     def _allowed(self, row: Logits, allowed: Ids) -> Ids | None:
-        """Return those of the `allowed` tokens that the adjusted `row` knows, None where the law is that of the row."""
+        """Return those of the `allowed` tokens that the adjusted `row` knows; None: the row's own distribution."""
         if allowed.size == 0:
             return None
         known = allowed if allowed[-1] < row.size else allowed[allowed < row.size]  # a draft may lack the last tokens
@@ -109,7 +109,7 @@ class Sampler:
         found = head[allowed.take(allowed.searchsorted(head), mode="clip") == head]
         return found if found.size >= top_k else allowed
 
-    def _law(self, row: Logits, *, with_belief: bool) -> Distribution:
+    def _filtered(self, row: Logits, *, with_belief: bool) -> Distribution:
         """Return the distribution that filters and temperature make of an adjusted row."""
         if self.is_greedy and not with_belief:
             return Distribution.one_hot(_greatest(row))
@@ -237,7 +237,6 @@ class TargetDistributions:
 
 
 def _greatest(row: Logits) -> int:
-    """Return the id of the greatest logit, the lowest id on ties."""
     best = int(row.argmax())  # NumPy's argmax returns the first NaN if there is one
     _checked(float(row[best]))
     return best

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from localspec.backends import tap
+from localspec.backends import hidden_states
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.tap import StateListener, States, Tap
 from localspec.engine.protocols import Logits
@@ -59,13 +59,13 @@ class StateTap(Tap):
     def install(self, context: Any) -> None:
         """Let the passes of a context keep these states."""
         for layer in self.layers:
-            tap.keep_layer_inputs(context, layer)
-        tap.keep_normed_states(context, True)
+            hidden_states.keep_layer_inputs(context, layer)
+        hidden_states.keep_normed_states(context, True)
 
     def rows(self, context: Any, n: int) -> States:
         """Return a copy [n, width] of the states of the last pass."""
-        inputs = [tap.layer_inputs(context, layer, n, self.n_embd) for layer in self.layers]
-        return np.concatenate([*inputs, tap.normed_states(context, n, self.n_embd)], axis=1)
+        inputs = [hidden_states.layer_inputs(context, layer, n, self.n_embd) for layer in self.layers]
+        return np.concatenate([*inputs, hidden_states.normed_states(context, n, self.n_embd)], axis=1)
 
 
 @dataclass

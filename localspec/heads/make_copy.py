@@ -56,8 +56,7 @@ def make_copy(options: CopyOptions) -> Iterator[Event]:
         read = hashlib.sha256(repr((options.prompts, options.raw)).encode("utf-8", "surrogatepass")).hexdigest()[:8]
         matrix = yield from _gathered(options, Path(options.folder) / f"{mark}-{options.tokens}-{read}.npz")
     header = read_model(target)
-    blocks = header.metadata.get(f"{header.metadata['general.architecture']}.block_count", 0)
-    whole = blocks if isinstance(blocks, int) else 0
+    whole = header.number(f"{header.architecture}.block_count")
     layers = whole - len(options.dropped)
     origin = {
         "target": mark,

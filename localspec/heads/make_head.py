@@ -23,17 +23,18 @@ from localspec.errors import IncompatibleError, ResourceError, UsageError
 from localspec.heads.head_file import ARCHITECTURES, HeadOrigin, HeadShape, Kind, Weights, write_head
 from localspec.heads.target_file import EMBEDDING, OUTPUT_NORM, output_rows, target_rows
 from localspec.heads.text_shards import Text, frequent_tokens, read_shards, shards
+from localspec.models.gguf.architectures import TAPPABLE, UNTOLD_LAST
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
-from localspec.models.gguf.types import TAPPABLE, UNTOLD_LAST
 from localspec.models.heads import path_for
 from localspec.models.pairs import require_fit
 from localspec.sanitize import shown
 from localspec.settings.lone_jobs import TrainOptions
 from localspec.settings.request import Message, Request
 from localspec.settings.sizes import size
+from localspec.settings.stores import read_stored, write_stored
 
 if TYPE_CHECKING:
     from localspec.heads.training import Trainer, TrainingRecipe
@@ -242,8 +243,9 @@ class _Run:
         weights = fresh_weights(self.shape, teacher, norm, self.options.seed)
         weights[EMBEDDING] = embedding.astype(np.float16)
         kept = self.work / "recipe.json"
-        if kept.exists():
-            return TrainingRecipe(**json.loads(kept.read_text(encoding="utf-8"))), weights, teacher
+        known = read_stored(kept, TrainingRecipe)
+        if known is not None:
+            return known, weights, teacher
         steps = self.shape.guesses or UNROLLED
         recipe = TrainingRecipe(
             TIMED, unrolled=steps, seed=self.options.seed, bf16=bf16_is_quicker(self.options.device)
@@ -259,9 +261,7 @@ class _Run:
             seconds = (time.monotonic() - began) / (TIMED - 1)
             updates = max(1, int(60 * self.options.minutes / seconds))
         recipe = replace(recipe, updates=updates)
-        part = kept.with_suffix(".tmp")
-        part.write_text(json.dumps(asdict(recipe)), encoding="utf-8")
-        part.replace(kept)
+        write_stored(kept, recipe)
         return recipe, weights, teacher
 
     def _trainer(

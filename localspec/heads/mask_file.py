@@ -8,7 +8,6 @@ target, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.errors import IncompatibleError, IntegrityError
-from localspec.heads.head_file import HeadOrigin, origin_of, tokenizer_of, write_file
 from localspec.heads.target_file import EMBEDDING, OUTPUT, read_tensor
 from localspec.heads.writer import Stored, stored, write_gguf
 from localspec.models.derived_files import clean, identity, is_whole, note_source, only_writer, unwritable
@@ -36,15 +34,14 @@ _UNUSUAL = -1000.0  # the score of a token that no text is split into
 
 
 @dataclass(frozen=True)
-class _Llama:
+class LlamaHeader:
     """The target's header, read as that of a llama."""
 
     header: Header
 
     def number(self, key: str) -> int:
         """Return a number of the architecture, 0 without it."""
-        value = self.header.metadata.get(f"llama.{key}", 0)
-        return value if isinstance(value, int) else 0
+        return self.header.number(f"llama.{key}")
 
     @property
     def n_vocab(self) -> int:
@@ -61,37 +58,6 @@ class _Llama:
                 found[f"blk.{layer}.{part}.lora_a"] = (rank, n_in)
                 found[f"blk.{layer}.{part}.lora_b"] = (n_out, rank)
         return found
-
-
-def write_masks(
-    path: Path,
-    weights: Mapping[str, NDArray[np.float32]],
-    origin: HeadOrigin,
-    target: Header,
-    matrices: str = "Q8_0",
-) -> None:
-    """Write the masks of a `target` to `path`, whole or not at all.
-
-    `weights` holds the embeddings `mask_embd.weight` [k, width], and for each matrix of the layers `NAME.lora_a` [rank,
-    in] and `NAME.lora_b` [out, rank]. `matrices` is the type of the adapter, Q8_0, F16 or F32. Raises IncompatibleError
-    for a target that cannot have masks, ValueError for weights of other names or shapes.
-    """
-    require_llama(target)
-    rank = len(weights["blk.0.attn_q.lora_a"])
-    llama = _Llama(target)
-    expected = llama.adapters(rank) | {MASK_EMBEDDING: (len(weights[MASK_EMBEDDING]), llama.number("embedding_length"))}
-    if {name: array.shape for name, array in weights.items()} != expected:
-        raise ValueError(f"the weights are not those of masks for {target.name}")
-    tensors = [stored(name, array, "F32" if name == MASK_EMBEDDING else matrices) for name, array in weights.items()]
-    sizes = ("context_length", "embedding_length", "block_count")
-    metadata = [
-        KeyValue("general.architecture", "str", SWITCH),
-        KeyValue("general.name", "str", "mask tokens"),
-        *(KeyValue(f"{SWITCH}.{key}", "u32", llama.number(key)) for key in sizes),
-        *(KeyValue(f"{SWITCH}.{key}", "u32", llama.number(key)) for key in _attention_keys(target)),
-        *origin_of(MASKS, origin, len(weights[MASK_EMBEDDING])),
-    ]
-    write_file(path, [*metadata, *tokenizer_of(target)], tensors)
 
 
 def with_masks(target: Header, masks: Header) -> Path:
@@ -129,10 +95,9 @@ def require_llama(target: Header) -> None:
 
 def _obstacle(target: Header) -> str:
     """Return why the target cannot be written as `graniteswitch`, "" if it can."""
-    arch = target.metadata.get("general.architecture")
-    if arch != "llama":
-        return f"its architecture is {arch}, and only llama has a form with them"
-    llama = _Llama(target)
+    if target.architecture != "llama":
+        return f"its architecture is {target.architecture}, and only llama has a form with them"
+    llama = LlamaHeader(target)
     layers = range(llama.number("block_count"))
     needed = {f"blk.{layer}.{part}.weight" for layer in layers for part in (*_NORMS, *ADAPTED)}
     needed |= {EMBEDDING, "output_norm.weight"}
@@ -155,18 +120,12 @@ def _obstacle(target: Header) -> str:
     return ""
 
 
-def _attention_keys(target: Header) -> tuple[str, ...]:
-    """Return the keys that tell the heads of attention, as far as the target has them."""
-    keys = ("attention.head_count", "attention.head_count_kv")
-    return tuple(key for key in keys if f"llama.{key}" in target.metadata)
-
-
 def _model(target: Header, masks: Header) -> tuple[list[KeyValue], list[Stored]]:
     require_llama(target)
     embedding = read_tensor(masks, MASK_EMBEDDING)
     lora = [tensor.shape for tensor in masks.tensors if tensor.name == "blk.0.attn_q.lora_a"]
     rank = lora[0][1] if lora and len(lora[0]) == 2 else 0
-    llama = _Llama(target)
+    llama = LlamaHeader(target)
     expected = {name: size[::-1] for name, size in llama.adapters(rank).items()}
     found = {tensor.name: tensor.shape for tensor in masks.tensors if tensor.name != MASK_EMBEDDING}
     size = (llama.number("embedding_length"), masks.metadata.get("localspec.head.guesses"))

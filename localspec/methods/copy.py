@@ -83,7 +83,7 @@ class Copy(LookupDrafter):
         if start == 0:
             self._departed = (text, 0) if self.prediction else None  # the answer begins as the prediction, or near that
             self._index(text, 1, len(text))
-            self._source = self._found(text, len(text))
+            self._source = self._likeliest(text, len(text))
             return
         for at in range(start, len(text)):
             source = self._source
@@ -98,7 +98,7 @@ class Copy(LookupDrafter):
                     self._source = None
             self._index(text, at, at + 1)
             if self._source is None:
-                self._source = self._found(text, at + 1)
+                self._source = self._likeliest(text, at + 1)
 
     def forget(self) -> None:
         """Start over: reading a text again takes a microsecond a token."""
@@ -153,8 +153,7 @@ class Copy(LookupDrafter):
                 else:
                     places[key] = [at]
 
-    def _found(self, text: Sequence[int], end: int) -> CopySource | None:
-        """Return the likeliest source after `text[:end]`."""
+    def _likeliest(self, text: Sequence[int], end: int) -> CopySource | None:
         found = self._places.get(tuple(text[max(0, end - KEY) : end])) or self._places.get((text[end - 1],), [])
         sources = [
             *self._best(text, end, [(text, at) for at in found[-PLACES:]], CopyKind.ONLY),

@@ -76,7 +76,7 @@ class DraftingOn:
         self._reader.draft_on(draft, self._rng, goes_on)
         self._is_late = has_come()
 
-    def heard(self, draft: Draft, seconds: float) -> None:
+    def verdict_came(self, draft: Draft, seconds: float) -> None:
         """Note that the verdict is there, which took the verifier so long; found by a look, it came after the last."""
         n, is_busy = len(draft), self.passes > 0
         self._waits.append((n, (self._quiet if self._is_late else self._clock()) - self._began))

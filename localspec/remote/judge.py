@@ -123,7 +123,7 @@ class RemoteJudge:
         self._round += 1
         result = self._asked(bare, tokens)
         if self.meantime is not None:
-            self.meantime.heard(bare, result.micros / 1e6)
+            self.meantime.verdict_came(bare, result.micros / 1e6)
         mark()
         try:
             verdict = self._decided(bare, tokens, result)
@@ -141,7 +141,6 @@ class RemoteJudge:
         self.length += len(nodes)
 
     def _note(self, tokens: Sequence[int], length: int) -> None:
-        """Note that the verifier has the first `length` of `tokens`."""
         if not self._told <= length <= len(tokens):
             raise IncompatibleError(
                 f"the verifier's text has {length} tokens, and the edge's {len(tokens)}", hint=UNFIT
@@ -173,13 +172,13 @@ class RemoteJudge:
     def _verify(self, draft: Draft, tokens: Sequence[int]) -> Verify:
         """Return the round's question: the draft, and what was drawn here since the verifier's last word."""
         n, q, draw = len(draft), b"", ""
-        laws: tuple[Law, ...] = ()
+        dists: tuple[Law, ...] = ()
         parents = tuple(draft.parents[1:].tolist())
         if self._hello.mode == "scalar-q":
             nodes = range(1, n + 1)
             q = packed(np.array([draft.dist(node).prob(int(draft.tokens[node])) for node in nodes]))
         if self._hello.mode == "sparse-q":
-            laws = tuple(Law.of(dist) for dist in draft.dists[1:])
+            dists = tuple(Law.of(dist) for dist in draft.dists[1:])
             draw = next((draft.draws[node].value for node in range(1, n + 1) if draft.dists[node]), "")
         return Verify(
             self._round,
@@ -189,7 +188,7 @@ class RemoteJudge:
             () if parents == tuple(range(n)) else parents,
             tuple(tokens[self._told :]),
             q,
-            laws,
+            dists,
             draw,
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -63,22 +63,18 @@ def random_of(hello: Hello, number: int) -> RandomSource:
     return SeededRandom(hello.seed if hello.mode == "coupled" else number << WORD | hello.seed)
 
 
+@dataclass
 class VerifyingSessions:
-    """All sessions over one target. `served` makes what judges one, and raises LocalspecError for what cannot be."""
+    """All sessions over one target. `served` makes what judges one, and raises LocalspecError for what cannot be.
 
-    def __init__(
-        self,
-        served: Callable[[Hello], Served],
-        chance: Callable[[Hello, int], RandomSource] = random_of,
-        clock: Clock = time.perf_counter,
-        peak: Callable[[], int] = lambda: 0,
-    ) -> None:
-        """`peak` returns the largest resident size of the process so far, in bytes."""
-        self._peak = peak
-        self._served = served
-        self._chance = chance
-        self._clock = clock
-        self._sessions: dict[str, Session] = {}  # the last used is the last
+    `peak` returns the largest resident size of the process so far, in bytes.
+    """
+
+    served: Callable[[Hello], Served]
+    chance: Callable[[Hello, int], RandomSource] = random_of
+    clock: Clock = time.perf_counter
+    peak: Callable[[], int] = lambda: 0
+    _sessions: dict[str, Session] = field(init=False, default_factory=dict)  # the last used is the last
 
     def answer(self, name: str, hello: Hello, prefixes: Sequence[Prefix], verify: Verify, cancel: Cancel) -> ToEdge:
         """Return the reply to a round of the session `name`, which `hello` opened. Raises Cancelled.
@@ -102,7 +98,7 @@ class VerifyingSessions:
     def _session(self, name: str, hello: Hello) -> Session:
         session = self._sessions.pop(name, None)
         if session is None:
-            session = Session(hello, self._served(hello), self._chance, self._clock, self._peak)
+            session = Session(hello, self.served(hello), self.chance, self.clock, self.peak)
         self._sessions[name] = session
         while len(self._sessions) > MOST_SESSIONS:
             del self._sessions[next(iter(self._sessions))]

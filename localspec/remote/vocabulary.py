@@ -60,7 +60,6 @@ def fetched(connection: Connection, facts: Facts) -> Path:
 
 
 def _write(folder: Path, kept: Path, whole: bytes) -> None:
-    """Write a file whole or not at all."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(kept) as file:

@@ -119,8 +119,8 @@ class CorpusReader:
         if not set(names) - {str(answers_folder())}:
             return
         if not (self.is_ready or self._was_read):
-            told = f"the corpus was not read to its end: the next answer has more of it than {counted(n_files, 'file')}"
-            yield Warned("corpus", told)
+            more = f"the next answer has more of it than {counted(n_files, 'file')}"
+            yield Warned("corpus", f"the corpus was not read to its end: {more}")
         elif not n_files:
             yield Warned("corpus", "the corpus has no text")
 
@@ -154,7 +154,7 @@ class _Job:
             if name in self.corpus:
                 continue
             file = folder / f"{name}.npy"
-            segment = _kept(file)
+            segment = _stored_segment(file)
             if segment is None:
                 segment = CorpusSegment.of([tokens for one in group if (tokens := self._tokens(one))])
                 if self.is_closed():
@@ -190,7 +190,7 @@ def _name(tokenizer: str, group: list[TextFile]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _kept(file: Path) -> CorpusSegment | None:
+def _stored_segment(file: Path) -> CorpusSegment | None:
     """Return the segment in a file of the cache folder, which is used again; None where there is none."""
     try:
         numbers = np.load(file, mmap_mode="r")

@@ -5,20 +5,17 @@
 3. With `--reproducible` it is fitted to the exact widths (`speculation.reproducible`).
 4. A draft made of the target's own layers is loaded, if one drafts (`session.early_exit`).
 5. The controller is the one that knows the target with that draft (`session.controllers`).
-
-Also here: the drafter of the last answer, for the next one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from localspec.engine import events
-from localspec.engine.protocols import Cancel, Clock, Drafter
+from localspec.engine.protocols import Cancel, Clock
 from localspec.errors import LocalspecError
-from localspec.methods import DrafterContext
 from localspec.methods._lookup import LookupDrafter
 from localspec.methods.copy import Copy
 from localspec.methods.draft_model import DraftModel
@@ -26,9 +23,9 @@ from localspec.models.gguf.kinds import MASKS
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft, LoadedExit
 from localspec.session.loaded_model import LoadedModel
-from localspec.settings.request import Request, Sampling
+from localspec.settings.request import Request
 from localspec.speculation import registered
-from localspec.speculation.capabilities import Fitted, draft_temperature, fit_axes
+from localspec.speculation.capabilities import Fitted, fit_axes
 from localspec.speculation.reproducible import exact, fit_widths, unbranched
 from localspec.speculation.resolve import Axes, resolve_axes
 
@@ -142,7 +139,6 @@ def _fitted(request: Request, pair: Pair) -> Fitted:
 
 
 def _draft_kind(pair: Pair) -> str:
-    """Return which kind of draft the pair has, as in `MethodInfo`."""
     if pair.draft is not None:
         return pair.draft.kind
     return MASKS if pair.target.model.masks else ""
@@ -154,27 +150,3 @@ def _early_exit(axes: Axes, pair: Pair) -> events.EventsThen[LoadedExit | None]:
     if not method.info.has_derived_draft:
         return None
     return (yield from pair.early_exit.load(partial(method.layers, axes.options), pair.target, pair.cancel, pair.clock))
-
-
-@dataclass(slots=True)
-class LastDrafter:
-    """The drafter of the last answer, kept while requests want the same: its lessons of a chat stay of use."""
-
-    _key: object = None
-    _drafter: Drafter | None = None
-
-    def get(self, parts: DrafterContext, decision: Decision, sampling: Sampling) -> Drafter:
-        """Return the last drafter if it was built from the same parts, else a new one."""
-        axes = decision.axes
-        options = tuple(axes.options.items())
-        tempered = replace(sampling, seed=None, draft_temperature=draft_temperature(sampling, axes))
-        # The constraint of an earlier answer is held by its drafter, so that no other one has its id.
-        ids = id(parts.draft), id(parts.sampler.constraint), id(parts.corpus)
-        key = (axes.method, axes.tree, axes.draw, options, tempered, *ids, parts.prediction)
-        if self._drafter is None or self._key != key:
-            drafter: Drafter = registered("method")[axes.method].build(parts)
-            self._key, self._drafter = key, drafter
-        return self._drafter
-
-    def drop(self) -> None:
-        self._key = self._drafter = None

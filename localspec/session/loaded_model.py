@@ -202,6 +202,6 @@ def lengthened(request: Request, n: int, target: LoadedModel, drafts: Sequence[L
         with suppress(ResourceError):  # beyond its context decoding is plain
             if draft.kind == "model":
                 draft.backend.lengthen(max(draft.backend.capabilities.n_ctx, min(n_ctx, draft.info.n_ctx_train)))
-    told = f"the context has {n_ctx} tokens from here on, since the text needs more than {before}"
+    warning = f"the context has {n_ctx} tokens from here on, since the text needs more than {before}"
     limit = drafts[0].backend.capabilities.n_ctx if drafts else n_ctx
-    return (told,) if limit >= n_ctx else (told, SHORT_DRAFT.format(limit))
+    return (warning,) if limit >= n_ctx else (warning, SHORT_DRAFT.format(limit))

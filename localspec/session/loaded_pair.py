@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
+from localspec.backends.breakers import sequence_breakers
 from localspec.backends.lanes import Lane, SharedLane
-from localspec.backends.model import sequence_breakers
 from localspec.backends.passes import Passes
 from localspec.control.company import nobody
 from localspec.engine import events
@@ -26,7 +26,6 @@ from localspec.engine.protocols import Cancel, Cancelled, Clock
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.repetition import Breakers
 from localspec.engine.sampling import Sampler
-from localspec.engine.text import Marks
 from localspec.engine.translation import Translation
 from localspec.errors import IncompatibleError
 from localspec.lossless.questions import Subject, answer
@@ -37,8 +36,9 @@ from localspec.prompt.prompt import Tokenised, predicted, tokenise
 from localspec.prompt.truncate import shortened, too_long
 from localspec.session.controllers import COPY, PairController
 from localspec.session.corpus import CorpusReader
-from localspec.session.decision import Decision, LastDrafter, decide
+from localspec.session.decision import Decision, decide
 from localspec.session.early_exit import EarlyExitDraft
+from localspec.session.last_drafter import LastDrafter
 from localspec.session.loaded_model import LoadedModel, lengthened
 from localspec.session.prompt_scores import scored
 from localspec.session.prompt_states import PromptStates
@@ -112,39 +112,14 @@ class LoadedPair:
     def answer(self, request: Request) -> Iterator[events.Event]:
         """Answer one request. Cache and text agree whenever the iterator is dropped."""
         request.check()
-        request = request.never(self.target.model.suppressed)
+        request, pair = request.never(self.target.model.suppressed), self
         try:
-            decision = yield from decide(request, self)
+            decision = yield from decide(request, pair)
         except IncompatibleError:
-            if (branched := self.branched()) is self:
+            if (pair := self.branched()) is self:
                 raise
-        else:
-            branched = self
-        if branched is not self:
-            yield from branched.answer(request)
-            return
-        yield from self._measure(decision)
-        self.target.backend.tune(decode_rows=1 if self.widths else decision.controllers.decode_rows)
-        if decision.draft is not None:
-            decision.draft.backend.tune(reads_singly=decision.controllers.reads_singly)
-        began = self.clock()  # neither loading nor measuring is part of the answer
-        require_tokens(request.sampling, self.target.model.n_vocab)
-        if request.cold:
-            self.forget()
-        prompt = self.tokenised(request)
-        constraint = self.grammars.constraint(request, self.target.model, prompt)
-        seed = secrets.randbits(32) if request.sampling.seed is None else request.sampling.seed
-        yield self._started(decision, request, seed, prompt)
-        for warning in (*decision.warnings, *prompt.warnings, *decision.unused(request, self.target)):
-            yield events.Warned("request", warning)
-        yield from decision.controllers.recall(len(prompt.tokens))
-        if request.scores_prompt:
-            target = self.target
-            if self.remote is not None:
-                raise IncompatibleError("the rows of a prompt stay with its verifier", hint="ask on that machine")
-            self.states.stow(target)
-            yield scored(prompt.tokens, target.backend, target.model.piece, request.logprobs or 0, self.cancel)
-        yield from self._decode(decision, request, seed, prompt, constraint, began)
+            decision = yield from decide(request, pair)
+        yield from Answering(pair, request, decision).run()
 
     def inspect(self, question: PairQuestion) -> Iterator[events.Event]:
         """Answer a question about the pair; the caches are empty afterwards."""
@@ -172,7 +147,7 @@ class LoadedPair:
         if asked.is_kept:
             self.controllers.profile.measured(found.prices(calibrated=time.time()))
             is_kept = self.controllers.profile.save()
-        profile = {**self.controllers.profile.told(), "is_kept": is_kept}
+        profile = {**self.controllers.profile.facts(), "is_kept": is_kept}
         yield events.Inspected({**found.to_wire(), "profile": profile})
 
     def idle(self, is_asked: Cancel) -> None:
@@ -217,103 +192,27 @@ class LoadedPair:
             if model is not None:
                 model.backend.truncate(0)
 
-    def tokenised(self, request: Request) -> Tokenised:
+    def tokenised(self, request: Request, *, is_alone: bool = True) -> Tokenised:
         """Return the prompt, in a longer context or shortened if need be.
 
-        Raises PromptTooLongError, or Cancelled on the way there.
+        Unless it `is_alone`, answers are under way: no context changes, and what cancels these is not asked. Raises
+        PromptTooLongError, or Cancelled on the way there.
         """
 
         def tokens_of(asked: Request) -> Tokenised:
-            if self.cancel():
+            if is_alone and self.cancel():
                 raise Cancelled
             return tokenise(asked, self.target.model, self.target.specials)
 
-        trained = self.target.info.n_ctx_train
-        whole = tokens_of(request)
-        exit_ = self.early_exit.loaded
-        drafts = [each for each in (self.draft, None if exit_ is None else exit_.model) if each is not None]
-        told = lengthened(request, len(whole.tokens), self.target, drafts) if self.settings.ctx is None else ()
+        trained, whole, grown = self.target.info.n_ctx_train, tokens_of(request), tuple[str, ...]()
+        if is_alone and self.settings.ctx is None:
+            exit_ = self.early_exit.loaded
+            drafts = [each for each in (self.draft, None if exit_ is None else exit_.model) if each is not None]
+            grown = lengthened(request, len(whole.tokens), self.target, drafts)
         prompt = shortened(request, whole, self.n_ctx, trained, tokens_of)
         if len(prompt.tokens) >= self.n_ctx:
             raise too_long(len(prompt.tokens), self.n_ctx, trained)
-        return replace(prompt, warnings=(*told, *prompt.warnings))
-
-    def fitted(self, request: Request) -> Tokenised:
-        """Return the prompt, shortened if need be; no context changes, so answers may be under way."""
-
-        def tokens_of(asked: Request) -> Tokenised:
-            return tokenise(asked, self.target.model, self.target.specials)
-
-        trained = self.target.info.n_ctx_train
-        prompt = shortened(request, tokens_of(request), self.n_ctx, trained, tokens_of)
-        if len(prompt.tokens) >= self.n_ctx:
-            raise too_long(len(prompt.tokens), self.n_ctx, trained)
-        return prompt
-
-    def _measure(self, decision: Decision) -> Iterator[events.Event]:
-        """Measure the costs of passes the first time that the controller of a request needs them."""
-        controllers = decision.controllers
-        if not controllers.must_measure():
-            return
-        self.states.stow(self.target)
-        self.forget()  # the cost of a lone token is measured at the start of a text
-        draft = self.draft if controllers is self.controllers else decision.draft
-        yield from controllers.measure(self.target.backend, None if draft is None else draft.backend, self.cancel)
-
-    def _started(self, decision: Decision, request: Request, seed: int, prompt: Tokenised) -> events.Started:
-        """Return the event that begins an answer."""
-        axes = decision.axes
-        return events.Started(
-            method=axes.method,
-            tree=axes.tree,
-            length=axes.length,
-            k=axes.shape.nodes,
-            verify=axes.verify,
-            seed=seed,
-            is_seeded=request.sampling.seed is not None,
-            prompt_n=len(prompt.tokens),
-            is_lossless=axes.verifier.is_lossless,
-            derived=decision.draft.facts() if decision.draft is not None and decision.is_derived else None,
-            widths=self.widths,
-            left_out=prompt.left_out,
-            n_ctx=self.n_ctx,
-        )
-
-    def _decode(
-        self,
-        decision: Decision,
-        request: Request,
-        seed: int,
-        prompt: Tokenised,
-        constraint: Constraint | None,
-        began: float,
-    ) -> Iterator[events.Event]:
-        """Decode, and keep what the passes teach."""
-        controllers = decision.controllers
-        draft = decision.own_draft if self.translation is None or decision.is_derived else None
-        yield from self.states.begin(request, [self.target, *([draft] if draft else [])], prompt.tokens)
-        vocabulary = Vocabulary(self.target.model.is_eog, self._piece(prompt.marks, prompt.shown))
-        stops = (*request.stop, *prompt.stops)
-        context = Context(prompt.tokens, vocabulary, n_ctx=self.n_ctx, max_tokens=request.max_tokens, stops=stops)
-        engine = self._engine(decision, request, seed, constraint, prompt)
-        remote = self.remote
-        for event in stream_events(
-            engine, context, vocabulary, details=request.details, began=began, marks=prompt.marks
-        ):
-            if isinstance(event, events.Prefilled):
-                controllers.prefilled(event)
-                self.states.prefilled(event)
-            if isinstance(event, events.Committed) and event.plain_ms is not None:
-                controllers.measured(event.plain_ms, event.position)
-            if remote is not None:
-                event = remote.told(event)
-            if isinstance(event, events.Finished):
-                event = replace(event, **controllers.findings(), saves=self.states.n_bytes)
-                if constraint is not None:
-                    event = replace(event, is_whole=is_whole(constraint, context.tokens, self.grammars.ends))
-                yield from controllers.keep()
-                yield from self.corpora.lacks(request.speculation.corpus)
-            yield event
+        return replace(prompt, warnings=(*grown, *prompt.warnings))
 
     def breakers(self, sampling: Sampling) -> Breakers:
         """Return what breaks a repetition, in the target's tokens; nothing where no sampler asks."""
@@ -321,19 +220,76 @@ class LoadedPair:
             return {}
         return sequence_breakers(self.target.model, sampling.dry_sequence_breaker)
 
-    def _piece(self, marks: Marks | None, shown: Sequence[str]) -> Callable[[int], bytes]:
-        """Return how tokens become text: a control token is none, unless it marks the reasoning or is `shown`."""
-        model = self.target.model
-        texts = [*shown, *(() if marks is None else (marks.start, marks.end, marks.skip))]
-        marking = {token for text in texts for token in model.tokenize(text, parse_special=True)}
-        return lambda token: model.piece(token, special=token in marking)
 
-    def _engine(
-        self, decision: Decision, request: Request, seed: int, constraint: Constraint | None, prompt: Tokenised
-    ) -> Engine:
-        """Put the parts together for one request."""
-        axes, sampling, breakers = decision.axes, request.sampling, self.breakers(request.sampling)
-        drafting = (Sampler if self.remote is None else self.remote.drafting_sampler(axes))(
+@dataclass(slots=True)
+class Answering:
+    """One answer of a pair, from the prompt to the last token: `prepare` finds all that `engine` is made of.
+
+    `began` is when the clock of the answer started: neither loading nor measuring is part of it.
+    """
+
+    pair: LoadedPair
+    request: Request
+    decision: Decision
+    prompt: Tokenised = field(init=False)
+    constraint: Constraint | None = field(init=False)
+    seed: int = field(init=False)
+    began: float = field(init=False)
+
+    def run(self) -> Iterator[events.Event]:
+        """Yield what happens. Raises what a request that cannot be obeyed does, before the first event."""
+        yield from self.prepare()
+        pair, request, prompt, controllers = self.pair, self.request, self.prompt, self.decision.controllers
+        if request.scores_prompt:
+            yield self._scores()
+        draft = self.decision.own_draft if self._translation is None else None
+        yield from pair.states.begin(request, [pair.target, *([draft] if draft else [])], prompt.tokens)
+        vocabulary = Vocabulary(pair.target.model.is_eog, self._piece())
+        stops = (*request.stop, *prompt.stops)
+        context = Context(prompt.tokens, vocabulary, n_ctx=pair.n_ctx, max_tokens=request.max_tokens, stops=stops)
+        for event in stream_events(
+            self.engine(), context, vocabulary, details=request.details, began=self.began, marks=prompt.marks
+        ):
+            if isinstance(event, events.Prefilled):
+                controllers.prefilled(event)
+                pair.states.prefilled(event)
+            if isinstance(event, events.Committed) and event.plain_ms is not None:
+                controllers.measured(event.plain_ms, event.position)
+            if pair.remote is not None:
+                event = pair.remote.completed(event)
+            if isinstance(event, events.Finished):
+                event = replace(event, **controllers.findings(), saves=pair.states.n_bytes)
+                if self.constraint is not None:
+                    event = replace(event, is_whole=is_whole(self.constraint, context.tokens, pair.grammars.ends))
+                yield from controllers.keep()
+                yield from pair.corpora.lacks(request.speculation.corpus)
+            yield event
+
+    def prepare(self) -> Iterator[events.Event]:
+        """Measure what is not known of the passes, and read the prompt; yields what begins an answer."""
+        pair, request, decision = self.pair, self.request, self.decision
+        if decision.controllers.must_measure():
+            yield from self._measure()
+        pair.target.backend.tune(decode_rows=1 if pair.widths else decision.controllers.decode_rows)
+        if decision.draft is not None:
+            decision.draft.backend.tune(reads_singly=decision.controllers.reads_singly)
+        self.began = pair.clock()
+        require_tokens(request.sampling, pair.target.model.n_vocab)
+        if request.cold:
+            pair.forget()
+        self.prompt = pair.tokenised(request)
+        self.constraint = pair.grammars.constraint(request, pair.target.model, self.prompt)
+        self.seed = secrets.randbits(32) if request.sampling.seed is None else request.sampling.seed
+        yield self._started()
+        for warning in (*decision.warnings, *self.prompt.warnings, *decision.unused(request, pair.target)):
+            yield events.Warned("request", warning)
+        yield from decision.controllers.recall(len(self.prompt.tokens))
+
+    def engine(self) -> Engine:
+        """Return drafters, controller, judge and samplers, put together for this answer."""
+        pair, request, axes, sampling = self.pair, self.request, self.decision.axes, self.request.sampling
+        model, breakers, constraint = pair.target.model, pair.breakers(sampling), self.constraint
+        drafting = (Sampler if pair.remote is None else pair.remote.drafting_sampler(axes))(
             sampling,
             temperature=draft_temperature(sampling, axes),
             breakers=breakers,
@@ -341,40 +297,88 @@ class LoadedPair:
             drafts=True,
         )
         parts = DrafterContext(
-            draft=None if decision.draft is None else decision.draft.backend,
+            draft=None if self.decision.draft is None else self.decision.draft.backend,
             sampler=drafting,
             policy=axes.policy,
-            cancel=self.cancel,
-            n_vocab=self.target.model.n_vocab,
+            cancel=pair.cancel,
+            n_vocab=model.n_vocab,
             options=axes.options,
-            is_eog=self.target.model.is_eog,
-            translation=None if decision.is_derived else self.translation,
+            is_eog=model.is_eog,
+            translation=self._translation,
             writes_text=writes_text(axes, drafting),
-            masks=self.target.model.masks,
-            prediction=predicted(request, self.target.model),
-            corpus=self.corpora.corpus(request.speculation.corpus, self.target, self.cancel, waits=axes.must_repeat),
+            masks=model.masks,
+            prediction=predicted(request, model),
+            corpus=pair.corpora.corpus(request.speculation.corpus, pair.target, pair.cancel, waits=axes.must_repeat),
         )
-        drafter = self.last_drafter.get(parts, decision, sampling)
-        copier = decision.controllers.copier(axes, parts, sampling)
-        n_others = nobody if self.passes is None else self.passes.n_beside
-        controller = decision.controllers.controller(axes, drafter, copier, parts, sampling, n_others)
+        drafter = pair.last_drafter.get(parts, self.decision, sampling)
+        controllers = self.decision.controllers
+        copier = controllers.copier(axes, parts, sampling)
+        n_others = nobody if pair.passes is None else pair.passes.n_beside
+        controller = controllers.controller(axes, drafter, copier, parts, sampling, n_others)
         drafters = {axes.method: drafter} | ({} if copier is None else {COPY: copier})
         sampler, n_top = Sampler(sampling, breakers=breakers, constraint=constraint), request.logprobs
-        rng = SeededRandom(seed)
-        if self.remote is not None:
+        rng = SeededRandom(self.seed)
+        if pair.remote is not None:
             from localspec.remote.ahead import DraftingOn  # late: few pairs have a verifier
 
-            meantime = DraftingOn(drafter, rng, self.clock) if isinstance(drafter, ModelDrafter) else None
-            judge = self.remote.judge(axes, request, seed, prompt, rng, constraint, meantime)
-            return Engine(judge, drafters, controller, rng, self.clock, self.cancel)
+            meantime = DraftingOn(drafter, rng, pair.clock) if isinstance(drafter, ModelDrafter) else None
+            judge = pair.remote.judge(axes, request, self.seed, self.prompt, rng, constraint, meantime)
+            return Engine(judge, drafters, controller, rng, pair.clock, pair.cancel)
         return Engine.local(
-            target=self.target.backend,
-            controller=narrowed(controller, self.widths),
+            target=pair.target.backend,
+            controller=narrowed(controller, pair.widths),
             drafters=drafters,
             verifier=axes.verifier,
             sampler=sampler,
             rng=rng,
-            clock=self.clock,
-            cancel=self.cancel,
+            clock=pair.clock,
+            cancel=pair.cancel,
             judging=None if n_top is None else Judging(n_top, sampler if request.is_after_sampler else None),
         )
+
+    @property
+    def _translation(self) -> Translation | None:
+        """Return that of a draft model with other tokens; a draft of the target's own layers has the same."""
+        return None if self.decision.is_derived else self.pair.translation
+
+    def _measure(self) -> Iterator[events.Event]:
+        """Measure the costs of passes, the first time that a request needs them."""
+        pair, controllers = self.pair, self.decision.controllers
+        pair.states.stow(pair.target)
+        pair.forget()  # the cost of a lone token is measured at the start of a text
+        draft = pair.draft if controllers is pair.controllers else self.decision.draft
+        yield from controllers.measure(pair.target.backend, None if draft is None else draft.backend, pair.cancel)
+
+    def _started(self) -> events.Started:
+        axes, draft = self.decision.axes, self.decision.draft
+        return events.Started(
+            method=axes.method,
+            tree=axes.tree,
+            length=axes.length,
+            k=axes.shape.nodes,
+            verify=axes.verify,
+            seed=self.seed,
+            is_seeded=self.request.sampling.seed is not None,
+            prompt_n=len(self.prompt.tokens),
+            is_lossless=axes.verifier.is_lossless,
+            derived=draft.facts() if draft is not None and self.decision.is_derived else None,
+            widths=self.pair.widths,
+            left_out=self.prompt.left_out,
+            n_ctx=self.pair.n_ctx,
+        )
+
+    def _scores(self) -> events.Event:
+        """Return the log-probabilities of the prompt's own tokens."""
+        pair, target = self.pair, self.pair.target
+        if pair.remote is not None:
+            raise IncompatibleError("the rows of a prompt stay with its verifier", hint="ask on that machine")
+        pair.states.stow(target)
+        n_top = self.request.logprobs or 0
+        return scored(self.prompt.tokens, target.backend, target.model.piece, n_top, pair.cancel)
+
+    def _piece(self) -> Callable[[int], bytes]:
+        """Return how tokens become text: a control token is none, unless the prompt's form marks or shows it."""
+        model, marks = self.pair.target.model, self.prompt.marks
+        texts = [*self.prompt.shown, *(() if marks is None else (marks.start, marks.end, marks.skip))]
+        marking = {token for text in texts for token in model.tokenize(text, parse_special=True)}
+        return lambda token: model.piece(token, special=token in marking)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec import __version__
+from localspec.backends.amx import WITHOUT_AMX, is_amx_broken
 from localspec.backends.batch import ignored
-from localspec.backends.build import WITHOUT_AMX, build_info, is_amx_broken
+from localspec.backends.build import build_info
 from localspec.backends.limits import allowed, read
 from localspec.backends.passes import Passes
 from localspec.backends.rpc import add_servers
@@ -21,9 +22,9 @@ from localspec.engine.protocols import Cancel, Clock
 from localspec.engine.translation import Intersection
 from localspec.errors import ResourceError
 from localspec.models.gguf.fingerprint import file_fingerprint
-from localspec.models.gguf.info import ModelInfo, check_adapter
+from localspec.models.gguf.info import check_adapter
 from localspec.models.gguf.kinds import MASKS
-from localspec.models.pairs import PairReport, require_fit
+from localspec.models.pairs import require_fit
 from localspec.models.recent import another_file
 from localspec.prompt.chat_template import template_warnings
 from localspec.prompt.grammar import Grammars
@@ -89,8 +90,7 @@ def load(
         pair = yield from _prepared(files, models, early_exit, cancel, clock)
         if passes is not None:
             pair = yield from side_by_side(pair, passes, others)
-        warnings += models.warnings + _short_draft(models) + _short_rollback(models)
-        for warning in warnings + _not_locked(files):
+        for warning in (*warnings, *_load_warnings(files, models)):
             yield events.Warned("pair", warning)
         yield pair.loaded(1e3 * (clock() - began), versions())
     except BaseException:
@@ -114,17 +114,11 @@ def _checked(settings: LoadSettings) -> PairFiles:
     if settings.draft is not None:
         has_own = not is_edge and target.info.has_mtp and os.path.samefile(settings.draft, settings.target)
         draft = target if has_own else inspect_model(settings.draft, may_be_head=True)
-    warnings: tuple[str, ...] = ()
-    report: PairReport | None = None
-    if draft is not None and draft is not target:
-        report = require_fit(target.info, draft.info)
-        warnings = report.warnings + _another_target(target.info, draft.info)
-        if report.overlap is None:
-            warnings += template_warnings(target.info.chat_template, draft.info.chat_template)
+    report = None if draft is None or draft is target else require_fit(target.info, draft.info)
     if is_edge:
         require_edge(settings, None if draft is None else draft.info)
     files = PairFiles(settings, target, draft, report=report)
-    return replace(files, warnings=warnings + _doubts_of(files))
+    return replace(files, warnings=tuple(_file_warnings(files)))
 
 
 def _load_models(
@@ -212,61 +206,46 @@ def _prepared(
     )
 
 
-def _another_target(target: ModelInfo, draft: ModelInfo) -> tuple[str, ...]:
-    """Return a warning where a head was trained for another file, such as another quantisation."""
-    made_for = "" if draft.head is None else draft.head.trained_for
-    if made_for in ("", file_fingerprint(target.path)):
-        return ()
-    return (f"the head was trained for another file than {target.label}: fewer guesses may be accepted",)
-
-
-def _short_draft(models: _Models) -> tuple[str, ...]:
-    """Return a warning where the draft model's context ends before the target's."""
-    if models.draft is None:
-        return ()
-    limit = models.draft.backend.capabilities.n_ctx
-    if limit >= models.target.backend.capabilities.n_ctx:
-        return ()
-    return (SHORT_DRAFT.format(limit),)
-
-
-def _short_rollback(models: _Models) -> tuple[str, ...]:
-    """Return a warning where memory holds fewer states than the target was to keep."""
-    asked, kept = models.target.model.options.rollback, models.target.backend.options.rollback
-    if kept == asked:
-        return ()
-    return (f"memory holds the states of {kept} drafted tokens instead of {asked}: drafts are no longer than that",)
-
-
-def _doubts_of(files: PairFiles) -> tuple[str, ...]:
-    """Return a warning for each setting that will not bring what it promises."""
-    settings, target = files.settings, files.target.info
-    doubts: tuple[str, ...] = ()
+def _file_warnings(files: PairFiles) -> Iterator[str]:
+    """Yield what a person should know of the files, and of settings that will not bring what they promise."""
+    settings, target, draft = files.settings, files.target.info, files.draft
+    if draft is not None and files.report is not None:
+        yield from files.report.warnings
+        made_for = "" if draft.info.head is None else draft.info.head.trained_for
+        if made_for not in ("", file_fingerprint(target.path)):  # another quantisation, for example
+            yield f"the head was trained for another file than {target.label}: fewer guesses may be accepted"
+        if files.report.overlap is None:
+            yield from template_warnings(target.chat_template, draft.info.chat_template)
     if warning := another_file(settings):
-        doubts += (warning,)
+        yield warning
     if is_amx_broken():
-        doubts += (f"llama.cpp crashes with AMX here, so AMX is off, which is slower; to rebuild it: {WITHOUT_AMX}",)
+        yield f"llama.cpp crashes with AMX here, so AMX is off, which is slower; to rebuild it: {WITHOUT_AMX}"
     asked = {"--gpu": settings.gpu, "--draft-gpu": settings.draft_gpu}
     idle = [flag for flag, layers in asked.items() if layers not in ("auto", "off")]
     if idle and not build_info().gpu_offload:
-        doubts += (f"this build of llama.cpp has no GPU support, so {idle[0]} does nothing: see localspec --version",)
+        yield f"this build of llama.cpp has no GPU support, so {idle[0]} does nothing: see localspec --version"
     if settings.ctx is not None and settings.ctx > target.n_ctx_train:
-        doubts += (f"the model was made for {target.n_ctx_train} tokens; longer texts lose quality",)
+        yield f"the model was made for {target.n_ctx_train} tokens; longer texts lose quality"
     n_processors = len(allowed())
     if 0 < n_processors < (settings.threads or 0):
         shared = counted(n_processors, "processor")
-        doubts += (f"{settings.threads} threads share {shared}, which is slow; leave out --threads",)
-    return doubts
+        yield f"{settings.threads} threads share {shared}, which is slow; leave out --threads"
 
 
-def _not_locked(files: PairFiles) -> tuple[str, ...]:
-    """Return a warning where --mlock locked little. The kernel says how much; weights on a GPU need none."""
-    found = re.search(r"^VmLck:\s*(\d+) kB$", read(STATUS), re.MULTILINE)
-    settings, target = files.settings, files.target.info
-    is_on_gpu = settings.gpu != "off" and build_info().gpu_offload
-    if not settings.mlock or found is None or is_on_gpu or 1024 * int(found[1]) >= target.bytes // 2:
-        return ()
-    return (f"--mlock: the system locks only {size(1024 * int(found[1]))} of {size(target.bytes)}; ulimit -l sets it",)
+def _load_warnings(files: PairFiles, models: _Models) -> Iterator[str]:
+    """Yield what a person should know of the models once they are loaded."""
+    yield from models.warnings
+    settings, target, draft = files.settings, models.target, models.draft
+    if draft is not None and draft.backend.capabilities.n_ctx < target.backend.capabilities.n_ctx:
+        yield SHORT_DRAFT.format(draft.backend.capabilities.n_ctx)
+    asked, held = target.model.options.rollback, target.backend.options.rollback
+    if held != asked:
+        yield f"memory holds the states of {held} drafted tokens instead of {asked}: drafts are no longer than that"
+    # The kernel says how much is locked; weights on a GPU need no lock.
+    locked = re.search(r"^VmLck:\s*(\d+) kB$", read(STATUS), re.MULTILINE)
+    is_on_gpu, whole = settings.gpu != "off" and build_info().gpu_offload, files.target.info.bytes
+    if settings.mlock and locked is not None and not is_on_gpu and 1024 * int(locked[1]) < whole // 2:
+        yield f"--mlock: the system locks only {size(1024 * int(locked[1]))} of {size(whole)}; ulimit -l sets it"
 
 
 def versions() -> dict[str, str]:

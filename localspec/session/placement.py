@@ -15,10 +15,10 @@ from localspec.backends.limits import available_memory, physical_cores
 from localspec.backends.memory import ContextShape, attention_for, context_bytes
 from localspec.backends.options import LoadOptions, Placement, wants_flash
 from localspec.errors import ResourceError
+from localspec.models.gguf.architectures import ROLLS_BACK
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.gguf.layer_sizes import Layer, anatomy
-from localspec.models.gguf.types import ROLLS_BACK
 from localspec.models.pairs import PairReport
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
@@ -211,9 +211,9 @@ class Placed:
         # Where nothing seems short, a device had less to give than it said.
         worst = max(short, key=lambda place: (max(0, short[place]), place in plan.target.devices, place))
         missing = f"{size(short[worst])} missing" if short[worst] > 0 else "though less can be had at once"
-        told = f"{worst} needs {size(needs[worst])} and {size(max(0, free.get(worst, 0)))} are free, {missing}"
+        message = f"{worst} needs {size(needs[worst])} and {size(max(0, free.get(worst, 0)))} are free, {missing}"
         return ResourceError(
-            f"{error.message}; {told}",
+            f"{error.message}; {message}",
             hint="--gpu off, a smaller --ctx, or --draft none",
             detail={**error.detail, "needed_bytes": needs, "free_bytes": free, "missing_bytes": max(0, short[worst])},
         )
@@ -276,17 +276,16 @@ def _placement(plan: PlacementPlan, layout: Layout) -> Placement:
 def _doubts(
     plan: PlacementPlan, plain: PlacementPlan, models: Models, draft_gpu: str, failed: ResourceError | None
 ) -> tuple[str, ...]:
-    """Return what a person should know of the plan."""
     doubts: tuple[str, ...] = ()
     if failed is not None:
-        doubts += (f"{failed.message}: placed again, with less on the devices, {plan.target.tell(models.target)}",)
+        doubts += (f"{failed.message}: placed again, with less on the devices, {plan.target.in_words(models.target)}",)
     if models.draft is not None and plan.draft is None:
         where = "" if draft_gpu == "auto" else f" with --draft-gpu {draft_gpu}"
         doubts += (f"there is no memory for the draft model{where}: decoding without it",)
     elif plan.draft is not None and plan.tokens_per_s and plain.seconds < CLEARLY * plan.seconds:
         doubts += (
-            f"by the measured bandwidths, {plain.target.tell(models.target)} without the draft model would be faster, "
-            "unless it is accepted more often than assumed; --draft none loads none",
+            f"by the measured bandwidths, {plain.target.in_words(models.target)} without the draft model would be "
+            "faster, unless it is accepted more often than assumed; --draft none loads none",
         )
     if plan.is_paged:
         doubts += (PAGED,)

@@ -30,9 +30,9 @@ def scored(
             raise Cancelled
         chunk = prompt[first : first + rows]
         found = backend.extend(chunk, range(-1, len(chunk) - 1))
-        laws = [before, *(found.logits(i) for i in range(len(chunk)))]
-        for token, law in zip(chunk, laws, strict=False):
-            logprobs.append(logprob_of(judging.judged(law, token), piece))
-        before = laws[-1].copy()
+        logits = [before, *(found.logits(i) for i in range(len(chunk)))]
+        for token, row in zip(chunk, logits, strict=False):
+            logprobs.append(logprob_of(judging.judged(row, token), piece))
+        before = logits[-1].copy()
         backend.keep(tuple(range(len(chunk))))
     return events.Scored(tuple(logprobs))

@@ -159,7 +159,7 @@ class PromptStates:
         if self._folder is None:
             return []
         longest = backend.capabilities.n_ctx
-        files = [each for each in self._folder.found(self._key(model, backend)) if len(each.tokens) <= longest]
+        files = [each for each in self._folder.of_kind(self._key(model, backend)) if len(each.tokens) <= longest]
         return sorted(((_usable_of(each, backend, wanted), each) for each in files), key=lambda pair: -pair[0])
 
     def _key(self, model: LoadedModel, backend: SavingBackend) -> bytes:
@@ -183,7 +183,6 @@ def _usable_of(found: StateFile, backend: SavingBackend, wanted: Sequence[int]) 
 
 
 def _holds(kept: _Kept, backend: SavingBackend) -> bool:
-    """Whether a kept state holds all that a backend does."""
     return _usable(kept, backend, backend.tokens) == backend.length
 
 

@@ -90,12 +90,12 @@ class WatchingJudge(RemoteJudge):
     def verdict(self, draft: Draft, tokens: Sequence[int], mark: Mark) -> tuple[Verdict, Rows]:
         """Count, then ask the verifier."""
         for node in range(1, len(draft.tokens)):
-            law, token = draft.dists[node], int(draft.tokens[node])
-            share = draft.shares[node] if draft.shares and law is None else 1.0
-            if law is None and share == 1.0:
+            dist, token = draft.dists[node], int(draft.tokens[node])
+            share = draft.shares[node] if draft.shares and dist is None else 1.0
+            if dist is None and share == 1.0:
                 continue  # a copy, or a draft that was drawn without chance
             self._looked += 1
-            is_unsure = Signals.of(token, law.belief).is_hard if law is not None else -math.log(share) > NLL
+            is_unsure = Signals.of(token, dist.belief).is_hard if dist is not None else -math.log(share) > NLL
             self._hard += is_unsure or rule_of(self._text_of(token).decode("utf-8", "replace")) is not None
         return super().verdict(draft, tokens, mark)
 
@@ -134,7 +134,7 @@ class RemoteTarget(LlamaBackend):
 
     @staticmethod
     def drafting_sampler(axes: Axes) -> type[Sampler]:
-        """Return the sampler of drafts: of one whose laws are sent, what is drawn from is what is sent."""
+        """Return the sampler of drafts: of one whose distributions are sent, what is drawn from is what is sent."""
         return QuantisedSampler if mode_for(axes) in ("scalar-q", "sparse-q") else Sampler
 
     @staticmethod
@@ -145,8 +145,8 @@ class RemoteTarget(LlamaBackend):
         what = what or (f"--verify {axes.verify}" if not axes.verifier.is_lossless else "")
         what = what or ("--logprobs" if request.logprobs is not None else "")
         if what:
-            told = f"{what} needs the target's own rows, and these stay with its verifier"
-            raise IncompatibleError(told, hint=f"leave out {what}, or --verifier")
+            message = f"{what} needs the target's own rows, and these stay with its verifier"
+            raise IncompatibleError(message, hint=f"leave out {what}, or --verifier")
 
     @property
     def length(self) -> int:
@@ -235,7 +235,7 @@ class RemoteTarget(LlamaBackend):
         )
         return self._judge
 
-    def told(self, event: Event) -> Event:
+    def completed(self, event: Event) -> Event:
         """Return an event of an answer with what its pass took on the way."""
         if isinstance(event, Committed) and self._judge is not None:
             looked, hard = self._judge.counted()
@@ -266,8 +266,8 @@ def address_of(settings: LoadSettings) -> Address:
 def require_edge(settings: LoadSettings, draft: ModelInfo | None) -> None:
     """Raise UsageError or IncompatibleError for settings that an edge cannot obey."""
     if draft is not None and draft.head is not None:
-        told = f"{draft.label} is a head: it reads the states of the target, which stay with the verifier"
-        raise IncompatibleError(told, hint="-m MODEL.gguf, or no model at all: copies are drafted then")
+        message = f"{draft.label} is a head: it reads the states of the target, which stay with the verifier"
+        raise IncompatibleError(message, hint="-m MODEL.gguf, or no model at all: copies are drafted then")
     if settings.lora or settings.reproducible or settings.ctx is not None:
         flag = "--lora" if settings.lora else "--reproducible" if settings.reproducible else "--ctx"
         raise UsageError(f"{flag} is the verifier's to decide", hint=f"localspec serve {flag} ... on its machine")
@@ -293,8 +293,8 @@ def open_remote(
             look(channel.connection)
             rtt = min(rtt, time.perf_counter() - asked)
         if Path(settings.target).stem != facts.vocabulary:
-            told = f"the verifier at {channel.connection.address.name} holds another model by now: {facts.name}"
-            raise IncompatibleError(told, hint="Start again.")
+            message = f"the verifier at {channel.connection.address.name} holds another model by now: {facts.name}"
+            raise IncompatibleError(message, hint="Start again.")
         model = VocabularyModel(looked)
     except BaseException:
         channel.close()

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from localspec.backends.saved_state import SavedState
 from localspec.engine.distribution import Ids
+from localspec.settings.stores import read_stored, write_stored
 
 MAGIC = b"localspec state\n"
 VERSION = 1
@@ -72,13 +73,11 @@ class StateFolder:
     def rate(self) -> float:
         """Return how many bytes a second are read back, as measured; a slow disk's until then."""
         if self._rate is None:
-            self._rate = ASSUMED
-            with contextlib.suppress(OSError, ValueError):
-                told = float((self._folder / RATE).read_text(encoding="ascii"))
-                self._rate = told if 1e6 <= told <= 1e12 else ASSUMED
+            rate = read_stored(self._folder / RATE, float)
+            self._rate = rate if rate is not None and 1e6 <= rate <= 1e12 else ASSUMED
         return self._rate
 
-    def found(self, key: bytes) -> Iterator[StateFile]:
+    def of_kind(self, key: bytes) -> Iterator[StateFile]:
         """Yield the states of one kind."""
         for path in self._paths(f"{_name(key)}-*{SUFFIX}"):
             with contextlib.suppress(OSError, ValueError), _opened(path) as file:
@@ -129,7 +128,7 @@ class StateFolder:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             os.chmod(self._folder, 0o700)
-            covered = [each for each in self.found(key) if each.path != path and _begins(tokens, each.tokens)]
+            covered = [each for each in self.of_kind(key) if each.path != path and _begins(tokens, each.tokens)]
             self._make_room(size)
             _write(part, head, *parts)
             os.replace(part, path)
@@ -173,9 +172,7 @@ class StateFolder:
             return
         self._rate = LATEST * n / seconds + (1.0 - LATEST) * self.rate
         with contextlib.suppress(OSError):
-            part = self._folder / f"{RATE}.{os.getpid()}{PART}"
-            part.write_text(f"{self._rate:.0f}", encoding="ascii")
-            os.replace(part, self._folder / RATE)
+            write_stored(self._folder / RATE, round(self._rate))
 
 
 def _name(key: bytes) -> str:

@@ -69,7 +69,7 @@ def learn_draft(
     before = next((one for one in known if one.under == trial.under), None)
     shares = None if before is None else fallen(before, trial)
     if before is not None and shares is not None:
-        yield events.Warned(FALLEN, _told_fall(shares, before.build, build))
+        yield events.Warned(FALLEN, _fall_message(shares, before.build, build))
     profile.save()
 
 
@@ -125,8 +125,7 @@ def _under(*models: LoadedModel) -> str:
     )
 
 
-def _told_fall(shares: tuple[float, float], before: str, now: str) -> str:
-    """Say that a build of llama.cpp finds fewer tokens of the draft right than the build before it."""
+def _fall_message(shares: tuple[float, float], before: str, now: str) -> str:
     was, is_ = (f"{100 * share:.0f} %" for share in shares)
     with_ = f"llama.cpp {before}" if before else "the llama.cpp before"
     return (

@@ -248,8 +248,8 @@ class Option:
             return
         if isinstance(value, str):
             raise UsageError(f"{called or self.flag} {value!r} is not {' or '.join(self.choices)}", hint=self.example)
-        told = out_of_range(value, self.low, self.high, is_above=self.is_above)
-        raise UsageError(f"{called or self.flag} {told}", hint=self.example)
+        message = out_of_range(value, self.low, self.high, is_above=self.is_above)
+        raise UsageError(f"{called or self.flag} {message}", hint=self.example)
 
     def is_within(self, value: Any) -> bool:
         """Whether a value is one of the choices, or a number within the limits."""

@@ -322,7 +322,7 @@ class Request:
     logprobs: int | None = None  # log-probabilities of each token, and of so many of the likeliest at its place
     prompt_ids: tuple[int, ...] = ()  # the tokens of the prompt, in place of its text
     scores_prompt: bool = False  # the log-probability of each token of the prompt is wanted
-    is_after_sampler: bool = False  # these are of the law that a token was drawn from, not of the model's own row
+    is_after_sampler: bool = False  # of the distribution that a token was drawn from, not of the model's row
     details: bool = False  # Committed events carry the draft tokens and their probabilities
     keeps: bool = False  # what was read of it may be kept on disk
     reads_ahead: bool = False  # nothing is answered: the last message is being written, and its start is read

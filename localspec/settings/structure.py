@@ -136,8 +136,8 @@ def json_schema(text: str) -> str:
 def require_short(name: str, text: str) -> None:
     """Raise UsageError where the text of a form that came to a server is too long to be read; `name` is a form's."""
     if name in LONGEST_FORM and len(text) > LONGEST_FORM[name]:
-        told = f"--{name} has more than {LONGEST_FORM[name]} characters, the most that a server reads"
-        raise UsageError(told, hint="a shorter one")
+        message = f"--{name} has more than {LONGEST_FORM[name]} characters, the most that a server reads"
+        raise UsageError(message, hint="a shorter one")
 
 
 def levels_of(value: Any) -> int:

@@ -122,8 +122,8 @@ def adapter(text: str) -> tuple[str, float]:
     if not found[0]:
         raise ValueError
     if not abs(found[1]) <= MOST_SCALED:
-        told = f"--lora {text} is out of range: its scale must be from -{MOST_SCALED:g} to {MOST_SCALED:g}"
-        raise UsageError(told, hint=f"--lora {path}:0.5")
+        message = f"--lora {text} is out of range: its scale must be from -{MOST_SCALED:g} to {MOST_SCALED:g}"
+        raise UsageError(message, hint=f"--lora {path}:0.5")
     return os.path.abspath(os.path.expanduser(found[0])), found[1]
 
 

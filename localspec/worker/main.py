@@ -246,7 +246,7 @@ class JobServer:
             case TextQuestion():
                 from localspec.prompt.prompt import answer  # late: numpy
 
-                yield Inspected(answer(job, pair.target.model, pair.fitted if lane is None else pair.tokenised))
+                yield Inspected(answer(job, pair.target.model, partial(pair.tokenised, is_alone=lane is not None)))
             case RankQuestion():
                 from localspec.ranking.question import ranked
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from localspec.errors import IncompatibleError
+from localspec.models.gguf.architectures import MTP_ARCHS
 from localspec.models.gguf.header import Header, unusable
 from localspec.models.gguf.kinds import DFLASH, EAGLE1, EAGLE3, MASKS, MEDUSA, MTP
-from localspec.models.gguf.types import MTP_ARCHS
 
 SWITCH = "graniteswitch"  # the architecture whose LoRA adapters act on some rows of a pass alone
 N_STATES = 3  # that the encoder of the architecture eagle3 joins
@@ -54,23 +54,21 @@ def head_info(header: Header) -> HeadInfo | None:
     return replace(
         found,
         borrows_output=names.isdisjoint(("output.weight", "token_embd.weight")),
-        trained_for=_trained_for(header),
+        trained_for=header.text("localspec.head.target_fingerprint"),
         accepted=_accepted(header),
     )
 
 
 def _head(header: Header) -> HeadInfo | None:
-    arch = header.metadata.get("general.architecture")
-    if not isinstance(arch, str):
-        return None
+    arch = header.architecture
     if arch == EAGLE3:
         return _eagle(header)
     if arch == DFLASH:
         return _dflash(header)
     if arch == SWITCH:
         return _masks(header)
-    n_layers, n_next = (header.metadata.get(f"{arch}.{key}") for key in ("block_count", "nextn_predict_layers"))
-    if not isinstance(n_next, int) or not isinstance(n_layers, int) or not 1 <= n_next <= n_layers:
+    n_layers, n_next = (header.number(f"{arch}.{key}") for key in ("block_count", "nextn_predict_layers"))
+    if not 1 <= n_next <= n_layers:
         return None
     trunk = {f"blk.{layer}.attn_norm.weight" for layer in range(min(n_layers - n_next, 1))}
     if trunk & {tensor.name for tensor in header.tensors}:
@@ -91,12 +89,11 @@ def encoder_width(kind: str, target_width: int, n_guesses: int = 0) -> int:
 
 def has_own_head(header: Header) -> bool:
     """Whether a model's own file has a block for further tokens, and llama.cpp runs it."""
-    arch = header.metadata.get("general.architecture")
-    n_layers, n_next = (header.metadata.get(f"{arch}.{key}") for key in ("block_count", "nextn_predict_layers"))
-    if arch not in MTP_ARCHS or not isinstance(n_next, int) or not isinstance(n_layers, int):
-        return False
+    arch = header.architecture
+    n_layers, n_next = (header.number(f"{arch}.{key}") for key in ("block_count", "nextn_predict_layers"))
     block = f"blk.{n_layers - n_next}.nextn.eh_proj.weight"
-    return 1 <= n_next < n_layers and any(tensor.name == block for tensor in header.tensors)
+    is_whole = arch in MTP_ARCHS and 1 <= n_next < n_layers
+    return is_whole and any(tensor.name == block for tensor in header.tensors)
 
 
 def _eagle(header: Header) -> HeadInfo:
@@ -163,13 +160,8 @@ def _accepted(header: Header) -> tuple[float, ...]:
     return tuple(map(float, value))
 
 
-def _trained_for(header: Header) -> str:
-    value = header.metadata.get("localspec.head.target_fingerprint", "")
-    return value if isinstance(value, str) else ""
-
-
 def _number(header: Header, key: str) -> int:
-    value = header.metadata.get(key)
-    if not isinstance(value, int) or value < 1:
+    value = header.number(key)
+    if value < 1:
         raise unusable(header, f"the metadata key {key} is missing or is no width")
     return value

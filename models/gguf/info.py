@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import IncompatibleError, IntegrityError
+from localspec.models.gguf.architectures import KNOWN, NOT_GENERATORS, RECURRENT
 from localspec.models.gguf.head import HeadInfo, has_own_head, head_info
 from localspec.models.gguf.header import Header, read_header, unusable
-from localspec.models.gguf.types import FILE_TYPES, KNOWN, NOT_GENERATORS, RECURRENT
+from localspec.models.gguf.types import FILE_TYPES
 from localspec.models.gguf.vocab import Vocab, read_vocab
 from localspec.models.ollama import spoken
 from localspec.sanitize import shown
@@ -182,13 +183,13 @@ def model_info(
     head = head_info(header) if may_be_head else None
     if head is None:
         check_kind(header, needs_weights=needs_weights)
-    arch = _text(header, "general.architecture")
+    arch = header.required("general.architecture", "str")
     if arch not in known:
         raise IncompatibleError(
             f"{header.name} has the architecture '{shown(arch)}', which this llama.cpp does not know",
             hint="update with: pip install -U llama-cpp-python, or use a model of another architecture",
         )
-    n_layer = _number(header, f"{arch}.block_count")
+    n_layer = header.required(f"{arch}.block_count", "u32")
     if not 1 <= n_layer <= _MAX_LAYERS:
         raise unusable(header, f"{arch}.block_count is {n_layer}, not from 1 to {_MAX_LAYERS}")
     check_hparams(header, arch)
@@ -198,17 +199,17 @@ def model_info(
     return ModelInfo(
         path=header.path,
         architecture=arch,
-        name=shown(_text(header, "general.name", header.path.stem)),
+        name=shown(header.required("general.name", "str", header.path.stem)),
         n_params=sum(tensor.n_elements for tensor in header.tensors),
         n_layer=n_layer,
-        n_embd=_number(header, f"{arch}.embedding_length"),
-        n_ctx_train=_number(header, f"{arch}.context_length"),
+        n_embd=header.required(f"{arch}.embedding_length", "u32"),
+        n_ctx_train=header.required(f"{arch}.context_length", "u32"),
         n_head=n_head,
         n_head_kv=_heads(header, arch, "head_count_kv", n_head),
         quant=_quant(header),
         bytes=header.size,
         is_recurrent=arch in RECURRENT or any(key.startswith(states) for key in header.metadata),
-        sliding_window=_number(header, f"{arch}.attention.sliding_window", 0),
+        sliding_window=header.required(f"{arch}.attention.sliding_window", "u32", 0),
         chat_template=None if head else _chat_template(header),
         vocab=read_vocab(header),
         head=head,
@@ -219,26 +220,7 @@ def model_info(
 def _chat_template(header: Header) -> str | None:
     """Return the chat template, of several the default one."""
     key = "tokenizer.chat_template"
-    return _text(header, key, "") or _text(header, f"{key}.default", "") or None
-
-
-def _text(header: Header, key: str, default: str | None = None) -> str:
-    value = header.metadata.get(key, default)
-    if value is None:
-        raise unusable(header, f"the metadata key {key} is missing")
-    if not isinstance(value, str):
-        raise unusable(header, f"the metadata key {key} has the type {header.types[key]} instead of str")
-    return value
-
-
-def _number(header: Header, key: str, default: int | None = None) -> int:
-    value = header.metadata.get(key, default)
-    if value is None:
-        raise unusable(header, f"the metadata key {key} is missing")
-    # llama.cpp takes no other integer type for these.
-    if header.types.get(key, "u32") != "u32" or not isinstance(value, int):
-        raise unusable(header, f"the metadata key {key} has the type {header.types[key]} instead of u32")
-    return value
+    return header.required(key, "str", "") or header.required(f"{key}.default", "str", "") or None
 
 
 def _heads(header: Header, arch: str, what: str, default: int | None) -> int:
@@ -247,7 +229,8 @@ def _heads(header: Header, arch: str, what: str, default: int | None) -> int:
     value = header.metadata.get(key)
     if header.types.get(key) in COUNTS and isinstance(value, Sequence) and len(value):
         return max(map(int, value))
-    return _number(header, key, default)
+    n: int = header.required(key, "u32", default)
+    return n
 
 
 def _quant(header: Header) -> str:
@@ -270,11 +253,8 @@ def check_kind(header: Header, *, needs_weights: bool = True) -> None:
     _check_split(header)
     if head_info(header) is not None:
         raise IncompatibleError(f"{header.name} is {_HEAD}", hint=f"give it as the draft: --draft {header.name}")
-    kind = header.metadata.get("general.type")
-    arch = header.metadata.get("general.architecture")
-    what = _TYPES.get(kind) if isinstance(kind, str) else None
-    if what is None and isinstance(arch, str):
-        what = NOT_GENERATORS.get(arch) or _embedding(header, arch)
+    arch = header.architecture
+    what = _TYPES.get(header.text("general.type")) or NOT_GENERATORS.get(arch) or _embedding(header, arch)
     if what is None and needs_weights and "general.architecture" in header.metadata and not header.tensors:
         what = "a vocabulary without weights"
     if what and arch == "gemma4-assistant":
@@ -296,8 +276,8 @@ def _embedding(header: Header, arch: str) -> str | None:
 
 def _check_split(header: Header) -> None:
     """Refuse a part that was read without the others: it says too little of the model."""
-    count = header.metadata.get("split.count", 0)
-    if isinstance(count, int) and count > 1 and not header.parts:
+    count = header.number("split.count")
+    if count > 1 and not header.parts:
         raise IncompatibleError(
             f"{header.name} is one of {count} parts of a split model, not a model alone",
             hint="give the path of the first part, with the others beside it",
@@ -311,10 +291,10 @@ def check_adapter(path: Path, target: Header) -> None:
         header = read_header(path)
     except IntegrityError as error:
         raise (error if path.suffix.lower() == ".gguf" else error.hinted(hint)) from None
-    kinds = [_string(header, key) for key in ("general.type", "adapter.type")]
+    kinds = [header.text(key) for key in ("general.type", "adapter.type")]
     if kinds != ["adapter", "lora"] or header.types.get(_ALPHA, "f32") != "f32":
         raise IncompatibleError(f"{header.name} is not a LoRA adapter", hint=hint)
-    arch, wanted = _string(header, "general.architecture"), _string(target, "general.architecture")
+    arch, wanted = header.architecture, target.architecture
     if arch != wanted:
         raise IncompatibleError(
             f"the LoRA {header.name} is for {shown(arch) or 'no architecture'}, and the target is {shown(wanted)}",
@@ -325,8 +305,3 @@ def check_adapter(path: Path, target: Header) -> None:
             f"the LoRA {header.name} is one that acts from certain tokens on, which is not supported",
             hint="--lora FILE of a LoRA that always acts",
         )
-
-
-def _string(header: Header, key: str) -> str:
-    value = header.metadata.get(key)
-    return value if isinstance(value, str) else ""

@@ -10,8 +10,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from localspec.models.gguf.architectures import FOURTH_ATTENDS, ROLLS_BACK
 from localspec.models.gguf.header import Header, Strings
-from localspec.models.gguf.types import FOURTH_ATTENDS, ROLLS_BACK, TENSOR_TYPES
+from localspec.models.gguf.types import TENSOR_TYPES
 
 _BLOCK = re.compile(r"blk\.(\d{1,4})\.(.+)", re.DOTALL)
 _EXPERTS = re.compile(r"ffn_(gate|up|down|gate_up)_(ch)?exps\b")
@@ -89,8 +90,7 @@ def row_bytes(entries: int, kv_type: str) -> int:
 
 def anatomy(header: Header) -> Anatomy:
     """Take apart a model that `model_info` has accepted. Numbers that make no sense count as zero."""
-    arch = header.metadata["general.architecture"]
-    assert isinstance(arch, str), "the header was looked at before"
+    arch = header.architecture
     about = _About(header, arch)
     n_layers = about.number("block_count")
     dense, experts = [0] * n_layers, [0] * n_layers

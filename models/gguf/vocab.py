@@ -3,9 +3,6 @@
 Source: `llama_vocab::impl::load` in src/llama-vocab.cpp. Its assertions (a token text that occurs twice) and the
 exceptions that would end a load (scores of a wrong type, malformed byte tokens) are refused here with a reason.
 
-Also here: the bytes that each token writes, by the header alone: llama.cpp's `llama_token_to_piece` without special
-ones.
-
 Vocabularies with equal hashes (`fingerprint`) are interchangeable and need no comparison token by token. The reverse
 does not hold: a draft may fit a target whose hash is another (see `pairs`), for instance with a few unused tokens more.
 """
@@ -16,18 +13,15 @@ import hashlib
 import re
 import sys
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from localspec.models.gguf.header import Header, Strings, Value, unusable
+from localspec.models.gguf.pieces import BYTE, pieces
 from localspec.sanitize import quoted, shown
 
 _ARRAYS = ("tokens", "token_type", "merges", "scores")  # scores decide how SPM and UGM vocabularies cut a text
-NORMAL, USER_DEFINED, BYTE = 1, 4, 6  # LLAMA_TOKEN_TYPE_...; tokens of the other types write nothing
-SPACE = "▁".encode()
-_ESCAPED = re.compile(rb"\\(?:x([0-9a-f]{2})|(.))", re.DOTALL)  # in texts of RWKV's tokenizer
-_CONTROLS = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
 _BYTE_TOKEN = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
 _MAX_TOKENS = 1 << 20  # four times the largest known
 
@@ -115,7 +109,7 @@ def held(token: int, text: bytes) -> bytes:
 
 def read_vocab(header: Header) -> Vocab:
     """Read the tokenizer; raise IntegrityError that names the key where llama.cpp would refuse or abort."""
-    model = _string(header, "model")
+    model = header.required("tokenizer.ggml.model", "str")
     family = FAMILIES.get(model)
     if family is None:
         raise unusable(header, f"tokenizer.ggml.model is '{shown(model)}', a tokenizer that llama.cpp does not know")
@@ -132,7 +126,7 @@ def read_vocab(header: Header) -> Vocab:
         raise unusable(header, fault)
     if family is _BPE:
         _check_merges(header)
-    pre = _string(header, "pre", "") if family.type == "BPE" else ""
+    pre = header.required("tokenizer.ggml.pre", "str", "") if family.type == "BPE" else ""
     return Vocab(
         model=model,
         pre=pre,
@@ -144,25 +138,9 @@ def read_vocab(header: Header) -> Vocab:
         eot=_special(header, "eot", None, len(tokens)),
         add_bos=model == "gemma4"
         or pre == "gemma4"
-        or _flag(header, "add_bos_token", family.add_bos or pre in _ADD_BOS),
-        add_eos=_flag(header, "add_eos_token", family.add_eos),
+        or header.required("tokenizer.ggml.add_bos_token", "bool", family.add_bos or pre in _ADD_BOS),
+        add_eos=header.required("tokenizer.ggml.add_eos_token", "bool", family.add_eos),
     )
-
-
-def _string(header: Header, name: str, default: str | None = None) -> str:
-    key = f"tokenizer.ggml.{name}"
-    value = header.metadata.get(key, default)
-    if not isinstance(value, str):
-        raise unusable(header, f"the metadata key {key} is missing" if value is None else f"{key} is not a string")
-    return value
-
-
-def _flag(header: Header, name: str, default: bool) -> bool:
-    key = f"tokenizer.ggml.{name}"
-    value = header.metadata.get(key, default)
-    if not isinstance(value, bool):
-        raise unusable(header, f"{key} has the type {header.types[key]} instead of bool")
-    return value
 
 
 def _types(header: Header) -> Sequence[float]:
@@ -177,11 +155,9 @@ def _special(header: Header, name: str, default: int | None, n_vocab: int) -> in
     """Return a special token's id; like llama.cpp, ignore one beyond the vocabulary."""
     key = f"tokenizer.ggml.{name}_token_id"
     default = None if default is None or default >= n_vocab else default
-    value = header.metadata.get(key)
-    if value is None:
+    if key not in header.metadata:
         return default
-    if header.types[key] != "u32" or not isinstance(value, int):
-        raise unusable(header, f"{key} has the type {header.types[key]} instead of u32")
+    value: int = header.required(key, "u32")
     return value if value < n_vocab else default
 
 
@@ -226,51 +202,7 @@ def _check_per_token(header: Header, name: str, types: tuple[str, ...], n_vocab:
 
 def _check_merges(header: Header) -> None:
     key = "tokenizer.ggml.merges"
-    if key not in header.metadata and header.metadata.get("tokenizer.ggml.pre") != "kimi-k2":
-        raise unusable(header, f"the metadata key {key} is missing")
-    if header.types.get(key, "arr[str]") != "arr[str]":
-        raise unusable(header, f"{key} has the type {header.types[key]} instead of arr[str]")
-
-
-def pieces(kind: str, tokens: Sequence[bytes], types: Sequence[float]) -> Iterator[bytes]:
-    """Yield the bytes of each token, b"" for one that writes nothing.
-
-    `kind` says how texts are written: BPE for characters that stand for bytes, RWKV for escapes, else ▁ for a space.
-    `types` are llama.cpp's token types, empty where all are normal.
-    """
-    table = _byte_values()
-    for token, text in enumerate(tokens):
-        form = types[token] if len(types) else NORMAL
-        if form == BYTE:
-            yield bytes([int(text[3:5], 16)])
-        elif form == USER_DEFINED:
-            yield text
-        elif form != NORMAL:
-            yield b""
-        elif kind == "RWKV":
-            yield _ESCAPED.sub(_unescaped, text)
-        elif kind != "BPE":
-            yield text.replace(SPACE, b" ")
-        elif text.isascii():
-            yield text
-        else:
-            try:
-                yield text.decode().translate(table).encode("latin-1")
-            except UnicodeError:  # no text of a byte-level tokenizer
-                yield b""
-
-
-def _unescaped(found: re.Match[bytes]) -> bytes:
-    if found[1] is not None:
-        return bytes([int(found[1], 16)])
-    return _CONTROLS.get(found[2], found[2])
-
-
-def _byte_values() -> dict[int, int]:
-    """Return the byte that each character of a byte-level vocabulary stands for (GPT-2's bytes_to_unicode)."""
-    shown = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    hidden = (byte for byte in range(256) if byte not in shown)
-    return {byte: byte for byte in shown} | {256 + n: byte for n, byte in enumerate(hidden)}
+    header.required(key, "arr[str]", () if header.text("tokenizer.ggml.pre") == "kimi-k2" else None)
 
 
 def fingerprint(header: Header, vocab: Vocab) -> str:

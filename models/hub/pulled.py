@@ -7,14 +7,14 @@ another size or changed since, it says nothing.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec.settings.folders import state_folder
+from localspec.settings.stores import read_stored, write_stored
 
 BLOCK = 1 << 20  # bytes read at once for hashing
 
@@ -95,13 +95,14 @@ def partial_file(path: Path, total: int, sha256: str) -> Iterator[Partial]:
         os.close(handle)
 
 
-def hash_of(path: Path, look: Callable[[], None]) -> str:
-    """Return the SHA-256 of a file; `look` is called on the way."""
-    digest = hashlib.sha256()
+def hash_of(path: Path, report: Callable[[int], None] = lambda done: None) -> str:
+    """Return the SHA-256 of a file; `report` is called with the bytes that were read so far. Raises OSError."""
+    digest, done = hashlib.sha256(), 0
     with open(path, "rb") as file:
         while block := file.read(BLOCK):
             digest.update(block)
-            look()
+            done += len(block)
+            report(done)
     return digest.hexdigest()
 
 
@@ -136,11 +137,8 @@ class Receipts:
 
     def any(self, blob: Path) -> Receipt | None:
         """Return the receipt of a blob, also if it has changed since."""
-        try:
-            found = Receipt(**json.loads(self._path(blob).read_text("utf-8")))
-        except (OSError, ValueError, TypeError, RecursionError):
-            return None
-        return found if found.blob == str(blob) else None
+        found = read_stored(self._path(blob), Receipt)
+        return found if found is not None and found.blob == str(blob) else None
 
     def is_unchanged(self, blob: Path) -> bool:
         """Whether a blob is as it was found right, hashing it again if it looks changed. True without a receipt."""
@@ -148,7 +146,7 @@ class Receipts:
         if receipt is None or self.of(blob) is not None:
             return True
         status = os.stat(blob)
-        if status.st_size != receipt.bytes or hash_of(blob, lambda: None) != receipt.sha256:
+        if status.st_size != receipt.bytes or hash_of(blob) != receipt.sha256:
             return False
         with suppress(OSError):
             self._store(replace(receipt, mtime_ns=status.st_mtime_ns))
@@ -168,11 +166,7 @@ class Receipts:
             self.remove(blob)
 
     def _store(self, receipt: Receipt) -> None:
-        path = self._path(Path(receipt.blob))
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beside = path.with_suffix(f".{os.getpid()}")
-        beside.write_text(json.dumps(asdict(receipt)) + "\n", "utf-8")
-        beside.replace(path)
+        write_stored(self._path(Path(receipt.blob)), receipt)
 
     def remove(self, blob: Path) -> None:
         with suppress(OSError):

@@ -95,7 +95,7 @@ class Transfer:
         self.watch.phase("done")
         return link
 
-    def kept(self) -> int:
+    def bytes_left(self) -> int:
         """Return how many bytes there are for the next pull to go on from."""
         try:
             return self._partial.stat().st_size
@@ -276,7 +276,7 @@ class Transfer:
             seconds -= LOCK_WAIT
         self.watch.phase("downloading")
 
-    def _look(self) -> None:
+    def _look(self, _done: int = 0) -> None:
         if self.watch.is_cancelled:
             raise DownloadCancelled
 
@@ -309,7 +309,7 @@ def _unwritable(folder: Path, error: OSError, transfer: Transfer | None) -> Reso
     else:
         message = f"cannot write to {shown(folder)}: {error.strerror or error}"
         mend = "give yourself the right" if error.errno in _FORBIDDEN else "check that folder and its disk"
-    kept = 0 if transfer is None else transfer.kept()
+    kept = 0 if transfer is None else transfer.bytes_left()
     if transfer is not None and kept:
         message += f"; the {kept / 1e6:,.0f} MB that came of {shown(transfer.file.name)} are kept"
         mend += f" (localspec rm hf:{transfer.listing.repo} removes them, with every model of that repository)"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from localspec.errors import ResourceError
 from localspec.models.plan.machine import Points, Rates
 from localspec.sanitize import shown
-from localspec.settings.folders import replacing
+from localspec.settings.stores import read_stored, write_stored
 
 SCHEMA = "localspec.machine/1"
 FILE = "rates.json"
@@ -35,6 +34,7 @@ class Calibration:
     measured: str
     llama_cpp: str
     figures: tuple[Figure, ...]
+    schema: str = SCHEMA
 
     def rates(self, name: str, description: str) -> Rates | None:
         """Return the rates of a device, None where another one, or none, was measured under its name."""
@@ -46,44 +46,26 @@ class Calibration:
         return Rates(ordered, f"measured {self.measured}") if ordered else None
 
     def to_wire(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, **asdict(self)}
+        return asdict(self)
 
 
 def load(folder: Path) -> Calibration | None:
     """Return what is kept in `folder`; None without a file, or with one that is not sound."""
-    try:
-        wire = json.loads((folder / FILE).read_text("utf-8"))
-        if wire["schema"] != SCHEMA:
-            return None
-        return Calibration(str(wire["measured"])[:10], str(wire["llama_cpp"]), tuple(_figures(wire["figures"])))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    found = read_stored(folder / FILE, Calibration)
+    if found is None or found.schema != SCHEMA:
         return None
+    is_sound = all(one.rows >= 1 and 0 < one.bytes_per_s < 1e18 for one in found.figures)
+    return found if is_sound else None
 
 
 def store(folder: Path, calibration: Calibration) -> Path:
     """Keep the figures in `folder`; return the file. Raises ResourceError where it cannot be written."""
     path = folder / FILE
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as out:
-            out.write(json.dumps(calibration.to_wire(), indent=1).encode() + b"\n")
+        write_stored(path, calibration)
     except OSError as error:
         raise ResourceError(
             f"the figures cannot be kept in {shown(folder)}: {error.strerror or error}",
             hint="free some space, or keep them elsewhere with LOCALSPEC_HOME=FOLDER",
         ) from error
     return path
-
-
-def _figures(wires: Iterable[Mapping[str, Any]]) -> Iterable[Figure]:
-    for wire in wires:
-        one = Figure(
-            str(wire["device"]),
-            str(wire["description"]),
-            str(wire["type"]),
-            int(wire["rows"]),
-            float(wire["bytes_per_s"]),
-        )
-        if not (one.rows >= 1 and 0 < one.bytes_per_s < 1e18):
-            raise ValueError("a rate is out of range")
-        yield one

@@ -158,7 +158,7 @@ class Layout:
                 return device
         raise AssertionError("there are no layers after the head")
 
-    def tell(self, parts: Anatomy) -> str:
+    def in_words(self, parts: Anatomy) -> str:
         """Return the layout for people: 42 of 81 layers on CUDA0."""
         total = len(parts.layers) + 1
         if not self.n_offloaded:

@@ -8,7 +8,7 @@ from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.gguf.kinds import EAGLE1, EAGLE3, MTP
 from localspec.models.gguf.layer_sizes import Anatomy, anatomy
-from localspec.models.pairs import Overlap
+from localspec.models.overlap import Overlap
 from localspec.models.plan.memory_use import assumed
 from localspec.tuning import DEFAULT_CTX
 

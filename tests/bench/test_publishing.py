@@ -13,7 +13,8 @@ import pytest
 from localspec.bench.measurement import Measurement
 from localspec.bench.runner import Runner
 from localspec.cli import bench_run
-from localspec.cli.bench_run import Done, Outputs, publish
+from localspec.cli.bench_outputs import Outputs
+from localspec.cli.bench_run import Done, publish
 from localspec.cli.console import Console
 from localspec.cli.entry import outcome
 from localspec.cli.live import Live

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.bench.suites import read_text
+from localspec.bench.whole_text import read_text
 from localspec.cli.config_names import kept
 from localspec.cli.params import Length
 from localspec.conversations.records import Attachment

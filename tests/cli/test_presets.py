@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec.settings.config_file import config_file, presets, read_configuration
+from localspec.settings.config_file import config_file, read_configuration
+from localspec.settings.presets import presets
 from tests.cli.harness import assert_one_line, run
 from tests.cli.talking import Talk
 

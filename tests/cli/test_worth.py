@@ -97,7 +97,9 @@ def test_a_draft_that_loses_is_taken_by_nothing(tmp_path: Path, monkeypatch: pyt
     assert "to load the first of these: " in named
     assert here.json("plan", f"{target}+auto")["loaded_draft"] is None
     told_by_server: list[str] = []
-    offer = AvailablePair(here.target.name, target, "file", "here", 1, 0, False, "Q8_0", file=here.target)
+    offer = AvailablePair(
+        name=here.target.name, ref=target, origin="file", target_bytes=1, quant="Q8_0", file=here.target
+    )
     monkeypatch.setenv("LOCALSPEC_HOME", here.env["LOCALSPEC_HOME"])
     pair = PairOptions("storyteller", None, False, True, LoadSettings(""))
     others = Others(("all",), pair, Request(), is_open=True, tell=told_by_server.append)
@@ -157,7 +159,7 @@ def test_a_draft_that_pays_is_taken_by_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("how", "told"), [("measured here", "pays here: "), ("assumed", "is expected to pay here: ")])
 def test_a_gain_by_an_assumed_acceptance_is_no_promise(how: str, told: str) -> None:
-    assert Worth(3, 2.2, 1.4, 0.7, how, "measured here", is_timed=True).told.startswith(told)
+    assert Worth(3, 2.2, 1.4, 0.7, how, "measured here", is_timed=True).in_words.startswith(told)
 
 
 @needs_pair

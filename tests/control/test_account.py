@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.auto import LossAccount
+from localspec.control.account import LossAccount
 from localspec.tuning import CREDIT, EPS, HEAD_START, STAKE
 
 PRICE = 0.010  # seconds of a plain pass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.engine.loop import Stopwatch
+from localspec.engine.stopwatch import Stopwatch
 
 
 def test_two_accounts() -> None:

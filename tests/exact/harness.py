@@ -19,7 +19,7 @@ from localspec.control.lengths import Fixed
 from localspec.engine.constraint import Constraint
 from localspec.engine.context import Context, Vocabulary
 from localspec.engine.draft import Draw, Step
-from localspec.engine.loop import Engine, Stopwatch
+from localspec.engine.loop import Engine
 from localspec.engine.protocols import (
     Controller,
     DraftBudget,
@@ -35,6 +35,7 @@ from localspec.engine.protocols import (
 )
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
+from localspec.engine.stopwatch import Stopwatch
 from localspec.methods.draft_model import DraftModel
 from localspec.settings.request import Sampling
 from localspec.testing.contract import TableBackend, random_table

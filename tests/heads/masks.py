@@ -8,8 +8,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.heads.mask_file import ADAPTED, MASK_EMBEDDING, write_masks
-from localspec.models.gguf.header import read_header
+from localspec.heads.head_file import HeadOrigin, origin_of, tokenizer_of, write_file
+from localspec.heads.mask_file import ADAPTED, MASK_EMBEDDING, LlamaHeader, require_llama
+from localspec.heads.writer import stored
+from localspec.models.gguf.head import MASKS, SWITCH
+from localspec.models.gguf.header import Header, read_header
+from localspec.models.gguf.values import KeyValue
 from tests.heads.reference import FACTS, TARGET, read_weights
 
 D, LAYERS, HEADS, WIDTH, EPS = 192, 8, 3, 64, 1e-5
@@ -27,6 +31,27 @@ def random_masks(k: int = 4, rank: int = 8, seed: int = 0, target: Path = TARGET
             weights[f"blk.{layer}.{part}.lora_a"] = rng.normal(0, n_in**-0.5, (rank, n_in))
             weights[f"blk.{layer}.{part}.lora_b"] = rng.normal(0, 0.2, (n_out, rank))
     return {name: array.astype(np.float32) for name, array in weights.items()}
+
+
+def write_masks(
+    path: Path, weights: Mapping[str, Floats], origin: HeadOrigin, target: Header, matrices: str = "Q8_0"
+) -> None:
+    """Write the masks of a `target` to `path`.
+
+    `weights` holds the embeddings `mask_embd.weight` [k, width], and for each matrix of the layers `NAME.lora_a` [rank,
+    in] and `NAME.lora_b` [out, rank]. `matrices` is the type of the adapter, Q8_0, F16 or F32.
+    """
+    require_llama(target)
+    llama = LlamaHeader(target)
+    sizes = ("context_length", "embedding_length", "block_count", "attention.head_count", "attention.head_count_kv")
+    tensors = [stored(name, array, "F32" if name == MASK_EMBEDDING else matrices) for name, array in weights.items()]
+    metadata = [
+        KeyValue("general.architecture", "str", SWITCH),
+        KeyValue("general.name", "str", "mask tokens"),
+        *(KeyValue(f"{SWITCH}.{key}", "u32", llama.number(key)) for key in sizes if llama.number(key)),
+        *origin_of(MASKS, origin, len(weights[MASK_EMBEDDING])),
+    ]
+    write_file(path, [*metadata, *tokenizer_of(target)], tensors)
 
 
 def write_random_masks(path: Path, k: int = 4, *, target: Path = TARGET, matrices: str = "F32") -> Path:

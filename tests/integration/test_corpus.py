@@ -157,7 +157,7 @@ def test_the_least_used_indices_go_first(home: Path, tmp_path: Path, monkeypatch
         os.utime(folder / f"{n}.npy", (n, n))
     size = (folder / "0.npy").stat().st_size
     monkeypatch.setattr(session_corpus, "LARGEST_KEPT", 3 * size)
-    assert session_corpus._kept(folder / "0.npy") is not None
+    assert session_corpus._stored_segment(folder / "0.npy") is not None
     session_corpus._keep(folder / "new.npy", segment)
     assert sorted(file.name for file in folder.iterdir()) == ["0.npy", "2.npy", "new.npy"]
 

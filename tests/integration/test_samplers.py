@@ -18,8 +18,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from localspec.backends.breakers import sequence_breakers
 from localspec.backends.lib import api
-from localspec.backends.model import Model, sequence_breakers
+from localspec.backends.model import Model
 from localspec.engine.sampling import Sampler
 from localspec.settings.request import Sampling
 from tests.exact.reference import softmax

@@ -43,7 +43,7 @@ def with_three() -> SavedState:
 
 
 def loaded(folder: StateFolder, key: bytes = KEY) -> list[SavedState]:
-    return [back for found in folder.found(key) if (back := folder.load(found, key)) is not None]
+    return [back for found in folder.of_kind(key) if (back := folder.load(found, key)) is not None]
 
 
 def same(some: SavedState, other: SavedState) -> bool:
@@ -70,7 +70,7 @@ def test_a_state_comes_back_as_it_was(
     monkeypatch.setattr("localspec.session.state_files.PIECE", piece)
     folder = StateFolder(tmp_path / "cache" / "states", LIMIT)
     assert folder.write(KEY, kept, 0.01)
-    (found,) = folder.found(KEY)
+    (found,) = folder.of_kind(KEY)
     assert found.seconds == 0.01
     (back,) = loaded(folder)
     assert same(back, kept)
@@ -99,7 +99,7 @@ def test_a_state_of_yesterday_is_read_and_written_in_the_same_form(tmp_path: Pat
     assert only_file(tmp_path).name == name
     assert only_file(tmp_path).read_bytes() == whole + hashlib.sha256(whole).digest()
     (tmp_path / name).write_bytes(whole.replace(b"\x01\0\0\0", b"\x02\0\0\0", 1))
-    assert not list(store.found(KEY)), "of another version"
+    assert not list(store.of_kind(KEY)), "of another version"
 
 
 @given(at=st.integers(0, 10**6), flipped=st.integers(1, 255))
@@ -166,7 +166,7 @@ def test_a_state_that_was_read_was_used(tmp_path: Path) -> None:
         for path in tmp_path.glob("*.state"):
             if path.stat().st_mtime > 2:
                 os.utime(path, (n, n))
-    (first,) = (found for found in store.found(KEY) if np.array_equal(found.tokens, states[0].tokens))
+    (first,) = (found for found in store.of_kind(KEY) if np.array_equal(found.tokens, states[0].tokens))
     assert store.load(first, KEY) is not None
     store.write(KEY, states[2], 0.01)
     assert [same(back, states[1]) for back in loaded(store)] == [False, False]
@@ -213,7 +213,7 @@ def test_a_folder_of_others_is_closed_to_them(tmp_path: Path) -> None:
 def test_a_file_that_is_gone_is_no_state(tmp_path: Path) -> None:
     store = StateFolder(tmp_path, LIMIT)
     store.write(KEY, state(), 0.01)
-    (found,) = store.found(KEY)
+    (found,) = store.of_kind(KEY)
     store.remove(found)
     store.remove(found)
     assert store.load(found, KEY) is None
@@ -224,7 +224,7 @@ def test_a_state_that_is_written_twice_stays(tmp_path: Path) -> None:
     store = StateFolder(tmp_path, LIMIT)
     assert store.write(KEY, state(), 0.01)
     assert store.write(KEY, state(), 0.02)
-    assert [found.seconds for found in store.found(KEY)] == [0.02]
+    assert [found.seconds for found in store.of_kind(KEY)] == [0.02]
 
 
 def test_a_longer_text_takes_the_place_of_its_start(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ from localspec.engine.sampling import Sampler
 from localspec.errors import IncompatibleError
 from localspec.methods.draft_model import DraftModel
 from localspec.methods.plain import Plain
+from localspec.models.gguf.architectures import TAPPABLE, UNTOLD_LAST
 from localspec.models.gguf.layer_sizes import anatomy
-from localspec.models.gguf.types import TAPPABLE, UNTOLD_LAST
 from localspec.models.plan.memory import ContextPlan, n_states
 from localspec.models.plan.memory_use import ON_CPU, MemoryUse
 from localspec.session.loaded_model import inspect_model

@@ -17,7 +17,7 @@ from localspec.engine import events
 from localspec.engine.translation import Intersection, Retokeniser
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import model_info
-from localspec.models.pairs import overlap
+from localspec.models.overlap import overlap
 from localspec.prompt.prompt import special_texts
 from localspec.session.loaded_model import LoadedModel
 from localspec.session.loaded_pair import LoadedPair

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.backends import lib
+from localspec.backends import structures
 from localspec.backends.lib import api
 from localspec.errors import IncompatibleError
 from tests.cli.harness import localspec
@@ -81,7 +81,7 @@ def test_a_library_without_a_function_is_refused(tmp_path: Path, monkeypatch: py
     assert "of another version" in localspec("doctor").stdout.decode()
 
 
-@pytest.mark.parametrize("has_hidden_pointer", [False, lib.HAS_HIDDEN_POINTER])
+@pytest.mark.parametrize("has_hidden_pointer", [False, structures.HAS_HIDDEN_POINTER])
 def test_the_library_of_the_binding_fits(monkeypatch: pytest.MonkeyPatch, has_hidden_pointer: bool) -> None:
-    monkeypatch.setattr(lib, "HAS_HIDDEN_POINTER", has_hidden_pointer)
-    assert lib.misfit(api) == ""
+    monkeypatch.setattr(structures, "HAS_HIDDEN_POINTER", has_hidden_pointer)
+    assert structures.misfit(api) == ""

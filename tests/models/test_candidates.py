@@ -21,7 +21,8 @@ from localspec.models.gguf.info import model_info
 from localspec.models.gguf.layer_sizes import Anatomy, Layer
 from localspec.models.gguf.shards import read_model
 from localspec.models.low_bit import LowBitCopy
-from localspec.models.pairs import Overlap, PairReport
+from localspec.models.overlap import Overlap
+from localspec.models.pairs import PairReport
 from localspec.models.plan.compare import compare
 from localspec.models.plan.machine import Machine, flat
 from localspec.models.plan.models import TRIED, Guessing, ModelPart, Models, placed
@@ -112,7 +113,7 @@ def test_headers_tell_what_a_foreign_draft_cannot_write(tmp_path: Path) -> None:
 def test_what_cannot_draft_gains_nothing() -> None:
     for one in (candidate(10, fits=False), candidate(10, kind="mask-tokens")):
         assert one.gain(100) == 0.0
-        assert one.told(100) == ""
+        assert one.worth_in_words(100) == ""
     assert DraftCandidate("d", "hub", None).gain(100) == 0.0
     known = Worth(1, 1.9, 1.5, 0.9, MEASURED, MEASURED, is_timed=True)
     assert candidate(60, known).gain(100) > 1.0, "it was measured"
@@ -123,11 +124,15 @@ def test_what_cannot_draft_gains_nothing() -> None:
 def test_one_that_is_too_large_says_so_until_timed_passes_say_it() -> None:
     """As `plan --hub`, so `pairs explain`: where one is silent a person takes it that the draft may pay."""
     said = "is too large to pay: 60 % of the target"
-    assert (candidate(60).gain(100), candidate(60).told(100), candidate(60).too_large(100)) == (0.0, said, said)
+    assert (candidate(60).gain(100), candidate(60).worth_in_words(100), candidate(60).too_large(100)) == (
+        0.0,
+        said,
+        said,
+    )
     assert candidate(60, fits=False).too_large(100) == ""
     slow = Worth(1, 1.7, 2.5, 0.7, ASSUMED, "checks measured here, guesses by typical bandwidths", is_timed=True)
-    assert candidate(60, slow).told(100).startswith("is not expected to pay here: ")
-    assert candidate(60, replace(slow, price=1.2)).told(100) == said
+    assert candidate(60, slow).worth_in_words(100).startswith("is not expected to pay here: ")
+    assert candidate(60, replace(slow, price=1.2)).worth_in_words(100) == said
 
 
 def test_the_gain_is_that_of_the_formula() -> None:
@@ -146,22 +151,24 @@ def test_a_draft_that_gains_less_than_a_plain_pass_does_not_pay() -> None:
     """The sentence names each number that decides: those of the guesses, and those of the time."""
     dear = worth(models(10, accepted=0.6), Learned(0.6, 0.9, (1.0, 1.8, 2.6)))
     assert dear.loses
-    assert dear.told == (
+    assert dear.in_words == (
         "does not pay here: a pass with 1 guess brings 1.60 tokens (60 % accepted, measured here) and takes 2.70 times "
         "as long as a plain one (measured here), so 0.59 tokens in the time of one"
     )
     likely = worth(models(10))
     assert not likely.loses
-    assert likely.told.startswith("is expected to pay here: a pass with 4 guesses brings 2.77 tokens (70 % accepted, ")
+    assert likely.in_words.startswith(
+        "is expected to pay here: a pass with 4 guesses brings 2.77 tokens (70 % accepted, "
+    )
     poor = worth(models(45, 0.5))
-    assert poor.told.startswith("is not expected to pay here: ")
-    assert poor.told.endswith("; its first load measures it")
+    assert poor.in_words.startswith("is not expected to pay here: ")
+    assert poor.in_words.endswith("; its first load measures it")
     assert not poor.loses
     untried = worth(models(10), Learned(None, 0.9, (1.0, 1.8, 2.6)))
     assert untried.loses, "it was loaded, and its guesses are as dear"
-    assert untried.told.startswith("is not expected to pay here: ")
-    assert "(70 % accepted, assumed)" in untried.told
-    assert not untried.told.endswith("its first load measures it")
+    assert untried.in_words.startswith("is not expected to pay here: ")
+    assert "(70 % accepted, assumed)" in untried.in_words
+    assert not untried.in_words.endswith("its first load measures it")
 
 
 def test_a_foreign_guess_costs_each_of_its_own_tokens() -> None:
@@ -177,7 +184,7 @@ def test_measured_prices_count_instead_of_bytes() -> None:
     assert one.gain < gain(40) < gain(10)
     never = worth(models(10), Learned(rows=(1.0, 1.3, 1.9)))
     assert (never.gain, never.is_timed, never.is_measured) == (pytest.approx(1.7 / 1.4), True, False)
-    assert never.told.startswith("is expected to pay here: ")
+    assert never.in_words.startswith("is expected to pay here: ")
     assert never.basis == "checks measured here, guesses by typical bandwidths"
 
 
@@ -267,7 +274,7 @@ def test_auto_takes_no_draft_that_was_measured_to_lose(tmp_path: Path) -> None:
     assert one.worth is not None
     found, why = best_local_draft(target)
     assert found is None
-    assert why == f"no draft is loaded: {draft} {one.worth.told}; -d {draft} loads it all the same"
+    assert why == f"no draft is loaded: {draft} {one.worth.in_words}; -d {draft} loads it all the same"
     assert best_local_draft(target, must=True) == (draft, "")
     profile.prices = Prices({1: 0.1, 2: 0.11, 8: 0.12}, 0.01)
     assert profile.save()

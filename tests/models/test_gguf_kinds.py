@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import IncompatibleError
+from localspec.models.gguf.architectures import KNOWN, NOT_GENERATORS, RECURRENT
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import model_info
-from localspec.models.gguf.types import KNOWN, NOT_GENERATORS, RECURRENT
 from tests.models.gguf_files import File, assert_fails, model
 
 OTHER_KINDS: dict[str, tuple[Callable[[], File], str]] = {

@@ -10,9 +10,10 @@ import msgspec
 
 from localspec.engine.context import Context, Vocabulary
 from localspec.engine.draft import Step
-from localspec.engine.loop import Engine, Stopwatch
+from localspec.engine.loop import Engine
 from localspec.engine.protocols import RandomSource
 from localspec.engine.sampling import Sampler
+from localspec.engine.stopwatch import Stopwatch
 from localspec.errors import from_wire
 from localspec.methods.draft_model import DraftModel
 from localspec.remote.judge import RemoteJudge

@@ -45,7 +45,7 @@ class Reading:
         self.left -= 1
         return self.left >= 0
 
-    def heard(self, draft: Draft, seconds: float) -> None:
+    def verdict_came(self, draft: Draft, seconds: float) -> None:
         """Nothing is measured."""
 
 
@@ -259,7 +259,7 @@ class Far:
         slower = self.slower * bool(self.meantime.passes)
         self.waited = max(self.now - self.until, 0.0)
         self.now = max(self.now, self.until + slower)
-        self.meantime.heard(draft, 1.0 + slower)
+        self.meantime.verdict_came(draft, 1.0 + slower)
         self.n_ready = max(self.meantime.passes - 1, 0) if self.is_right else 0
         return self.meantime.judged()[0]
 

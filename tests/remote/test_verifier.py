@@ -498,7 +498,7 @@ class Meantime:
     def wait(self, draft: Draft, has_come: Callable[[], bool]) -> None:
         self.told.append((len(draft), has_come()))
 
-    def heard(self, draft: Draft, seconds: float) -> None:
+    def verdict_came(self, draft: Draft, seconds: float) -> None:
         self.told.append((len(draft), seconds))
 
 

@@ -20,7 +20,7 @@ FIRST = SERVED
 
 
 def offer(ref: str, name: str = "") -> AvailablePair:
-    return AvailablePair(name or ref, ref, "yours", "here", 7, 0, is_about=False, quant="Q4_0", file=Path("x.gguf"))
+    return AvailablePair(name=name or ref, ref=ref, origin="yours", target_bytes=7, quant="Q4_0", file=Path("x.gguf"))
 
 
 def answered(each: AvailablePair) -> ServedPair:

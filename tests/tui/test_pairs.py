@@ -551,7 +551,14 @@ def test_the_names_of_pairs_take_the_room_that_is_left() -> None:
 
 
 def test_a_name_without_room_keeps_both_its_ends() -> None:
-    offer = AvailablePair("qwen2.5-coder-1.5b-instruct-q4_k_m.gguf", "x", "file", "here", 1, 1, False, draft="d" * 40)
+    offer = AvailablePair(
+        name="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+        ref="x",
+        origin="file",
+        target_bytes=1,
+        draft_bytes=1,
+        draft="d" * 40,
+    )
     row = cells(offer, FreeMemory(), {"pair": 26, "draft": 20})
     assert row["pair"].plain == "qwen2.5-coder…-q4_k_m.gguf"
     assert row["draft"].plain == f"{'d' * 10}…{'d' * 9}"

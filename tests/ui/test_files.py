@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.bench.suites import read_text
+from localspec.bench.whole_text import read_text
 from localspec.chat.conversation_files import load
 from localspec.errors import NotFoundError
 from localspec.settings.structure import grammar_text, schema_text

@@ -1,0 +1,63 @@
+"""Presets, named settings in config.toml, each a table of its own.
+
+    [presets.coder]
+    model = "qwen2.5-coder-1.5b"
+    system = "Answer with code alone."
+    temp = 0
+
+Its keys are those of the options. An option that is typed wins over the preset, and the preset over all else.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.settings.config_file import TABLE, Configuration, Entry, read_configuration
+from localspec.settings.declaration import declared
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+
+OWN_KEYS = ("model", "draft", "system")  # of a preset, beside the declared settings
+DECLARED = {each.key: each for holder in (LoadSettings, Request, Sampling, Speculation) for each in declared(holder)}
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def presets(file: Configuration | None = None) -> dict[str, dict[str, Entry]]:
+    """Return the presets of config.toml by name, each with its entries by key."""
+    found: dict[str, dict[str, Entry]] = {}
+    for entry in (file or read_configuration()).entries:
+        if len(entry.path) == 3 and entry.path[0] == TABLE:
+            found.setdefault(entry.path[1], {})[entry.path[2]] = entry
+    return found
+
+
+def preset_names() -> list[str]:
+    """Return the names of the presets, () where config.toml cannot be read: what reads it next says why."""
+    try:
+        return sorted(presets())
+    except LocalspecError:
+        return []
+
+
+def find_preset(name: str, file: Configuration | None = None) -> dict[str, Entry]:
+    """Return the entries of a preset by key; raises NotFoundError with the nearest name."""
+    known = presets(file)
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        raise NotFoundError(f"there is no preset {name!r}", hint=f"Did you mean {near[0]!r}?")
+    hint = "localspec config preset list" if known else f"localspec config preset save {shown_name(name)} -m PAIR"
+    raise NotFoundError(f"there is no preset {name!r}", hint=hint)
+
+
+def shown_name(name: str) -> str:
+    """Return a name that a preset may have: the one that was typed, or a placeholder."""
+    return name if _NAME.fullmatch(name) else "NAME"
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError for a name that a preset cannot have."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no name for a preset", hint="letters, digits, - and _")
