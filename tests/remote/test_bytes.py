@@ -27,7 +27,7 @@ ROUNDS: dict[str, tuple[ToVerifier, ToEdge]] = {
     "`coupled`, `ids`": (Verify(*PLACE, IDS), STANDS),
     "`coupled`, `ids`, a tree": (Verify(*PLACE, IDS, (0, 0, 1, 1, 2, 2, 3, 3)), STANDS),
     "`scalar-q`": (Verify(*PLACE, IDS, (), (77_777,), CHANCES), STANDS),
-    "`sparse-q`, laws of 40 tokens": (Verify(*PLACE, IDS, laws=(law(40),) * 8, draw="iid"), STANDS),
+    "`sparse-q`, distributions of 40 tokens": (Verify(*PLACE, IDS, laws=(law(40),) * 8, draw="iid"), STANDS),
     "`laws`, of 40 tokens": (Verify(*PLACE, IDS), Result(1000, 0, None, 3006, 45_000, "", (law(40),) * 9)),
 }
 
