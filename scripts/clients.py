@@ -26,6 +26,7 @@ DONE = "All is done."
 # Tools of agents that run a command, by the names that they have there.
 SHELLS = ("bash", "shell", "exec_command", "run_shell_command", "shell_command", "Bash", "run_terminal_command")
 COMMAND = "echo hi > hello.txt"
+RESULT = re.compile(r"\brain\b")  # of a tool, for programs that tell it as text
 EDIT = "hello.txt\n```\nhi\n```\n"
 ANY_OBJECT = '{"type": "object"}'  # the form of a program that asks for any JSON
 FORMS = ("schema", "regex", "grammar", "choices")
@@ -35,17 +36,18 @@ def answer_to(request: Any) -> str | None:
     """Return the text of the next answer, None where the model writes what a form leaves open."""
     if request.schema == ANY_OBJECT:
         return json.dumps({"hero": "king"})
-    if any(getattr(request, form) is not None for form in FORMS):
+    if not request.must_call and any(getattr(request, form) is not None for form in FORMS):
         return None
     if any("file listing" in message.content for message in request.messages):  # as aider asks for an edit
         return EDIT
     tools = {tool["function"]["name"]: tool["function"] for tool in json.loads(request.tools or "[]")}
-    is_answered = any(message.role in ("assistant", "tool") for message in request.messages)
-    if not tools or (is_answered and "final_answer" not in tools):
+    told = [message.content for message in request.messages if message.role == "user"]
+    is_answered = any(message.role == "tool" for message in request.messages) or bool(RESULT.search(" ".join(told)))
+    if not tools or (is_answered and "final_answer" not in tools and not request.must_call):
         return DONE
-    names = ["final_answer"] if is_answered else [*(name for name in SHELLS if name in tools), *tools]
-    call = {"name": names[0], "arguments": _filled(tools[names[0]]["parameters"])}
-    return f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
+    names = ["final_answer"] if is_answered and "final_answer" in tools else [*filter(tools.get, SHELLS), *tools]
+    call = json.dumps({"name": names[0], "arguments": _filled(tools[names[0]]["parameters"])})
+    return call if request.must_call else f"<tool_call>\n{call}\n</tool_call>"
 
 
 def _filled(schema: Any) -> Any:
