@@ -191,7 +191,8 @@ _OBJECT = _json(
     r'\s*"(?:arguments|parameters)"\s*:'
 )
 _ARGS = _json(rf"{_NAME}(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?")
-_MESSAGE = _json(rf"{_NAME}[^<{{]*(?:<\|(?:channel|constrain)\|>[^<{{]*)*<\|message\|>")
+_WORDS = r"[^<{]{0,80}"
+_MESSAGE = _json(rf"{_NAME}{_WORDS}(?:<\|(?:channel|constrain)\|>{_WORDS})*<\|message\|>")
 _DEEPSEEK = _json(rf"<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?{_NAME}(?:<｜tool▁sep｜>)?\s*(?:```json)?")
 _KIMI = _json(rf"<\|tool_call_begin\|>\s*(?:functions\.)?{_NAME}(?::\d+)?\s*<\|tool_call_argument_begin\|>")
 
