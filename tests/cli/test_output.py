@@ -60,14 +60,16 @@ def test_a_pipe_gets_exact_bytes() -> None:
 
 def test_stats_in_a_pipe_only_when_asked() -> None:
     line = run("--stats").stderr.decode()
-    assert line.count("\n") == 1
-    assert "drafted" in line
+    assert line.count("\n") == 2
+    assert "6 of 8 guesses right" in line
+    assert line.endswith("\nseed 7, drawn\n")
+    assert run("--stats", "--seed", "7").stderr.decode().endswith("\nseed 7\n")
     assert "\x1b" not in line
 
 
 def test_the_verdict_stands_below_the_numbers() -> None:
     told = run("--stats", FAKE_VERDICT="parked: a draft token costs 0.40 of a target pass and 31 % is accepted")
-    numbers, verdict = told.stderr.decode().splitlines()
+    numbers, verdict, _ = told.stderr.decode().splitlines()
     assert "9 tokens" in numbers
     assert verdict == "Parked: a draft token costs 0.40 of a target pass and 31 % is accepted."
 
@@ -78,7 +80,8 @@ def test_the_speedup_of_a_verdict_is_the_measured_one() -> None:
     spec = json.loads(told.stdout)["spec"]
     low, high = spec["speedup_ci95"]
     factor = f"{spec['speedup']:.2f} times as fast as plain decoding ({low:.2f} to {high:.2f})"
-    assert spec["verdict"] == f"Drafting made this answer {factor}; drafted by draft-model; 62 % is accepted."
+    assert spec["verdict"] == f"Guesses made this answer {factor}."
+    assert spec["cause"] == "Drafted by draft-model; 62 % is accepted."
     told = run("--json", FAKE_VERDICT="drafted by draft-model; 62 % is accepted")
     assert json.loads(told.stdout)["spec"]["verdict"] == "Drafted by draft-model; 62 % is accepted."
 
@@ -127,10 +130,14 @@ def check_result(made: dict[str, Any]) -> None:
     timings, spec = made["timings"], made["spec"]
     assert set(timings) == {
         "cache_n", "prompt_n", "prepare_ms", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms",
-        "predicted_per_second", "draft_n", "draft_n_accepted", "ttft_ms", "first_token_ms", "wall_ms", "load_ms",
+        "predicted_per_second", "draft_n", "draft_n_accepted", "ttft_ms", "first_token_ms", "wall_ms",
+        "parts_ms", "load_ms",
     }  # fmt: skip
+    if timings["wall_ms"]:
+        assert sum(timings["parts_ms"].values()) == pytest.approx(timings["wall_ms"])
+        assert (timings["first_token_ms"] or 0.0) <= timings["wall_ms"]
     assert set(spec) == {
-        "k", "passes", "drafting_passes", "drafted", "accepted", "emitted", "cut", "tokens_per_pass", "acceptance",
+        "cause", "k", "passes", "drafting_passes", "drafted", "accepted", "emitted", "cut", "tokens_per_pass", "acceptance",
         "accepted_length", "accepted_length_over_k", "mean_alpha", "tested_per_pos", "accepted_per_pos",
         "reached_per_pos", "tokens_by_source", "ms", "baseline", "verdict", "speedup", "speedup_ci95",
         "reproducible", "widths", "asked", "drafters", "forced",
