@@ -137,7 +137,8 @@ def check_result(made: dict[str, Any]) -> None:
         assert sum(timings["parts_ms"].values()) == pytest.approx(timings["wall_ms"])
         assert (timings["first_token_ms"] or 0.0) <= timings["wall_ms"]
     assert set(spec) == {
-        "cause", "k", "passes", "drafting_passes", "drafted", "accepted", "emitted", "cut", "tokens_per_pass", "acceptance",
+        "cause", "k", "passes", "drafting_passes", "drafted", "accepted", "emitted", "cut", "tokens_per_pass",
+        "acceptance",
         "accepted_length", "accepted_length_over_k", "mean_alpha", "tested_per_pos", "accepted_per_pos",
         "reached_per_pos", "tokens_by_source", "ms", "baseline", "verdict", "speedup", "speedup_ci95",
         "reproducible", "widths", "asked", "drafters", "forced",

@@ -398,13 +398,14 @@ def test_the_first_token_is_counted_from_enter() -> None:
     """A load and a wait for another answer are part of it; the engine counts from the request."""
     now = [50.0]
     stats = Stats(clock=lambda: now[0], asked_at=47.0)
+    stats.observe(Started("plain", "chain", "fixed", 0, "block", 1, False, 3))
     stats.observe(a_pass(0, 0, 0))
     now[0] = 60.0
     stats.observe(a_pass(1, 0, 0))
     assert stats.first_token_ms is None
     stats.observe(Finished("stop", "", 900.0, 200.0, 0))
     assert stats.first_token_ms == pytest.approx(3000.0)
-    assert stats_line(stats) == "13.0 s (start 12.3, write 0.7)"
+    assert stats_line(stats) == "2 tokens · plain decoding · 13.0 s (start 12.3, write 0.7)"
     assert folded([a_pass(0, 0, 0)]).first_token_ms is None
 
 
