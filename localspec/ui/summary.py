@@ -61,7 +61,8 @@ def stats_line(stats: Stats, width: int | None = None, *, limit: str = "-n") -> 
         notes.append(stats.ways.line())
     figures = _Figures(
         None if started is None else stats.emitted, rate_of(stats), compared, stats.drafted, stats.accepted,
-        acceptance_of(stats), shown_after(stats.tokens_per_pass, stats.passes - 1), "" if started is None else seconds(stats.waited),
+        acceptance_of(stats), shown_after(stats.tokens_per_pass, stats.passes - 1),
+        "" if started is None else seconds(stats.waited),
         plain.removesuffix(")"), notes, stats.forced,
     )  # fmt: skip
     reason = "" if stats.finished is None else stats.finished.reason
