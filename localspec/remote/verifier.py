@@ -63,7 +63,7 @@ def random_of(hello: Hello, number: int) -> RandomSource:
     return SeededRandom(hello.seed if hello.mode == "coupled" else number << WORD | hello.seed)
 
 
-@dataclass
+@dataclass(frozen=True)
 class VerifyingSessions:
     """All sessions over one target. `served` makes what judges one, and raises LocalspecError for what cannot be.
 

@@ -12,7 +12,7 @@ import pytest
 
 from localspec.bench.measurement import Measurement
 from localspec.bench.runner import Runner
-from localspec.cli import bench_run
+from localspec.cli import bench_outputs, bench_run
 from localspec.cli.bench_outputs import Outputs
 from localspec.cli.bench_run import Done, publish
 from localspec.cli.console import Console
@@ -61,7 +61,7 @@ def test_an_engine_that_dies_after_the_answers_costs_its_row_costs_only(
 
 @pytest.mark.parametrize("option", ["markdown", "plots"])
 def test_only_json_goes_to_standard_output(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_run, "require_plots", lambda: None)
+    monkeypatch.setattr(bench_outputs, "require_plots", lambda: None)
     Outputs("-", None, None, "it").check()
     with pytest.raises(UsageError, match=f"--{option} -: only --json"):
         Outputs(**{"json": None, "markdown": None, "plots": None, "command": "it", option: "-"}).check()
