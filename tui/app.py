@@ -186,7 +186,7 @@ class LocalspecApp(App[int]):
         self._places.inspect(trace)
 
     def export(self, conversation: str) -> None:
-        self._places.export(conversation)
+        self.chat.call_later(self._places.export, conversation)
 
     def watch_download(self) -> None:
 

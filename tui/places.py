@@ -6,6 +6,7 @@ Also here: the command palette (Ctrl+P), which lists everything that has a key, 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from textual.command import CommandPalette
 from textual.screen import Screen
 
 from localspec.chat.conversation_files import write_export
+from localspec.chat.listing import named
+from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import LocalspecError
 from localspec.settings.folders import typed_path
@@ -28,6 +31,7 @@ from localspec.tui.trace import Trace
 _OPENED = ("pairs", "race", "settings", "conversations", "system", "attach")  # over the chat alone
 OF_THE_CHAT = frozenset(("new", "editor", *(f"open({name!r})" for name in _OPENED)))
 LOG_LINES = 500
+NAME = 40  # characters of the name of a file
 
 
 class Places:
@@ -58,13 +62,14 @@ class Places:
 
         self._push(Inspector(trace))
 
-    def export(self, conversation: str) -> None:
+    async def export(self, key: str) -> None:
         """Ask for a file, and write a conversation there, of the kind that its name says."""
+        conversation = await asyncio.wrap_future(self._engine.state.writer.ask(lambda store: store.get(key)))
 
         def write(name: str) -> Callable[[Store], None]:
             path = typed_path(name)
             return lambda store: write_export(
-                store, conversation, store.get(conversation).leaf, path, None, hint="another name"
+                store, key, store.get(key).leaf, path, None, hint="another name"
             )
 
         async def take(name: str | None) -> None:
@@ -78,7 +83,7 @@ class Places:
             self._host.say(f"saved to {typed_path(name)}")
 
         hint = "Enter saves · the ending .md, .html or .json sets the format"
-        self._push(Ask("Export to", f"localspec-{conversation}.md", hint=hint), take)
+        self._push(Ask(f"Export {named(conversation)} to", f"{_file_name(conversation)}.md", hint=hint), take)
 
     def _pairs(self) -> None:
         """Choose another pair, or download one."""
@@ -148,7 +153,7 @@ class Places:
         if key is None:
             self._host.say("no messages yet", is_wrong=True)
         else:
-            self.export(key)
+            self._chat.call_later(self.export, key)
 
     def _help(self) -> None:
         """Show keys and commands."""
@@ -161,6 +166,12 @@ class Places:
         from localspec.tui.screens.help import LogScreen
 
         self._push(LogScreen(self._engine.worker_thread.worker.log_tail(LOG_LINES)))
+
+
+def _file_name(conversation: Conversation) -> str:
+    """Return a name for the file of a conversation: the words of its title."""
+    words = "-".join(re.findall(r"\w+", conversation.title.lower()))
+    return words[:NAME].rstrip("-") or f"localspec-{conversation.id}"
 
 
 KEYLESS = (

@@ -13,7 +13,7 @@ from localspec.chat.opening import remarks
 from localspec.conversations.records import MIN_ID, Attachment, Conversation
 from localspec.conversations.sending import KeptSettings
 from localspec.conversations.store import Store
-from localspec.errors import NotFoundError, UsageError
+from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.store import is_of_target
 from localspec.sanitize import one_line
 from localspec.settings.folders import typed_path
@@ -42,9 +42,9 @@ async def show_list(chat: Chat, argument: str) -> None:
     await chat.show(lines or ["  there are no conversations yet"])
 
 
-@command("/search WORDS", "find messages in all conversations", screen="conversations")
+@command("/search WORDS", "find titles and messages in all conversations", screen="conversations")
 async def search(chat: Chat, argument: str) -> None:
-    """List the messages with all of these words, with numbers for /resume."""
+    """List the titles and messages with all of these words, with numbers for /resume."""
     if not argument:
         raise UsageError("name the words to search for", hint="/search WORDS")
     found = await chat.wait(chat.state.writer.ask(lambda store: store.search(argument, N)))
@@ -52,7 +52,7 @@ async def search(chat: Chat, argument: str) -> None:
     await chat.show(hits(found, numbered=True) or ["  no match"])
 
 
-@command("/resume [N|ID]", "open another conversation", screen="conversations", needs_rest=True)
+@command("/resume [N|ID|TITLE]", "open another conversation", screen="conversations", needs_rest=True)
 async def resume(chat: Chat, argument: str) -> None:
     """Go on with another conversation; the pair stays."""
     if not argument:
@@ -60,8 +60,21 @@ async def resume(chat: Chat, argument: str) -> None:
         if chat.state.listed:
             await chat.tell("/resume NUMBER opens one")
         return
-    found = await _named(chat, argument)
-    await open_conversation(chat, found.id)
+    await open_conversation(chat, (await _resumed(chat, argument)).id)
+
+
+async def _resumed(chat: Chat, argument: str) -> Conversation:
+    """Return the conversation that a number, an id or words of a title mean. Raises UsageError for several titles."""
+    try:
+        return await _named(chat, argument)
+    except LocalspecError:
+        titled = await chat.wait(chat.state.writer.ask(lambda store: store.titled(argument)))
+        if len(titled) == 1:
+            return titled[0]
+        if not titled:
+            raise
+    message = f"{len(titled)} conversations have {one_line(argument)!r} in their title"
+    raise UsageError(message, hint=f"/search {one_line(argument)} lists them")
 
 
 @command("/fork", "go on in a copy of this conversation", needs_rest=True)
@@ -252,4 +265,7 @@ async def _named(chat: Chat, argument: str) -> Conversation:
         if not 1 <= number <= len(listed):
             raise NotFoundError(f"the list has no number {argument}", hint=f"1 to {len(listed)}; /list shows it again")
         typed = listed[number - 1]
-    return await chat.wait(chat.state.writer.ask(lambda store: store.find(typed)))
+    try:
+        return await chat.wait(chat.state.writer.ask(lambda store: store.find(typed)))
+    except NotFoundError as error:
+        raise error.hinted("/list") from None

@@ -26,12 +26,17 @@ def rows(conversations: Sequence[Conversation], *, numbered: bool = False, here:
 
 
 def hits(found: Sequence[Hit], *, numbered: bool = False) -> list[str]:
-    """Return a line for each message that was found."""
+    """Return a line for each title or message that was found."""
     return [
-        f"{f'{number:>3}. ' if numbered else ''}{hit.conversation.id}  {when(hit.message.created)}  "
-        f"{YOU if hit.message.role == USER else ASSISTANT}{one_line(hit.excerpt)}"
+        f"{f'{number:>3}. ' if numbered else ''}{hit.conversation.id}  {_where(hit)}{one_line(hit.excerpt)}"
         for number, hit in enumerate(found, 1)
     ]
+
+
+def _where(hit: Hit) -> str:
+    if hit.message is None:
+        return f"{when(hit.conversation.updated)}  Title: "
+    return f"{when(hit.message.created)}  {YOU if hit.message.role == USER else ASSISTANT}"
 
 
 def about(conversation: Conversation) -> str:

@@ -112,7 +112,8 @@ def search_command(words: tuple[str, ...], count: int, as_json: bool) -> int:
     """List the messages with all of WORDS, the latest first, below other conversations whose title has them."""
     text = " ".join(words)
     with kept_store() as store:
-        found, titled = store.search(text, count or -1), store.titled(text)
+        found = [hit for hit in store.search(text, count or -1) if hit.message is not None]
+        titled = store.titled(text)
     known = {hit.conversation.id for hit in found}
     titled = [each for each in titled if each.id not in known]
     if as_json:
@@ -120,6 +121,7 @@ def search_command(words: tuple[str, ...], count: int, as_json: bool) -> int:
             {"conversation": hit.conversation.id, "message": hit.message.id, "role": hit.message.role,
              "excerpt": hit.excerpt}
             for hit in found
+            if hit.message is not None
         ]  # fmt: skip
         titles = [{"conversation": each.id, "title": each.title} for each in titled]
         write_json({"search": text, "hits": hits_found, "titles": titles})

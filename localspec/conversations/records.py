@@ -131,10 +131,10 @@ def model_names(pair: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A message that a search found, with an excerpt of its text in one line."""
+    """A message that a search found, or with None a title, and an excerpt of its text in one line."""
 
     conversation: Conversation
-    message: StoredMessage
+    message: StoredMessage | None
     excerpt: str
 
 

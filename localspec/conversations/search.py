@@ -1,4 +1,4 @@
-"""Finding conversations: by a part of their id, and by words that were said.
+"""Finding conversations: by a part of their id, by words of their title, and by words that were said.
 
 The index of words is SQLite's own (FTS5, by groups of three characters, so that it finds parts of words in every
 script). The search itself brings it up to date, so a chat without searches does not wait for it. Without FTS5 every
@@ -7,6 +7,7 @@ text is scanned, and only letters of ASCII match in either case.
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import time
@@ -16,16 +17,20 @@ from collections.abc import Sequence
 from localspec.conversations import rows
 from localspec.conversations.database import transact
 from localspec.conversations.records import LENGTH, MIN_ID, Conversation, Hit, as_typed
-from localspec.conversations.rows import CONVERSATION, MESSAGE
+from localspec.conversations.rows import BARE_MESSAGE, CONVERSATION
 from localspec.errors import NotFoundError, UsageError
 from localspec.sanitize import one_line
 
 _GRAM = 3  # characters; the index knows no shorter word
 _MOST_WORDS, _MOST = 100, 10_000  # words and characters of a query; SQLite refuses more than it can nest or compare
 _BEFORE, _AFTER = 30, 60  # characters of an excerpt around what was found
+_FIRST_WORDS = """SELECT value, (SELECT substr(text, 1, 200) FROM message
+    WHERE conversation = value AND role = 'user' ORDER BY id LIMIT 1) FROM json_each(?)"""
 _INDEX = """CREATE VIRTUAL TABLE IF NOT EXISTS words
     USING fts5(text, content='message', content_rowid='id', tokenize='trigram')"""
 _LACKING = "finish IS NOT NULL AND id NOT IN (SELECT id FROM words_docsize)"  # of `message`
+_N_LACKING = """SELECT (SELECT count(*) FROM message) - (SELECT count(*) FROM message WHERE finish IS NULL)
+    - (SELECT count(*) FROM words_docsize)"""  # from indices alone: no text is read
 _HELD = 0.5  # seconds for which others cannot write while the index grows, well below their patience
 _PAUSE = 0.15  # seconds for which they can: SQLite looks every tenth of a second whether it is let in
 
@@ -52,8 +57,38 @@ def by_id(db: sqlite3.Connection, typed: str, *, is_deleted: bool) -> Conversati
     raise NotFoundError(f"there is no {kind} {one_line(typed)!r}", hint="localspec logs")
 
 
-def messages(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
-    """Return at most `limit` messages that have every word of `query`, the latest first. Raises UsageError."""
+def titled(db: sqlite3.Connection, query: str) -> list[Conversation]:
+    """Return the conversations whose title has every word of `query`, the last used first. Raises UsageError."""
+    return [_home(db, key) for key in _titles(db, query)]
+
+
+def _titles(db: sqlite3.Connection, query: str) -> dict[str, str]:
+    """Return the titles with every word of `query` by the ids of their conversations, the last used first."""
+    words = _words(query)
+    values = [f"%{_escaped(word)}%" for word in words if word.isascii()]  # of these alone SQLite knows both cases
+    conditions = "".join(r" AND title LIKE ? ESCAPE '\'" for _ in values)
+    sql = f"SELECT id, title FROM conversation WHERE deleted_at IS NULL{conditions} ORDER BY updated DESC, id DESC"
+    titles = ((key, title, title.casefold()) for key, title in db.execute(sql, values))
+    return {key: title for key, title, folded in titles if all(word.casefold() in folded for word in words)}
+
+
+def hits(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
+    """Return at most `limit` hits, -1 all: titles with every word of `query`, then messages. Raises UsageError.
+
+    A title that is the beginning of the first message is no hit of its own: that message is one.
+    """
+    titles = _titles(db, query)
+    first_words = db.execute(_FIRST_WORDS, (json.dumps(list(titles)),)).fetchall()
+    given = [key for key, words in first_words if rows.title_of(words or "") != titles[key]]
+    found = [Hit(_home(db, key), None, excerpt(titles[key], query)) for key in (given if limit < 0 else given[:limit])]
+    return found + _messages(db, query, limit if limit < 0 else limit - len(found))
+
+
+def _home(db: sqlite3.Connection, key: str) -> Conversation:
+    return rows.conversation(db.execute(f"{CONVERSATION} WHERE id = ?", (key,)).fetchone())
+
+
+def _messages(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
     words = _words(query)
     conditions = ["conversation IN (SELECT id FROM conversation WHERE deleted_at IS NULL)"]
     values: list[object] = []
@@ -65,13 +100,9 @@ def messages(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
     for word in words:
         conditions.append(r"text LIKE ? ESCAPE '\'")
         values.append(f"%{_escaped(word)}%")
-    sql = f"{MESSAGE} WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT ?"
+    sql = f"{BARE_MESSAGE} WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT ?"
     found = [rows.message(row) for row in db.execute(sql, (*values, limit))]
-    homes = {
-        row["id"]: rows.conversation(row)
-        for home in {each.conversation for each in found}
-        for row in db.execute(f"{CONVERSATION} WHERE id = ?", (home,))
-    }
+    homes = {key: _home(db, key) for key in {each.conversation for each in found}}
     return [Hit(homes[each.conversation], each, excerpt(each.text, query)) for each in found]
 
 
@@ -86,14 +117,24 @@ def _words(query: str) -> list[str]:
     return words
 
 
-def excerpt(text: str, query: str) -> str:
-    """Return the place where the first of the words stands, in one line."""
-    # Not in text.casefold(), whose places are others: ß is two characters there.
-    found = (re.search(re.escape(word), text, re.IGNORECASE) for word in query.split())
-    at = min((place.start() for place in found if place), default=0)
-    start, end = max(0, at - _BEFORE), at + _AFTER
+def excerpt(text: str, query: str, before: int = _BEFORE, after: int = _AFTER) -> str:
+    """Return the place where the first of the words stands, in one line, with so many characters around it."""
+    at = place(text, query) or 0
+    start, end = max(0, at - before), at + after
     line = " ".join(text[start:end].split())
     return f"{'…' if start else ''}{line}{'…' if end < len(text) else ''}"
+
+
+def place(text: str, query: str) -> int | None:
+    """Return where in a text the first of the words of a query stands, None if none does."""
+    found = pattern(query).search(text)
+    return None if found is None else found.start()
+
+
+def pattern(query: str) -> re.Pattern[str]:
+    """Return what matches each word of a query, which has one, in either case."""
+    # Not in text.casefold(), whose places are others: ß is two characters there.
+    return re.compile("|".join(map(re.escape, query.split())), re.IGNORECASE)
 
 
 def remove(db: sqlite3.Connection, which: str, values: Sequence[object]) -> None:
@@ -114,6 +155,8 @@ def _index(db: sqlite3.Connection) -> bool:
     """
     try:
         transact(db, lambda db: db.execute(_INDEX))
+        if not db.execute(_N_LACKING).fetchone()[0]:
+            return True
         lacking = deque(id for (id,) in db.execute(f"SELECT id FROM message WHERE {_LACKING} ORDER BY id"))
         while lacking:
             transact(db, lambda db: _catch_up(db, lacking))

@@ -211,13 +211,15 @@ class Store:
         self._set(conversation, "pair", rows.reference(pair))
 
     def search(self, query: str, limit: int = 20) -> list[Hit]:
-        """Return the messages in which every word of `query` occurs, the latest first; deleted ones are left out."""
-        return self._file.read(lambda db: search.messages(db, rows.text(query), min(limit, sys.maxsize)))
+        """Return titles that a person gave, then messages in which every word of `query` occurs, each the latest first.
+
+        Deleted ones are left out. The messages have no figures. -1 is all.
+        """
+        return self._file.read(lambda db: search.hits(db, rows.text(query), min(limit, sys.maxsize)))
 
     def titled(self, query: str) -> list[Conversation]:
         """Return the conversations whose title has every word of `query`, the last used first."""
-        words = rows.text(query).casefold().split()
-        return [one for one in self.conversations() if words and all(word in one.title.casefold() for word in words)]
+        return self._file.read(lambda db: search.titled(db, rows.text(query)))
 
     def fork(self, message: int) -> Conversation:
         """Begin a conversation that has said what was said up to `message`; the old one stays as it is."""

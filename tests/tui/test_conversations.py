@@ -16,7 +16,7 @@ from localspec.chat.conversation_writer import ConversationWriter
 from localspec.chat.message_tree import MessageTree
 from localspec.conversations.store import Store
 from localspec.tui.app import LocalspecApp
-from localspec.tui.screens.conversations import Conversations
+from localspec.tui.screens.conversations import MARKED, Conversations
 from localspec.tui.screens.dialog import Ask, AskText
 from localspec.tui.widgets.card import ErrorCard, Note
 from tests.chat.test_opening import answering
@@ -137,21 +137,95 @@ async def test_what_was_taken_back_stays_so_when_the_conversation_is_opened_agai
         assert shown(app) == ["Tell of the wolf", "The wolf ran."]
 
 
-async def test_the_list_is_searched(store: Store) -> None:
-    async with opened(store=store) as (pilot, app):
+def marked(app: LocalspecApp, row: int = 0) -> list[str]:
+    """Return the words that are marked in a row of the list."""
+    title = app.screen.query_one(DataTable).get_row_at(row)[1]
+    return [title.plain[span.start : span.end] for span in title.spans if span.style == MARKED]
+
+
+def preview_lines(app: LocalspecApp) -> list[str]:
+    """Return the lines of the preview that are on the screen, from its top."""
+    pane = app.screen.query_one("#preview")
+    lines = [app.screen._compositor.render_strips()[y].text for y in range(pane.region.y, pane.region.bottom)]
+    return [line[pane.region.x : pane.region.right].strip() for line in lines]
+
+
+async def test_the_list_is_searched_by_title_and_words_which_are_seen_and_marked(store: Store) -> None:
+    """At 80 columns: in a row of the list, and in the preview, which goes to where they stand."""
+    for long in (True, False):
+        made = store.create("storyteller")
+        asked = store.add_message(made.id, None, "user", "Why is the sky blue, and what is in the air? " * 3)
+        words = "air " * 1500 * long + "dust, pollution and droplets " + "air " * 500 * long
+        store.finish(store.add_message(made.id, asked.id, "assistant").id, "stop")
+        store._file.write(lambda db, words=words: db.execute("UPDATE message SET text = ? WHERE id = ?", (words, asked.id + 1)))
+    store.rename(made.id, "Weather notes")
+    async with opened(store=store, size=(80, 24)) as (pilot, app):
         await open_list(pilot, app)
-        await pilot.press(*"wolf ran")
-        await until(pilot, lambda: len(titles(app)) == 1)
-        assert "wolf ran" in titles(app)[0]
-        app.screen.query_one(Input).value = "nothing like this"
-        await until(pilot, lambda: titles(app) == [])
+
+        async def search(words: str, *rows: str) -> None:
+            app.screen.query_one(Input).value = words
+            await until(pilot, lambda: [title.partition(" · ")[0] for title in titles(app)] == list(rows))
+            await settled(pilot)
+
+        await search("weather not", "Weather notes")
+        assert marked(app) == ["Weather", "not"]
+        await search("wolf ran", "Tell of the wolf")
+        assert titles(app) == ["Tell of the wolf · The wolf ran."]
+        assert marked(app) == ["wolf", "wolf", "ran"]
+        await search("pollut", "Weather notes", "Why is the sky blue, …")
+        assert [marked(app, row) for row in (0, 1)] == [["pollut"], ["pollut"]]
+        assert all(len(title) <= 67 for title in titles(app))
+        await pilot.press("down")
+        await until(pilot, lambda: any("pollution" in line for line in preview_lines(app)))
+        await search("nothing like this")
         preview = app.screen.query_one("#preview Static")
-        assert str(preview.render()) == "No message contains these words"
-        app.screen.query_one(Input).value = "wolf ran"
-        await until(pilot, lambda: len(titles(app)) == 1)
+        assert str(preview.render()) == "No title or message has these words"
+        await search("wolf ran", "Tell of the wolf")
         await pilot.press("ctrl+x")
         await until(pilot, lambda: titles(app) == [])
-        assert str(preview.render()) == "No message contains these words"
+        assert str(preview.render()) == "No title or message has these words"
+
+
+async def test_the_list_begins_with_the_open_one_whose_title_stands_over_what_happens_to_it(store: Store) -> None:
+    """F2 is no key of the list, which it has in the chat; deleting goes on with the next row, and is undone."""
+    async with opened(store=store) as (pilot, app):
+        await open_list(pilot, app)
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: shown(app)[:1] == ["Tell of the fox"])
+        await say(pilot, "/resume tell of")
+        await until(pilot, lambda: bool(app.chat.query(ErrorCard)))
+        card = app.chat.query_one(ErrorCard).error
+        assert f"{card.message}{card.advice}" == (
+            "2 conversations have 'tell of' in their title — try: /search tell of lists them"
+        )
+        await open_list(pilot, app)
+        assert current(app) == "Tell of the fox"
+        await pilot.press("f7")
+        await until(pilot, lambda: isinstance(app.screen, Ask))
+        said = [str(each.render()) for each in app.screen.query(Static)]
+        key = store.conversations()[1].id
+        assert said[0] == f"Export {key} “Tell of the fox”, 2 messages to"
+        assert app.screen.query_one(Input).value == "tell-of-the-fox.md"
+        await pilot.press("escape", "f2")
+        await settled(pilot)
+        assert isinstance(app.screen, Conversations)
+        await pilot.press("ctrl+x")
+        await until(pilot, lambda: app.notices.text == f"Deleted {key} “Tell of the fox”, 2 messages · Ctrl+Y restores it")
+        assert current(app) == "Tell of the wolf"
+        await pilot.press("ctrl+y")
+        await until(pilot, lambda: current(app) == "Tell of the fox")
+        await pilot.press("escape")
+        await say(pilot, "/resume wolf")
+        await until(pilot, lambda: shown(app)[:1] == ["Tell of the wolf"])
+        await say(pilot, "/resume nothing such")
+        await until(pilot, lambda: len(app.chat.query(ErrorCard)) > 0)
+        card = app.chat.query(ErrorCard).last().error
+        assert f"{card.message}{card.advice}" == "there is no conversation 'nothing such' — try: /list"
+
+
+def current(app: LocalspecApp) -> str:
+    table = app.screen.query_one(DataTable)
+    return str(table.get_row_at(table.cursor_row)[1])
 
 
 async def test_a_list_without_conversations_says_so(tmp_path: Path) -> None:
@@ -290,7 +364,7 @@ async def test_a_fork_leaves_the_old_one_as_it_was(store: Store) -> None:
 async def test_renaming(store: Store) -> None:
     async with opened(store=store) as (pilot, app):
         await open_list(pilot, app)
-        await pilot.press("f2")
+        await pilot.press("ctrl+e")
         await until(pilot, lambda: isinstance(app.screen, Ask))
         app.screen.query_one(Input).value = "Wolves"
         await pilot.press("enter")

@@ -27,7 +27,8 @@ from localspec.chat.conversation_commands import (
     rename_conversation,
 )
 from localspec.chat.listing import named, renamed
-from localspec.conversations.records import ASSISTANT, Conversation, model_names, spoken
+from localspec.conversations.records import ASSISTANT, Conversation, StoredMessage, model_names, spoken
+from localspec.conversations.search import excerpt, pattern, place
 from localspec.conversations.store import Store
 from localspec.errors import LocalspecError
 from localspec.sanitize import one_line, sanitize
@@ -36,29 +37,35 @@ from localspec.tui.keyboard import in_turn
 from localspec.tui.screens.dialog import OverChat
 from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.composer import LineInput
-from localspec.tui.widgets.folded import Folded
+from localspec.tui.widgets.folded import Folded, folded
 
 Result = TypeVar("Result")
 MAX_LISTED = 500  # conversations that are listed
 PREVIEWED = 8  # messages of a preview
+FRAME = 7  # cells of a row beside its texts: two at each column, and the scrollbar
 LONG = 600  # characters of each
-ALONE = 72  # columns of the screen below which the list has no preview beside it, as in tui.tcss
+BEFORE = 200  # of them before what was found
+LEAST = 24  # cells of what was found, beside a title
+ABOVE = 3  # lines of the preview above that
+BESIDE = 100  # columns of the screen from which the preview stands beside the list, as in tui.tcss
+MARKED = "reverse bold"  # the words that were searched for
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A conversation, and what of it a search found."""
+    """A conversation, and the message in which a search found the words; None where it found the title."""
 
     conversation: Conversation
-    excerpt: str = ""
+    message: StoredMessage | None = None
 
 
 class SearchInput(LineInput):
-    """The words to search for. Enter opens what the cursor is on, and Ctrl+X is the screen's: it cuts no text."""
+    """The words to search for. Enter opens what the cursor is on; Ctrl+X and Ctrl+E are the screen's."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "open", show=True),
         Binding("ctrl+x", "screen.delete", "delete", show=True),
+        Binding("ctrl+e", "screen.rename", "rename", show=True),
     ]
 
 
@@ -67,7 +74,7 @@ class Conversations(OverChat, Screen[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "back", show=True),
-        Binding("f2", "rename", "rename", show=True),
+        Binding("ctrl+e", "rename", "rename", show=True),
         Binding("f6", "fork", "fork", show=True, tooltip="go on in a copy"),
         Binding("f7", "export", "export", show=True),
         Binding("ctrl+x", "delete", "delete", show=True, tooltip="delete; Ctrl+Y restores it"),
@@ -85,10 +92,10 @@ class Conversations(OverChat, Screen[str | None]):
         self._query = ""  # what they were searched for
 
     def compose(self) -> ComposeResult:
-        """A line to search in, the list, and beside it the one under the cursor."""
+        """A line to search in, the list, and beside or below it the one under the cursor."""
         yield Static(Content.styled(" Conversations", "bold"), classes="title", markup=False)
-        yield SearchInput(placeholder="type to search messages", compact=True, id="search")
-        with Horizontal():
+        yield SearchInput(placeholder="type to search titles and messages", compact=True, id="search")
+        with Horizontal(id="both"):
             table = DataTable[Text](cursor_type="row", show_header=False)
             table.can_focus = False  # what is typed is searched for
             yield table
@@ -98,9 +105,10 @@ class Conversations(OverChat, Screen[str | None]):
         yield Keys()
 
     async def on_mount(self) -> None:
-        """List them, the last used first."""
+        """List them, the last used first; the cursor is on the open one."""
         self.query_one(DataTable).add_columns("when", "title", "messages")
         await self.renew()
+        await self.renew(self._chat.state.messages.key)  # known by now: what was said is written
         self.query_one("#search", Input).focus()
 
     async def _ask(self, question: Callable[[Store], Result]) -> Result | None:
@@ -125,34 +133,37 @@ class Conversations(OverChat, Screen[str | None]):
     async def renew(self, chosen: str | None = None) -> None:
         """List them anew: those that have the words, or all; go to that of the id `chosen`, or stay where one was."""
         query, table = self._written, self.query_one(DataTable)
+        was, at = self._current, table.cursor_row
+        is_new = query != self._query
         self._query = query
-        was = None if self._current is None else self._current.id
         if query.strip():
-            hits = await self._ask(lambda store: store.search(query, limit=200)) or []
-            best = {hit.conversation.id: Row(hit.conversation, hit.excerpt) for hit in reversed(hits)}
-            self._rows = list(reversed(best.values()))
+            hits = await self._ask(lambda store: store.search(query, MAX_LISTED)) or []
+            found = {hit.conversation.id: Row(hit.conversation, hit.message) for hit in reversed(hits)}
+            self._rows = list(reversed(found.values()))
         else:
             kept = await self._ask(lambda store: store.conversations(MAX_LISTED)) or []
             self._rows = [Row(each) for each in kept]
-        table.clear()
-        for row in self._rows:
-            kept_one = row.conversation
-            title = sanitize(row.excerpt or kept_one.title or "untitled")
-            table.add_row(
-                Text(_when(kept_one.updated), style="dim"),
-                Text(_line(title, self._title_width)),
-                Text(f"{kept_one.n_messages}"),
-            )
+        self._fill(table)
         ids = [row.conversation.id for row in self._rows]
-        at = chosen if chosen in ids else was
-        if at in ids:  # one key acts on what the last one left
-            table.move_cursor(row=ids.index(at))
+        if chosen in ids:
+            at = ids.index(chosen)
+        elif is_new and query.strip():  # what fits best is on top
+            at = 0
+        elif was is not None and was.id in ids:  # one key acts on what the last one left
+            at = ids.index(was.id)
+        table.move_cursor(row=max(0, min(at, len(ids) - 1)))
         await self._preview()
 
-    @property
-    def _title_width(self) -> int:
-        """Cells of a title: beside the preview, where that has room, with the date and the number of messages."""
-        return max(8, self.size.width // (1 if self.size.width < ALONE else 2) - 24)
+    def _fill(self, table: DataTable[Text]) -> None:
+        """Write the rows, as wide as the list is."""
+        whens = [_when(row.conversation.updated) for row in self._rows]
+        counts = [f"{row.conversation.n_messages}" for row in self._rows]
+        wide = self.size.width // (2 if self.size.width >= BESIDE else 1)
+        beside = max(map(len, whens), default=0) + max(map(len, counts), default=0) + FRAME
+        table.clear()
+        for row, when, count in zip(self._rows, whens, counts, strict=True):
+            title = _line(row, self._query, max(8, wide - beside))
+            table.add_row(Text(when, style="dim"), title, Text(count))
 
     async def on_resize(self) -> None:
         """Cut the titles to the new width."""
@@ -176,21 +187,37 @@ class Conversations(OverChat, Screen[str | None]):
 
     @on(DataTable.RowHighlighted)
     async def _preview(self) -> None:
-        preview, current = self.query_one("#preview Folded", Folded), self._current
+        """Show the end of the conversation under the cursor, or where it has the words."""
+        preview, current, at = self.query_one("#preview Folded", Folded), self._current, 0
         if current is None:
-            nothing = "No message contains these words" if self._query.strip() else "No conversations yet"
+            nothing = "No title or message has these words" if self._query.strip() else "No conversations yet"
             preview.update(Content.styled(nothing, "$muted"))
             return
-        path = await self._ask(lambda store: store.path(current.leaf)) or []
-        parts = [
+        found, query = self._rows[self.query_one(DataTable).cursor_row].message, self._query
+        path = await self._ask(lambda store: _path(store, current, found)) or []
+        ids = [message.id for message in path]
+        if found is not None and found.id in ids:
+            path = path[max(0, ids.index(found.id) - 1) :][:PREVIEWED]
+        shown = Content.assemble(
             (f"{sanitize(current.title)}\n", "bold"),
             (f"{one_line(model_names(current.pair))} · {current.id}\n", "$muted"),
-        ]
+        )
         for message in path[-PREVIEWED:]:
             who = ("Assistant", "bold $origin-draft") if message.role == ASSISTANT else ("You", "bold $primary")
-            text = sanitize(spoken(message.role, message.text))
-            parts += [("\n", ""), who, (f"\n{text[:LONG]}{'…' if len(text) > LONG else ''}\n", "")]
-        preview.update(Content.assemble(*parts))
+            text, start = sanitize(spoken(message.role, message.text)), 0
+            if found is not None and message.id == found.id:
+                hit = place(text, query) or 0
+                start = 0 if hit < BEFORE else hit - BEFORE
+                at = len(shown.plain) + hit - start + len(who[0])
+            end = start + LONG
+            text = f"{'…' * (start > 0)}{text[start:end]}{'…' * (len(text) > end)}"
+            shown += Content.assemble(("\n", ""), who, f"\n{text}\n")
+        if query.strip():
+            shown = shown.highlight_regex(pattern(query), style=MARKED)
+        preview.update(shown)
+        width = max(1, preview.content_size.width)
+        row = folded(shown[:at], width).get_height({}, width) - ABOVE if at else 0
+        self.call_after_refresh(self.query_one("#preview").scroll_to, y=row, animate=False)
 
     @on(Input.Submitted)
     @on(DataTable.RowSelected)
@@ -259,6 +286,20 @@ def _when(at: float) -> str:
     return time.strftime("%d %b" if then.tm_year == now.tm_year else "%Y-%m-%d", then)
 
 
-def _line(text: str, most: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _path(store: Store, conversation: Conversation, found: StoredMessage | None) -> list[StoredMessage]:
+    """Return the path that is looked at, or one that has the message which was found."""
+    path = store.path(conversation.leaf)
+    return path if found is None or found.id in {each.id for each in path} else store.path(found.id)
+
+
+def _line(row: Row, query: str, most: int) -> Text:
+    """Return the title, and in the room that is left the words that were found, marked."""
+    line = Text(one_line(row.conversation.title) or "untitled")
+    if row.message is not None and query.strip():
+        line.truncate(max(most // 3, most - 2 * LEAST), overflow="ellipsis")
+        room = most - line.cell_len - 3
+        line.append(" · ", style="dim").append(one_line(excerpt(row.message.text, query, room // 4, room)))
+    line.truncate(most, overflow="ellipsis")
+    if query.strip():
+        line.highlight_regex(pattern(query), MARKED)
+    return line
