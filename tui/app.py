@@ -273,7 +273,7 @@ class LocalspecApp(App[int]):
             self.screen.clear_selection()
         elif self.screen is not self.chat:
             getattr(self.screen, "action_back", self.screen.dismiss)()
-        elif self.chat_state.answering is not None:
+        elif self.chat_state.answering_here is not None:
             self.chat.action_stop()
         elif composer.text:
             if not turns.stop_editing():

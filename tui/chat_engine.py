@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from localspec.chat.answer_writer import AnswerWriter
 from localspec.chat.commands import TABLE
-from localspec.chat.message_tree import Node
+from localspec.chat.message_tree import MessageTree, Node
 from localspec.chat.state import ChatState
 from localspec.conversations.records import with_attachments
 from localspec.engine.events import Loaded
@@ -36,7 +36,8 @@ class ChatEngine:
         self.worker_thread = worker_thread
         self.unseen = ""  # of the answer that is being written: taken, safe to show, and not drawn yet
         self.clock = clock
-        self._messages, self._traces = state.messages, dict[int, Trace]()
+        self._traces: list[tuple[MessageTree, dict[int, Trace]]] = []  # of the open conversation, and of `answered`
+        self._trace: Trace | None = None  # of the answer that is being written, or was last
         self._job = 0  # the thread's number of the answer
         self._loading = 0  # its number of the load that was asked for last
         self._before: LoadSettings | None = None  # the pair that was loaded before that load
@@ -46,14 +47,18 @@ class ChatEngine:
     @property
     def traces(self) -> dict[int, Trace]:
         """The traces of the answers of this conversation, by the numbers of their messages."""
-        if self._messages is not self.state.messages:
-            self._messages, self._traces = self.state.messages, {}
-        return self._traces
+        state = self.state
+        found = next((traces for messages, traces in self._traces if messages is state.messages), None)
+        if found is None:
+            found = {}
+            self._traces = [each for each in self._traces if each[0] is state.answered]
+            self._traces.append((state.messages, found))
+        return found
 
     @property
     def trace(self) -> Trace | None:
         """The trace of the answer that is being written, else of the last on the path."""
-        answering = self.state.answering
+        answering = self.state.answering_here
         entries = [answering] if answering else reversed(self.state.messages.path())
         return next((self.traces[entry.id] for entry in entries if entry.id in self.traces), None)
 
@@ -66,10 +71,10 @@ class ChatEngine:
     def answer(self, asked: Node, asked_at: float | None = None) -> Node:
         """Begin an answer to a message, beside those it has; Enter was pressed now, or at `asked_at` on the clock."""
         state = self.state
-        request = replace(state.request_for(asked), details=True)
+        request = replace(state.next_request(asked), details=True)
         self._writer = AnswerWriter(state)
         entry = self._writer.begin(asked)
-        self.traces[entry.id] = Trace.begin(
+        self._trace = self.traces[entry.id] = Trace.begin(
             state.settings, state.request, state.loaded, self.clock, self.clock() if asked_at is None else asked_at
         )
         self._job = self.worker_thread.answer(state.to_load(), request)
@@ -104,6 +109,8 @@ class ChatEngine:
         items = self.worker_thread.take()
         for item in items:
             self.unseen += self._observe(item)
+        if self.state.answering is not None and self.state.answering_here is None:
+            self.unseen = ""  # who comes back sees all of it
         self._writer.save()
         return items
 
@@ -123,12 +130,12 @@ class ChatEngine:
         if isinstance(item.event, Loaded) and item.job >= self._loading:  # else of a pair that is no longer wanted
             self.state.has_loaded(item.event)
             self._before = None
-            if answering is not None:  # it was asked for while the pair was loading
-                self.traces[answering.id].stats.loaded = item.event
-        if answering is None or item.job != self._job:
+            if answering is not None and self._trace is not None:  # it was asked for while the pair was loading
+                self._trace.stats.loaded = item.event
+        if answering is None or self._trace is None or item.job != self._job:
             return ""
         self._writer.observe(item.event)
-        return self.traces[answering.id].observe(item.at, item.event)
+        return self._trace.observe(item.at, item.event)
 
     def _end(self, item: Ended) -> None:
         """End the answer; after a load that failed go back to the pair before."""
@@ -138,10 +145,9 @@ class ChatEngine:
             self._before = None
             self.state.switch_pair(before)
             self._loading = self.worker_thread.load(self.state.to_load())
-        if answering is None or item.job != self._job:
+        if answering is None or self._trace is None or item.job != self._job:
             return
-        trace = self.traces[answering.id]
-        stats = trace.stats
+        trace, stats = self._trace, self._trace.stats
         # Without an end the process was ended on purpose.
         reason = "error" if item.error else stats.finished.reason if stats.finished else "interrupted"
         self._writer.finish(reason, result(stats, trace.settings, trace.request))

@@ -75,6 +75,10 @@ class ChatView(Protocol):
     def show_attached(self) -> None:
         """Show the attachments of the next message."""
 
+    @property
+    def away(self) -> str:
+        """The first words of another conversation in which an answer is being written, "" if there is none."""
+
     async def go_on(self, finish: str | None) -> None:
         """Send what waited for the answer, which ended so."""
 

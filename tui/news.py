@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from localspec.chat.answer_writer import remark
+from localspec.chat.message_tree import Node
 from localspec.engine.events import Loaded, Started, Warned
 from localspec.sanitize import sanitize
 from localspec.tui.chat_engine import ChatEngine
@@ -96,6 +97,7 @@ class News:
         """Take what has come, and keep it; show it if that is due: one append however many passes."""
         self._is_awake = False
         engine, is_due, entry = self._engine, self._is_due, self._engine.state.answering
+        away = self._view.away
         if is_due:
             self.throttle.begin()
         items = engine.take()
@@ -117,7 +119,9 @@ class News:
             self._host.say(sanitize(f"{engine.state.settings.name} loads again"))
         # While it is busy the next job goes on, as an answer that waited for its pair.
         if ended and not engine.worker_thread.is_busy:
-            await self._end(widget, ended[-1])
+            await self._end(entry, widget, ended[-1])
+            if away:
+                self._host.say(f"The answer in {away} is there · F8 opens it")
         self._view.show_figures(is_due=bool(text))
 
     async def _tell_of(self, item: Arrived) -> None:
@@ -136,7 +140,7 @@ class News:
             case Warned(message=message):
                 await self._view.tell(message)
 
-    async def _end(self, widget: Answered | None, item: Ended) -> None:
+    async def _end(self, entry: Node | None, widget: Answered | None, item: Ended) -> None:
         self.doing.words = ""
         if widget is not None:
             await widget.finish()
@@ -144,9 +148,9 @@ class News:
             if told:
                 await self._view.tell(told)
         if item.error is not None:
-            await self._view.fail(item.error, is_load=widget is None)
+            await self._view.fail(item.error, is_load=entry is None)
         self._view.show_figures()
-        await self._view.go_on(None if widget is None else widget.entry.finish)
+        await self._view.go_on(None if entry is None else entry.finish)
 
 
 class Budget(NamedTuple):

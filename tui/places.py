@@ -27,6 +27,7 @@ from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.dialog import Ask, AskText, OverChat
 from localspec.tui.screens.help import key_names
 from localspec.tui.trace import Trace
+from localspec.ui.files import several_completions
 
 _OPENED = ("pairs", "race", "settings", "conversations", "system", "attach")  # over the chat alone
 OF_THE_CHAT = frozenset(("new", "editor", *(f"open({name!r})" for name in _OPENED)))
@@ -68,9 +69,7 @@ class Places:
 
         def write(name: str) -> Callable[[Store], None]:
             path = typed_path(name)
-            return lambda store: write_export(
-                store, key, store.get(key).leaf, path, None, hint="another name"
-            )
+            return lambda store: write_export(store, key, store.get(key).leaf, path, None, hint="another name")
 
         async def take(name: str | None) -> None:
             if not name:
@@ -124,8 +123,7 @@ class Places:
             if conversation is not None:
                 self._chat.call_later(self._chat.turns.open, conversation)
 
-        if not self._chat.turns.is_answering():
-            self._push(Conversations(self._host, self._chat.turns), take)
+        self._push(Conversations(self._host, self._chat.turns), take)
 
     def _system(self) -> None:
         """Change the system message."""
@@ -139,13 +137,14 @@ class Places:
         self._push(AskText("System message, from the next answer", system), take)
 
     def _attach(self) -> None:
-        """Attach a text file to the next message."""
+        """Attach files to the next message."""
 
         async def take(name: str | None) -> None:
             if name:
                 await self._chat.turns.run(f"/read {name}")
 
-        self._push(Ask("Attach a text file", hint="Enter attaches it to your next message"), take)
+        hint = "Tab completes · several names, folders and *.py too · Enter attaches"
+        self._push(Ask("Attach to your next message", hint=hint, completions=several_completions), take)
 
     def _export(self) -> None:
         """Write the conversation to a file."""

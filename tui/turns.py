@@ -10,7 +10,7 @@ from typing import TypeVar
 from localspec.chat.commands import TABLE
 from localspec.chat.conversation_commands import begin, fork_from, open_conversation, undelete_conversation
 from localspec.chat.conversation_writer import ConversationWriter, recover, sent_before
-from localspec.chat.listing import named
+from localspec.chat.listing import named, short
 from localspec.chat.message_tree import MessageTree, Node
 from localspec.chat.opening import catch_up, require_whole, tell_news
 from localspec.chat.state import ChatState
@@ -27,6 +27,7 @@ from localspec.ui.stats import Stats
 
 Result = TypeVar("Result")
 BUSY = "Still answering · Esc stops"
+BUSY_ELSEWHERE = "Still answering in another conversation · F8 goes there"
 QUEUE_FULL = "One message waits already · Esc stops the answer"
 CUT_SHORT = ("interrupted", "error")  # after such an answer nothing is sent by itself
 
@@ -41,6 +42,7 @@ class ChatTurns:
         self._edited_in: MessageTree | None = None  # the conversation in which a message is written anew
         self._unsent = ""  # what was being written before that
         self.waiting = ""  # the message, or the command, that is sent after the answer
+        self._waits_in: MessageTree | None = None  # the conversation that it is for
         self._waits_since = 0.0  # the engine's clock's time when Enter was pressed for it
 
     @property
@@ -92,6 +94,7 @@ class ChatTurns:
             self._view.composer.put_back(text)
         else:
             self.waiting, self._waits_since = text, self._engine.clock()
+            self._waits_in = self.state.messages
             self._view.show_attached()
 
     async def go_on(self, finish: str | None) -> None:
@@ -102,6 +105,14 @@ class ChatTurns:
             self._view.composer.put_back(text)
         elif text:
             await self.send(text, self._waits_since)
+
+    @property
+    def away(self) -> str:
+        """The first words of another conversation in which an answer is being written, "" if there is none."""
+        answered = self.state.answered
+        if answered is None or answered is self.state.messages:
+            return ""
+        return f"“{short(next((entry.text for entry in answered.path()), ''))}”"
 
     @property
     def unsent(self) -> str:
@@ -122,7 +133,7 @@ class ChatTurns:
     def is_answering(self) -> bool:
         """Whether an answer is being written, which is then said."""
         if self.state.answering is not None:  # while a pair loads, a message may wait for it
-            self._host.say(BUSY)
+            self._host.say(BUSY if self.state.answering_here is not None else BUSY_ELSEWHERE)
         return self.state.answering is not None
 
     async def open_screen(self, name: str) -> bool:
@@ -142,6 +153,9 @@ class ChatTurns:
     async def moved(self, text: str, *, unsaid: Node | None = None) -> None:
         """Draw the path that the chat has gone to; a message that was taken back can be written anew."""
         self.stop_editing()
+        if self.waiting and self._waits_in is not self.state.messages:  # it is for the one that was left
+            text, self.waiting = self.waiting, ""
+            self._view.composer.put_back(text)
         await self._view.renew()
         if unsaid is not None:
             self._view.composer.fill(unsaid.text)
@@ -201,6 +215,8 @@ class ChatTurns:
         """Answer anew: what `entry` says, or what it answers."""
         if not self.is_answering():
             await self.answer(self.state.ask_again(entry))
+            for line in self.state.take_remarks():
+                await self.warn(line)
 
     def edit(self, entry: Node) -> None:
         """Let a message be written anew; it then stands beside the old one, with all that followed."""
@@ -272,17 +288,15 @@ class ChatTurns:
         return found.id
 
     async def begin(self) -> None:
-        if not self.is_answering():
-            await begin(self, "")
-            self._view.composer.focus()
+        await begin(self, "")
+        self._view.composer.focus()
 
     async def open(self, conversation: str) -> None:
-        """Go on with a conversation that was kept."""
-        if not self.is_answering():
-            try:
-                await open_conversation(self, conversation)
-            except LocalspecError as error:
-                await self._view.fail(error)
+        """Go on with a conversation that was kept; an answer that is being written in this one goes on."""
+        try:
+            await open_conversation(self, conversation)
+        except LocalspecError as error:
+            await self._view.fail(error)
 
     async def act(self, what: str, entry: Node) -> None:
         """Do what a key on a message asks for."""

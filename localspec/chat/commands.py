@@ -30,7 +30,12 @@ def help_rows() -> list[tuple[str, str]]:
 @command("/stats", "every number of the last answer")
 async def show_stats(chat: Chat, _argument: str) -> None:
     """Show the figures of the last answer."""
-    if chat.stats is None or not table(chat.stats):
+    if chat.state.answering_here is not None and chat.stats is not None:
+        lines = [
+            line for line in table(chat.stats).split("\n") if line and not line.startswith(("  verdict", "  reason"))
+        ]
+        await chat.show(["The answer is still being written. Its figures so far:", *lines])
+    elif chat.stats is None or not table(chat.stats):
         await chat.tell("there is no answer yet" if chat.stats is None else "the last answer has no figures")
     else:
         await chat.show(table(chat.stats).split("\n"))

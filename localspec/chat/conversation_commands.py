@@ -23,7 +23,7 @@ from localspec.ui.files import path_completions
 N = 20  # conversations of a list
 
 
-@command("/new", "begin a new conversation", aliases="clear", needs_rest=True)
+@command("/new", "begin a new conversation", aliases="clear")
 async def begin(chat: Chat, _argument: str) -> None:
     """Begin a conversation under the same system message."""
     chat.state.begin()
@@ -52,7 +52,7 @@ async def search(chat: Chat, argument: str) -> None:
     await chat.show(hits(found, numbered=True) or ["  no match"])
 
 
-@command("/resume [N|ID|TITLE]", "open another conversation", screen="conversations", needs_rest=True)
+@command("/resume [N|ID|TITLE]", "open another conversation", screen="conversations")
 async def resume(chat: Chat, argument: str) -> None:
     """Go on with another conversation; the pair stays."""
     if not argument:
@@ -145,7 +145,7 @@ async def rename_conversation(chat: Chat, key: str, title: str) -> tuple[str, st
     return await chat.wait(chat.state.writer.ask(renamed))
 
 
-@command("/delete [N|ID]", "delete this conversation, or another one", needs_rest=True)
+@command("/delete [N|ID]", "delete this conversation, or another one")
 async def delete(chat: Chat, argument: str) -> None:
     """Delete this conversation or another one; for a week it can be brought back."""
     key = chat.state.messages.key
@@ -158,7 +158,10 @@ async def delete(chat: Chat, argument: str) -> None:
 
 
 async def delete_conversation(chat: Chat, found: Conversation) -> None:
-    """Delete a conversation; in place of the one that is open a new one begins."""
+    """Delete a conversation; in place of the open one a new one begins. Raises UsageError for half an answer."""
+    answered = chat.state.answered
+    if answered is not None and answered.key == found.id:
+        raise UsageError("an answer is being written in this conversation", hint="Esc there stops it")
     await chat.wait(chat.state.writer.ask(lambda store: store.delete(found.id)))
     chat.state.deleted.append(found.id)
     if found.id == chat.state.messages.key:
@@ -166,7 +169,7 @@ async def delete_conversation(chat: Chat, found: Conversation) -> None:
         await chat.moved("")
 
 
-@command("/undelete", "bring back the conversation that was deleted last", needs_rest=True)
+@command("/undelete", "bring back the conversation that was deleted last")
 async def undelete(chat: Chat, _argument: str) -> None:
     """Bring back the last deleted conversation, and go there if nothing has been said since."""
     found = await undelete_conversation(chat)
@@ -235,8 +238,9 @@ def _path_of(argument: str, usage: str) -> Path:
 async def _restore(chat: Chat, key: str) -> Conversation:
     """Let the chat go on with a conversation of the store, and return it."""
     found, messages = await chat.wait(chat.state.writer.ask(lambda store: (store.get(key), store.messages(key))))
-    state = chat.state
-    state.open(MessageTree.restored(found, messages))
+    state, answered = chat.state, chat.state.answered
+    is_answered = answered is not None and answered.key == key  # of that one the store has less
+    state.open(answered if answered is not None and is_answered else MessageTree.restored(found, messages))
     kept = KeptSettings.of(state.messages.path())
     if kept is not None:
         state.change(kept.request(state.request))

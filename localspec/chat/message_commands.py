@@ -10,8 +10,8 @@ from localspec.chat.message_tree import Node
 from localspec.conversations.records import ASSISTANT
 from localspec.errors import UsageError
 from localspec.sanitize import one_line
-from localspec.settings.sizes import counted, whole
-from localspec.ui.files import path_completions
+from localspec.settings.sizes import whole
+from localspec.ui.files import several_completions
 
 _BLOCK = re.compile(r"^ {0,3}(`{3,}+|~{3,}+)[^\n]*\n(.*?)(?:^ {0,3}\1|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -95,18 +95,17 @@ async def copy(chat: Chat, argument: str) -> None:
         await chat.copy(answers[-number], "the answer")
 
 
-@command("/read FILE", "attach a text to the next message; none removes all", aliases="attach file", screen="attach",
-         values=path_completions)  # fmt: skip
+@command("/read FILE...", "attach texts, folders and patterns to the next message; none removes all",
+         aliases="attach file", screen="attach", values=several_completions)  # fmt: skip
 async def read(chat: Chat, argument: str) -> None:
-    """Attach a text file to the next message, or take back all that were attached."""
+    """Attach files to the next message, or take back all that were attached."""
     if not argument:
-        raise UsageError("/read needs a file", hint="/read FILE")
+        raise UsageError("/read needs a file", hint="/read FILE, or several, a folder, or '*.py'")
     if argument == "none":
         await chat.tell(chat.state.detach())
         return
-    attachment, warnings = chat.state.attach(argument)
-    lines, name = counted(len(attachment.text.splitlines()), "line"), one_line(attachment.name)
-    await chat.tell(f"read {lines} of {name}; they go with your next message")
+    taken, warnings = chat.state.attach(argument)
+    await chat.tell(f"{taken.summary}; for your next message")
     for warning in warnings:
         await chat.warn(warning)
 

@@ -158,6 +158,10 @@ class MessageTree:
         """Return the branches that `entry` is one of, oldest first."""
         return [self.entries[each] for each in self._children[entry.parent]]
 
+    def answers(self, asked: Node) -> list[Node]:
+        """Return the answers that a message has, oldest first."""
+        return [self.entries[each] for each in self._children.get(asked.id, ())]
+
     def parent(self, entry: Node) -> Node | None:
         return None if entry.parent is None else self.entries[entry.parent]
 

@@ -1,6 +1,7 @@
 """The state of a chat: the pair, the settings of the next answer, the attachments, and the conversation.
 
-The commands and the renderers change it. Invariant: at most one answer is being written.
+The commands and the renderers change it. Invariant: at most one answer is being written. It goes on where another
+conversation is opened meanwhile.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from localspec.conversations.records import ASSISTANT, USER, Attachment, Convers
 from localspec.conversations.sending import left_out, to_send
 from localspec.conversations.store import Store
 from localspec.engine.events import Loaded
+from localspec.errors import NotFoundError
 from localspec.models.recent import remember_pair
 from localspec.models.store import reference, usual_speculation
+from localspec.sanitize import one_line
 from localspec.settings.folders import typed_path
 from localspec.settings.request import LoadSettings, Request, Speculation
 from localspec.ui.inputs import MAX_FILE, Inputs
+from localspec.ui.mentions import Taken, is_pattern, is_several, names_in, take
 from localspec.ui.settings import check, effect_remarks, used_pair
 
 SUPPLIES = Path("/sys/class/power_supply")
@@ -48,6 +52,7 @@ class ChatState:
     messages: MessageTree = field(default_factory=MessageTree)
     loaded: Loaded | None = None
     answering: Node | None = None
+    answered: MessageTree | None = None  # the conversation of `answering`, which need not be the open one
     attached: list[Attachment] = field(default_factory=list)  # goes with the next message
     listed: list[str] = field(default_factory=list)  # the conversations of the last list, by their numbers
     deleted: list[str] = field(default_factory=list)  # in this chat, and not brought back, the last one at the end
@@ -88,6 +93,11 @@ class ChatState:
         return self.messages.key if self.writer.is_saved else None
 
     @property
+    def answering_here(self) -> Node | None:
+        """The answer that is being written, if it is one of the open conversation."""
+        return self.answering if self.answered is self.messages else None
+
+    @property
     def last_answer(self) -> Node | None:
         """The last answer on the path."""
         return next((entry for entry in reversed(self.messages.path()) if entry.role == ASSISTANT), None)
@@ -117,6 +127,17 @@ class ChatState:
         """Return the request that answers a message."""
         return self.request_after(self.messages.path_to(self.messages.parent(asked)), asked.content)
 
+    def next_request(self, asked: Node) -> Request:
+        """Return the request for one more answer to a message.
+
+        A fixed seed moves on by the answers that it has: with the same seed the answer would be the same.
+        """
+        request, n = self.request_for(asked), len(self.messages.answers(asked))
+        seed = request.sampling.seed
+        if seed is None or not n:
+            return request
+        return replace(request, sampling=replace(request.sampling, seed=(seed + n) % 2**64))
+
     def request_after(self, path: Sequence[Node], content: str) -> Request:
         """Return the request that answers `content`, a person's words, after the messages of a path."""
         messages = to_send(path, self.messages.system, content)
@@ -128,20 +149,18 @@ class ChatState:
         return self.in_idle == "on" or (self.in_idle == "auto" and not on_battery())
 
     def ask_again(self, entry: Node) -> Node:
-        """Return the message that `entry` is or answers, for another answer.
-
-        A fixed seed moves on by one: with the same seed the answer would be the same.
-        """
+        """Return the message that `entry` is or answers, for another answer, whose seed is told if it is fixed."""
         asked = entry if entry.role == USER else self.messages.parent(entry)
         assert asked is not None, "an answer follows a message"
         seed = self.request.sampling.seed
         if seed is not None:
-            self.request = replace(self.request, sampling=replace(self.request.sampling, seed=(seed + 1) % 2**64))
+            self.remark(f"this answer has seed {self.next_request(asked).sampling.seed}; /seed stays {seed}")
         return asked
 
     def begin_answer(self, asked: Node) -> Node:
         """Add an answer to a message, beside the answers that it has."""
         self.answering = entry = self.messages.add(ASSISTANT, parent=asked, finish=None)
+        self.answered = self.messages
         pair = reference(self.settings)
         self.writer.say(self.messages, entry, pair)
         self._pair_is(pair)
@@ -149,7 +168,7 @@ class ChatState:
 
     def end_answer(self, text: str, reason: str, stats: dict[str, Any] | None) -> None:
         """End the answer; `stats` is the object of --json."""
-        entry, self.answering = self.answering, None
+        entry, self.answering, self.answered = self.answering, None, None
         assert entry is not None, "an answer is being written"
         entry.text, entry.finish, entry.stats = text, reason, stats
         self.writer.finish(entry, stats)
@@ -252,15 +271,22 @@ class ChatState:
         self.messages.system = text or None
         self.writer.change(self.messages)
 
-    def attach(self, name: str) -> tuple[Attachment, list[str]]:
-        """Attach a text file to the next message; return it, and warnings of wrong characters in it.
+    def attach(self, typed: str) -> tuple[Taken, list[str]]:
+        """Attach files, folders and patterns to the next message; return what was taken, and warnings.
 
-        Raises NotFoundError or PromptTooLongError.
+        Nothing is attached where one of them is wrong. Raises NotFoundError, PromptTooLongError, or UsageError.
         """
-        path, inputs = typed_path(name), Inputs(MAX_FILE)
-        attachment = Attachment(path.name, inputs.regular(str(path)))
-        self.attached.append(attachment)
-        return attachment, [warned.message for warned in inputs.warnings]
+        inputs, taken = Inputs(MAX_FILE), Taken()
+        for name in names_in(typed):
+            if is_several(name) or is_pattern(name):
+                if not take(name, taken):
+                    message = f"{one_line(name)} holds no text{taken.left_since({})}"
+                    raise NotFoundError(message, hint="the name of a text file")
+            else:
+                path = typed_path(name)
+                taken.texts.append(Attachment(path.name, inputs.regular(str(path))))
+        self.attached += taken.texts
+        return taken, [warned.message for warned in inputs.warnings]
 
     def detach(self) -> str:
         """Take back the attachments of the next message; return what to say of it."""

@@ -201,7 +201,7 @@ class LineChat:
         stats = Stats(asked_at=time.monotonic(), loaded=loaded)
         label = "" if self.console.quiet else ASSISTANT
         sink = TextSink(self.console, live, control=self.control, has_marks=self.has_marks, label=label)
-        writer, request, reason = AnswerWriter(self.state), self.state.request_for(asked), "error"
+        writer, request, reason = AnswerWriter(self.state), self.state.next_request(asked), "error"
         writer.begin(asked)
         try:
             with self._asking(live) as engine:

@@ -74,6 +74,14 @@ def path_completions(typed: str, endings: tuple[str, ...] = ()) -> list[str]:
     return found[:MAX_NAMES]
 
 
+def several_completions(typed: str) -> list[str]:
+    """Return the lines of paths that a beginning may become: its end, of one word or more, is the beginning of one."""
+    for at in [0, *(i + 1 for i, char in enumerate(typed) if char == " ")]:
+        if at < len(typed) and (paths := path_completions(typed[at:])):
+            return [typed[:at] + path for path in paths]
+    return [] if typed else path_completions("")
+
+
 def is_path(typed: str) -> bool:
     """Whether a person writes a path, and no name."""
     return typed.startswith(("/", "~", "./", "../")) or (":" not in typed and "/" in typed)

@@ -29,6 +29,7 @@ _MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 _AFTER = ".,;:!?)]}'\""  # what may end a sentence behind a name
 # Not what a language has behind an @: @app.get("/"), @functools.cache
 _FILE_LIKE = re.compile(r"[\w.~*?-]*/[\w./~*?-]*|[\w~*?-][\w.~*?-]*\.[A-Za-z]\w{0,3}")
+_NAME = re.compile(r'"([^"]+)"|\'([^\']+)\'|\S+')
 _PATTERN = re.compile(r"[*?\[]")
 
 
@@ -95,6 +96,20 @@ def files_in(message: str) -> list[str]:
         for quoted, word in _MENTION.findall(message)
     ]
     return [name for name in found if names_files(name)]
+
+
+def names_in(typed: str) -> list[str]:
+    """Return the names in a line: in quotes, or of as many words as name a file, a folder or a pattern together."""
+    words, names, at = list(_NAME.finditer(typed)), list[str](), 0
+    while at < len(words):
+        ends = range(len(words), at, -1)
+        joined = [(end, typed[words[at].start() : words[end - 1].end()]) for end in ends]
+        first = at + 1, words[at][1] or words[at][2] or words[at][0]
+        at, name = (
+            first if words[at][1] or words[at][2] else next((one for one in joined if names_files(one[1])), first)
+        )
+        names.append(name)
+    return names
 
 
 def missing_in(message: str) -> list[str]:
@@ -200,4 +215,7 @@ def mention_completions(text: str) -> list[str]:
     before, _, word = text.rpartition("@")
     if not text.endswith(f"@{word}") or re.search(r"\s", word) or (before and not before[-1].isspace()):
         return []
-    return [f"{before}@{path}" for path in path_completions(word) if not re.search(r"\s", path)]
+    paths = path_completions(word)
+    if len(paths) == 1 and re.search(r"\s", paths[0]):
+        return [f'{before}@"{paths[0]}"']
+    return [f"{before}@{path}" for path in paths if not re.search(r"\s", path)]

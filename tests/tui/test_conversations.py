@@ -155,9 +155,9 @@ async def test_the_list_is_searched_by_title_and_words_which_are_seen_and_marked
     for long in (True, False):
         made = store.create("storyteller")
         asked = store.add_message(made.id, None, "user", "Why is the sky blue, and what is in the air? " * 3)
-        words = "air " * 1500 * long + "dust, pollution and droplets " + "air " * 500 * long
-        store.finish(store.add_message(made.id, asked.id, "assistant").id, "stop")
-        store._file.write(lambda db, words=words: db.execute("UPDATE message SET text = ? WHERE id = ?", (words, asked.id + 1)))
+        answer = store.add_message(made.id, asked.id, "assistant")
+        store.append_text(answer.id, "air " * 1500 * long + "dust, pollution and droplets " + "air " * 500 * long)
+        store.finish(answer.id, "stop")
     store.rename(made.id, "Weather notes")
     async with opened(store=store, size=(80, 24)) as (pilot, app):
         await open_list(pilot, app)
@@ -210,7 +210,9 @@ async def test_the_list_begins_with_the_open_one_whose_title_stands_over_what_ha
         await settled(pilot)
         assert isinstance(app.screen, Conversations)
         await pilot.press("ctrl+x")
-        await until(pilot, lambda: app.notices.text == f"Deleted {key} “Tell of the fox”, 2 messages · Ctrl+Y restores it")
+        await until(
+            pilot, lambda: app.notices.text == f"Deleted {key} “Tell of the fox”, 2 messages · Ctrl+Y restores it"
+        )
         assert current(app) == "Tell of the wolf"
         await pilot.press("ctrl+y")
         await until(pilot, lambda: current(app) == "Tell of the fox")

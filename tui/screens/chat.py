@@ -156,8 +156,8 @@ class ChatScreen(Screen[None]):
         """Add a card that tells of an error; that of a load, or of an engine's end, stands until a pair is loaded."""
         await self.transcript.mount(ErrorCard(error, is_of_engine=is_load or isinstance(error, WorkerDiedError)))
 
-    async def drop_cards(self) -> None:
-        cards = [each for each in self.transcript.query(ErrorCard) if each.is_of_engine]
+    async def drop_cards(self, *, is_of_engine: bool = True) -> None:
+        cards = [each for each in self.transcript.query(ErrorCard) if each.is_of_engine == is_of_engine]
         await self.transcript.remove_children(cards)
 
     def show_attached(self) -> None:
@@ -166,7 +166,8 @@ class ChatScreen(Screen[None]):
         names = ", ".join(sanitize(each.name) for each in state.attached)
         n_ahead = self._engine.worker_thread.n_ahead
         waiting = one_line(self.turns.waiting)
-        parts = [f"next, after this answer: {waiting[:60]}{'…' * (len(waiting) > 60)}"] if waiting else []
+        parts = [f"answering in {self.turns.away} (F8)"] if self.turns.away else []
+        parts += [f"next, after this answer: {waiting[:60]}{'…' * (len(waiting) > 60)}"] if waiting else []
         parts += [f"+ {names}"] if names else []
         parts += [f"read ahead: {count(n_ahead)} tokens"] if n_ahead else []
         if state.messages.system:
@@ -174,6 +175,10 @@ class ChatScreen(Screen[None]):
         line = self.query_one("#attached", Static)
         line.display = bool(parts)
         line.update(Content(" · ".join(parts)))
+
+    @property
+    def away(self) -> str:
+        return self.turns.away
 
     async def go_on(self, finish: str | None) -> None:
         await self.turns.go_on(finish)
@@ -201,7 +206,7 @@ class ChatScreen(Screen[None]):
         if trouble is not None:
             await self.fail(trouble)
         # While an answer comes, the text draws them: it all costs.
-        if self._engine.state.answering is None or self._engine.worker_thread.is_stopping:
+        if self._engine.state.answering_here is None or self._engine.worker_thread.is_stopping:
             self.show_figures()
         self._ahead.look(self.composer.message)
         if self._n_ahead != self._engine.worker_thread.n_ahead:
@@ -218,8 +223,9 @@ class ChatScreen(Screen[None]):
 
     @on(Composer.Sent)
     async def send(self, sent: Composer.Sent) -> None:
-        """Send a message, or run a command. A notice was about what came before."""
+        """Send a message, or run a command. A notice, or a card of a command, was about what came before."""
         self._host.say("")
+        await self.drop_cards(is_of_engine=False)
         await self.turns.send(sent.text)
 
     @on(Composer.Changed)
@@ -250,11 +256,13 @@ class ChatScreen(Screen[None]):
 
     def action_stop(self) -> None:
         """Stop the answer; without one, go back to the composer."""
-        if self._engine.worker_thread.is_busy:
+        if self._engine.worker_thread.is_busy and not self.turns.away:
             self._host.stop_job()
             self.show_figures()
         elif not self.turns.stop_editing():
             self.composer.focus()
+            if self.turns.away:
+                self._host.say(f"The answer in {self.turns.away} goes on · F8 goes there, where Esc stops it")
 
     @on(Answered.Copied)
     def copy_block(self, copied: Answered.Copied) -> None:

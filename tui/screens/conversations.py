@@ -157,7 +157,9 @@ class Conversations(OverChat, Screen[str | None]):
     def _fill(self, table: DataTable[Text]) -> None:
         """Write the rows, as wide as the list is."""
         whens = [_when(row.conversation.updated) for row in self._rows]
-        counts = [f"{row.conversation.n_messages}" for row in self._rows]
+        answered = self._chat.state.answered
+        here = None if answered is None else answered.key  # its answer is being written
+        counts = [f"{each.n_messages}{' …' * (each.id == here)}" for each in (row.conversation for row in self._rows)]
         wide = self.size.width // (2 if self.size.width >= BESIDE else 1)
         beside = max(map(len, whens), default=0) + max(map(len, counts), default=0) + FRAME
         table.clear()

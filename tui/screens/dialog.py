@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
@@ -13,8 +14,9 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
-from localspec.sanitize import sanitize
-from localspec.tui.widgets.composer import Area, LineInput
+from localspec.sanitize import one_line, sanitize
+from localspec.tui.keyboard import in_turn
+from localspec.tui.widgets.composer import Area, LineInput, beginning
 
 if TYPE_CHECKING:
     from textual.screen import Screen
@@ -38,19 +40,42 @@ class OverChat(_Screen):
 
 
 class Ask(OverChat, ModalScreen[str | None]):
-    """Asks for a line; Enter gives it, Esc gives None."""
+    """Asks for a line; Enter gives it, Esc gives None. Tab goes on with `completions` of what is typed."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "never mind")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "never mind"),
+        Binding("tab", "complete", priority=True, show=False),
+    ]
 
-    def __init__(self, title: str, text: str = "", *, hint: str = "") -> None:
+    def __init__(
+        self,
+        title: str,
+        text: str = "",
+        *,
+        hint: str = "",
+        completions: Callable[[str], list[str]] = lambda _typed: [],
+    ) -> None:
         super().__init__()
-        self._title, self._text, self._hint = title, sanitize(text), hint
+        self._title, self._text, self._completions = title, sanitize(text), completions
+        self._hint = hint or "Enter accepts · Esc cancels"
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="box"):
             yield Static(Content.styled(self._title, "bold $primary"), markup=False)
             yield LineInput(self._text, compact=True)
-            yield Static(Content.styled(self._hint or "Enter accepts · Esc cancels", "$muted"), markup=False)
+            yield Static(Content.styled(self._hint, "$muted"), id="hint", markup=False)
+
+    @in_turn
+    def action_complete(self) -> None:
+        """Go on with what all completions begin with; where there are several, list them."""
+        line = self.query_one(LineInput)
+        choices = self._completions(line.value)
+        if choices:
+            line.value = beginning(choices)
+            line.cursor_position = len(line.value)
+        names = [choice.rstrip("/").rpartition("/")[2].rpartition(" ")[2] for choice in choices]
+        told = "  ".join(map(one_line, names)) if len(names) > 1 else self._hint
+        self.query_one("#hint", Static).update(Content.styled(told, "$muted"))
 
     @on(Input.Submitted)
     def take(self, submitted: Input.Submitted) -> None:
