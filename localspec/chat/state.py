@@ -284,7 +284,9 @@ class ChatState:
                     raise NotFoundError(message, hint="the name of a text file")
             else:
                 path = typed_path(name)
-                taken.texts.append(Attachment(path.name, inputs.regular(str(path))))
+                is_outside = path.is_absolute() or ".." in path.parts
+                shown = path.name if is_outside else str(path)
+                taken.texts.append(Attachment(shown, inputs.regular(str(path))))
         self.attached += taken.texts
         return taken, [warned.message for warned in inputs.warnings]
 

@@ -77,14 +77,15 @@ async def test_an_answer_goes_on_while_another_conversation_is_open(tmp_path: Pa
 async def test_another_answer_has_the_next_seed_and_says_so_and_the_conversation_keeps_its_own() -> None:
     worker = ScriptedWorker(hold_at=1)
     async with opened(worker, seed=7) as (pilot, app):
+
+        def notes() -> list[str]:
+            return [str(each.content) for each in app.chat.query(".note-card").results(Static)]
+
         await say_until_held(pilot, worker, "go")
         await say(pilot, "/stats")
         await until(pilot, lambda: len(notes()) == 1)
         assert notes()[0].split("\n")[0] == "The answer is still being written. Its figures so far:"
         assert "verdict" not in notes()[0]
-
-        def notes() -> list[str]:
-            return [str(each.content) for each in app.chat.query(".note-card").results(Static)]
 
         worker.go.set()
         await until(pilot, lambda: app.chat_state.answering is None)
@@ -117,7 +118,7 @@ async def test_several_files_folders_and_patterns_are_attached(tmp_path: Path, m
 
         await say(pilot, "/read menu.txt proj/opening hours.md 'staff.csv'")
         await until(pilot, lambda: len(notes()) == 1)
-        assert names() == ["menu.txt", "opening hours.md", "staff.csv"]
+        assert names() == ["menu.txt", "proj/opening hours.md", "staff.csv"]
         assert notes() == ["took 3 files: 22 B, about 10 tokens; for your next message"]
         await say(pilot, "/read none")
         await say(pilot, "/read menu.txt nothing.txt")
@@ -132,7 +133,7 @@ async def test_several_files_folders_and_patterns_are_attached(tmp_path: Path, m
         await until(pilot, lambda: str(app.screen.query_one("#hint", Static).render()) == "menu.txt  proj  staff.csv")
         await pilot.press(*"proj", "enter")
         await until(pilot, lambda: len(names()) == 2)
-        assert names() == ["menu.txt", "opening hours.md"], "the file of the folder is there once"
+        assert names() == ["menu.txt", "proj/opening hours.md"], "the file of the folder is there once"
         await ask(pilot, "Who is @staff.csv?")
         assert app.notices.text == "took staff.csv: 10 B, about 7 tokens"
         sent = worker.requests[-1].messages[-1].content
