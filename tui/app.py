@@ -57,7 +57,7 @@ class LocalspecApp(App[int]):
         ),
         Binding("f4", "open('race')", "race", show=True, tooltip="answer plainly and with drafts, and compare"),
         Binding("f9", "open('settings')", "settings", show=True, tooltip="change the settings of the next answers"),
-        Binding("f1", "open('help')", "help", show=True, tooltip="keys, figures and commands"),
+        Binding("f1", "open('help')", "help", show=True, tooltip="what the cursor is on, keys and commands"),
         Binding("ctrl+n", "new", "new conversation", show=False),
         Binding(
             "f8,ctrl+r", "open('conversations')", "conversations", show=False, tooltip="search and open what was said"
@@ -141,11 +141,11 @@ class LocalspecApp(App[int]):
 
         own = [each for each in self.BINDINGS if isinstance(each, Binding)]
         return [
-            ("Everywhere", [each for each in own if each.action not in OF_THE_CHAT]),
-            ("From the chat (Esc goes back to it)", [each for each in own if each.action in OF_THE_CHAT]),
-            ("Writing", Composer.BINDINGS),
             ("The chat", ChatScreen.BINDINGS),
+            ("Writing", Composer.BINDINGS),
             ("On a message (Tab goes to the messages)", Spoken.BINDINGS),
+            ("From the chat (Esc goes back to it)", [each for each in own if each.action in OF_THE_CHAT]),
+            ("Everywhere", [each for each in own if each.action not in OF_THE_CHAT]),
             ("Conversations", Conversations.BINDINGS),
         ]
 

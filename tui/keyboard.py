@@ -38,11 +38,16 @@ else:
 
 HANDS = 0.02  # seconds between two keys: hands take longer, and a terminal that hands over a paste does not
 HELD = 0.05  # seconds that a burst waits for more of it
+PASTED = 16  # characters of a burst that are no roll of two keys
+SLOW = 0.5  # seconds that such a burst, or one with a newline, waits: a slow line hands over a paste in pieces
 _READ = 1 << 16  # bytes
-# What a terminal answers that is asked for its background and for what it is; over a slow line it comes late.
-ANSWERS = re.compile(r"\x1b\]11;[^\x07\x1b]*(?:\x07|\x1b\\)|\x1b\[\?[\d;]*c")
+# What a terminal answers that is asked for its background and for what it is, by this program or another; it may come
+# late.
+ANSWERS = re.compile(
+    r"\x1b\]11;[^\x07\x1b]*(?:\x07|\x1b\\)|\x1b\[[?>=][\d;]*[cu]|\x1bP[^\x07\x1b]{1,256}(?:\x07|\x1b\\)"
+)
 _COLOR = r"\x1b\]11;(?:r|rg|rgb|rgba?:[\da-fA-F/]{0,24})?\x1b?"  # the beginning of its first answer: no key has that
-_BEGUN = re.compile(rf"{_COLOR}\Z|\x1b(?:\]1{{0,2}}|\[(?:\?[\d;]*|20?1?)?)?\Z")
+_BEGUN = re.compile(rf"{_COLOR}\Z|\x1b(?:\]1{{0,2}}|\[(?:[?>=][\d;]*|20?1?)?|P[^\x07\x1b]{{0,256}}\x1b?)?\Z")
 _TEXT = re.compile("[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+")
 _NAMES = {"\n": "enter", "\t": "tab"}
 
@@ -76,7 +81,7 @@ class Reader:
     def patience(self) -> float | None:
         """Seconds after which `quiet` is to be called, None while nothing waits."""
         if self._text:
-            return HELD
+            return SLOW if len(self._text) >= PASTED or "\r" in self._text or "\n" in self._text else HELD
         until = self._begun_at + ESCAPE_DELAY if self._may_be_key else self._parser._timeout_time
         return None if until is None else max(0.0, until - time.monotonic())
 
@@ -113,7 +118,9 @@ class Reader:
     @property
     def _may_be_key(self) -> bool:
         """Whether what has begun may be a key: Escape, or one with Alt. An answer or a paste is waited for."""
-        return bool(self._begun) and not (self._is_bracketed or self._begun.startswith(("\x1b]11;", "\x1b[?")))
+        return bool(self._begun) and not (
+            self._is_bracketed or self._begun.startswith(("\x1b]11;", "\x1b[?", "\x1b[>", "\x1bP>"))
+        )
 
     def _is_fast(self, data: str, at: float) -> bool:
         """Whether text came faster than hands type, and not because a key is held down."""

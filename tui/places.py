@@ -155,10 +155,11 @@ class Places:
             self._chat.call_later(self.export, key)
 
     def _help(self) -> None:
-        """Show keys and commands."""
+        """Explain what the cursor is on, and show keys and commands."""
         from localspec.tui.screens.help import Help
 
-        self._push(Help(self._host.keys))
+        about = getattr(self._chat.app.screen, "about", [])
+        self._push(Help(self._host.keys, about))
 
     def _log(self) -> None:
         """Show the end of the engine's log."""

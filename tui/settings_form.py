@@ -16,10 +16,17 @@ from localspec.settings.request import ANSWER, SAMPLING, SPECULATION, Request
 from localspec.ui.settings import SETTINGS, changed, shown
 
 THEME = "theme"
+FIRST = ("temp", "max-tokens", "think", "seed")  # what people change, before all else
 GROUPS = {
-    group.form: tuple(each.key for each in SETTINGS.values() if each.group is group and each.in_form)
-    for group in (SPECULATION, SAMPLING, ANSWER)
-} | {"Look": (THEME,)}
+    "The next answers": FIRST,
+    **{
+        group.form: tuple(
+            each.key for each in SETTINGS.values() if each.group is group and each.in_form and each.key not in FIRST
+        )
+        for group in (ANSWER, SAMPLING, SPECULATION)
+    },
+    "Look": (THEME,),
+}
 HERE = "this chat"
 _NOTHING = ("", *NOTHING)
 

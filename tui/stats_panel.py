@@ -22,6 +22,7 @@ from localspec.tui.news import News
 from localspec.tui.trace import Trace
 from localspec.tui.widgets.bars import Top, TopBar, resident
 from localspec.tui.widgets.folded import pieces
+from localspec.ui.glossary import TERMS
 from localspec.ui.speedup import shown_after
 from localspec.ui.stats import Stats
 from localspec.ui.summary import (
@@ -45,7 +46,7 @@ Part = tuple[str, str]  # text and style
 POSITIONS = 8  # levels of the draft that get a bar
 SOURCES = (("accepted", "corrected"), ("bonus", "plain"))  # two lines
 _HASH = re.compile(r"(sha256-)?[0-9a-f]{64}(\.gguf)?")  # names of files that say nothing to people
-_SPLIT = (("draft", "▒", "$origin-draft"), ("verify", "█", "$primary"), ("host", "░", "$muted"))
+_SPLIT = (("guess", "▒", "$origin-draft"), ("check", "█", "$primary"), ("rest", "░", "$muted"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +93,12 @@ def strip(trace: Trace | None, width: int) -> Content:
     first += [(" ", ""), *_speedup(stats)]
     first += [(f" {trace.meter.sparkline(max(0, min(16, width - 40)))}", "$primary")]
     time = split(stats)
-    second: list[Part] = [(f"accepted {accepted(stats) if stats.drafted else '-'}", "$origin-draft")]
-    rates = [f"{100 * rate:.0f}" for rate in by_place(stats)[:5] if rate is not None]
-    second += [(f" {'·'.join(rates)}" if rates else "", "$muted"), (f" │ {_per_pass(stats)}/pass", "$muted")]
+    share = accepted(stats)
+    right = f"{share} of guesses right" if share.endswith("%") else f"{share} guesses right"
+    second: list[Part] = [(right if stats.drafted else "no guesses", "$origin-draft")]
+    second += [(f" │ {_per_pass(stats)} tokens a pass", "$muted")]
     if time is not None:
-        second += [(f" │ draft {time.draft:.1f} verify {time.verify:.1f} host {time.host:.1f} ms", "$muted")]
+        second += [(f" │ guess {time.draft:.1f} check {time.verify:.1f} rest {time.host:.1f} ms", "$muted")]
     return _lines([first, second])
 
 
@@ -109,6 +111,20 @@ def verdict(trace: Trace) -> str:
     """Return what can be said of speculation in this answer, in words."""
     stats = trace.stats
     return sanitize(verdict_of(stats)) + (" F6 turns drafting off." if is_slower(stats) else "")
+
+
+def explained(trace: Trace) -> list[tuple[str, str]]:
+    """Return the figures of an answer, each with its meaning: first the verdict and its reason."""
+    rows = {
+        "in short": verdict(trace) if trace.stats.finished is not None else "",
+        "tok/s": TERMS["tok/s"].short,
+        "guesses right": "tokens that were guessed and that the model kept, of all that were guessed",
+        "tokens a pass": "what one run of the model wrote; without guesses it is 1",
+        "guess, check, rest": "the milliseconds of a pass: guessing, the model's check, everything else",
+        "× plain": TERMS["speedup"].short,
+        "first token after": TERMS["time-to-first-token"].short,
+    }
+    return [(name, text) for name, text in rows.items() if text]
 
 
 def _lines(lines: list[list[Part]]) -> Content:
@@ -181,7 +197,7 @@ def _ms(value: float) -> str:
 def _passes(trace: Trace, width: int) -> list[list[Part]]:
     stats = trace.stats
     head: list[Part] = [("PASSES ", "bold $primary"), (f"{stats.passes}", "bold"), ("  ", "")]
-    head += [(f"{_per_pass(stats, 2)} tok/pass", "")]
+    head += [(f"{_per_pass(stats, 2)} tokens a pass", "")]
     started = stats.started
     if started is None:
         return [head]
@@ -192,8 +208,8 @@ def _passes(trace: Trace, width: int) -> list[list[Part]]:
 
 
 def _accepted(stats: Stats, width: int) -> list[list[Part]]:
-    head: list[Part] = [("ACCEPTED ", "bold $primary"), (percent(acceptance_of(stats)), "bold")]
-    head += [(f"  {stats.accepted}/{stats.drafted} drafted", "$muted")]
+    head: list[Part] = [("GUESSES ", "bold $primary"), (percent(acceptance_of(stats)), "bold")]
+    head += [(f"  {stats.accepted} of {stats.drafted} right", "$muted")]
     lines = [head]
     for position, rate in enumerate(by_place(stats)[:POSITIONS], 1):
         if rate is None:
@@ -203,19 +219,19 @@ def _accepted(stats: Stats, width: int) -> list[list[Part]]:
         bar = [("━" * filled, "$origin-draft"), ("─" * (room - filled), "$muted")]
         lines.append([(f" {position} ", "$muted"), *bar, (f" {percent(rate):>5}", "")])
     if len(lines) > 1:
-        lines.append([(" chance of guess n if n-1 was right", "$muted")])
+        lines.append([(" guess n is right, if n-1 was", "$muted")])
     return lines
 
 
 def _time(time: Split, width: int) -> list[list[Part]]:
     room = max(8, width - 3)
-    values = {"draft": time.draft, "verify": time.verify, "host": time.host}
+    values = {"guess": time.draft, "check": time.verify, "rest": time.host}
     cells = {name: round(room * value / time.total) if time.total else 0 for name, value in values.items()}
     bar = [(mark * cells[name], style) for name, mark, style in _SPLIT]
     words: list[Part] = [(" ", "")]
     for name, mark, style in _SPLIT:
         words.append((f"{mark}{name} {_ms(values[name])} ", style))
-    return [[("TIME/PASS ", "bold $primary"), (f"{time.total:.1f} ms", "bold")], [(" ", ""), *bar], words]
+    return [[("A PASS ", "bold $primary"), (f"{time.total:.1f} ms", "bold")], [(" ", ""), *bar], words]
 
 
 def _tokens(stats: Stats) -> list[list[Part]]:
@@ -229,14 +245,10 @@ def _verdict(trace: Trace, width: int) -> list[list[Part]]:
     lines: list[list[Part]] = []
     plan = sanitize(trace.passes[-1].why) if trace.passes else ""
     if plan and trace.stats.finished is None:
-        lines.append([("PLAN ", "bold $primary"), *_first(plan, width - 6)])
-    lines.append([("VERDICT", "bold $primary")])
+        lines += [[("NOW", "bold $primary")], *([(f" {line}", "")] for line in wrapped(plan, width - 2))]
+    lines.append([("IN SHORT", "bold $primary")])
     lines += [[(f" {line}", "")] for line in wrapped(verdict(trace), width - 2)]
     return lines
-
-
-def _first(text: str, width: int) -> list[Part]:
-    return [(text if len(text) <= width else f"{text[: width - 1]}…", "")]
 
 
 def wrapped(text: str, width: int) -> list[str]:

@@ -9,6 +9,9 @@ from localspec.chat.commands import TABLE
 from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.help import Help
+from localspec.tui.screens.inspector import Inspector
+from localspec.tui.screens.settings import SettingsScreen
+from localspec.tui.stats_panel import explained
 from localspec.tui.widgets.card import Note
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
@@ -95,6 +98,39 @@ async def test_a_full_context_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "the context is full: 1024 tokens with the prompt; /ctx 2048 for more, or /new" in notes(app)
 
 
+async def test_the_help_begins_with_sending_and_commands_and_is_searched() -> None:
+    async with opened(size=(80, 24)) as (pilot, app):
+        await say(pilot, "/help")
+        await until(pilot, lambda: isinstance(app.screen, Help))
+        await settled(pilot)
+
+        def page() -> list[str]:
+            lines = [strip.text.strip() for strip in app.screen._compositor.render_strips()]
+            return [line for line in lines if line]
+
+        assert page()[:7] == [
+            "type to search this page",
+            "First of all",
+            "⏎        send",
+            "⇧⏎ ^J    newline",
+            "Esc      stop the answer, or go back to writing",
+            "F5       answer the last message again; the old answer stays",
+            "Commands, typed as a message",
+        ]
+        assert page()[-1] == "f1 back  PgDn more  PgUp back up"
+        before = page()[1]
+        await pilot.press("pagedown")
+        assert page()[1] != before
+        await pilot.press(*"temperature")
+        await settled(pilot)
+        assert page()[1:4] == ["Commands, typed as a message", "/temp F    temperature", page()[-1]]
+        await pilot.press(*" such nonsense")
+        await settled(pilot)
+        assert page()[1:] == ["Nothing here has these words", page()[-1]]
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.chat)
+
+
 async def test_every_command_of_the_help_exists_and_every_key_is_in_it() -> None:
     async with opened(size=(120, 200)) as (pilot, app):
         await say(pilot, "/help")
@@ -148,3 +184,32 @@ async def test_the_screen_begins_as_it_was_asked_for() -> None:
         await pilot.press("f2")
         await settled(pilot)
         assert app.chat.query_one("#figures").region.area
+
+
+async def test_one_key_explains_what_the_cursor_is_on() -> None:
+    """An answer with its verdict, a pass by the columns of its table, a setting; in the composer nothing of these."""
+    async with opened(size=(100, 40)) as (pilot, app):
+
+        async def first_title() -> str:
+            await pilot.press("f1")
+            await until(pilot, lambda: isinstance(app.screen, Help))
+            await settled(pilot)
+            title = str(app.screen.query(".help").first().render()).split("\n")
+            await pilot.press("escape")
+            await until(pilot, lambda: not isinstance(app.screen, Help))
+            return title[0]
+
+        answer = await ask(pilot, "go")
+        assert await first_title() == "First of all"
+        answer.focus()
+        await settled(pilot)
+        assert await first_title() == "This answer"
+        assert app.engine.trace is not None
+        assert [name for name, _ in explained(app.engine.trace)][:2] == ["in short", "tok/s"]
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, Inspector))
+        assert await first_title() == "The passes of an answer"
+        await pilot.press("escape", "f9")
+        await until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+        await settled(pilot)
+        assert await first_title() == "This setting"

@@ -82,7 +82,7 @@ async def test_long_pastes_become_chips_that_are_sent_whole() -> None:
         await paste(app.chat.composer, text)
         assert app.chat.composer.text == "[Pasted 143 lines]"
         await paste(app.chat.composer, text[:-1] + "!")
-        assert app.chat.composer.text == "[Pasted 143 lines][Pasted 143 lines, 2]"
+        assert app.chat.composer.text == "[Pasted 143 lines][Pasted 143 lines #2]"
         await pilot.press("enter")
         await until(pilot, lambda: bool(worker.requests) and app.chat_state.answering is None)
         assert worker.requests[0].messages[0].content == text + text[:-1] + "!"
@@ -107,9 +107,9 @@ async def test_the_question_beside_a_long_paste_stays_in_sight(typed: tuple[str,
 async def test_what_was_pasted_may_hold_the_name_of_a_chip() -> None:
     async with opened() as (_pilot, app):
         log, other = "see [Pasted 13 lines]\n" * 13, "\n".join("B" * 13)
-        for text in ("see [Pasted 13 lines, 2]: ", log, " and ", other, "[Pasted 13 lines]"):
+        for text in ("see [Pasted 13 lines #2]: ", log, " and ", other, "[Pasted 13 lines]"):
             await paste(app.chat.composer, text)
-        assert app.chat.composer.message == f"see [Pasted 13 lines, 2]: {log} and {other}[Pasted 13 lines]"
+        assert app.chat.composer.message == f"see [Pasted 13 lines #2]: {log} and {other}[Pasted 13 lines]"
 
 
 @pytest.mark.parametrize(

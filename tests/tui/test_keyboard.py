@@ -97,7 +97,7 @@ async def test_a_new_conversation_waits_for_the_end_of_the_answer(monkeypatch: p
         assert len(shown(app)) == 2
 
 
-async def test_no_conversation_is_opened_below_an_answer() -> None:
+async def test_a_conversation_is_opened_beside_an_answer_that_began_meanwhile() -> None:
     store, worker = Store.open(None), ScriptedWorker(hold_at=1)
     store.add_message(store.create("pair", title="Another").id, None, "user", "before")
     async with opened(worker, store=store) as (pilot, app):
@@ -106,10 +106,12 @@ async def test_no_conversation_is_opened_below_an_answer() -> None:
         app.chat.post_message(Composer.Sent("go"))  # Enter was pressed before F8, and comes to the screen after it
         await until(pilot, worker.is_held.is_set)
         await pilot.press("enter")
-        await until(pilot, lambda: app.screen is app.chat)
+        await until(pilot, lambda: app.screen is app.chat and shown(app) == ["before"])
         worker.go.set()
         await until(pilot, lambda: app.chat_state.answering is None)
-        assert shown(app) == ["go", "Once upon a time there was a king."]
+        latest = app.chat_state.writer.ask(lambda each: each.path(each.conversations(1)[0].leaf)).result()
+        assert [message.text for message in latest] == ["go", "Once upon a time there was a king."]
+        assert shown(app) == ["before"]
 
 
 async def test_a_widget_begins_with_what_has_come() -> None:

@@ -44,16 +44,16 @@ def test_the_pane_tells_what_stats_counted() -> None:
     text = pane(made, None, 36).plain
     stats = made.stats
     assert f"PASSES {stats.passes}" in text
-    assert f"{stats.tokens_per_pass:.2f} tok/pass" in text
-    assert f"{stats.accepted}/{stats.drafted} drafted" in text
+    assert f"{stats.tokens_per_pass:.2f} tokens a pass" in text
+    assert f"{stats.accepted} of {stats.drafted} right" in text
     assert f"{stats.speedup:.2f}× plain" in text
-    assert "plain 33.3 tok/s\n timed in 8 passes\n" in text
-    assert "TIME/PASS" in text
+    assert "plain 33.3 tok/s\n 8 passes\n" in text
+    assert "A PASS" in text
     assert f"accepted {stats.by_source['accepted']}" in text
     assert all(len(line) <= 36 for line in text.split("\n"))
 
 
-RATE = re.compile(r"\d tok/s|\d tok/pass|\d/pass|\d tokens a pass|\d %|TIME/PASS \d|ms a pass")
+RATE = re.compile(r"\d tok/s|\d tokens a pass|\d %|A PASS \d|ms a pass")
 
 
 @pytest.mark.parametrize("passes", [2, 5, 8, 9, 30])
@@ -90,7 +90,7 @@ def test_what_drafted_nothing_is_not_said_to_lack_a_measurement() -> None:
     assert "plain 100.0" not in pane(made, None, 36).plain, "of too few passes no rate is told"
     made.observe(1.0, Probed(10.0, 18))
     text = pane(made, None, 36).plain
-    assert "plain 100.0 tok/s\n timed in 8 passes\n" in text
+    assert "plain 100.0 tok/s\n 8 passes\n" in text
     assert "not measured" not in text
     made.observe(2.0, Finished("stop", "", 100.0, 20.0, 0))
     assert verdict(made) == "Nothing was guessed."

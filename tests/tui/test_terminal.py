@@ -91,7 +91,7 @@ def test_a_real_chat_of_three_turns(tmp_path: Path) -> None:
     terminal = chat(tmp_path, "-n", "24", "--seed", "3", "--method", "draft-model", program=REAL)
     for n, text in enumerate(("Once upon a time", "The fox said", "And then"), 1):
         say(terminal, text, n)
-    for told in ("SPEED", "drafted", "● autosaved"):  # figures may come a moment after the text
+    for told in ("SPEED", "GUESSES", "● autosaved"):  # figures may come a moment after the text
         terminal.wait_for(partial(has, terminal, told))
     terminal.type("\x1bOR\x1bOR")  # F3 twice
     terminal.wait_for(lambda: has(terminal, "⟦corrected⟧"))

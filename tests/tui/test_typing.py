@@ -11,7 +11,7 @@ from textual.widgets import Input, TextArea
 
 from localspec.chat.commands import TABLE
 from localspec.tui.app import LocalspecApp
-from localspec.tui.keyboard import HANDS, Burst, Reader
+from localspec.tui.keyboard import HANDS, HELD, SLOW, Burst, Reader
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
 from tests.tui.scripted import ScriptedWorker, ask, made, opened, settled, shown, until
@@ -209,6 +209,14 @@ def test_a_terminal_may_take_its_time_within_an_answer(cut: int) -> None:
     assert seen_of(ATTRIBUTES[:3], "", ATTRIBUTES[3:], "right") == ["right"]
 
 
+@pytest.mark.parametrize("answer", ["\x1b[>0;10;1c", "\x1bP>|tmux 3.4\x1b\\", "\x1b[?1u"])
+def test_an_answer_to_another_program_is_not_written(answer: str) -> None:
+    """Of a multiplexer or a shell that asked before: wherever it is cut."""
+    assert seen_of(answer, "right") == ["right"]
+    for cut in range(2, len(answer)):
+        assert "".join(seen_of("left", answer[:cut], answer[cut:], "right")) == "leftright", repr(answer[:cut])
+
+
 def test_an_answer_without_an_end_takes_no_text_with_it() -> None:
     assert seen_of("\x1b]11;rgb:ffff/ff", "", "hello") == ["hello"]
 
@@ -308,6 +316,29 @@ async def test_a_paste_without_brackets_is_one_edit(n: int, monkeypatch: pytest.
         await pilot.press("enter")
         await until(pilot, lambda: bool(worker.requests) and app.chat_state.answering is None)
         assert worker.requests[0].messages[-1].content == text.replace("\r", "\n")
+
+
+@pytest.mark.parametrize("last", ["}\r", "\r", "the last of it\r"])
+async def test_a_paste_in_pieces_is_one_message_whatever_its_last_piece(last: str) -> None:
+    """Without brackets, over a slow line: each piece is waited for, and no newline in it sends."""
+    async with opened() as (pilot, app):
+        reader, text = Reader(XTermParser()), "".join(f"    line {i} {{\r" for i in range(9))
+        for at in range(0, len(text), 90):
+            assert [*reader.read(text[at : at + 90], 10.0 + at)] == []
+            assert reader.patience == SLOW
+        for event in (*reader.read(last, 9000.0), *reader.quiet()):
+            app.post_message(event)
+        await settled(pilot)
+        assert app.chat.composer.message == (text + last).replace("\r", "\n")
+        assert shown(app) == [], "and nothing is sent"
+
+
+@pytest.mark.parametrize(("read", "patience"), [("ab", HELD), ("x" * 15, HELD), ("x" * 16, SLOW), ("a\r", SLOW)])
+def test_how_long_more_of_a_burst_is_waited_for(read: str, patience: float) -> None:
+    """Two keys that are pressed together are shown at once."""
+    reader = Reader(XTermParser())
+    assert [*reader.read(read, 10.0)] == []
+    assert reader.patience == patience
 
 
 def test_what_is_pasted_between_brackets_is_no_burst() -> None:

@@ -25,7 +25,7 @@ from localspec.tui.chat_engine import ChatEngine, ReadingAhead
 from localspec.tui.host import Host
 from localspec.tui.keyboard import in_turn
 from localspec.tui.news import News
-from localspec.tui.stats_panel import Figures
+from localspec.tui.stats_panel import Figures, explained
 from localspec.tui.trace import View
 from localspec.tui.turns import ChatTurns
 from localspec.tui.widgets.bars import Keys, NoticeBar, TopBar
@@ -127,6 +127,12 @@ class ChatScreen(Screen[None]):
     @property
     def transcript(self) -> Transcript:
         return self.query_one(Transcript)
+
+    @property
+    def about(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """What the figures of the answer mean that the cursor is on, for the help; [] elsewhere."""
+        trace = self.focused.trace if isinstance(self.focused, Answered) else None
+        return [] if trace is None else [("This answer", explained(trace))]
 
     async def renew(self, before: Node | None = None, asked: Node | None = None) -> None:
         """Show the whole path anew, at its end; or with `asked`, which gets the keyboard, at the row of `before`."""

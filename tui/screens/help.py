@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.events import Resize
 from textual.screen import Screen
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from localspec.chat.commands import help_rows
 from localspec.sanitize import sanitize
@@ -19,10 +20,11 @@ from localspec.tui.screens.dialog import OverChat
 from localspec.tui.stats_panel import wrapped
 from localspec.tui.trace import LEGEND
 from localspec.tui.widgets.bars import Keys, NoticeBar
+from localspec.tui.widgets.composer import LineInput
 from localspec.ui.glossary import FIGURES, TERMS
 
 FIGURES_TITLE = "The figures (localspec explain TERM says more)"
-APPS = 2  # sections with keys of the app, which stand before the figures
+FIRST = ("send", "newline", "stop", "regenerate")  # what one needs, before all else
 MIN_TEXT_WIDTH = 16  # cells of a text, beside keys however wide
 MARKS = {
     "draft": "guessed by the draft model, accepted by the target",
@@ -35,31 +37,61 @@ MARKS = {
 
 
 class Help(OverChat, Screen[None]):
-    """One long page. `sections` are titles, each with the bindings that belong there."""
+    """One long page, and a line that searches it. `sections` are titles, each with the bindings that belong there.
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f1", "dismiss", "back", show=True)]
+    `about` is what the cursor is on: titles, each with rows of a word and its meaning.
+    """
 
-    def __init__(self, sections: Sequence[tuple[str, Sequence[BindingType]]]) -> None:
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,f1", "dismiss", "back", show=True),
+        Binding("pagedown", "page(1)", "more", key_display="PgDn", show=True),
+        Binding("pageup", "page(-1)", "back up", key_display="PgUp", show=True),
+        Binding("down", "line(1)", show=False),
+        Binding("up", "line(-1)", show=False),
+    ]
+
+    def __init__(
+        self,
+        sections: Sequence[tuple[str, Sequence[BindingType]]],
+        about: Sequence[tuple[str, Sequence[tuple[str, str]]]] = (),
+    ) -> None:
         super().__init__()
-        self._sections = sections
+        self._sections, self._about = sections, about
 
     def compose(self) -> ComposeResult:
-        """Show the keys of the app, the figures and colours, the other keys, and the commands."""
-        tables = []
-        for title, declared in self._sections:
-            rows = [(each.key_display or each.key, each.description) for each in _bindings(declared)]
-            tables.append(HelpTable(title, rows))
-        with VerticalScroll():
-            yield from tables[:APPS]
+        """Show what the cursor is on, how to send, stop and ask again, the commands, all keys, figures and colours."""
+        declared = [(title, _bindings(bindings)) for title, bindings in self._sections]
+        needed = {each.action: each for _, bindings in declared for each in bindings if each.action in FIRST}
+        yield LineInput(placeholder="type to search this page", compact=True, id="search")
+        with VerticalScroll(can_focus=False):
+            yield from (HelpTable(*each) for each in self._about)
+            yield HelpTable("First of all", _rows(needed[action] for action in FIRST if action in needed))
+            yield HelpTable("Commands, typed as a message", help_rows())
+            for title, bindings in declared:
+                yield HelpTable(title, _rows(bindings))
             yield HelpTable(FIGURES_TITLE, [(name, TERMS[name].short) for name in FIGURES])
             yield _marks()
-            yield from tables[APPS:]
-            yield HelpTable("Commands, typed as a message", help_rows())
+            yield Static("Nothing here has these words", id="none", classes="help", markup=False)
         yield NoticeBar()
         yield Keys()
 
     def on_mount(self) -> None:
-        self.query_one(VerticalScroll).focus()
+        self.query_one("#none").display = False
+        self.query_one(LineInput).focus()
+
+    @on(Input.Changed)
+    def search(self, changed: Input.Changed) -> None:
+        """Show the rows that have the words."""
+        shown = [table.search(changed.value) for table in self.query(HelpTable)]
+        self.query_one("#none").display = not any(shown)
+        self.query_one(VerticalScroll).scroll_home(animate=False)
+
+    def action_page(self, by: int) -> None:
+        page = self.query_one(VerticalScroll)
+        page.scroll_relative(y=by * (page.size.height - 1), animate=False)
+
+    def action_line(self, by: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
 
 
 class LogScreen(OverChat, Screen[None]):
@@ -99,6 +131,10 @@ def _bindings(all_declared: Sequence[BindingType]) -> list[Binding]:
     return list(found.values())
 
 
+def _rows(bindings: Iterable[Binding]) -> list[tuple[str, str]]:
+    return [(each.key_display or each.key, each.description) for each in bindings]
+
+
 def key_names(binding: Binding) -> list[str]:
     """Return the keys of a binding as people write them, the most usual first."""
     if binding.key_display:
@@ -132,20 +168,35 @@ class HelpTable(Static):
     def __init__(self, title: str, rows: Sequence[tuple[str, str]], styles: Mapping[str, str] | None = None) -> None:
         super().__init__(markup=False, classes="help")
         self._title = title
-        self._rows = rows
+        self._rows = self._found = rows
         self._styles = styles or {}
 
+    def search(self, words: str) -> bool:
+        """Show the rows that have all of these words, or all where the title has them; return whether there is one."""
+        wanted = words.casefold().split()
+        self._found = [row for row in self._rows if _has(" ".join((self._title, *row)), wanted)]
+        self.display = bool(self._found)
+        self._draw()
+        return self.display
+
     def on_resize(self, event: Resize) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
         """Wrap the texts for this width."""
         keys = max((len(key) for key, _ in self._rows), default=0) + 2
         room = max(MIN_TEXT_WIDTH, self.content_size.width - keys - 2)
         parts = [(f"{self._title}\n", "bold $primary")]
-        for key, text in self._rows:
+        for key, text in self._found:
             first, *rest = wrapped(text, room) or [""]
             style = self._styles.get(key, "bold")
             parts += [("  ", ""), (key, style), (f"{'':<{keys - len(key)}}{first}\n", "")]
             parts += [(f"{'':<{keys + 2}}{line}\n", "") for line in rest]
         self.update(Content.assemble(*parts))
+
+
+def _has(text: str, words: Sequence[str]) -> bool:
+    return all(word in text.casefold() for word in words)
 
 
 def _marks() -> HelpTable:

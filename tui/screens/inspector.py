@@ -20,7 +20,19 @@ from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.ui.summary import done
 
 MAX_PASSES = 5000  # passes that are listed
-COLUMNS = ("pass", "at", "drafter", "k", "kept", "text", "refused", "draft", "verify", "host ms", "why")
+COLUMNS = {  # F1 says what each is
+    "pass": "one run of the model; the first is the prompt's, whose time is the prompt's too",
+    "at": "tokens of the text before this pass",
+    "drafter": "who guessed",
+    "k": "how many tokens were guessed",
+    "right": "how many of these the model kept",
+    "text": "what the pass wrote",
+    "refused": "guesses that the model did not keep",
+    "guess": "milliseconds of guessing",
+    "check": "milliseconds in which the model checked the guesses",
+    "rest ms": "milliseconds of everything else",
+    "why": "why so many were guessed",
+}
 
 
 class Inspector(OverChat, Screen[None]):
@@ -32,11 +44,17 @@ class Inspector(OverChat, Screen[None]):
         super().__init__()
         self._trace = trace
 
+    @property
+    def about(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """What the words on this screen mean, for the help."""
+        rows = [*COLUMNS.items(), ("timing", "a pass without guesses, which is timed to compare with")]
+        return [("The passes of an answer", rows)]
+
     def compose(self) -> ComposeResult:
         """A head line and the table."""
         stats = self._trace.stats
         head = f"Passes {stats.passes}  ·  {counted(stats.emitted, 'token')}"
-        head += f"  ·  accepted {stats.accepted}/{stats.drafted} drafted"
+        head += f"  ·  {stats.accepted} of {stats.drafted} guesses right"
         head += f"  ·  asked for: {self._trace.request.speculation.method}, {done(stats)}"
         yield Static(Content.styled(head, "bold"), classes="title", markup=False)
         yield DataTable(cursor_type="row", zebra_stripes=True)
@@ -56,7 +74,7 @@ def _row(event: Committed) -> list[str]:
     ms = event.ms
     refused = "".join(piece.text for piece in event.drafted if piece.source == "rejected")
     return [
-        f"{event.index}{' probe' if event.is_probe else ''}",
+        f"{event.index}{' timing' if event.is_probe else ''}",
         str(event.position),
         sanitize(event.drafter) or "-",
         str(event.k),

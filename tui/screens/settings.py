@@ -15,7 +15,7 @@ from textual.suggester import SuggestFromList
 from textual.widgets import Input, Static
 
 from localspec.errors import LocalspecError
-from localspec.sanitize import sanitize
+from localspec.sanitize import one_line, sanitize
 from localspec.settings.config_file import config_file
 from localspec.tui.host import Host
 from localspec.tui.keyboard import in_turn
@@ -76,6 +76,16 @@ class SettingsScreen(OverChat, Screen[None]):
         self._host = host
         self.form = form
 
+    @property
+    def about(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """What the setting that has the keyboard does, for the help."""
+        if not isinstance(self.focused, Input):
+            return []
+        setting = self.form.settings[self._field(self.focused).key]
+        return [
+            ("This setting", [(setting.name, " · ".join(filter(None, (setting.help, ", ".join(setting.choices)))))])
+        ]
+
     def compose(self) -> ComposeResult:
         """A line on what this is, the fields by group, and the help of the one that has the keyboard."""
         yield Static(Content("Settings · apply from the next answer · Ctrl+S saves to config.toml"), id="said")
@@ -84,6 +94,11 @@ class SettingsScreen(OverChat, Screen[None]):
                 yield Static(group, classes="group", markup=False)
                 for name in names:
                     yield Field(name, self.form.text(name), self.form.settings[name].choices)
+                    if name == "temp":  # which has a box of its own, of several lines
+                        system = one_line(self.form.chat_state.messages.system or "none")
+                        yield Static(
+                            f"{'system message':<20} {system}  (Ctrl+S in the chat)", id="system", markup=False
+                        )
         yield Folded(id="about")
         yield NoticeBar()
         yield Keys()

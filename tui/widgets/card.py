@@ -51,7 +51,7 @@ _HINTS = (
     ("Ctrl+P", "bold"),
     (" everything · ", "$muted"),
     ("F1", "bold"),
-    (" all keys", "$muted"),
+    (" help: keys, and what the cursor is on", "$muted"),
 )
 
 

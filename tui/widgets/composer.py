@@ -2,7 +2,7 @@
 
 Enter sends a message; a newline is Shift+Enter, Ctrl+J, Alt+Enter, or a backslash before Enter. Enter in a burst of
 text is a newline too, unless it ends a slash command or the only line: so a paste is one message also where the
-terminal does not say that it is one, and what is typed ahead is sent line by line.
+terminal does not say that it is one, in however many pieces it comes.
 
 What is pasted never sends anything, and a large paste becomes a chip in the text: a text area of 200 KB takes most of
 a second for every key. So does what a small one has of characters that show nothing. A chip is sent as what it stands
@@ -265,7 +265,7 @@ class Composer(KeysInTurn, TextArea):
         n = 1
         while chip in self._pasted or chip in beside:
             n += 1
-            chip = f"[Pasted {what}, {n}]"
+            chip = f"[Pasted {what} #{n}]"
         self._pasted[chip] = text
         return chip
 

@@ -61,7 +61,7 @@ class Spoken(Vertical, can_focus=True):
         Binding("right_square_bracket", "want('on')", "next branch", show=False),
         Binding("c", "code", "copy the next code block", show=False),
         Binding("d", "reveal", "refused drafts", show=False),
-        Binding("t", "unfold", "reasoning", show=False),
+        Binding("t", "unfold", "reasoning, or the middle of a long text", show=False),
         Binding("j,down", "screen.message(1)", "next message", show=False),
         Binding("k,up", "screen.message(-1)", "message before", show=False),
         Binding("tab,i", "screen.write", "write", show=False),
@@ -108,17 +108,25 @@ class Spoken(Vertical, can_focus=True):
 class UserMessage(Spoken):
     """A message of the user. A long text is folded in its middle: what was typed before or after a paste stays."""
 
+    is_unfolded = False
+
     def compose(self) -> ComposeResult:
         """Show the text as it is, never as markup."""
         yield Static(self.head(), classes="head", markup=False)
         lines = sanitize(self.entry.text).split("\n")
-        half = FOLDED // 2 if len(lines) > FOLDED else len(lines)
+        half = FOLDED // 2 if len(lines) > FOLDED and not self.is_unfolded else len(lines)
         yield Static(_cut(lines[:half]), classes="text", markup=False)
-        if len(lines) > FOLDED:
-            yield Static(Content(f"… {counted(len(lines) - FOLDED, 'more line')} …"), classes="note", markup=False)
+        if half < len(lines):
+            more = f"… {counted(len(lines) - FOLDED, 'more line')} (t shows them) …"
+            yield Static(Content(more), classes="note", markup=False)
             yield Static(_cut(lines[-half:]), classes="text", markup=False)
         if self.entry.attachments:
             yield Static(attached([self.entry]), classes="note attached", markup=False)
+
+    async def action_unfold(self) -> None:
+        """Show or hide the middle of the text."""
+        self.is_unfolded = not self.is_unfolded
+        await self.recompose()
 
 
 class Answered(Spoken):
