@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from textual.widgets import DataTable, Static
 
 from localspec.conversations.store import Store
+from localspec.settings.request import Sampling
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.widgets.card import ErrorCard
-from tests.tui.scripted import ScriptedWorker, ask, opened, say, say_until_held, settled, shown, until
+from tests.tui.scripted import (
+    ScriptedWorker,
+    answers,
+    ask,
+    markdown_text,
+    opened,
+    say,
+    say_until_held,
+    settled,
+    shown,
+    until,
+)
 
 STORY = "Once upon a time there was a king."
 
@@ -60,7 +73,7 @@ async def test_an_answer_goes_on_while_another_conversation_is_open(tmp_path: Pa
         )
         assert kept("two")[1] == ("Once upon a time there", None), "a kill loses nothing"
         await go_to("two")
-        assert shown(app) == ["two", "Once upon a time there"]
+        assert markdown_text(answers(app)[0]) == "Once upon a time there"
         await go_to("one")
         worker.hold_at = None
         await say(pilot, "three")
@@ -76,7 +89,7 @@ async def test_an_answer_goes_on_while_another_conversation_is_open(tmp_path: Pa
 
 async def test_another_answer_has_the_next_seed_and_says_so_and_the_conversation_keeps_its_own() -> None:
     worker = ScriptedWorker(hold_at=1)
-    async with opened(worker, seed=7) as (pilot, app):
+    async with opened(worker, sampling=Sampling(seed=7)) as (pilot, app):
 
         def notes() -> list[str]:
             return [str(each.content) for each in app.chat.query(".note-card").results(Static)]
@@ -101,7 +114,7 @@ async def test_another_answer_has_the_next_seed_and_says_so_and_the_conversation
         assert app.chat_state.request.sampling.seed == 7
 
 
-async def test_several_files_folders_and_patterns_are_attached(tmp_path: Path, monkeypatch) -> None:
+async def test_several_files_folders_and_patterns_are_attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a command, by the key that completes their names, and by what a message names."""
     monkeypatch.chdir(tmp_path)
     worker = ScriptedWorker()
@@ -119,7 +132,7 @@ async def test_several_files_folders_and_patterns_are_attached(tmp_path: Path, m
         await say(pilot, "/read menu.txt proj/opening hours.md 'staff.csv'")
         await until(pilot, lambda: len(notes()) == 1)
         assert names() == ["menu.txt", "proj/opening hours.md", "staff.csv"]
-        assert notes() == ["took 3 files: 22 B, about 10 tokens; for your next message"]
+        assert notes() == ["took 3 files: 22 B, about 11 tokens; for your next message"]
         await say(pilot, "/read none")
         await say(pilot, "/read menu.txt nothing.txt")
         await until(pilot, lambda: bool(app.chat.query(ErrorCard)))
@@ -135,6 +148,6 @@ async def test_several_files_folders_and_patterns_are_attached(tmp_path: Path, m
         await until(pilot, lambda: len(names()) == 2)
         assert names() == ["menu.txt", "proj/opening hours.md"], "the file of the folder is there once"
         await ask(pilot, "Who is @staff.csv?")
-        assert app.notices.text == "took staff.csv: 10 B, about 7 tokens"
+        assert app.notices.text == "took staff.csv: 10 B, about 6 tokens"
         sent = worker.requests[-1].messages[-1].content
         assert [name in sent for name in ("```menu.txt", "hours.md", "Cleo,1203")] == [True] * 3

@@ -219,10 +219,10 @@ async def test_the_list_begins_with_the_open_one_whose_title_stands_over_what_ha
         await pilot.press("escape")
         await say(pilot, "/resume wolf")
         await until(pilot, lambda: shown(app)[:1] == ["Tell of the wolf"])
-        await say(pilot, "/resume nothing such")
+        await say(pilot, "/resume nothing-such")
         await until(pilot, lambda: len(app.chat.query(ErrorCard)) > 0)
         card = app.chat.query(ErrorCard).last().error
-        assert f"{card.message}{card.advice}" == "there is no conversation 'nothing such' — try: /list"
+        assert f"{card.message}{card.advice}" == "there is no conversation 'nothing-such' — try: /list"
 
 
 def current(app: LocalspecApp) -> str:
