@@ -24,7 +24,7 @@ from localspec.sanitize import one_line
 from localspec.settings.folders import typed_path
 from localspec.settings.request import LoadSettings, Request, Speculation
 from localspec.ui.inputs import MAX_FILE, Inputs
-from localspec.ui.mentions import Taken, is_pattern, is_several, names_in, take
+from localspec.ui.mentions import Taken, add, is_pattern, is_several, names_in, take
 from localspec.ui.settings import check, effect_remarks, used_pair
 
 SUPPLIES = Path("/sys/class/power_supply")
@@ -286,7 +286,8 @@ class ChatState:
                 path = typed_path(name)
                 is_outside = path.is_absolute() or ".." in path.parts
                 shown = path.name if is_outside else str(path)
-                taken.texts.append(Attachment(shown, inputs.regular(str(path))))
+                if not add(taken, Attachment(shown, inputs.regular(str(path)))):
+                    raise NotFoundError(f"{one_line(name)} holds no text", hint="the name of a text file")
         self.attached += taken.texts
         return taken, [warned.message for warned in inputs.warnings]
 

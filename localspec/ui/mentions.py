@@ -157,7 +157,7 @@ def take(name: str, taken: Taken) -> bool:
             data = read_regular(name, MOST_BYTES)
             if is_binary(data):
                 raise UsageError(f"{name} is no text", hint="the name of a text file")
-            return _add(taken, Attachment(name, _text(data)))
+            return add(taken, Attachment(name, _text(data)))
         return True
     path = typed_path(name)
     files = list(files_below(path, taken.skip)) if path.is_dir() else matches(name)
@@ -190,14 +190,14 @@ def _take_text(file: Path, taken: Taken) -> bool:
     if is_binary(data):
         taken.skip("binary")
         return False
-    return str(file) in {each.name for each in taken.texts} or _add(taken, Attachment(str(file), text))
+    return str(file) in {each.name for each in taken.texts} or add(taken, Attachment(str(file), text))
 
 
 def _text(data: bytes) -> str:
     return decoded(data, errors="replace").replace("\0", "\ufffd")
 
 
-def _add(taken: Taken, text: Attachment) -> bool:
+def add(taken: Taken, text: Attachment) -> bool:
     """Add a text, unless it is empty; return whether it was added."""
     if not text.text:
         taken.skip("empty")

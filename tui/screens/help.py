@@ -82,8 +82,10 @@ class Help(OverChat, Screen[None]):
     @on(Input.Changed)
     def search(self, changed: Input.Changed) -> None:
         """Show the rows that have the words."""
-        shown = [table.search(changed.value) for table in self.query(HelpTable)]
-        self.query_one("#none").display = not any(shown)
+        tables = list(self.query(HelpTable))
+        for table in tables:
+            table.display = table.search(changed.value)
+        self.query_one("#none").display = not any(table.display for table in tables)
         self.query_one(VerticalScroll).scroll_home(animate=False)
 
     def action_page(self, by: int) -> None:
@@ -175,9 +177,8 @@ class HelpTable(Static):
         """Show the rows that have all of these words, or all where the title has them; return whether there is one."""
         wanted = words.casefold().split()
         self._found = [row for row in self._rows if _has(" ".join((self._title, *row)), wanted)]
-        self.display = bool(self._found)
         self._draw()
-        return self.display
+        return bool(self._found)
 
     def on_resize(self, event: Resize) -> None:
         self._draw()
