@@ -202,7 +202,7 @@ def test_load_refuses_what_is_no_chat(talk: Talk, tmp_path: Path, content: str) 
 
 def test_read_attaches_a_file_to_the_next_message(talk: Talk, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("a\nb\n")
-    assert "read 2 lines" in talk.say(f"/read {tmp_path}/notes.txt")
+    assert "took notes.txt: 4 B, about 2 tokens; for your next message" in talk.say(f"/read {tmp_path}/notes.txt")
     talk.say("explain", "more")
     assert talk.sent[0] == ("user", "```notes.txt\na\nb\n```\n\nexplain")
     assert talk.sent[-1] == ("user", "more")

@@ -36,7 +36,7 @@ def steps(folder: Path, copied: list[str]) -> Steps:
         ("/read none", lambda state: state.attached == []),
         ("one", lambda state: said(state) == ["one", ANSWER]),
         ("/copy", lambda state: copied == [ANSWER]),
-        ("/regen", lambda state: len(state.messages.paths()) == 2 and state.request.sampling.seed == 8),
+        ("/regen", lambda state: len(state.messages.paths()) == 2 and state.request.sampling.seed == 7),
         ("/edit two", lambda state: said(state) == ["two", ANSWER] and len(state.messages.paths()) == 3),
         ("/branch 1", lambda state: said(state) == ["one", ANSWER]),
         ("/undo", lambda state: said(state) == []),

@@ -62,7 +62,7 @@ STEPS = (  # what chance would hardly put together: places with what is done the
         for place in ("f8", "ctrl+r")
         for words in ((), ("down",), ("wolf",), ("wo", "delete"))
     ),
-    ("f8", "f2", "x", "enter"),
+    ("f8", "ctrl+e", "x", "enter"),
     ("f8", "fox", "enter"),
     *(("ctrl+o", *words, "enter") for words in ((), ("down",), ("tell",), ("delete", "backspace"))),
     *(("tab", key) for key in ("left_square_bracket", "right_square_bracket", "e", "r", "d", "x", "delete")),
