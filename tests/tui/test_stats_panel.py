@@ -360,5 +360,9 @@ async def test_a_long_name_leaves_room_for_the_context_and_what_goes_on(width: i
         line = str(bar.render())
         assert "ctx 0/1024" in line
         assert line.endswith("answering ● autosaved ")
-        assert "qwen2.5-co" in line
-        assert len(line) <= width
+        assert "qwen2.5-code" in line
+        assert len(line) == width
+        bar.show(Top(name, app.chat_state.loaded, 0, 0, "reading 1 423 of 2 423 tokens, 16 tok/s", "autosaved"))
+        line = str(bar.render())
+        assert "qwen2.5-code" in line
+        assert "reading 1 423 of 2 423 tokens, 16 tok/s ●" in line, "no figure is cut"

@@ -26,7 +26,8 @@ LASTS = 6.0  # seconds: time to read two lines
 FIRST_KEY = "f1"  # it lists the others
 GAP = 2  # cells between two keys
 METER = 8  # cells of the context's bar
-SHORTEST = 12  # cells of the pair's name that stay where there is no room
+SHORTEST = 24  # cells of the pair's name that stay where there is no room
+DETAILS = 5  # of the line on top
 WARNING_SHARE = 0.9  # share of the context from which it is shown as a warning
 
 
@@ -59,47 +60,43 @@ class TopBar(Static):
         """Return the row: what matters least is left out where there is no room."""
         if self._top is None:
             return Content("")
-        width = self.size.width
-        right = _right(self._top)
-        left = _left(self._top, width)
-        over = left.cell_length + 1 + right.cell_length - width
-        if over > 0:
-            left = _left(_shortened(self._top, over), width)
-        gap = width - left.cell_length - right.cell_length
-        if gap < 1:
-            state = Content.styled(f" {self._top.state} ", "$accent") if self._top.state else Content("")
-            left = left.truncate(max(0, width - state.cell_length), ellipsis=True)
-            return Content.assemble(left, " " * (width - left.cell_length - state.cell_length), state)
-        return Content.assemble(left, " " * gap, right)
+        width, name = self.size.width, sanitize(self._top.name)
+        for detail in range(DETAILS, -2, -1):
+            left, right = _left(self._top, detail), _right(self._top, detail)
+            over = max(0, left.cell_length + 1 + right.cell_length - width)
+            room = Content(name).cell_length - over
+            if not over or room >= SHORTEST:
+                break
+        left = _left(replace(self._top, name=shortened(name, max(SHORTEST, room))), detail) if over else left
+        left = left.truncate(max(0, width - 1))
+        right = right.truncate(max(0, width - left.cell_length - 1), ellipsis=True)
+        return Content.assemble(left, " " * (width - left.cell_length - right.cell_length), right)
 
 
-def _shortened(top: Top, over: int) -> Top:
-    """Return the line with a name that is `over` cells shorter, down to SHORTEST: the figures matter more."""
-    name = sanitize(top.name)
-    return replace(top, name=shortened(name, max(SHORTEST, Content(name).cell_length - over)))
-
-
-def _left(top: Top, width: int) -> Content:
-    parts = [(" localspec ", "bold $primary"), (sanitize(top.name), "bold")]
+def _left(top: Top, detail: int) -> Content:
+    """Return the name and the figures; what matters least is there from a greater detail on."""
+    brand = " localspec " if detail >= 1 else " "
+    parts = [(brand, "bold $primary"), (sanitize(top.name), "bold")]
     loaded = top.loaded
-    if loaded is not None:
-        if width >= 100:
+    if loaded is not None and detail >= 1:
+        if detail >= 5:
             quants = loaded.target.quant + (f" + {loaded.draft.quant}" if loaded.draft else "")
             parts.append((f" {sanitize(quants)} · {sanitize(', '.join(loaded.target.devices))}", "$muted"))
         share = top.used / loaded.n_ctx
         filled = round(METER * share)
         style = "$warning" if share >= WARNING_SHARE else "$muted"
-        bar = f" {'━' * filled}{'─' * (METER - filled)}" if width >= 72 else ""
+        bar = f" {'━' * filled}{'─' * (METER - filled)}" if detail >= 3 else ""
         parts.append((f" · ctx {top.used}/{loaded.n_ctx}{bar} {share:.0%}", style))
-        if top.memory and width >= 90:
+        if top.memory and detail >= 4:
             parts.append((f" · {_size(top.memory)}", "$muted"))
     return Content.assemble(*parts)
 
 
-def _right(top: Top) -> Content:
-    parts = [(f"{top.state} ", "$accent")] if top.state else []
+def _right(top: Top, detail: int) -> Content:
+    state = top.state if detail >= 0 else top.state.partition(",")[0]  # without how fast it goes
+    parts = [(f"{state} ", "$accent")] if state else []
     if top.saved:
-        parts.append((f"{'●' if top.saved == 'autosaved' else '○'} {top.saved} ", "$muted"))
+        parts.append((f"{'●' if top.saved == 'autosaved' else '○'} {f'{top.saved} ' * (detail >= 2)}", "$muted"))
     return Content.assemble(*parts)
 
 
