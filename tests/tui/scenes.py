@@ -135,11 +135,14 @@ async def tuned(pilot: Pilot[int]) -> None:
     app.form = Form.of(app.chat_state, described(("chat",)), app.chat_state.request)
     await pilot.press("f9")
     await settled(pilot)
-    fields = {field.key: field.input for field in app.screen.query(Field)}
+    fields = {field.key: field for field in app.screen.query(Field)}
     for name, text in (("temp", "0.3"), ("top-p", "2")):
-        fields[name].focus()
-        fields[name].value = text
+        fields[name].input.focus()
+        await until(pilot, lambda name=name: fields[name].input.has_focus)
+        fields[name].input.value = text
         await settled(pilot)
+    await until(pilot, lambda: app.form.text("temp") == "0.3" and bool(fields["top-p"].problem))
+    await settled(pilot)
 
 
 async def chosen(pilot: Pilot[int]) -> None:

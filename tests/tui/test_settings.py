@@ -46,7 +46,7 @@ async def form(pilot: Pilot[Any]) -> SettingsScreen:
     await until(pilot, lambda: app.screen is app.chat)
     await pilot.press("f9")
     await until(pilot, lambda: isinstance(app.screen, SettingsScreen))
-    await pilot.pause(0.1)
+    await until(pilot, lambda: isinstance(app.focused, Input))
     screen = app.screen
     assert isinstance(screen, SettingsScreen)
     return screen
@@ -62,9 +62,11 @@ async def write(pilot: Pilot[Any], name: str, text: str) -> Field:
     assert isinstance(screen, SettingsScreen)
     found = field(screen, name)
     found.input.focus()
+    await until(pilot, lambda: found.input.has_focus)
     found.input.value = text
+    await until(pilot, lambda: bool(found.problem) == bool(screen._problem(name, found.input.value)))
     await pilot.press("enter")
-    await pilot.pause(0.05)
+    await pilot.pause()
     return found
 
 

@@ -41,6 +41,7 @@ from localspec.tui.widgets.folded import Folded, folded
 
 Result = TypeVar("Result")
 MAX_LISTED = 500  # conversations that are listed
+MAX_FOUND = 100  # titles and messages of a search: each row of the list costs a key some of a millisecond
 PREVIEWED = 8  # messages of a preview
 FRAME = 7  # cells of a row beside its texts: two at each column, and the scrollbar
 LONG = 600  # characters of each
@@ -137,7 +138,7 @@ class Conversations(OverChat, Screen[str | None]):
         is_new = query != self._query
         self._query = query
         if query.strip():
-            hits = await self._ask(lambda store: store.search(query, MAX_LISTED)) or []
+            hits = await self._ask(lambda store: store.search(query, MAX_FOUND)) or []
             found = {hit.conversation.id: Row(hit.conversation, hit.message) for hit in reversed(hits)}
             self._rows = list(reversed(found.values()))
         else:
