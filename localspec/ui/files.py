@@ -77,9 +77,9 @@ def path_completions(typed: str, endings: tuple[str, ...] = ()) -> list[str]:
 def several_completions(typed: str) -> list[str]:
     """Return the lines of paths that a beginning may become: its end, of one word or more, is the beginning of one."""
     for at in [0, *(i + 1 for i, char in enumerate(typed) if char == " ")]:
-        if at < len(typed) and (paths := path_completions(typed[at:])):
+        if paths := path_completions(typed[at:]):
             return [typed[:at] + path for path in paths]
-    return [] if typed else path_completions("")
+    return []
 
 
 def is_path(typed: str) -> bool:

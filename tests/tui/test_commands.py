@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from textual.binding import Binding
+from textual.widgets import Input
 
 from localspec.chat.commands import TABLE
+from localspec.cli.settings_table import described
 from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.help import Help
 from localspec.tui.screens.inspector import Inspector
 from localspec.tui.screens.settings import SettingsScreen
+from localspec.tui.settings_form import Form
 from localspec.tui.stats_panel import explained
 from localspec.tui.widgets.card import Note
 from localspec.tui.widgets.composer import Composer
@@ -105,7 +110,9 @@ async def test_the_help_begins_with_sending_and_commands_and_is_searched() -> No
         await settled(pilot)
 
         def page() -> list[str]:
-            lines = [" ".join(strip.text.split()) for strip in app.screen._compositor.render_strips()]
+            lines = [
+                " ".join(re.sub("[▁-█]", "", strip.text).split()) for strip in app.screen._compositor.render_strips()
+            ]
             return [line for line in lines if line]
 
         assert page()[:7] == [
@@ -209,7 +216,8 @@ async def test_one_key_explains_what_the_cursor_is_on() -> None:
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, Inspector))
         assert await first_title() == "The passes of an answer"
+        app.form = Form.of(app.chat_state, described(("chat",)), app.chat_state.request)
         await pilot.press("escape", "f9")
-        await until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+        await until(pilot, lambda: isinstance(app.screen, SettingsScreen) and isinstance(app.focused, Input))
         await settled(pilot)
         assert await first_title() == "This setting"
