@@ -214,9 +214,11 @@ class ChatTurns:
     async def again(self, entry: Node) -> None:
         """Answer anew: what `entry` says, or what it answers."""
         if not self.is_answering():
-            await self.answer(self.state.ask_again(entry))
-            for line in self.state.take_remarks():
-                await self.warn(line)
+            asked = self.state.ask_again(entry)
+            told = self.state.seed_of_next(asked)
+            await self.answer(asked)
+            if told:
+                await self.tell(told)
 
     def edit(self, entry: Node) -> None:
         """Let a message be written anew; it then stands beside the old one, with all that followed."""

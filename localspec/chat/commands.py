@@ -64,7 +64,11 @@ async def regenerate(chat: Chat, _argument: str) -> None:
     question = chat.state.messages.question()
     if question is None:
         raise UsageError("there is no answer to regenerate", hint="send a message first")
-    await chat.answer(chat.state.ask_again(question))
+    asked = chat.state.ask_again(question)
+    told = chat.state.seed_of_next(asked)
+    await chat.answer(asked)
+    if told:
+        await chat.tell(told)
 
 
 @command("/restart", "restart the engine", needs_rest=True)

@@ -149,13 +149,16 @@ class ChatState:
         return self.in_idle == "on" or (self.in_idle == "auto" and not on_battery())
 
     def ask_again(self, entry: Node) -> Node:
-        """Return the message that `entry` is or answers, for another answer, whose seed is told if it is fixed."""
+        """Return the message that `entry` is or answers, for another answer."""
         asked = entry if entry.role == USER else self.messages.parent(entry)
         assert asked is not None, "an answer follows a message"
-        seed = self.request.sampling.seed
-        if seed is not None:
-            self.remark(f"this answer has seed {self.next_request(asked).sampling.seed}; /seed stays {seed}")
         return asked
+
+    def seed_of_next(self, asked: Node) -> str:
+        """Return what to say of the seed of one more answer, "" where none is fixed."""
+        seed = self.request.sampling.seed
+        next_seed = self.next_request(asked).sampling.seed
+        return "" if seed is None else f"this answer has seed {next_seed}; /seed stays {seed}"
 
     def begin_answer(self, asked: Node) -> Node:
         """Add an answer to a message, beside the answers that it has."""

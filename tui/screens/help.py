@@ -44,10 +44,10 @@ class Help(OverChat, Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,f1", "dismiss", "back", show=True),
-        Binding("pagedown", "page(1)", "more", key_display="PgDn", show=True),
-        Binding("pageup", "page(-1)", "back up", key_display="PgUp", show=True),
-        Binding("down", "line(1)", show=False),
-        Binding("up", "line(-1)", show=False),
+        Binding("pageup", "page(-1)", "back up", show=False, priority=True),
+        Binding("pagedown", "page(1)", "more", key_display="PgDn", show=True, priority=True),
+        Binding("down", "line(1)", show=False, priority=True),
+        Binding("up", "line(-1)", show=False, priority=True),
     ]
 
     def __init__(
