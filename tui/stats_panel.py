@@ -35,6 +35,7 @@ from localspec.ui.summary import (
     percent,
     plain_rate,
     rate_of,
+    reason,
     standing,
 )
 from localspec.ui.summary import verdict as verdict_of
@@ -117,6 +118,7 @@ def explained(trace: Trace) -> list[tuple[str, str]]:
     """Return the figures of an answer, each with its meaning: first the verdict and its reason."""
     rows = {
         "in short": verdict(trace) if trace.stats.finished is not None else "",
+        "why": sanitize(reason(trace.stats)) if trace.stats.finished is not None else "",
         "tok/s": TERMS["tok/s"].short,
         "guesses right": "tokens that were guessed and that the model kept, of all that were guessed",
         "tokens a pass": "what one run of the model wrote; without guesses it is 1",

@@ -32,7 +32,7 @@ async def show_stats(chat: Chat, _argument: str) -> None:
     """Show the figures of the last answer."""
     if chat.state.answering_here is not None and chat.stats is not None:
         lines = [
-            line for line in table(chat.stats).split("\n") if line and not line.startswith(("  verdict", "  reason"))
+            line for line in table(chat.stats).split("\n") if line and not line.startswith(("  in short", "  why"))
         ]
         await chat.show(["The answer is still being written. Its figures so far:", *lines])
     elif chat.stats is None or not table(chat.stats):

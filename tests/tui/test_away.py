@@ -98,7 +98,7 @@ async def test_another_answer_has_the_next_seed_and_says_so_and_the_conversation
         await say(pilot, "/stats")
         await until(pilot, lambda: len(notes()) == 1)
         assert notes()[0].split("\n")[0] == "The answer is still being written. Its figures so far:"
-        assert "verdict" not in notes()[0]
+        assert "in short" not in notes()[0]
 
         worker.go.set()
         await until(pilot, lambda: app.chat_state.answering is None)

@@ -212,7 +212,7 @@ async def test_one_key_explains_what_the_cursor_is_on() -> None:
         await settled(pilot)
         assert await first_title() == "This answer"
         assert app.engine.trace is not None
-        assert [name for name, _ in explained(app.engine.trace)][:2] == ["in short", "tok/s"]
+        assert [name for name, _ in explained(app.engine.trace)][:1] == ["in short"]
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, Inspector))
         assert await first_title() == "The passes of an answer"
