@@ -99,7 +99,9 @@ def strip(trace: Trace | None, width: int) -> Content:
     second: list[Part] = [(right if stats.drafted else "no guesses", "$origin-draft")]
     second += [(f" │ {_per_pass(stats)} tokens a pass", "$muted")]
     if time is not None:
-        second += [(f" │ guess {time.draft:.1f} check {time.verify:.1f} rest {time.host:.1f} ms", "$muted")]
+        used, total = sum(len(text) for text, _ in second), f" │ {time.total:.1f} ms"
+        parts = f" │ guess {time.draft:.1f} check {time.verify:.1f} rest {time.host:.1f} ms"
+        second += [(parts if used + len(parts) <= width else total, "$muted")]
     return _lines([first, second])
 
 

@@ -47,7 +47,7 @@ def test_the_pane_tells_what_stats_counted() -> None:
     assert f"{stats.tokens_per_pass:.2f} tokens a pass" in text
     assert f"{stats.accepted} of {stats.drafted} right" in text
     assert f"{stats.speedup:.2f}× plain" in text
-    assert "plain 33.3 tok/s\n 8 passes\n" in text
+    assert "plain 33.3 tok/s\n timed in 8 passes\n" in text
     assert "A PASS" in text
     assert f"accepted {stats.by_source['accepted']}" in text
     assert all(len(line) <= 36 for line in text.split("\n"))
@@ -90,7 +90,7 @@ def test_what_drafted_nothing_is_not_said_to_lack_a_measurement() -> None:
     assert "plain 100.0" not in pane(made, None, 36).plain, "of too few passes no rate is told"
     made.observe(1.0, Probed(10.0, 18))
     text = pane(made, None, 36).plain
-    assert "plain 100.0 tok/s\n 8 passes\n" in text
+    assert "plain 100.0 tok/s\n timed in 8 passes\n" in text
     assert "not measured" not in text
     made.observe(2.0, Finished("stop", "", 100.0, 20.0, 0))
     assert verdict(made) == "Nothing was guessed."
