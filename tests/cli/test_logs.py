@@ -272,12 +272,12 @@ def test_html_shows_what_is_too_much_for_markdown_as_it_is(store: Store, logs: L
     ],
 )
 def test_models_are_named_for_people(store: Store, logs: Logs, pair: str, shown: str) -> None:
-    """Without folders, endings and a draft that there is not; JSON has what finds them again."""
+    """Without folders, endings and a draft that there is not; JSON has what finds them again where paths are asked."""
     keep(store, "one", "1", pair=pair)
     assert f"*{shown} · " in logs("export")
     assert f">{shown} · " in logs("export", "--format", "html")
     assert f" · {shown}" in logs("show").splitlines()[0]
-    assert json.loads(logs("export", "--format", "json"))["pair"] == pair
+    assert json.loads(logs("export", "--format", "json", "--paths"))["pair"] == pair
 
 
 @pytest.mark.parametrize("args", [[], ["show"], ["search", "evil"], ["export"], ["list", "--json"], ["show", "--json"]])

@@ -56,7 +56,7 @@ def test_answers_alone_are_written_for_their_owner_alone() -> None:
 
 
 def test_as_much_is_kept_as_the_manual_says() -> None:
-    manual = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    manual = " ".join((ROOT / "docs" / "configuration.md").read_text("utf-8").split())
     assert f"the latest conversations, {answer_files.MOST_BYTES / 2**20:g} MiB in all" in manual
 
 

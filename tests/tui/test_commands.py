@@ -58,7 +58,7 @@ async def test_stats_and_the_list_of_settings() -> None:
         await until(pilot, lambda: "there is no answer yet" in notes(app))
         await ask(pilot, "go")
         await say(pilot, "/stats")
-        await until(pilot, lambda: " drafted" in notes(app))
+        await until(pilot, lambda: "right" in notes(app))
         await say(pilot, "/set")
         await until(pilot, lambda: "top-p" in notes(app))
         assert "0.95" in notes(app)

@@ -78,7 +78,7 @@ async def test_an_answer_that_waits_for_its_pair_says_how_far_that_is() -> None:
         await say(pilot, "go")
         await until(pilot, lambda: bool(answers(app)))
         asked.set()
-        await until(pilot, lambda: "loading the target 25%" in plain(answers(app)[0], "head"))
+        await until(pilot, lambda: "loading the model 25%" in plain(answers(app)[0], "head"))
         worker.go.set()
         await until(pilot, lambda: app.chat_state.answering is None and not app.engine.worker_thread.is_busy)
 

@@ -356,7 +356,7 @@ async def test_one_message_that_is_too_long_is_an_error_with_the_next_step() -> 
         await ask(pilot, "one")
         card = app.chat.query_one(ErrorCard)
         assert isinstance(card.error, PromptTooLongError)
-        assert "/ctx 2048" in str(card.query_one("Static").render())
+        assert "--ctx 2048" in str(card.query_one("Static").render())
 
 
 async def test_a_seeded_speculation_is_switched_off_and_on() -> None:
@@ -399,7 +399,7 @@ async def test_a_draft_that_nothing_uses_is_not_loaded() -> None:
     async with opened(worker, speculation=Speculation(method="suffix")) as (pilot, app):
         await ask(pilot, "one")
         notes = [str(each.render()) for each in app.chat.query(Note)]
-        assert notes == ["the draft is not loaded: method suffix uses none"]
+        assert notes == ["the draft is not loaded: --method suffix uses none"]
         await say(pilot, "/set method draft-model")
         await ask(pilot, "two")
     assert [each.draft for each in worker.loads] == [None, SETTINGS.draft]

@@ -43,7 +43,7 @@ Result = TypeVar("Result")
 MAX_LISTED = 500  # conversations that are listed
 MAX_FOUND = 100  # titles and messages of a search: each row of the list costs a key some of a millisecond
 PREVIEWED = 8  # messages of a preview
-FRAME = 7  # cells of a row beside its texts: two at each column, and the scrollbar
+FRAME = 8  # cells of a row beside its texts: two at each column, the scrollbar, and one free
 LONG = 600  # characters of each
 BEFORE = 200  # of them before what was found
 LEAST = 24  # cells of what was found, beside a title
@@ -107,7 +107,7 @@ class Conversations(OverChat, Screen[str | None]):
 
     async def on_mount(self) -> None:
         """List them, the last used first; the cursor is on the open one."""
-        self.query_one(DataTable).add_columns("when", "title", "messages")
+        self.query_one(DataTable).add_columns("", "", "")  # the header is not shown, and would widen them
         await self.renew()
         await self.renew(self._chat.state.messages.key)  # known by now: what was said is written
         self.query_one("#search", Input).focus()
