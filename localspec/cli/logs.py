@@ -109,7 +109,10 @@ def show_command(conversation: str | None, count: int, as_json: bool) -> int:
 @_count
 @json_option
 def search_command(words: tuple[str, ...], count: int, as_json: bool) -> int:
-    """List the messages with all of WORDS, the latest first, below other conversations whose title has them."""
+    """List the messages, and the titles, with all of WORDS.
+
+    The latest come first. A conversation whose title has the words stands once, above.
+    """
     text = " ".join(words)
     with kept_store() as store:
         found = [hit for hit in store.search(text, count or -1) if hit.message is not None]

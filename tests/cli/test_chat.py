@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -129,10 +130,10 @@ def test_set_lists_everything(talk: Talk) -> None:
 def test_stats(talk: Talk) -> None:
     assert "there is no answer yet" in talk.say("/stats")
     shown = talk.say("go", "/stats")
-    assert "accepted     6 of 8 drafted\n" in shown, "of two passes with a draft no share is told"
-    assert "by position" not in shown
+    assert "guesses      6 of 8 right\n" in shown, "of two passes with a draft no share is shown"
+    assert "by place" not in shown
     talk.worker.passes *= 5
-    assert "by position" in talk.say("go", "/stats")
+    assert "by place" in talk.say("go", "/stats")
 
 
 def test_regenerate_replaces_the_answer(talk: Talk) -> None:
@@ -264,8 +265,8 @@ def test_a_full_context_is_said(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> 
     assert talk.errors.count("the context is full: 1024 tokens with the prompt; /ctx 2048 for more") == 2
 
 
-def test_stats_name_a_seed_that_was_asked_for(talk: Talk) -> None:
-    assert "\n  seed   " not in talk.say("one", "/stats")
+def test_stats_name_the_seed_and_who_chose_it(talk: Talk) -> None:
+    assert re.search(r"\n  seed         \d+, drawn\n", talk.say("one", "/stats"))
     assert "\n  seed         42\n" in talk.say("/seed 42", "two", "/stats")
 
 

@@ -214,7 +214,7 @@ def test_where_no_acceptance_would_do_nothing_is_explored(monkeypatch: pytest.Mo
     machine = MACHINES["dear rows"]
     plans = plans_of(machine, World(0.85, 7), controller(machine), monkeypatch)
     assert {one.max_nodes for one in plans} == {0}
-    assert {one.why for one in plans} == {"no draft was likely to win back the time that it takes"}
+    assert {one.why for one in plans} == {"no guess was likely to win back the time that it takes"}
 
 
 class Runs(World):
@@ -317,7 +317,7 @@ def test_where_nothing_can_be_afforded_nobody_is_asked() -> None:
     while auto.account.remaining <= 0.0:
         plan = auto.plan(Text(), DraftBudget(8, 64))
         assert (plan.max_nodes, copier.asked) == (0, 1)
-        assert plan.why == "drafting has used up the time that it may lose, a pass and 2 % of the answer's"
+        assert plan.why == "wrong guesses have used up the time that they may lose"
         passed(auto, plan, 0, prices.plain, 3 + passes)
         passes += 1
     assert passes > 5
@@ -342,9 +342,9 @@ def test_nothing_is_drafted_before_there_is_a_price() -> None:
     auto = Auto(prices, [Copies("copy", prices, Copier(*[0.99] * 4), 4)])
     for n in range(2):
         plan = auto.plan(Text(), DraftBudget(8, 64))
-        assert (plan.max_nodes, plan.why) == (0, "plain decoding is not measured yet")
+        assert (plan.max_nodes, plan.why) == (0, "plain decoding is not timed yet")
         passed(auto, plan, 0, 0.01, n)
-    assert auto.plan(Text(), DraftBudget(8, 64)).why != "plain decoding is not measured yet"
+    assert auto.plan(Text(), DraftBudget(8, 64)).why != "plain decoding is not timed yet"
 
 
 def test_an_interruption_is_nobodys_loss() -> None:

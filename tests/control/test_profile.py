@@ -298,7 +298,7 @@ def test_a_folder_that_cannot_be_written_is_told_once(models: list[Path], tmp_pa
     if learned_by == "a controller":
         controllers._auto = Auto(Prices(), [])
     else:  # as for plain decoding, which has no planner
-        capabilities = SimpleNamespace(max_rows=64, n_ctx=512, settles=1, max_leaves=1)
+        capabilities = SimpleNamespace(max_rows=64, n_ctx=512, settles=1, max_leaves=1, is_lane=False)
         timed: Any = SimpleNamespace(time_rows=lambda rows: 0.01 * rows, capabilities=capabilities)
         list(controllers.measure(timed, None, lambda: False))
     (told,) = [event for _ in range(3) for event in controllers.keep()]
