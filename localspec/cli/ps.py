@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import click
 
 from localspec.cli.complete import warm_names
-from localspec.cli.console import in_room, write_out
+from localspec.cli.console import in_room, wrapped, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, json_option
 from localspec.errors import LocalspecError, NotFoundError, ResourceError
@@ -37,7 +38,7 @@ def ps(as_json: bool) -> int:
     if as_json:
         write_json({"engines": found})
     elif not found:
-        write_out(f"{NOTHING}\n")
+        write_out(f"{wrapped(NOTHING, sys.stdout)}\n")
     else:
         head = ("pair", "since", "state", "memory", "tokens", "for")
         write_out("".join(f"{line}\n" for line in in_room([head, *map(_row, found)])))
@@ -62,7 +63,7 @@ def stop(name: str | None) -> int:
         else:
             left.append(facts)
     if not found:
-        write_out(f"{NOTHING}\n")
+        write_out(f"{wrapped(NOTHING, sys.stdout)}\n")
     if left:
         names = ", ".join(f"{one_line(_pair(each))} (process {each['engine_pid']})" for each in left)
         raise ResourceError(f"not ended within {PATIENCE:g} s: {names}", hint=f"kill -9 {left[0]['engine_pid']}")

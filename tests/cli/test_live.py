@@ -88,7 +88,7 @@ def test_the_stats_line_follows_the_text() -> None:
     assert body(terminal) == by_words("".join(texts), 80)
     (line,) = (line for line in terminal.lines if "tok/s" in line)
     assert "speedup unknown" in line
-    assert "accepted" in line
+    assert "of guesses right" in line
     assert terminal.text.count("words: localspec explain") == 1
     assert "(plain 100.0 tok/s" not in terminal.text
     every = fake(texts, "--stats")

@@ -80,7 +80,7 @@ def test_conversations_are_whole(conversations: dict[str, Any]) -> None:
     """Branches, attachments, titles, system messages, figures of answers, and one that a killed program left open."""
     reasons = set()
     for name, before in conversations.items():
-        done = run("logs", "export", name, "--format", "json")
+        done = run("logs", "export", name, "--format", "json", "--paths")
         after = json.loads(done.stdout)
         messages = [{**new, **old} for new, old in zip(after["messages"], before["messages"], strict=True)]
         assert after == {**after, **before, "messages": messages}
