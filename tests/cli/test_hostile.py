@@ -54,7 +54,7 @@ def test_an_answer_is_text_and_nothing_else(tmp_path: Path, name: str, is_cut: b
     if name == "chat":
         terminal.wait_for(lambda: terminal.lines[-1:] == ["You:"])
         terminal.type("hello there\n")
-        terminal.wait_for(lambda: terminal.text.count("You:") == 2 and "tok/s" in terminal.text)
+        terminal.wait_for(lambda: terminal.text.count("You:") == 2 and " s (start" in terminal.text)
         terminal.type("/history\n")
         terminal.wait_for(lambda: terminal.text.count("You:") == 4)
         terminal.type("/list\n")

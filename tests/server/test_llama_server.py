@@ -66,10 +66,14 @@ def test_chunks_are_the_whole() -> None:
 
 def test_totals_add_up() -> None:
     totals = Totals()
-    for _ in range(3):
-        totals.add(told(EVENTS))
-    totals.add(told([]))  # a request that failed
-    values = dict(re.findall(r"^(localspec_\w+) (\S+)$", totals.text(waiting=2, is_busy=True), flags=re.MULTILINE))
+    assert totals.rates() == {"tok_per_s": None, "seconds": None, "first_token_s": None}
+    for seconds in (1.0, 2.0, 6.0):
+        totals.add(told(EVENTS), seconds)
+    totals.add(told([]), 5.0)  # a request that failed
+    totals.busy_seconds = 6.0
+    assert totals.rates()["seconds"] == 3.0, "of the answers alone"
+    assert totals.rates()["tok_per_s"] == totals.predicted_tokens / 6.0
+    values = dict(re.findall(r"^(localspec_\w+) (\S+)$", totals.text(waiting=2, answering=1), flags=re.MULTILINE))
     assert values["localspec_answers_total"] == "3"
     assert values["localspec_failures_total"] == "1"
     assert values["localspec_prompt_tokens_total"] == "48"
