@@ -315,7 +315,7 @@ def test_a_mask_after_the_filters_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
 
     def late(self: Sampler, logits: Logits, history: Sequence[int] = (), *, with_belief: bool = False) -> Distribution:
         assert self.constraint is not None
-        law = self._law(self.adjusted(logits, history), with_belief=with_belief)
+        law = self._filtered(self.adjusted(logits, history), with_belief=with_belief)
         allowed = self.constraint.allowed(history)
         held = np.isin(law.ids, allowed)
         if not held.any():
