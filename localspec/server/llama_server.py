@@ -244,5 +244,6 @@ def props(served: ServedPair) -> Wire:
     params = {name: getattr(sampling, name) for name in names}
     limit = {"n_predict": served.request.max_tokens or -1}
     settings = {"n_ctx": longest_context(served), "params": {**params, **limit}}
-    made = {"default_generation_settings": settings, "total_slots": 1, "model_alias": served.name}
+    slots = 1 if served.loaded is None else served.loaded.parallel
+    made = {"default_generation_settings": settings, "total_slots": slots, "model_alias": served.name}
     return {**made, "chat_template": template_of(served)}

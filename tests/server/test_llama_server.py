@@ -85,7 +85,7 @@ def test_totals_add_up() -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving("--temp", "0") as server:
+    with serving("--temp", "0", "--parallel", "2") as server:
         yield server
 
 
@@ -102,7 +102,7 @@ def test_paths_of_a_real_server(server: Server) -> None:
     assert (stopped["stop_type"], stopped["stopping_word"]) == ("word", word)
     assert stopped["content"] == made["content"].partition(word)[0]
     _, props, _ = server.ask("GET", "/props")
-    assert (props["default_generation_settings"]["n_ctx"], props["total_slots"]) == (1024, 1)
+    assert (props["default_generation_settings"]["n_ctx"], props["total_slots"]) == (1024, 2)
     wait_for(lambda: server.queue() == (False, 0))
     raw = server.read("/metrics").decode()
     assert "\nlocalspec_answers_total 2\n" in raw
