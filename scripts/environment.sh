@@ -112,6 +112,7 @@ compile_with() {
             "$python" -m pip install --disable-pip-version-check "ziglang==$ZIG" >>"$log" 2>&1 || exit
             export PYTHON=$python CC=$root/scripts/zig-cc CXX=$root/scripts/zig-c++
             export ZIG_LOCAL_CACHE_DIR=$venv/zig ZIG_GLOBAL_CACHE_DIR=$venv/zig
+            CMAKE_ARGS="${CMAKE_ARGS:+$CMAKE_ARGS }-DCMAKE_AR=\"$root/scripts/zig-ar\" -DCMAKE_RANLIB=\"$root/scripts/zig-ranlib\""
         fi
         export CMAKE_ARGS="${CMAKE_ARGS:+$CMAKE_ARGS }-DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=\"$root/scripts/llama_build.cmake\"${flags:+ $flags}"
         watched_pip "$log" "$cache" --force-reinstall --no-deps ${flags:+--no-binary llama-cpp-python} "$(binding)"

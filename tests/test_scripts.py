@@ -138,6 +138,7 @@ def test_without_a_compiler_zig_is_taken(tmp_path: Path, tools: str) -> None:
     assert "with zig" in done.stderr
     assert "there is no C++ compiler" in done.stderr
     (line,) = builds(tmp_path)
+    assert "scripts/zig-ar" in line, "a machine without a compiler has no ar either"
     assert line.startswith("CXX=zig-c++ ")
 
 
