@@ -149,19 +149,20 @@ def dist_of(monkeypatch: pytest.MonkeyPatch, trials: list[dict[str, Any]], n_unk
 
 
 @pytest.mark.parametrize(
-    ("trials", "n_unknown", "why"),
+    ("trials", "n_unknown", "why", "hint"),
     [
-        ([], 0, "no room"),
-        ([], 1, "tokens that the draft does not have"),
-        ([trial(0), trial(0)], 0, "tell no two tokens"),
+        ([], 0, "no room", "--ctx 2048, or shorter prompts"),
+        ([], 1, "tokens that the draft does not have", "another --suite"),
+        ([trial(0), trial(0)], 0, "tell no two tokens", "--draws 1000, or a higher --temp"),
     ],
 )
 def test_a_dist_that_nothing_tested_says_why(
-    monkeypatch: pytest.MonkeyPatch, trials: list[dict[str, Any]], n_unknown: int, why: str
+    monkeypatch: pytest.MonkeyPatch, trials: list[dict[str, Any]], n_unknown: int, why: str, hint: str
 ) -> None:
     found = dist_of(monkeypatch, trials, n_unknown)
     assert why in found.summary
     assert found.obstacle is not None
+    assert found.obstacle.hint == hint
     assert not found.is_failed
 
 

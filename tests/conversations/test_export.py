@@ -124,12 +124,12 @@ def test_markdown_of_a_message_stays_within_its_part(tmp_path: Path) -> None:
 
 def test_json_for_others_has_names_of_files_alone() -> None:
     made = {
-        "pair": "/home/me/big.gguf+/home/me/small.gguf", "system": "in /home/me",
-        "messages": [{"text": "see /etc/x", "attachments": [{"name": "/home/me/a.txt", "text": "/b"}],
+        "pair": "/models/of/me/big.gguf+/models/of/me/small.gguf", "system": "in /models/of/me",
+        "messages": [{"text": "see /etc/x", "attachments": [{"name": "/models/of/me/a.txt", "text": "/b"}],
                       "stats": {"target": {"path": "/m/big.gguf"}, "params": {"lora": [["/m/l.gguf", 0.5]]}}}],
     }  # fmt: skip
     assert without_folders(made) == {
-        "pair": "big.gguf+small.gguf", "system": "in /home/me",
+        "pair": "big.gguf+small.gguf", "system": "in /models/of/me",
         "messages": [{"text": "see /etc/x", "attachments": [{"name": "a.txt", "text": "/b"}],
                       "stats": {"target": {"path": "big.gguf"}, "params": {"lora": [["l.gguf", 0.5]]}}}],
     }  # fmt: skip

@@ -68,3 +68,13 @@ def test_a_build_without_amx_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> No
     amx.is_amx_broken.cache_clear()
     assert not amx.is_amx_broken()
     amx.is_amx_broken.cache_clear()
+
+
+def test_another_kernel_is_asked_again(has_amx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amx, "_TRY", DIES)
+    assert amx.is_amx_broken()
+    amx.is_amx_broken.cache_clear()
+    monkeypatch.setattr(amx.platform, "release", lambda: "another")
+    monkeypatch.setattr(amx, "_TRY", "pass")
+    assert not amx.is_amx_broken()
+    assert len(list((has_amx / "cache" / "amx").iterdir())) == 2
