@@ -84,7 +84,7 @@ def list_command(count: int, as_json: bool) -> int:
         help="Show its last N messages; 0: all.  [default: 0]")  # fmt: skip
 @json_option
 def show_command(conversation: str | None, count: int, as_json: bool) -> int:
-    """Show a conversation, by default the last one, with the figures of its answers. --json has every branch."""
+    """Show a conversation and the figures of its answers. --json has every branch."""
     with kept_store() as store:
         found = _named(store, conversation)
         messages, path = store.messages(found.id), store.path(found.leaf)

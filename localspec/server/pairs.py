@@ -33,11 +33,11 @@ class Pairs:
         self._offers = offers
         self._served = served
         self._found = {first.name: first}  # by name
+        self._began = int(time.time())  # what the API calls the creation of a pair that is not in memory
 
     def listed(self) -> list[OfferedPair]:
         """Return all that could be loaded, the first pair before the others."""
-        now = int(time.time())
-        return [self._found[self._first.name], *(self._listed(each, now) for each in self._others())]
+        return [self._found[self._first.name], *map(self._listed, self._others())]
 
     async def named(self, model: object) -> ServedPair:
         """Return the pair that a request means; the first one where it names none, or none that is known.
@@ -59,7 +59,7 @@ class Pairs:
 
     def _looked_up(self, model: str) -> ServedPair:
         others = self._others()
-        offer = next((each for each in others if self._listed(each, 0).is_called(model)), None)
+        offer = next((each for each in others if self._listed(each).is_called(model)), None)
         if offer is None and model.startswith(STAND_INS):
             return self.current
         if offer is None or self._served is None:
@@ -73,10 +73,10 @@ class Pairs:
     def _others(self) -> list[AvailablePair]:
         return [each for each in self._offers() if not self._first.is_called(each.ref)]
 
-    def _listed(self, offer: AvailablePair, now: int) -> OfferedPair:
+    def _listed(self, offer: AvailablePair) -> OfferedPair:
         """Return an offer as it is listed: as it was loaded, if it was."""
         found = self._found.get(offer.ref)
-        return found or OfferedPair(offer.ref, other_names(offer), now, offer.target_bytes, offer.quant, None)
+        return found or OfferedPair(offer.ref, other_names(offer), self._began, offer.target_bytes, offer.quant, None)
 
 
 def other_names(offer: AvailablePair) -> tuple[str, ...]:

@@ -102,8 +102,8 @@ def test_files_that_are_gone_are_refused_and_looked_for_again() -> None:
 
 
 def test_what_is_listed_is_the_first_pair_and_the_others_as_they_were_loaded() -> None:
-    pairs = Pairs(FIRST, lambda: [offer("storyteller"), offer("tiny", "Tiny"), offer("late")], answered)
     before = int(time.time())
+    pairs = Pairs(FIRST, lambda: [offer("storyteller"), offer("tiny", "Tiny"), offer("late")], answered)
     first, tiny, late = pairs.listed()
     assert first is FIRST
     assert (tiny.name, tiny.aliases, tiny.bytes, tiny.quant, tiny.loaded) == ("tiny", ("Tiny",), 7, "Q4_0", None)
