@@ -58,7 +58,6 @@ class AvailablePair:
 
     @property
     def bytes(self) -> int:
-        """The size of both models."""
         return self.target_bytes + self.draft_bytes
 
     def has(self, words: Iterable[str]) -> bool:
@@ -100,7 +99,6 @@ def _file_of(offer: AvailablePair) -> tuple[str, str] | None:
 
 
 def offers(catalog: Catalog, folder: Path | None = None) -> list[AvailablePair]:
-    """Return everything there is: the user's own, the bundled pair, what is here, then the rest of the catalogue."""
     models = [(model, _model(model, catalog)) for model in catalog.models.values()]
     here = [offer for _, offer in models if offer.where == "here"]
     known = {model.repo.lower() for model, offer in models if offer.where == "here"}
@@ -152,7 +150,6 @@ def is_here(pair: PairName) -> bool:
 
 
 def where(pair: PairName) -> Where:
-    """Return whether its files are on this machine, to be downloaded, or gone from the paths that name them."""
     files = [each for each in (pair.target, pair.draft) if isinstance(each, PathName)]
     try:
         if any(not os.path.lexists(os.path.expanduser(placed(each).path)) for each in files):
@@ -279,7 +276,6 @@ def _foreign(one: ForeignModel) -> AvailablePair:
 
 
 def _of_file(name: str, ref: str, origin: str, target: Path, size: int, quant: str) -> AvailablePair:
-    """Return a target without a draft, whose file or first part is here."""
     return AvailablePair(name=name, ref=ref, origin=origin, target=target, target_bytes=size, quant=quant)
 
 

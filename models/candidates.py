@@ -57,7 +57,6 @@ class DraftCandidate:
 
     @property
     def size(self) -> float:
-        """Return the bytes, known or about."""
         return float(self.bytes if self.bytes is not None else self.about_bytes or 0)
 
     def gain(self, target_bytes: int) -> float:
@@ -116,7 +115,6 @@ def look(path: Path, *, may_be_head: bool = False) -> ModelInfo:
 
 
 def look_at(path: Path, *, may_be_head: bool = False) -> ModelPart:
-    """Likewise return the model as it is planned with."""
     header = read_model(path)
     return ModelPart.of(header, model_info(header, may_be_head=may_be_head))
 
@@ -151,7 +149,6 @@ def local_candidates(target: ModelPart) -> Iterator[DraftCandidate]:
 
 
 def seen_info(part: ModelPart) -> ModelInfo:
-    """Return what the header of a model says that was looked at."""
     assert part.info is not None, "its header was read"
     return part.info
 
@@ -206,7 +203,6 @@ def best_local_draft(target: Path, *, must: bool = False) -> tuple[Path | None, 
 
 
 def _no_draft(target: Path, info: ModelInfo, other: DraftCandidate | None) -> NotFoundError:
-    """Say that no draft is here, and name the one of another vocabulary that gains most."""
     if other is None:
         hint = f"localspec plan {shown(str(target))} --hub, or --draft none"
         return NotFoundError(f"no draft for {info.label} is on this machine", hint=hint)
@@ -217,7 +213,6 @@ def _no_draft(target: Path, info: ModelInfo, other: DraftCandidate | None) -> No
 
 
 def _local_files(folders: Iterable[Path]) -> Iterator[tuple[str, Path]]:
-    """Yield names and first parts of the models in the hub's cache and in some folders."""
     cache = Cache()
     newest: dict[tuple[str, str], tuple[str, Path]] = {}
     for file in cache.all():
@@ -257,7 +252,6 @@ def remote_candidate(target: ModelPart, name: HubName, where: str, hub: Hub) -> 
 
 
 def candidate(target: ModelPart, draft: ModelPart, name: str, where: str, size: int) -> DraftCandidate:
-    """Compare two models that were looked at."""
     info = seen_info(draft)
     kind, report = "" if info.head is None else info.head.kind, check_pair(seen_info(target), info)
     value = worth(*pair_models(target, draft)) if report.fits else None

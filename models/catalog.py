@@ -69,7 +69,6 @@ class CatalogModel(CatalogEntry, frozen=True, kw_only=True):
 
     @property
     def source(self) -> HubName:
-        """Return where the preferred quantisation is."""
         return HubName(self.repo, quant=next(iter(self.about_gb)))
 
     @property
@@ -183,7 +182,6 @@ def _name(path: Path, where: str, text: str, parse: Callable[[str], Name]) -> Na
 
 
 def mistake(path: Path, where: str, why: str) -> UsageError:
-    """Return what to say of an entry that cannot be meant."""
     return UsageError(f"{shown(path)}, [{shown(where)}]: {why}", hint=f"correct {shown(path)}, or move it")
 
 
@@ -222,7 +220,6 @@ class Catalog:
         return [self.models.get(name) or self.shadowed[name] for name in model.drafts]
 
     def of_repo(self, repo: str) -> CatalogModel | None:
-        """Return the model whose repository this is."""
         return next((model for model in self.models.values() if model.repo.lower() == repo.lower()), None)
 
     def built_in(self, name: str) -> bool:
@@ -238,7 +235,6 @@ class Catalog:
         return [each for each, named in ends.items() if Alias(name) in named]
 
     def of_path(self, path: str) -> list[CatalogPair]:
-        """Return the pairs in which a file is named by this path."""
         return [one for one in self.pairs.values() if path in (str(one.pair.target), str(one.pair.draft))]
 
     def _pair(self, name: str, above: tuple[str, ...]) -> PairName | None:
@@ -270,7 +266,6 @@ class Catalog:
 
 
 def user_path() -> Path:
-    """Return where the user's catalogue is, or would be."""
     return config_folder() / "catalog.toml"
 
 

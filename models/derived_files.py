@@ -103,7 +103,6 @@ def is_whole(path: Path) -> bool:
 
 
 def unwritable(folder: Path, what: str, error: OSError) -> ResourceError:
-    """Return the error of a folder where `what` cannot be kept."""
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return ResourceError(
         f"{what} cannot be kept in {shown(folder)}: {error.strerror or error}",
@@ -195,7 +194,6 @@ def _remove(path: Path) -> bool:
 
 
 def _is_same(fd: int, path: Path) -> bool:
-    """Return whether `path` still names the open file."""
     try:
         return os.path.samestat(os.fstat(fd), path.stat())
     except OSError:
@@ -210,7 +208,6 @@ def _is_plain(path: Path) -> bool:
 
 
 def _used(path: Path) -> int:
-    """Return when the file was last used, in nanoseconds."""
     try:
         return path.stat().st_atime_ns
     except OSError:

@@ -48,7 +48,6 @@ class ForeignModel:
 
     @property
     def removal(self) -> str:
-        """Return how the program that it belongs to removes it."""
         return REMOVAL[self.program].format(name=self.name, path=self.path)
 
 
@@ -60,13 +59,11 @@ def foreign_models() -> list[ForeignModel]:
 
 
 def _once(models: Iterable[ForeignModel], seen: set[str]) -> list[ForeignModel]:
-    """Return the first model of each file, but of those in `seen`."""
     files = {real: one for one in reversed([*models]) if (real := os.path.realpath(one.path)) not in seen}
     return [*files.values()]
 
 
 def of_hub(wanted: HubName) -> ForeignModel | None:
-    """Return the model of the hub that another program has brought, None without one."""
     if wanted.revision is not None:
         return None
     there: dict[str, ForeignModel] = {}
@@ -97,7 +94,6 @@ def by_part(name: str) -> ForeignModel | None:
 
 
 def with_part(name: str) -> list[ForeignModel]:
-    """Return the models whose names have `name` in them, as `by_part` compares them."""
     part = squeezed(name.lower())
     return [one for one in foreign_models() if any(part in squeezed(each.lower()) for each in _names(one))]
 
@@ -138,12 +134,10 @@ def _typed(one: ForeignModel) -> str:
 
 
 def own_names() -> list[str]:
-    """Return what the models of other programs are called: their files' own names where they have no other."""
     return list(map(own_name, foreign_models()))
 
 
 def _names(one: ForeignModel) -> set[str]:
-    """Return what a part of may be typed: the model's own name, and that of its file where a person can read it."""
     return {own_name(one)} | (set() if one.program == OLLAMA else {one.path.name})
 
 
@@ -175,7 +169,6 @@ def _whole_name(name: str) -> str:
 
 
 def _made(name: str, program: str, path: Path, hub: HubName | None = None) -> Iterator[ForeignModel]:
-    """Yield a model whose files are all there."""
     with suppress(OSError):
         yield ForeignModel(name, program, path, size_on_disk(path), hub)
 

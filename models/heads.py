@@ -28,7 +28,6 @@ class Head:
 
     @property
     def name(self) -> str:
-        """Return the name that people type: that of the file, without its ending."""
         return self.path.name.removesuffix(SUFFIX)
 
     @property
@@ -53,7 +52,6 @@ def read_head(path: Path) -> Head:
 
 
 def kept_heads() -> tuple[list[Head], list[tuple[Path, LocalspecError]]]:
-    """Return the heads of the folder by name, and the files in it that cannot be read, with the reason."""
     heads: list[Head] = []
     broken: list[tuple[Path, LocalspecError]] = []
     for path in sorted(heads_folder().glob(f"*{SUFFIX}")):
@@ -86,5 +84,4 @@ def head_for(target: Path, kind: str = "") -> Path | None:
 
 
 def path_for(target: Path, kind: str) -> Path:
-    """Return where a head of a kind for this target is kept. The folder need not exist."""
     return heads_folder() / f"{target.name.removesuffix(SUFFIX)}-{kind}-{file_fingerprint(target)[:8]}{SUFFIX}"

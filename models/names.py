@@ -166,7 +166,6 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
 
 
 def near_miss(word: str, names: Iterable[str]) -> str | None:
-    """Return the name that is spelt nearly as `word`; None without one."""
     spellings = {squeezed(name): name for name in names}
     near = difflib.get_close_matches(squeezed(word.lower()), spellings, n=1, cutoff=NEAR)
     return spellings[near[0]] if near else None
@@ -178,7 +177,6 @@ def squeezed(name: str) -> str:
 
 
 def is_alias(text: str) -> bool:
-    """Whether `text` can be a name of the catalogue."""
     return _ALIAS.fullmatch(text) is not None and text not in ("auto", "none")
 
 

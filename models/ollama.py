@@ -45,7 +45,6 @@ class OllamaModel:
 
     @property
     def is_here(self) -> bool:
-        """Whether the file of weights is there."""
         return self.path.is_file()
 
     def weights(self) -> Path:

@@ -29,12 +29,10 @@ class Overlap:
 
     @property
     def share(self) -> float:
-        """The share of the target's tokens that the draft has."""
         return self.shared / max(1, self.n_target)
 
     @property
     def is_slight(self) -> bool:
-        """Whether so few are shared that the draft is refused."""
         return self.share < MIN_SHARED
 
     def __str__(self) -> str:
@@ -43,7 +41,6 @@ class Overlap:
 
 @lru_cache(maxsize=16)  # drafts of a family have the same vocabulary
 def overlap(target: Vocab, draft: Vocab) -> Overlap:
-    """Count the tokens that a draft of another vocabulary can draft."""
     own = set(pieces(draft.type, draft.tokens, draft.types))
     shared = target.spellings.keys() & own
     written = list(_longest(_sample(), target.spellings))

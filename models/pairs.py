@@ -55,7 +55,6 @@ class PairReport:
 
     @property
     def fits(self) -> bool:
-        """Return whether the two make a pair."""
         return not self.reasons
 
 
@@ -99,7 +98,6 @@ def require_fit(target: ModelInfo, draft: ModelInfo) -> PairReport:
 def _differences(
     target: ModelInfo, draft: ModelInfo, n_different: int, different: tuple[TokenDifference, ...]
 ) -> list[str]:
-    """Say in which ways two vocabularies differ, nothing of the same ones."""
     begin = (target.vocab.add_bos, target.vocab.bos), (draft.vocab.add_bos, draft.vocab.bos)
     end = (target.vocab.add_eos, target.vocab.eos), (draft.vocab.add_eos, draft.vocab.eos)
     return [
@@ -112,7 +110,6 @@ def _differences(
 
 
 def _too_few(shared: Overlap | None, differs: list[str]) -> list[str]:
-    """Say why a draft that shares too few tokens is refused."""
     if shared is None or not shared.is_slight:
         return []
     few = (

@@ -38,7 +38,6 @@ class Item:
 
     @property
     def missing(self) -> int:
-        """Return how many bytes are to be downloaded."""
         return 0 if self.is_cached else self.file.size - self.have
 
 
@@ -57,7 +56,6 @@ class PullPlan:
 
     @property
     def missing(self) -> int:
-        """Return how many bytes are to be downloaded in all."""
         return sum(item.missing for item in self.items)
 
     def require_space(self) -> None:
@@ -125,16 +123,13 @@ class DownloadProgress:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the pull was given up."""
         return self.pull.is_cancelled
 
     def label(self, width: int) -> str:
-        """Return the file's name, cut at its start where it is long."""
         name = one_line(self.item.file.name.rpartition("/")[2])
         return name if len(name) <= width else f"…{name[1 - width :]}"
 
     def phase(self, name: str) -> None:
-        """Take what is done now."""
         self.name = name
 
     def at(self, n: int) -> None:
@@ -179,11 +174,9 @@ class Pull:
 
     @property
     def is_over(self) -> bool:
-        """Whether all threads have ended."""
         return not any(thread.is_alive() for thread in self._threads)
 
     def cancel(self, patience: float = 2.0) -> None:
-        """Give up, and wait a moment for the threads to let go."""
         self.is_cancelled = True
         until = time.monotonic() + patience
         for thread in self._threads:

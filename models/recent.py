@@ -38,7 +38,6 @@ class RecentPair:
 
     @property
     def is_here(self) -> bool:
-        """Whether its files are still there."""
         return all(os.path.isfile(path) for path in (self.target, self.draft) if path is not None)
 
 
@@ -51,7 +50,6 @@ def recent_pairs() -> list[RecentPair]:
 
 
 def remember_pair(settings: LoadSettings, clock: Callable[[], float] = time.time) -> None:
-    """Put a pair that has loaded on top of the list."""
     new = RecentPair(reference(settings), settings.name, settings.target, settings.draft, clock())
     files = new.target, new.draft
     kept = [each for each in recent_pairs() if (each.target, each.draft) != files]

@@ -40,7 +40,6 @@ def remote_part(name: HubName, hub: Hub, *, may_be_head: bool = False) -> tuple[
 
 
 def remote_header(name: HubName, hub: Hub) -> Header:
-    """Return the header of a model on the hub, of a split model those of all parts as one."""
     return _header(name, hub)[0]
 
 

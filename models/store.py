@@ -162,7 +162,6 @@ def locate(pair: PairName, *, must_draft: bool = False) -> PairRef:
 
 
 def _target(name: ModelName) -> tuple[ModelName, ModelName | DraftChoice]:
-    """Return what a target's name stands for, and the draft that belongs to that name."""
     if isinstance(name, PathName):
         return placed(name), DraftChoice.UNSET
     if isinstance(name, HubName):
@@ -245,12 +244,10 @@ def _has_own_head(target: Path) -> bool:
 
 
 def is_kind(draft: ModelName | DraftChoice) -> bool:
-    """Whether a draft is named by its kind: a head, or a copy of the target in fewer bits."""
     return isinstance(draft, Alias) and draft.name in (*KINDS, LOW_BIT)
 
 
 def bundled_head(name: str, kind: str) -> Path | None:
-    """Return the head of a kind that comes with a bundled pair, None without one."""
     path = HERE / name / f"{kind}-q8_0.gguf"
     return path if path.is_file() else None
 
@@ -309,7 +306,6 @@ def reference(settings: LoadSettings) -> str:
 
 
 def target_reference(settings: LoadSettings) -> str:
-    """Return such a spelling of the target alone, of an edge its verifier's address."""
     if settings.verifier is not None:
         return settings.verifier
     name = settings.name.partition("+")[0]
@@ -317,7 +313,6 @@ def target_reference(settings: LoadSettings) -> str:
 
 
 def is_of_target(pair: str, settings: LoadSettings) -> bool:
-    """Whether a pair's reference, as `reference` spells it, has the target of the settings."""
     if settings.verifier is not None:
         return pair.startswith(f"{settings.verifier}+")
     with suppress(UsageError):

@@ -73,7 +73,6 @@ def _entry(pair: PairName, notes: str) -> dict[str, str]:
 
 
 def _anywhere(name: ModelName) -> str:
-    """Return a name that means the same in every folder."""
     if isinstance(name, PathName):
         return os.path.abspath(os.path.expanduser(placed(name).path))
     return str(name)

@@ -78,7 +78,6 @@ def this_processor() -> Machine:
 
 
 def learned(target: Path, draft: Path) -> Learned | None:
-    """Return what the profiles of these files say, None where there is none."""
     folder = cache_folder("profiles")
     if not folder.is_dir():
         return None

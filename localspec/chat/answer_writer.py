@@ -52,7 +52,6 @@ def empty_form(stats: Stats, request: Request) -> str:
 
 
 def remark(stats: Stats) -> str:
-    """Return what a person should know of how an answer in a chat ended, "" for nothing."""
     full = full_context(stats, "/ctx")
     if full:
         return f"{full}, or /new"
@@ -72,7 +71,6 @@ class AnswerWriter:
         self._n_saved = 0  # characters
 
     def begin(self, asked: Node) -> Node:
-        """Add the answer to a message, and return it."""
         return self._state.begin_answer(asked)
 
     def observe(self, event: Event) -> None:
@@ -86,14 +84,12 @@ class AnswerWriter:
             self._state.loaded = grown(self._state.loaded, event)
 
     def save(self) -> None:
-        """Keep what has come since the last time."""
         new = self._text[self._n_saved :]
         if new and self._state.answering is not None:
             self._state.writer.append(self._state.answering, new)
             self._n_saved = len(self._text)
 
     def recorded(self, events: Iterator[Event]) -> Iterator[Event]:
-        """Yield the events, each after its text was kept."""
         for event in events:
             self.observe(event)
             self.save()

@@ -114,12 +114,10 @@ class ChatCommand:
 
     @property
     def usage(self) -> str:
-        """The command as it is typed."""
         return f"/{self.name} {self.argument}".rstrip()
 
     @property
     def description(self) -> str:
-        """Its help, with the other names that it has."""
         also = ", ".join(f"/{alias}" for alias in self.aliases)
         return f"{self.help} (also: {also})" if also else self.help
 
@@ -194,12 +192,10 @@ class CommandTable:
         return command, argument.strip()
 
     def needs_rest(self, line: str) -> bool:
-        """Whether the command that `line` names has to wait for the end of an answer."""
         typed = (self._named.get(each.strip()[1:].partition(" ")[0].lower()) for each in options_in(line) or [line])
         return any(command is not None and command.needs_rest for command in typed)
 
     def completions(self, line: str) -> list[str]:
-        """Return the lines that a beginning may become: names of commands, then the values that are known."""
         if not line.startswith("/") or "\n" in line:
             return mention_completions(line)
         name, blank, argument = line[1:].partition(" ")
@@ -211,7 +207,6 @@ class CommandTable:
         return [f"/{name} {value}" for value in values if value.startswith(argument)]
 
     def begins_command(self, line: str) -> bool:
-        """Whether a line begins with the name of a command."""
         return line.startswith("/") and line[1:].split(" ", 1)[0].lower() in self._named
 
     def _has_slash(self, text: str) -> bool:

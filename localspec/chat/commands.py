@@ -23,13 +23,11 @@ OTHERS = (
 
 
 def help_rows() -> list[tuple[str, str]]:
-    """Return every command as it is typed, with its help."""
     return [*((each.usage, each.description) for each in TABLE.commands), *OTHERS]
 
 
 @command("/stats", "every number of the last answer")
 async def show_stats(chat: Chat, _argument: str) -> None:
-    """Show the figures of the last answer."""
     if chat.state.answering_here is not None and chat.stats is not None:
         lines = [
             line for line in table(chat.stats).split("\n") if line and not line.startswith(("  in short", "  why"))
@@ -43,7 +41,6 @@ async def show_stats(chat: Chat, _argument: str) -> None:
 
 @command("/race [ROUNDS]", "answer the last message plainly too, and compare", needs_rest=True, values="6")
 async def race(chat: Chat, argument: str) -> None:
-    """Answer the last message plainly and with speculation."""
     if chat.state.messages.question() is None:
         raise UsageError("there is no message to race", hint="send a message first")
     rounds = int(argument or 1) if argument.isascii() and (argument or "1").isdigit() else 0
@@ -54,13 +51,11 @@ async def race(chat: Chat, argument: str) -> None:
 
 @command("/tokens", "show where each token comes from")
 async def toggle_tokens(chat: Chat, _argument: str) -> None:
-    """Show where each token comes from, or do not."""
     await chat.toggle_tokens()
 
 
 @command("/regen", "regenerate the last answer", aliases="retry", needs_rest=True)
 async def regenerate(chat: Chat, _argument: str) -> None:
-    """Answer the last message again; the answer that it has stays, as another branch."""
     question = chat.state.messages.question()
     if question is None:
         raise UsageError("there is no answer to regenerate", hint="send a message first")
@@ -73,13 +68,11 @@ async def regenerate(chat: Chat, _argument: str) -> None:
 
 @command("/restart", "restart the engine", needs_rest=True)
 async def restart(chat: Chat, _argument: str) -> None:
-    """Start the engine anew."""
     await chat.restart()
 
 
 @command("/help", "keys and commands", aliases="?", screen="help")
 async def show_help(chat: Chat, _argument: str) -> None:
-    """List the commands."""
     await chat.show(in_columns(help_rows()))
 
 

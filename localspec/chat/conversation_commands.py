@@ -25,7 +25,6 @@ N = 20  # conversations of a list
 
 @command("/new", "begin a new conversation", aliases="clear")
 async def begin(chat: Chat, _argument: str) -> None:
-    """Begin a conversation under the same system message."""
     chat.state.begin()
     await chat.moved("a new conversation")
 
@@ -44,7 +43,6 @@ async def show_list(chat: Chat, argument: str) -> None:
 
 @command("/search WORDS", "find titles and messages in all conversations", screen="conversations")
 async def search(chat: Chat, argument: str) -> None:
-    """List the titles and messages with all of these words, with numbers for /resume."""
     if not argument:
         raise UsageError("name the words to search for", hint="/search WORDS")
     found = await chat.wait(chat.state.writer.ask(lambda store: store.search(argument, N)))
@@ -54,7 +52,6 @@ async def search(chat: Chat, argument: str) -> None:
 
 @command("/resume [N|ID|TITLE]", "open another conversation", screen="conversations")
 async def resume(chat: Chat, argument: str) -> None:
-    """Go on with another conversation; the pair stays."""
     if not argument:
         await show_list(chat, "")
         if chat.state.listed:
@@ -79,7 +76,6 @@ async def _resumed(chat: Chat, argument: str) -> Conversation:
 
 @command("/fork", "go on in a copy of this conversation", needs_rest=True)
 async def fork(chat: Chat, _argument: str) -> None:
-    """Go on in a copy; the conversation so far stays as it is."""
     path = chat.state.messages.path()
     if not path:
         raise UsageError("there is nothing to fork yet", hint="send a message first")
@@ -109,13 +105,11 @@ async def _go_to_copy(chat: Chat, message: int | None, *, attached: Sequence[Att
 
 
 async def open_conversation(chat: Chat, key: str) -> None:
-    """Go on with a conversation of the store."""
     found = await _restore(chat, key)
     await _arrive(chat, came_back(found, chat.state.messages.path()))
 
 
 async def _arrive(chat: Chat, text: str) -> None:
-    """Show the conversation that was restored, and what a person should know of it."""
     await chat.moved(text)
     for line in remarks(chat.state):
         await chat.warn(line)
@@ -123,7 +117,6 @@ async def _arrive(chat: Chat, text: str) -> None:
 
 @command("/title [TEXT]", "give this conversation a title, or show it", aliases="rename")
 async def rename(chat: Chat, argument: str) -> None:
-    """Give this conversation a title, or show it."""
     key = chat.state.messages.key
     if key is None:
         raise UsageError("the conversation has no messages yet", hint="send a message first")
@@ -147,7 +140,6 @@ async def rename_conversation(chat: Chat, key: str, title: str) -> tuple[str, st
 
 @command("/delete [N|ID]", "delete this conversation, or another one")
 async def delete(chat: Chat, argument: str) -> None:
-    """Delete this conversation or another one; for a week it can be brought back."""
     key = chat.state.messages.key
     if not argument and key is None:
         raise UsageError("there is nothing to delete yet", hint="/delete ID; /list shows the ids")
@@ -171,7 +163,6 @@ async def delete_conversation(chat: Chat, found: Conversation) -> None:
 
 @command("/undelete", "bring back the conversation that was deleted last")
 async def undelete(chat: Chat, _argument: str) -> None:
-    """Bring back the last deleted conversation, and go there if nothing has been said since."""
     found = await undelete_conversation(chat)
     await chat.tell(f"{about(found)} is restored")
 
@@ -189,7 +180,6 @@ async def undelete_conversation(chat: Chat, key: str | None = None) -> Conversat
 @command("/export FILE", "write this conversation for people: .md, .html, or .json with all branches", screen="export",
          values=path_completions)  # fmt: skip
 async def export(chat: Chat, argument: str) -> None:
-    """Write this conversation to a file: .md, .html or .json."""
     messages = chat.state.messages
     if messages.key is None:
         raise UsageError("there is nothing to export yet", hint="send a message first")
@@ -206,7 +196,6 @@ async def export(chat: Chat, argument: str) -> None:
 
 @command("/save FILE", "write this conversation to a file that /load reads", values=path_completions)
 async def save_file(chat: Chat, argument: str) -> None:
-    """Write the path to a file of JSON that /load reads."""
     path, messages = _path_of(argument, "/save FILE"), chat.state.messages
     saved = Saved(messages.system, turns(messages.path()))
     save(path, saved, chat.state.settings.name)
@@ -215,7 +204,6 @@ async def save_file(chat: Chat, argument: str) -> None:
 
 @command("/load FILE", "go on with a conversation that /save wrote", needs_rest=True, values=path_completions)
 async def load_file(chat: Chat, argument: str) -> None:
-    """Go on with the turns of a file, in a new conversation."""
     path = _path_of(argument, "/load FILE, or /resume for a conversation that is kept")
     saved, state = load(path), chat.state
     state.begin()
@@ -236,7 +224,6 @@ def _path_of(argument: str, usage: str) -> Path:
 
 
 async def _restore(chat: Chat, key: str) -> Conversation:
-    """Let the chat go on with a conversation of the store, and return it."""
     found, messages = await chat.wait(chat.state.writer.ask(lambda store: (store.get(key), store.messages(key))))
     state, answered = chat.state, chat.state.answered
     is_answered = answered is not None and answered.key == key  # of that one the store has less

@@ -41,7 +41,6 @@ class Saved:
 
     @property
     def n_messages(self) -> int:
-        """How many messages the turns have, questions and answers."""
         return sum(1 + (turn.assistant is not None) for turn in self.turns)
 
 
@@ -110,7 +109,6 @@ def write_export(
 
 
 def form_of(path: Path) -> str:
-    """Return the form that a file's name asks for, Markdown where it does not say."""
     ending = path.suffix.lower().removeprefix(".")
     ending = {"markdown": "md", "txt": "md", "htm": "html", "": "md"}.get(ending, ending)
     if ending not in FORMATS:

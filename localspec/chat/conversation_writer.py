@@ -86,19 +86,16 @@ class ConversationWriter:
         self._do(write)
 
     def append(self, entry: Node, text: str) -> None:
-        """Keep what came of an answer."""
         if text:
             self._do(lambda: self._store.append_text(_key(entry), text))
 
     def finish(self, entry: Node, stats: dict[str, Any] | None) -> None:
-        """Keep that an answer has ended, why, and its figures: the object of --json."""
         reason = entry.finish
         assert reason is not None, "it has ended"
         kept = stats and {name: value for name, value in stats.items() if name not in _IN_THE_MESSAGE}
         self._do(lambda: self._store.finish(_key(entry), reason, kept))
 
     def look_at(self, messages: MessageTree) -> None:
-        """Keep which path is looked at."""
         path = messages.path()
 
         def write() -> None:
@@ -108,7 +105,6 @@ class ConversationWriter:
         self._do(write)
 
     def change(self, messages: MessageTree, *, pair: str | None = None) -> None:
-        """Keep another system message, and the pair that answers from now on."""
         system = messages.system
 
         def write() -> None:
@@ -170,7 +166,6 @@ class ConversationWriter:
         self._thread.submit(run)
 
     def _note(self, trouble: LocalspecError | None) -> None:
-        """Keep why a write failed, if it did, and whether the conversation is saved."""
         if trouble is not None:
             self._troubles.append(trouble)
         self.is_saved = self._store.is_saved and not self._is_broken
@@ -217,7 +212,6 @@ class Unsent:
 
 
 def write(text: str) -> None:
-    """Replace what this process has left, "" by nothing."""
     file = _folder() / str(os.getpid())
     if text:
         replace_file(file, text)
@@ -242,7 +236,6 @@ def _folder() -> Path:
 
 
 def _is_anothers(file: Path) -> bool:
-    """Whether a file is one of another process that goes on."""
     if file.name == str(os.getpid()):
         return False
     try:

@@ -52,12 +52,10 @@ class JobQueue:
 
     @property
     def n_waiting(self) -> int:
-        """Return how many jobs wait for their turn."""
         return len(self._waiting)
 
     @property
     def running(self) -> list[Job]:
-        """Return the jobs whose turn it is."""
         return self._running.copy()
 
     @property

@@ -26,7 +26,6 @@ def rows(conversations: Sequence[Conversation], *, numbered: bool = False, here:
 
 
 def hits(found: Sequence[Hit], *, numbered: bool = False) -> list[str]:
-    """Return a line for each title or message that was found."""
     return [
         f"{f'{number:>3}. ' if numbered else ''}{hit.conversation.id}  {_where(hit)}{one_line(hit.excerpt)}"
         for number, hit in enumerate(found, 1)
@@ -40,7 +39,6 @@ def _where(hit: Hit) -> str:
 
 
 def about(conversation: Conversation) -> str:
-    """Return the line above a conversation that is shown."""
     parts = (
         conversation.id,
         when(conversation.created),
@@ -51,22 +49,18 @@ def about(conversation: Conversation) -> str:
 
 
 def named(conversation: Conversation) -> str:
-    """Return a conversation as it is named before or after something happens to it."""
     return f"{conversation.id} “{short(conversation.title) or 'no title'}”, {count(conversation.n_messages)}"
 
 
 def renamed(after: Conversation, before: Conversation) -> str:
-    """Return the line that tells of another title."""
     return f"{named(after)}; it was “{short(before.title) or 'no title'}”"
 
 
 def came_back(conversation: Conversation, path: Sequence[StoredMessage | Node]) -> str:
-    """Return the line that tells of a conversation that goes on."""
     return " · ".join(filter(None, (about(conversation), count(conversation.n_messages), attached(path))))
 
 
 def attached(path: Sequence[StoredMessage | Node]) -> str:
-    """Return the attachments of messages in one line, "" without any."""
     found = [each for message in path for each in message.attachments]
     names = [
         f"{one_line(each.name) or 'piped text'} ({counted(len(each.text.splitlines()), 'line')})"
@@ -89,7 +83,6 @@ def said(path: Sequence[StoredMessage | Node], figures: Callable[[Mapping[str, A
 
 
 def in_columns(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a line for each pair of a name and a text, the texts in one column."""
     width = max(len(name) for name, _ in rows)
     return [f"  {name:<{width}}  {text}" for name, text in rows]
 
@@ -103,11 +96,9 @@ def when(seconds: float) -> str:
 
 
 def count(n: int) -> str:
-    """Return how many messages there are."""
     return counted(n, "message")
 
 
 def short(text: str) -> str:
-    """Return the beginning of a text in one line."""
     line = one_line(text[: 10 * _SHORT])
     return line if len(line) <= _SHORT else f"{line[:_SHORT]}…"

@@ -18,7 +18,6 @@ _BLOCK = re.compile(r"^ {0,3}(`{3,}+|~{3,}+)[^\n]*\n(.*?)(?:^ {0,3}\1|\Z)", re.M
 
 @command("/edit [TEXT]", "say the last message differently; alone, in an editor", needs_rest=True)
 async def edit(chat: Chat, argument: str) -> None:
-    """Say the last message differently; the old one stays, as another branch."""
     question = chat.state.messages.question()
     if question is None:
         raise UsageError("there is nothing to edit", hint="send a message first")
@@ -33,7 +32,6 @@ async def edit(chat: Chat, argument: str) -> None:
 
 @command("/undo", "take back the last message and its answer", needs_rest=True)
 async def undo(chat: Chat, _argument: str) -> None:
-    """Take back the last message and its answer; /branch brings them back."""
     question = chat.state.undo()
     restores = "/undelete brings back a deleted conversation"
     if question is None:
@@ -47,7 +45,6 @@ async def undo(chat: Chat, _argument: str) -> None:
 
 @command("/branch [N]", "list the branches; with N, open one", needs_rest=True)
 async def branch(chat: Chat, argument: str) -> None:
-    """Show how this conversation went, each way it took, or go to one of them."""
     messages = chat.state.messages
     ends, path = messages.paths(), messages.path()
     if not argument:
@@ -69,14 +66,12 @@ async def branch(chat: Chat, argument: str) -> None:
 
 @command("/history", "show the conversation")
 async def history(chat: Chat, _argument: str) -> None:
-    """Show what was said up to here."""
     await chat.show_path()
 
 
 @command("/copy [N|code|all]", "copy the last answer, the Nth from the end, or its last block of code",
          values="code all")  # fmt: skip
 async def copy(chat: Chat, argument: str) -> None:
-    """Copy an answer as it was written, the last block of code in the last one, or the conversation."""
     path = chat.state.messages.path()
     answers = [entry.text for entry in path if entry.role == ASSISTANT]
     if argument == "all":
@@ -98,7 +93,6 @@ async def copy(chat: Chat, argument: str) -> None:
 @command("/read FILE...", "attach texts, folders and patterns to the next message; none removes all",
          aliases="attach file", screen="attach", values=several_completions)  # fmt: skip
 async def read(chat: Chat, argument: str) -> None:
-    """Attach files to the next message, or take back all that were attached."""
     if not argument:
         raise UsageError("/read needs a file", hint="/read FILE, or several, a folder, or '*.py'")
     if argument == "none":

@@ -42,19 +42,16 @@ class Node:
     writer: int | None = None
 
     def take(self, kept: StoredMessage) -> None:
-        """Take over what the store has of an answer."""
         self.writer = kept.writer if kept.writer != os.getpid() else None
         self.text, self.stats = kept.text, kept.stats
         self.finish = kept.finish or (INTERRUPTED if self.writer is None else ELSEWHERE)
 
     @property
     def reasoning(self) -> str:
-        """The reasoning before an answer, which is no part of its text."""
         return (self.stats or {}).get("reasoning") or ""
 
     @property
     def content(self) -> str:
-        """The text that is sent: attachments in fences, and then the words."""
         return with_attachments(self.text, self.attachments)
 
 
@@ -79,7 +76,6 @@ class MessageTree:
 
     @classmethod
     def restored(cls, conversation: Conversation, messages: Iterable[StoredMessage]) -> MessageTree:
-        """Return a conversation from the store, on the path that ends in its leaf."""
         made = cls(conversation.system, conversation.id, conversation.pair)
         made.join(messages)
         made.go_to(made._by_key().get(conversation.leaf or 0))
@@ -131,7 +127,6 @@ class MessageTree:
         return entry
 
     def path(self) -> list[Node]:
-        """Return the messages from the root along the chosen branches."""
         found, at = [], self._chosen.get(None)
         while at is not None:
             found.append(self.entries[at])
@@ -139,7 +134,6 @@ class MessageTree:
         return found
 
     def path_to(self, entry: Node | None) -> list[Node]:
-        """Return the messages from the root to `entry`."""
         found = []
         while entry is not None:
             found.append(entry)
@@ -151,7 +145,6 @@ class MessageTree:
         return [entry for entry in self.entries.values() if not self._children.get(entry.id)]
 
     def question(self) -> Node | None:
-        """Return the last message of the user on the path."""
         return next((entry for entry in reversed(self.path()) if entry.role == USER), None)
 
     def siblings(self, entry: Node) -> list[Node]:

@@ -75,7 +75,6 @@ async def catch_up(chat: Chat) -> str:
 
 
 async def tell_news(chat: Chat) -> None:
-    """Take in what another process has added to this conversation, and tell of it."""
     told = await catch_up(chat)
     if told:
         await chat.tell(told)

@@ -31,7 +31,6 @@ _CTX = declaration(LoadSettings, "ctx")
 
 
 def _typed_settings(typed: str) -> Iterable[str]:
-    """Return the names of settings, or behind a name the values that it is known to take."""
     name, blank, _ = typed.partition(" ")
     if not blank:
         return [f"{each} " for each in SETTINGS]
@@ -39,13 +38,11 @@ def _typed_settings(typed: str) -> Iterable[str]:
 
 
 def _typed_pairs(typed: str) -> Iterable[str]:
-    """Return the pairs that were loaded before, and models of the folder that is typed."""
     return [*(each.pair for each in recent_pairs() if each.is_here), *path_completions(typed, MODELS)]
 
 
 @command("/set [NAME VALUE]", "change a setting; alone, list them", values=_typed_settings)
 async def change(chat: Chat, argument: str) -> None:
-    """Change one setting, show it, or show all."""
     name, _, value = argument.partition(" ")
     request = chat.state.request
     if not name:
@@ -68,7 +65,6 @@ async def change_temperature(chat: Chat, argument: str) -> None:
 
 @command("/ctx [N]", "load the pair with another context, in tokens", needs_rest=True)
 async def change_context(chat: Chat, argument: str) -> None:
-    """Load the pair with a context of another length, or show it; the conversation stays."""
     settings = chat.state.settings
     if argument:
         try:
@@ -88,7 +84,6 @@ async def change_seed(chat: Chat, argument: str) -> None:
 
 @command("/k N", "draft tokens per pass; 0: plain decoding")
 async def change_k(chat: Chat, argument: str) -> None:
-    """Change or show the draft length."""
     await change(chat, f"k {argument}".rstrip())
 
 
@@ -108,7 +103,6 @@ async def change_system(chat: Chat, argument: str) -> None:
 @command("/model [PAIR]", "let another pair answer; alone, choose or show it", aliases="pair", screen="pairs",
          needs_rest=True, values=_typed_pairs)  # fmt: skip
 async def change_model(chat: Chat, argument: str) -> None:
-    """Let another pair answer, or show the one that does."""
     if argument:
         await _switch(chat, argument)
     settings = chat.state.settings
@@ -119,14 +113,12 @@ async def change_model(chat: Chat, argument: str) -> None:
     "/draft [NAME]", "change the draft model; none: no draft model", screen="pairs", needs_rest=True, values="none"
 )
 async def change_draft(chat: Chat, argument: str) -> None:
-    """Let another model draft for the same target, or show the one that does."""
     if argument:
         await _switch(chat, _with_draft(chat.state.settings, argument))
     await chat.tell(f"draft: {one_line(chat.state.settings.draft or 'none')}")
 
 
 def _context(state: ChatState) -> str:
-    """Return the length of the context, as far as it is known."""
     loaded, ctx = state.loaded, state.settings.ctx
     n = loaded.n_ctx if loaded is not None else ctx
     return f"ctx {_CTX.spelled(ctx) if n is None else f'{n} tokens'}"
@@ -174,7 +166,6 @@ def _said(found: dict[str, Entry]) -> str:
 
 
 def _requested(request: Request, values: dict[str, Any]) -> Request:
-    """Return the request with the settings of the next answer; raises UsageError."""
     for key, value in values.items():
         if key in SETTINGS:
             request = with_value(request, key, _value(key, value))
@@ -194,7 +185,6 @@ async def _pair(chat: Chat, values: dict[str, Any]) -> LoadSettings:
 
 
 def _value(key: str, value: Any) -> Any:
-    """Return the field's value for that of config.toml, as the option gives it."""
     setting = DECLARED[key]
     if setting.is_repeated:
         made = setting.value(tuple(map(str, value if isinstance(value, list) else [value])))

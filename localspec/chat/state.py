@@ -89,7 +89,6 @@ class ChatState:
 
     @property
     def session(self) -> str | None:
-        """The id of the conversation, None if it is not saved."""
         return self.messages.key if self.writer.is_saved else None
 
     @property
@@ -99,7 +98,6 @@ class ChatState:
 
     @property
     def last_answer(self) -> Node | None:
-        """The last answer on the path."""
         return next((entry for entry in reversed(self.messages.path()) if entry.role == ASSISTANT), None)
 
     def say(self, text: str, attachments: Iterable[Attachment] = ()) -> Node:
@@ -119,12 +117,10 @@ class ChatState:
         return asked
 
     def edit(self, asked: Node, text: str) -> Node:
-        """Add `text` as another branch of a message of the user."""
         self.messages.editing = asked
         return self.say(text)
 
     def request_for(self, asked: Node) -> Request:
-        """Return the request that answers a message."""
         return self.request_after(self.messages.path_to(self.messages.parent(asked)), asked.content)
 
     def next_request(self, asked: Node) -> Request:
@@ -155,13 +151,11 @@ class ChatState:
         return asked
 
     def seed_of_next(self, asked: Node) -> str:
-        """Return what to say of the seed of one more answer, "" where none is fixed."""
         seed = self.request.sampling.seed
         next_seed = self.next_request(asked).sampling.seed
         return "" if seed is None else f"this answer has seed {next_seed}; /seed stays {seed}"
 
     def begin_answer(self, asked: Node) -> Node:
-        """Add an answer to a message, beside the answers that it has."""
         self.answering = entry = self.messages.add(ASSISTANT, parent=asked, finish=None)
         self.answered = self.messages
         pair = reference(self.settings)
@@ -170,7 +164,6 @@ class ChatState:
         return entry
 
     def end_answer(self, text: str, reason: str, stats: dict[str, Any] | None) -> None:
-        """End the answer; `stats` is the object of --json."""
         entry, self.answering, self.answered = self.answering, None, None
         assert entry is not None, "an answer is being written"
         entry.text, entry.finish, entry.stats = text, reason, stats
@@ -189,11 +182,9 @@ class ChatState:
         return self._held
 
     def remark(self, line: str) -> None:
-        """Tell a line once, "" for none."""
         self.remarks += filter(None, [line])
 
     def take_remarks(self) -> list[str]:
-        """Return the remarks that were not shown yet."""
         told, self.remarks = self.remarks, []
         return told
 
@@ -264,13 +255,11 @@ class ChatState:
         return request
 
     def _pair_is(self, pair: str) -> None:
-        """Note which pair answers this conversation from now on."""
         if self.messages.pair != pair:
             self.messages.pair = pair
             self.writer.change(self.messages, pair=pair)
 
     def set_system(self, text: str | None) -> None:
-        """Change the system message from the next answer on."""
         self.messages.system = text or None
         self.writer.change(self.messages)
 
@@ -295,7 +284,6 @@ class ChatState:
         return taken, [warned.message for warned in inputs.warnings]
 
     def detach(self) -> str:
-        """Take back the attachments of the next message; return what to say of it."""
         self.attached = []
         return "nothing is attached to your next message"
 
@@ -305,7 +293,6 @@ class ChatState:
         self.writer.look_at(self.messages)
 
     def choose(self, entry: Node) -> None:
-        """Look at another branch, as it was left."""
         self.messages.choose(entry)
         self.writer.look_at(self.messages)
 
@@ -325,5 +312,4 @@ class ChatState:
         self.messages, self.attached = messages, []
 
     def begin(self) -> None:
-        """Begin a new conversation under the same system message."""
         self.open(MessageTree(self.messages.system, now=self.messages.now))

@@ -72,7 +72,6 @@ class LazyGroup(click.Group):
     """Commands from `COMMANDS`, imported when they are looked up."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
@@ -145,14 +144,12 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def _version(self, ctx: click.Context, words: list[str]) -> NoReturn:
-        """Print the versions, which take no words behind them."""
         if words and not set(words) <= set(ctx.help_option_names):
             raise UsageError(f"version takes no {words[0]!r}", hint="localspec version")
         click.echo(ctx.get_help() if words else _versions())
         ctx.exit()
 
     def _helped(self, ctx: click.Context, words: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command line for `localspec help`: that of the help of a command, or of an explanation."""
         if not words:
             click.echo(ctx.get_help())
             ctx.exit()
@@ -233,7 +230,6 @@ def cli(ctx: click.Context) -> int | None:
 
 
 def call(args: list[str], console: Console) -> int:
-    """Run the command line; return its exit code, or raise what went wrong."""
     if "_LOCALSPEC_COMPLETE" in os.environ:
         from localspec.cli.complete import answer
 

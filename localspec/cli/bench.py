@@ -206,7 +206,6 @@ def _job(options: BenchOptions, *, has_draft: bool) -> BenchJob:
 
 
 def _numbers(name: str, text: str, kind: Any) -> tuple[Any, ...]:
-    """Return "0,0.8" as numbers, each once."""
     try:
         found = tuple(dict.fromkeys(kind(word) for word in text.replace(",", " ").split()))
     except ValueError:

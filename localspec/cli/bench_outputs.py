@@ -29,7 +29,6 @@ class Outputs:
 
     @property
     def is_json_alone(self) -> bool:
-        """Whether standard output is for the JSON object."""
         return self.json == "-"
 
     def check(self) -> None:
@@ -45,7 +44,6 @@ class Outputs:
                 raise UsageError(f"{other} and {option} are one file: {name}", hint=f"{option} with another name")
 
     def write(self, result: BenchResult, comparison: ResultComparison | None) -> None:
-        """Write the files; what goes to standard output is left to others."""
         if self.json is not None and not self.is_json_alone:
             _write(self.json, json.dumps(wire(result, comparison), indent=1) + "\n")
         if self.markdown is not None:
@@ -55,7 +53,6 @@ class Outputs:
             draw(result, typed_path(self.plots))
 
     def _files(self) -> Iterator[tuple[str, str]]:
-        """Yield what is to be written, by its option."""
         for option, name in (("--json", self.json), ("--markdown", self.markdown), ("--plots", self.plots)):
             if name is None or (name == "-" and option == "--json"):
                 continue
@@ -65,7 +62,6 @@ class Outputs:
 
 
 def wire(result: BenchResult, comparison: ResultComparison | None) -> Wire:
-    """Return the JSON object, with what it is against the baseline where there was one."""
     return result.to_wire() | ({} if comparison is None else {"comparison": comparison.to_wire()})
 
 

@@ -194,7 +194,6 @@ def _options(job: BenchJob, settings: LoadSettings) -> Wire:
 
 
 def _exit_layers(job: BenchJob, settings: LoadSettings) -> Layers | None:
-    """Return the layers of the tuned early exit, if a method of the job may draft with them."""
     methods = {one.speculation.method for one in job.contenders}
     is_named, is_offered = "early-exit" in methods, "auto" in methods and settings.draft is None
     if not (is_named or is_offered):
@@ -205,7 +204,6 @@ def _exit_layers(job: BenchJob, settings: LoadSettings) -> Layers | None:
 
 
 def _status(progress: BenchProgress) -> str:
-    """Return the line of progress: a bar, what is measured, the time left."""
     full = BAR * progress.done // max(1, progress.total)
     left = "" if progress.left_s is None else f" · {duration(progress.left_s)} left"
     bar = "█" * full + "░" * (BAR - full)

@@ -47,7 +47,6 @@ def calibrate(
 
 
 def measure_machine(console: Console, endpoints: tuple[str, ...], *, as_json: bool) -> int:
-    """Measure every device, those of RPC servers at `endpoints` too; keep and show it."""
     live, figures = Live(console), []
     engine = ask_engine()
     try:

@@ -141,7 +141,6 @@ def _last_or(options: PairOptions, console: Console) -> Promised:
 
 
 def _open_pair(options: PairOptions, console: Console, pair: str) -> LoadSettings:
-    """Return how to load a pair that was named in the chat."""
     settings = present_settings(promised_settings(replace(options, model=pair, draft=None, takes_draft=True)), console)
     require_sound(Path(settings.target), None if settings.draft is None else Path(settings.draft))
     return settings

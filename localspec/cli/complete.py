@@ -30,7 +30,6 @@ def pair_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
 
 
 def warm_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the pairs in memory that begin with what was typed."""
     from localspec.worker.engines import engines_in_memory
 
     try:
@@ -41,7 +40,6 @@ def warm_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
 
 
 def explained_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the names on all axes and the terms of the glossary that begin with what was typed."""
     from localspec.speculation import axis_names
     from localspec.ui.glossary import TERMS
 
@@ -50,7 +48,6 @@ def explained_names(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def conversation_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the conversations used last that begin with what was typed, with what they are about."""
     from localspec.conversations.store import Store
 
     path = conversations_file()

@@ -157,7 +157,6 @@ def _kept(option: Configurable, value: Any) -> Any:
 
 
 def _typed(settings: dict[str, Any]) -> str:
-    """Return settings as options of a command line."""
     words: list[str] = []
     for key, value in settings.items():
         if isinstance(value, bool):
@@ -169,7 +168,6 @@ def _typed(settings: dict[str, Any]) -> str:
 
 
 def _keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the keys of config.toml that begin with what was typed."""
     found = set()
     for path, command in commands():
         for key, one in options_of(command).items():
@@ -326,6 +324,5 @@ config.add_command(preset)
 
 
 def _done(as_json: bool, file: Path, path: Key, value: Any) -> None:
-    """Tell what the file says now."""
     if as_json:
         write_json({"file": str(file), "key": ".".join(path), "value": value})

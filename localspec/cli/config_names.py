@@ -63,7 +63,6 @@ def kept(given: Any, option: str) -> Any:
 
 
 def _is_input(fd: int) -> bool:
-    """Whether a descriptor is the end of a pipe that is read."""
     try:
         is_read = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
         return is_read and stat.S_ISFIFO(os.fstat(fd).st_mode)
@@ -96,7 +95,6 @@ def path_of(ctx: click.Context) -> Key:
 
 
 def capitals(name: str) -> str:
-    """Return a name as a variable of the environment has it."""
     return name.upper().replace("-", "_")
 
 

@@ -51,18 +51,15 @@ class Console:
     warned: list[str] = field(default_factory=list)
 
     def can_color(self, stream: IO[str] | None) -> bool:
-        """Whether SGR sequences may go to `stream`."""
         if self.color != "auto":
             return self.color == "always"
         return is_terminal(stream) and not os.environ.get("NO_COLOR") and not is_dumb()
 
     @property
     def is_live(self) -> bool:
-        """Whether a line on stderr may be redrawn in place."""
         return is_terminal(sys.stderr) and not (self.quiet or is_dumb() or is_accessible())
 
     def paint(self, text: str, style: str, stream: IO[str] | None) -> str:
-        """Return `text` in a style of `SGR` where `stream` takes colour."""
         return f"\x1b[{SGR[style]}m{text}\x1b[0m" if self.can_color(stream) else text
 
     def say(self, line: str, style: str = "") -> None:
@@ -89,12 +86,10 @@ class Console:
         self.has_told_stop = True
 
     def fail(self, error: LocalspecError) -> None:
-        """Write an error as the one line that people see."""
         gap = " " if error.advice.startswith(" ") else ""  # one_line strips it
         self._say_painted("localspec: ", one_line(error.message), "red", f"{gap}{one_line(error.advice)}")
 
     def _say_painted(self, before: str, text: str, style: str, after: str) -> None:
-        """Write a line to stderr with `text` in a style, on a terminal wrapped at words."""
         line = before + text + after
         if is_terminal(sys.stderr):
             line = broken(line, width() - 1)
@@ -126,7 +121,6 @@ def wants_plain(is_asked: bool) -> bool:
 
 
 def share_terminal() -> bool:
-    """Whether stdout and stderr are one and the same terminal."""
     if not (is_terminal(sys.stdout) and is_terminal(sys.stderr)):
         return False
     return os.fstat(sys.stdout.fileno()).st_rdev == os.fstat(sys.stderr.fileno()).st_rdev

@@ -170,7 +170,6 @@ class Lines:
         return self.typed or self._put_back or self._left
 
     def put_back(self, text: str) -> None:
-        """Begin the next message with what was not sent."""
         self._put_back += text
         self.on_change()
 
@@ -207,7 +206,6 @@ class Lines:
         return "\n".join([*self._above, line or ""])
 
     def _quoted(self, line: str) -> str:
-        """Collect lines until the closing quotes, or the end of input."""
         parts, following = [], line.lstrip().removeprefix(QUOTES)
         while not following.rstrip().endswith(QUOTES):
             parts.append(following)
@@ -268,12 +266,10 @@ class Lines:
 
 
 def _editor_line() -> str:
-    """Return the line that is being typed."""
     return str(_editor.get_line_buffer()) if _editor is not None else ""
 
 
 def can_put_back() -> bool:
-    """Whether a line can begin with a text: where it is edited here, on a terminal."""
     return _editor is not None and is_terminal(sys.stdin) and is_terminal(sys.stdout)
 
 
@@ -282,7 +278,6 @@ def _continued(prompt: str) -> str:
 
 
 def _piped(prompt: str) -> str | None:
-    """Read one line of a script; a person at a terminal gets the prompt on stderr."""
     if sys.stdin is None:
         return None
     if is_terminal(sys.stdin) and sys.stderr is not None:
@@ -301,7 +296,6 @@ def _completed(text: str, n: int) -> str | None:
 
 
 def _is_waiting(seconds: float) -> bool:
-    """Whether there is more to read, now or within so many seconds."""
     return bool(select.select([sys.stdin], [], [], seconds)[0])
 
 

@@ -106,7 +106,6 @@ def demo(console: Console, /, model: str | None, as_json: bool, **values: Any) -
 
 
 def _sentence(found: Race) -> str:
-    """Return in one sentence what guesses gained, as it was measured."""
     one = found.rounds[0]
     times, n = _seconds(one.plain) / _seconds(one.other), len(one.other.tokens)
     same = one.same is not None and one.same.is_equal
@@ -118,7 +117,6 @@ def _sentence(found: Race) -> str:
 
 
 def _bars(plain: float, guessed: float) -> list[str]:
-    """Return a line for each answer: its seconds, and a bar as long as they are."""
     room = max(8, min(MOST_BAR, columns_of_stdout() - 26))
     rows = (("without guesses", plain), ("with guesses", guessed))
     return [f"{name:<15} {s:6.1f} s  {'█' * max(1, round(room * s / max(plain, guessed)))}" for name, s in rows]

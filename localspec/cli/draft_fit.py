@@ -55,7 +55,6 @@ class Seen:
 
     @property
     def info(self) -> ModelInfo:
-        """Return what its header says."""
         return seen_info(self.part)
 
 
@@ -145,7 +144,6 @@ def _seen(ref: str, offline: bool, *, of: ModelName | None = None) -> Seen:
 
 
 def _draft(ref: str) -> ModelName:
-    """Return the model that a draft's name stands for."""
     typed = parse_draft(str(parse_model(ref)))
     if isinstance(typed, DraftChoice):
         raise UsageError(f"'{typed.value}' is not a model that can be compared", hint="localspec plan TARGET")
@@ -255,7 +253,6 @@ def _family(seen: Seen, catalog: Catalog) -> str:
 
 
 def _query(seen: Seen) -> str:
-    """Return words to search the hub by: the model's name without its size."""
     words = [word for word in _WORDS.findall(seen.info.name.lower()) if not re.fullmatch(r"[0-9.]+b", word)]
     return " ".join(words[:3]) or seen.info.architecture
 
@@ -334,5 +331,4 @@ def _fitting(report: PairReport) -> str:
 
 
 def _indented(line: str) -> str:
-    """Return a line made safe, with the blanks it begins with."""
     return " " * (len(line) - len(line.lstrip(" "))) + one_line(line)

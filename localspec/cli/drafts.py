@@ -58,7 +58,6 @@ class Predicted:
 
     @property
     def doubt(self) -> str:
-        """Return the words behind the figure."""
         return "" if self.is_measured else " by the bandwidths of machines like this one"
 
 
@@ -161,14 +160,12 @@ def remove_draft(name: str, yes: bool) -> int:
 
 
 def _status(event: dict[str, Any]) -> str:
-    """Return the line that shows how far a run is."""
     if event["stage"] == "matrix":
         return f"importance: {event['tokens']} of {event['of']} tokens, {duration(event['seconds_left'])} left"
     return f"quantising: {100 * event.get('share', 1.0):.0f} %"
 
 
 def _told(one: LowBitCopy) -> str:
-    """Return what a copy is, in the list."""
     cut = f", {one.layers} of {one.n_layers} layers" if one.layers != one.n_layers else ""
     return f"{one_line(one.kind)}{cut}, {'with' if one.has_matrix else 'without'} importance matrix"
 

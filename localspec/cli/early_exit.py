@@ -149,7 +149,6 @@ def _rows(n_layers: int, results: list[MeasuredExit]) -> Iterator[tuple[str, ...
 
 
 def _table(n_layers: int, results: list[MeasuredExit], best: MeasuredExit) -> str:
-    """Return the table for people, the best marked, and what was kept."""
     rows = zip(aligned(list(_rows(n_layers, results))), [None, *results], strict=True)
     lines = [line + ("  best" if one is best else "") for line, one in rows]
     pays = "" if best.ratio > 1 else ": none pays here, plain decoding is faster"

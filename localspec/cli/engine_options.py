@@ -86,7 +86,6 @@ class EngineOptions:
 
     @property
     def kept(self) -> KeepAlive:
-        """Return for how long the engine stays."""
         seconds = _read(self.keep_alive)
         if seconds is not None:
             return KeepAlive(seconds)

@@ -71,7 +71,6 @@ def _interrupted(console: Console) -> int:
 
 
 def _promised(args: list[str]) -> OnError | None:
-    """Return how an error finds the output that was promised, until a command has read its options."""
     flags = args[: args.index("--")] if "--" in args else args
     if "--json" in flags:
         return _lone_error
@@ -104,7 +103,6 @@ def _is_on(variable: str) -> bool:
 
 
 def _failed(console: Console, error: LocalspecError) -> int:
-    """Write an error for programs and for people."""
     trace = "".join(traceback.format_exception(error)).rstrip()
     if os.environ.get("LOCALSPEC_DEBUG") == "1":
         console.say(trace)
@@ -119,7 +117,6 @@ def _failed(console: Console, error: LocalspecError) -> int:
 
 
 def _stopped(console: Console, kind: str, code: int) -> int:
-    """Leave after a signal: people know why, programs are told."""
     _report(console, {"code": code, "kind": kind, "message": kind, "hint": "", "detail": {}})
     return code
 
@@ -137,7 +134,6 @@ def _report(console: Console, error: dict[str, object]) -> int | None:
 
 
 def _usage(error: click.ClickException) -> LocalspecError:
-    """Return click's complaint as ours."""
     from localspec.cli.params import complaint  # late: little goes wrong
 
     message = complaint(error)
@@ -155,7 +151,6 @@ def _usage(error: click.ClickException) -> LocalspecError:
 
 
 def _unexpected(error: Exception) -> LocalspecError:
-    """Return an unexpected error: a full disk, or a bug."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         full = ResourceError(f"no space left: {error}", hint="free some space")
         full.__cause__ = error

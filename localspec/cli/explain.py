@@ -66,7 +66,6 @@ def explain(name: tuple[str, ...], as_json: bool) -> int:
 
 
 def _list_terms(*, as_json: bool) -> None:
-    """Write every term with its one line."""
     if as_json:
         write_json({"terms": [term.to_wire() for term in TERMS.values()]})
         return
@@ -79,7 +78,6 @@ def _list_terms(*, as_json: bool) -> None:
 
 
 def term_lines(term: Term) -> Iterator[str]:
-    """Yield a term for a terminal."""
     yield f"{term.name}: {term.short}"
     yield from _wrapped(term.text, "  ")
     if term.see:
@@ -87,7 +85,6 @@ def term_lines(term: Term) -> Iterator[str]:
 
 
 def other_lines(other: Named) -> Iterator[str]:
-    """Yield an option, a command, an exit code or a field for a terminal."""
     yield from _wrapped(other.title, "", "  ")
     yield from _wrapped(other.text, "  ")
     if other.more:
@@ -95,7 +92,6 @@ def other_lines(other: Named) -> Iterator[str]:
 
 
 def lines(page: Page) -> Iterator[str]:
-    """Yield the page for a terminal."""
     entry = page.facts
     yield f"{entry.name}: {KINDS[entry.axis]}"
     yield from _wrapped(entry.summary, "  ")
@@ -119,13 +115,11 @@ def lines(page: Page) -> Iterator[str]:
 
 
 def use(entry: MethodFacts) -> str:
-    """Return in words what a method or rule is for, and what was measured with it."""
     told = entry.measured or "no gain over plain decoding was measured on a real model or a named device"
     return f"{entry.mark_of_use}. {told}"
 
 
 def lossless(entry: MethodFacts) -> str:
-    """Return in words whether the output keeps the target's distribution."""
     if not entry.is_lossless:
         return "NO: it changes the distribution of the output, so it needs --approximate"
     return "yes" if entry.axis in ("method", "verify") else "yes, under every lossless verifier"
@@ -200,7 +194,6 @@ def _listing() -> str:
 
 
 def about(entry: MethodFacts) -> str:
-    """Return one line: what it does, where it comes from, what it needs, whether it is exact."""
     papers = f" (arXiv {', '.join(entry.papers)})" if entry.papers else ""
     needs = f"; needs {entry.needs}" if entry.axis == "method" and entry.needs != "nothing" else ""
     exact = "" if entry.axis in ("tree", "length") else "; lossless" if entry.is_lossless else "; NOT lossless"

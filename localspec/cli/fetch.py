@@ -127,13 +127,11 @@ def present_settings(promised: Promised, console: Console) -> LoadSettings:
 
 
 def hub_names(ref: str) -> tuple[HubName, ...]:
-    """Return the models of the hub that a pair's name stands for."""
     pair = expand(ref)
     return tuple(name for name in (pair.target, pair.draft) if isinstance(name, HubName))
 
 
 def make_plan_here(names: tuple[HubName, ...], console: Console) -> PullPlan:
-    """Plan with the hub, the cache and the receipts of this machine."""
     from localspec.cli.live import Live
     from localspec.models.hub.cache import Cache
     from localspec.models.hub.pulled import Receipts
@@ -179,7 +177,6 @@ def ask(plan: PullPlan, hint: str) -> None:
 
 
 def is_attended() -> bool:
-    """Whether there is a terminal to ask on."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
@@ -205,7 +202,6 @@ QUIET = 15.0  # seconds after which a line comes anyway
 
 @contextmanager
 def shown_progress(console: Console) -> Iterator[Callable[[Pull], None]]:
-    """Yield what shows a pull each time it is called."""
     if console.quiet:
         yield lambda pull: None
     elif console.is_live:
@@ -258,7 +254,6 @@ class ProgressLines:
         self._told = 0.0
 
     def show(self, pull: Pull) -> None:
-        """Say how far it is, if there is something new to say."""
         total = sum(file.item.file.size for file in pull.files) or 1
         here = sum(file.bytes for file in pull.files)
         if self._first is None:

@@ -38,7 +38,6 @@ class FormatOptions:
             raise UsageError("--logprobs needs an output that has them", hint=f"--json {rest}, or --events {rest}")
 
     def telling(self, request: Request) -> Request:
-        """Return the request with what the output tells beside the text."""
         logprobs, is_after = self.logprobs, self.is_after_sampler
         return replace(request, details=self.as_events, logprobs=logprobs, is_after_sampler=is_after)
 

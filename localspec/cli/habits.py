@@ -32,7 +32,6 @@ def refuse_numbers(values: Mapping[str, Any]) -> None:
 
 
 def takes_prompt(command: click.Command) -> bool:
-    """Whether the words of a command are a prompt."""
     return any(isinstance(each, click.Argument) and each.name == "prompt" for each in command.params)
 
 
@@ -74,7 +73,6 @@ def _nearly_named(words: tuple[str, ...]) -> str | None:
 
 
 def _is_gguf_file(word: str) -> bool:
-    """Whether a word with blanks is the path of a GGUF file, and no prompt."""
     return word.lower().endswith(".gguf") and os.path.isfile(os.path.expanduser(word))
 
 

@@ -94,7 +94,6 @@ def list_made(
     nothing: str,
     wire: dict[str, Any] | None,
 ) -> int:
-    """Write the files that were made here, as `wire` or by name, bytes and description; return 0."""
     for path, error in broken:
         console.warn(f"{one_line(path.name)}: {error.message}")
     if wire is not None:
@@ -118,7 +117,6 @@ def remove_made(path: Path, name: str, *, yes: bool) -> int:
 
 
 def _reads(info: HeadInfo) -> str:
-    """Return the states of the target that a head reads."""
     if info.kind == MASKS:
         return f"nothing: the target guesses on {info.n_guesses} mask tokens"
     layers = ", ".join(map(str, info.target_layers))

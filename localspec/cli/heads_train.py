@@ -181,7 +181,6 @@ def made(
 
 
 def _count(engine: PairEngine, texts: Sequence[str], is_raw: bool, method: str, k: int, max_tokens: int) -> Counted:
-    """Answer all prompts with `k` guesses a pass, a chain."""
     tokens = passes = accepted = drafted = 0
     for text in texts:
         request = Request(
@@ -205,20 +204,17 @@ def read_texts(prompts: str | None, *, is_raw: bool, info: ModelInfo) -> dict[st
 
 
 def _bundled(is_raw: bool) -> tuple[str, ...]:
-    """Return the prompts that come with localspec: openings to continue as they are, or questions."""
     names = [name for name in SAMPLES if (name == "stories") == is_raw]
     return tuple(prompt.text for name in names for prompt in load_suite(name).prompts)
 
 
 def _prompts(name: str) -> tuple[str, ...]:
-    """Return the prompts of a file that a person named."""
     if name.endswith((".jsonl", ".jsonl.gz")):
         return tuple(prompt.text for prompt in load_suite(name).prompts)
     return read_prompts(name)
 
 
 def _status(event: dict[str, Any]) -> str:
-    """Return the line that shows how far a run is."""
     if event["stage"] == "text":
         part = "held-out text" if event["part"] == "held" else "text"
         return f"{part}: {event['tokens']} of {event['of']} tokens, {duration(event['seconds_left'])} left"

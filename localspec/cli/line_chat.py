@@ -73,7 +73,6 @@ class LineChat:
         self.tell_trouble()
 
     def send(self, text: str) -> None:
-        """Answer a message, with the attachments of /read."""
         _finish(require_whole(self))
         taken = mentioned(text)
         for line in (*([taken.summary] if taken.is_news else []), *taken.remarks):
@@ -87,11 +86,9 @@ class LineChat:
             self.console.warn(f"{trouble.message}; {trouble.hint}")
 
     def is_answering(self) -> bool:
-        """Whether an answer is being written: never while a line is read."""
         return False
 
     async def open_screen(self, name: str) -> bool:
-        """There are no screens."""
         return False
 
     async def tell(self, text: str) -> None:
@@ -104,24 +101,19 @@ class LineChat:
         self.console.warn(text)
 
     async def moved(self, text: str, *, unsaid: Node | None = None) -> None:
-        """Say where the conversation goes on."""
         if text:
             await self.tell(text)
 
     async def show_path(self) -> None:
-        """Write what was said."""
         await self.show(said(self.state.messages.path()))
 
     async def show_ended(self, entries: Sequence[Node]) -> None:
-        """Write them whole."""
         await self.show(said(entries))
 
     async def wait(self, answer: Future[Result]) -> Result:
-        """Return what the store has answered."""
         return answer.result()
 
     async def rewrite(self, asked: Node) -> str | None:
-        """Let a person write a message anew in the editor of their choice."""
         if not is_terminal(sys.stdin):
             raise UsageError("/edit needs the new words, since there is no terminal", hint="/edit WORDS")
         with left_to_it():
@@ -131,7 +123,6 @@ class LineChat:
         await self.tell(f"{what}: {programs.copy(text, _send_to_terminal)}")
 
     async def find_pair(self, pair: str) -> LoadSettings:
-        """Return how to load a pair that is named."""
         if self.state.settings.verifier is not None:
             from localspec.models.available import another  # late: it brings the catalogue
 
@@ -141,7 +132,6 @@ class LineChat:
         return replace(self._find(pair), ctx=self.state.settings.ctx)
 
     async def load(self, settings: LoadSettings) -> None:
-        """Let another pair answer; it loads with the next message."""
         self.state.switch_pair(settings)
         self._worker.close()  # its memory is needed
         self.stats = None
@@ -158,7 +148,6 @@ class LineChat:
         self.is_over = True
 
     async def race(self, rounds: int) -> None:
-        """Answer the last question plainly and with speculation; nothing of that is kept."""
         question = self.state.messages.question()
         assert question is not None, "the command has looked"
         request = self.state.request_for(question)

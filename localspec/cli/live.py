@@ -38,7 +38,6 @@ class Cursor:
         self.is_sure = True
 
     def feed(self, text: str, columns: int) -> None:
-        """Follow `text` on a terminal of `columns`."""
         for char in text:
             if char == "\n":
                 self.column, self.is_sure = 0, True
@@ -99,13 +98,11 @@ class Live:
 
     @property
     def is_due(self) -> bool:
-        """Whether the line may change again."""
         if self._is_sparse:
             return self._clock() - self._told_at >= SPARSE
         return self._is_on and self._clock() - self._drawn_at >= INTERVAL
 
     def status(self, line: str) -> None:
-        """Replace the status line."""
         if self._is_on:
             self._line, self._drawn_at = line, self._clock()
             to_terminal(self._taken() + self._drawn(width()))
@@ -166,11 +163,9 @@ class WordWrap:
         self._is_code = False
 
     def feed(self, text: str, columns: int) -> str:
-        """Take the next piece; return what can be written."""
         return "".join(self._written(text, columns - 1))  # a full last column would leave the cursor at the margin
 
     def finish(self, columns: int) -> str:
-        """Return what was held back."""
         return "".join(self._word(columns - 1))
 
     def _written(self, text: str, columns: int) -> Iterator[str]:
@@ -196,7 +191,6 @@ class WordWrap:
         self._line, self._column, self._is_open = "", 0, False
 
     def _placed(self, char: str, columns: int) -> Iterator[str]:
-        """Yield a character of the line, or hold it back."""
         n = cells(char)
         if char in " \t" or n == 2:
             yield from self._word(columns)
@@ -232,7 +226,6 @@ class WordWrap:
 
 
 def cells(token: str) -> int:
-    """Return the columns that a character or a colour takes."""
     if len(token) > 1 or unicodedata.category(token) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(token) in "WF" else 1

@@ -74,14 +74,12 @@ def _origin(row: dict[str, Any]) -> str:
 
 
 def _other_lines(others: list[ForeignModel], absent: list[str]) -> list[str]:
-    """Return the models that other programs keep, by what to type for them, and Ollama's without their weights."""
     rows = [(one_line(one.name), size(one.bytes), one.program) for one in others]
     rows += [(one_line(name), "missing", f"{OLLAMA}: ollama pull {one_line(name)}") for name in absent]
     return ["", "kept by other programs, which rm leaves alone:", *aligned(rows, right={1})] if rows else []
 
 
 def _recent_lines(recent: list[RecentPair]) -> list[str]:
-    """Return the pairs that a chat used lately, as they are written after -m."""
     if not recent:
         return []
     sizes = [size(_bytes(one)) if one.is_here else "gone" for one in recent]
@@ -152,7 +150,6 @@ def remove_models(names: tuple[str, ...], as_json: bool, dry_run: bool, force: b
 
 
 def _wanted(names: tuple[str, ...]) -> list[HubName]:
-    """Return the models of the hub that are to go."""
     if not names:
         raise UsageError("name a model", hint="localspec rm NAME; names: localspec ls")
     wanted = []

@@ -44,7 +44,6 @@ def named(name: str) -> list[Named]:
 
 
 def known() -> list[str]:
-    """Return every name that is explained here."""
     options = (name for _, option in _every_option() for name in _names(option))
     commands = (" ".join(path) for path, _ in _every_command())
     fields = (name for _, name, _ in _every_field())
@@ -70,7 +69,6 @@ def _options(name: str) -> Iterator[Named]:
 
 
 def _places(option: click.Option) -> str:
-    """Return where an option is set for good, and in a chat."""
     if not isinstance(option, Configurable):
         return ""
     chat = f"; in a chat /set {option.key}" if option.key in SETTINGS else ""
@@ -108,7 +106,6 @@ def _fields(name: str) -> Iterator[Named]:
 
 
 def _values(name: str) -> Iterator[Named]:
-    """Yield the fields that name it among the values they may have."""
     for kind, field, meaning in _every_field():
         listed = re.search(r"(?:[\w.]+, )+[\w.]+(?: or \w+)?", meaning)
         if listed is not None and name.lower() in _LAST_WORD.split(listed[0]):
@@ -136,7 +133,6 @@ def _every_command() -> Iterator[tuple[tuple[str, ...], click.Command]]:
 
 
 def _every_field() -> Iterator[tuple[type, str, str]]:
-    """Yield the type, name and meaning of each field of `run --json` and `run --events`."""
     for kind in vars(json_fields).values():
         if is_typeddict(kind):
             for name, hint in get_type_hints(kind, include_extras=True).items():
@@ -144,13 +140,11 @@ def _every_field() -> Iterator[tuple[type, str, str]]:
 
 
 def _meaning(hint: Any) -> str:
-    """Return what an annotated type says, with or without NotRequired around it."""
     inner = hint if get_origin(hint) is Annotated else get_args(hint)[0]
     return str(get_args(inner)[1])
 
 
 def _names(option: click.Option) -> set[str]:
-    """Return all spellings of an option, without dashes."""
     found = {*option.opts, *option.secondary_opts}
     if isinstance(option, Configurable):
         found |= {option.key} | ({option.declaration.name} if option.declaration is not None else set())

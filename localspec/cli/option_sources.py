@@ -82,7 +82,6 @@ class Configurable(click.Option):
 
     @property
     def example(self) -> str:
-        """Return the option with a value that it takes, or with the placeholder of one, as it is typed."""
         if self.declaration is not None:
             return self.declaration.example
         known = self.default if isinstance(self.default, str | int | float) else None
@@ -107,7 +106,6 @@ class Configurable(click.Option):
         return text.splitlines() if self.multiple and text is not None else super().value_from_envvar(ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the names it may have, or what click knows."""
         if self.names is None:
             return super().shell_complete(ctx, incomplete)
         try:
@@ -152,7 +150,6 @@ class Configurable(click.Option):
         return value, rest
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return click's record without the aliases."""
         opts, self.opts = self.opts, [name for name in self.opts if name not in self.aliases]
         try:
             return super().get_help_record(ctx)
@@ -165,12 +162,10 @@ class Configurable(click.Option):
 
 
 def options_of(command: click.Command) -> dict[str, Configurable]:
-    """Return the options that can be set outside the command line, by key."""
     return {param.key: param for param in command.params if isinstance(param, Configurable)}
 
 
 def typed(ctx: click.Context) -> Iterator[Configurable]:
-    """Yield the options that the command line itself gives."""
     for option in options_of(ctx.command).values():
         if ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE:
             yield option
@@ -224,7 +219,6 @@ def of_preset(ctx: click.Context, option: Configurable) -> tuple[Any] | None:
 
 
 def is_from_preset(ctx: click.Context, name: str) -> bool:
-    """Whether a parameter has the value of a preset that was typed."""
     if ctx.get_parameter_source("preset") is not ParameterSource.COMMANDLINE:
         return False
     return name in ctx.meta.get(_PRESET, {}) and ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
@@ -295,7 +289,6 @@ def option_at(key: Key) -> Configurable:
 
 
 def once(option: Configurable, path: Key) -> UsageError:
-    """Return the error for a key of `ONCE`, set for the command at `path` or, with (), for all."""
     value = None if option.kind == "switch" else option.metavar
     typed = f"--{option.key}" if value is None else f"--{option.key} {value}"
     variable = option.variables(path)[0]
@@ -318,7 +311,6 @@ def given(file: Configuration, entry: Entry, option: Configurable) -> Any:
 
 
 def origin(ctx: click.Context, option: Configurable) -> Origin:
-    """Return where the value that a parsed context has for an option came from."""
     source, preset = ctx.get_parameter_source(str(option.name)), ctx.meta.get(_PRESET, {})
     if source is ParameterSource.DEFAULT_MAP and option.key in preset:
         return Origin("config", preset[option.key][1])

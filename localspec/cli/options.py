@@ -44,7 +44,6 @@ class ReportOptions:
     log_file: str | None
 
     def apply(self, console: Console) -> None:
-        """Let the console do as the options say."""
         console.color, console.quiet, console.log_file = self.color, self.quiet, self.log_file
 
 
@@ -97,7 +96,6 @@ class ConversationOptions:
 
 
 def picked(holder: type[T], values: Values) -> T:
-    """Return a dataclass of options with what click collected for its fields."""
     kind: Any = holder
     made: T = kind(**{each.name: values[each.name] for each in fields(kind)})
     return made
@@ -119,13 +117,11 @@ def declared_options(holder: type[Any], group: Group, **changes: Values) -> list
 
 
 def declared_option(holder: type[Any], field: str, **changes: Any) -> Callable[[F], F]:
-    """Return the option of one declared setting; `changes` say in what a command differs."""
     made: Callable[[F], F] = _option(replace(declaration(holder, field), **changes))
     return made
 
 
 def _option(each: Option) -> Any:
-    """Return the option that a declaration makes."""
     flags = list(each.flags)
     if each.kind == "switch" and each.default:
         flags = [f"{flags[0]}/--no-{each.key}"]
@@ -276,7 +272,6 @@ def _screen() -> list[Any]:
 
 
 def _report() -> list[Any]:
-    """Return the options of every command that works for a while and shows a result."""
     return [option("-q", "--quiet", is_flag=True, section="Output", help="No progress."), _color(), _log_file()]
 
 
@@ -295,7 +290,6 @@ def _log_file() -> Any:
 
 
 def short_reply_options(max_tokens: int) -> Callable[[F], F]:
-    """Return the options of an answer that ends after `max_tokens` where nothing else is said."""
     return stacked(_reply(max_tokens={"default": max_tokens, "default_help": ""}))
 
 

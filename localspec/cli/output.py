@@ -87,7 +87,6 @@ class TextSink:
         self._reasoning = Sanitizer()
 
     def event(self, event: Event) -> None:
-        """Write the text that an event released."""
         if isinstance(event, Committed | Finished) and self._shows_reasoning:
             self._put_reasoning(event.reasoning)
         if isinstance(event, Committed):
@@ -111,7 +110,6 @@ class TextSink:
             self._live.write("\n")
 
     def fail(self, error: Wire) -> None:
-        """Leave the text so far as it is, and the terminal on a fresh line."""
         self._put_rest()
         self._live.erase()
         if self._last and not self._last.endswith("\n"):
@@ -145,7 +143,6 @@ class TextSink:
             self._put(self._console.paint(text, "dim", sys.stdout))
 
     def _put_rest(self) -> None:
-        """Write what waited for the end of its sentence or word."""
         if self._sentences is not None:
             rest, self._sentences = self._sentences.finish(), None
             self._put(rest)
@@ -180,7 +177,6 @@ class JsonSink:
         self._text = ""
 
     def event(self, event: Event) -> None:
-        """Collect what the object needs and the counters do not keep."""
         if isinstance(event, Committed):
             self._text += event.text
             if self._tokens is not None:
@@ -200,7 +196,6 @@ class JsonSink:
         write_json(made if self._tokens is None else {**made, "tokens": self._tokens})
 
     def fail(self, error: Wire) -> None:
-        """Write the error with the text so far, which is not to be lost."""
         self._live.erase()
         partial = {"text": self._text} if self._text else {}
         write_json({"error": {**error, "detail": {**error.get("detail", {}), **partial}}})
@@ -212,13 +207,11 @@ def write_json(value: Wire) -> None:
 
 
 def lone_stop(code: int) -> None:
-    """Write the error object of a stop that came before there was anything to show."""
     kind = "timeout" if code == TIMED_OUT else "interrupted" if code == INTERRUPTED else "terminated"
     lone_error({"code": code, "kind": kind, "message": kind, "hint": "", "detail": {}})
 
 
 def lone_error(error: Wire) -> None:
-    """Write the error object of `--json` before there is an answer."""
     write_json({"error": error})
 
 
@@ -243,7 +236,6 @@ class Sentences:
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """Take the next piece; return the complete part."""
         self._held += text
         found = _END.match(self._held)
         n = found.end() if found else len(self._held) if len(self._held) > MAX_HELD else 0
@@ -251,7 +243,6 @@ class Sentences:
         return done
 
     def finish(self) -> str:
-        """Return what was held back."""
         rest, self._held = self._held, ""
         return rest
 
@@ -265,7 +256,6 @@ class PrettyJson:
         self._in_string = self._is_escaped = False
 
     def feed(self, text: str) -> str:
-        """Return the next part of the JSON, indented."""
         return "".join(map(self._shown, text))
 
     def _shown(self, one: str) -> str:
@@ -292,7 +282,6 @@ GLOSSARY = "words: localspec explain"
 
 
 def ended_by_itself(stats: Stats) -> bool:
-    """Whether nobody stopped the answer."""
     return stats.finished is not None and stats.finished.reason not in ("interrupted", "timeout")
 
 

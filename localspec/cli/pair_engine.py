@@ -50,7 +50,6 @@ class PairEngine:
     stop: Stop
 
     def is_stopped(self) -> bool:
-        """Whether a signal or a timeout asked for a stop."""
         return self.stop.is_asked
 
     def leave_if_stopped(self) -> None:
@@ -58,7 +57,6 @@ class PairEngine:
         self.stop.leave_if_told(is_script=True)
 
     def tell_start(self, settings: LoadSettings) -> None:
-        """Say that the engine starts, unless the pair is loaded."""
         if not self.pairs.has(settings):
             self.live.status("starting the engine")
 
@@ -78,7 +76,6 @@ class PairEngine:
         return self.pairs.start(job, self.is_stopped)
 
     def cancel(self) -> None:
-        """Ask the job that is running to stop soon."""
         self.worker.cancel()
 
     def follow(self, events: Iterable[Event], stats: Stats, sink: Sink) -> None:

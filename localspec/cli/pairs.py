@@ -179,7 +179,6 @@ def _where(name: str) -> Where:
 
 
 def _entries(catalog: Catalog) -> list[dict[str, Any]]:
-    """Return every entry as an object: the user's, the bundled pair, the models of the hub."""
     users = [_pair(pair) for pair in catalog.pairs.values()]
     users += [_model(model, catalog) for model in catalog.models.values() if model.is_users]
     bundled = [
@@ -232,7 +231,6 @@ def _model(model: CatalogModel, catalog: Catalog) -> dict[str, Any]:
 
 
 def _cells(row: dict[str, Any], place: Where) -> tuple[str, ...]:
-    """Return a line of the list; a pair of names has its target and draft in place of sizes."""
     begin = "" if place == "hub" else place, one_line(row["name"])
     if "about_gb" not in row:
         told = [row["notes"]] if row["origin"] == "bundled" else [row["pair"], row["notes"]]
@@ -243,7 +241,6 @@ def _cells(row: dict[str, Any], place: Where) -> tuple[str, ...]:
 
 
 def _value(key: str, value: Any) -> str:
-    """Return a field's value in words, with its unit."""
     match key, value:
         case "about_gb", dict():
             return ", ".join(f"{size:g} GB in {quant}" for quant, size in value.items())

@@ -36,7 +36,6 @@ class Positive(click.FloatRange):
         super().__init__(min=0, max=max, min_open=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number or fail with click's words."""
         number: float = super().convert(value, param, ctx)
         if math.isnan(number):
             self.fail(f"{value!r} is not a number", param, ctx)
@@ -47,7 +46,6 @@ class Length(click.types.IntParamType):
     """A number of tokens: 8192, or 8k."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number or fail with click's words."""
         try:
             return length(str(value))
         except ValueError:
@@ -113,7 +111,6 @@ class Command(click.Command):
             raise in_command(ctx, error) from error.__cause__
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write one table per section, all with columns of the same width."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             if isinstance(param, click.Argument):
@@ -156,7 +153,6 @@ class CommandGroup(click.Group):
         self._aliases = aliases or {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words, which are kept as they were typed."""
         ctx.meta[TYPED] = list(args)
         return super().parse_args(ctx, args)
 
@@ -166,7 +162,6 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say what was probably meant."""
         name = args[0]
         if self.get_command(ctx, name) is None and not (name.startswith("-") or ctx.resilient_parsing):
             check_removed(f"{self.name} {name}")
@@ -190,7 +185,6 @@ class CommandGroup(click.Group):
 
 
 def option(*declarations: str, section: str, **attributes: Any) -> Callable[[F], F]:
-    """Declare a `Configurable`: click.option with a section."""
     return click.option(*declarations, cls=Configurable, section=section, **attributes)
 
 

@@ -225,7 +225,6 @@ def _typed(model: str | None, draft: str | None) -> str:
 
 
 def _why(model: str | None, draft: str | None, loaded: str) -> str:
-    """Say why a load takes the draft `loaded`, or none."""
     named = _named(model, draft)
     if named == DraftChoice.AUTO.value:
         return "as auto chooses"
@@ -287,7 +286,6 @@ def this_machine() -> Machine:
 
 
 def _machine(options: Options) -> Machine:
-    """Return the machine that the options describe, as far as they do, and this one for the rest."""
     figures = _bandwidths(options.bandwidth)
     vram = None if options.vram is None else _described(options.vram, is_unified=options.unified)
     ram = None if options.ram is None else read_size("--ram", options.ram)
@@ -314,14 +312,11 @@ def _machine(options: Options) -> Machine:
 
 
 def _described(vram: str, *, is_unified: bool) -> tuple[MachineDevice, ...]:
-    """Return the GPUs that --vram describes."""
     sizes = [read_size("--vram", text) for text in vram.split(",")]
     return tuple(MachineDevice(f"GPU{i}", n, is_unified=is_unified) for i, n in enumerate(sizes) if n)
 
 
 def _with_figures(machine: Machine, figures: dict[str, float]) -> Machine:
-    """Return the machine with the bandwidths that were given in place of those that are known."""
-
     def of(*names: str) -> Rates | None:
         return next((flat(1e9 * figures[name], "given") for name in names if name in figures), None)
 
@@ -400,7 +395,6 @@ def _wire(
 
 
 def _acceptance(row: PlannedDraft, request: PlacementRequest) -> dict[str, Any]:
-    """Return the probability that the first guess stands, and how it is known."""
     guessing = row.models.guessing
     if guessing.accepted:
         return {"value": guessing.accepted[0], "basis": guessing.how}

@@ -65,12 +65,10 @@ class Judgement:
 
     @property
     def speed(self) -> float:
-        """Return the speed over that without a draft."""
         return self.tokens / self.price
 
     @property
     def line(self) -> str:
-        """Return the judgement in one sentence."""
         other = "; it has another vocabulary" if self.is_foreign else ""
         return (
             f"{brief(self.name)}: {self.speed:.2f} times the speed without a draft. A pass with "
@@ -84,14 +82,12 @@ class Judgement:
 
 
 def brief(name: str) -> str:
-    """Return a draft's name without its folders."""
     return one_line(os.path.basename(name) if os.path.isabs(name) or name.startswith("hf:") else name)
 
 
 def judgements(
     rows: Sequence[PlannedDraft], request: PlacementRequest, worths: Mapping[str, Worth]
 ) -> dict[str, Judgement]:
-    """Return what each draft of a comparison brings, by its name, the fastest first."""
     plain = next(row.plan for row in rows if row.plan.draft is None)
     judged: dict[str, Judgement] = {}
     for row in rows:
@@ -111,7 +107,6 @@ def judgements(
 
 
 def verdict(judged: Mapping[str, Judgement], loads: Loads) -> str:
-    """Say in one sentence whether a draft pays."""
     if not judged:
         return f"No draft, as asked: {COPIES}." if loads.has_none else f"No draft for it is on this machine: {COPIES}."
     first, others = next(iter(judged.values())), list(judged.values())
@@ -136,7 +131,6 @@ def layers_on_disk(machine: Machine, row: PlannedDraft) -> int:
 
 
 def fitting(machine: Machine, row: PlannedDraft) -> str:
-    """Say whether the model fits into the memory."""
     plan = row.plan
     free = {CPU: (machine.ram, "RAM"), **{device.name: (device.memory, device.name) for device in machine.devices}}
     n, seconds = layers_on_disk(machine, row), plan.seconds
@@ -175,7 +169,6 @@ def _wrapped(lines: Sequence[str]) -> list[str]:
 
 
 def _table(machine: Machine, request: PlacementRequest, rows: Sequence[PlannedDraft]) -> list[str]:
-    """Return a line for each plan, the fastest first; a draft's name gives way where a line has no room."""
     places = [CPU, *(device.name for device in machine.devices)]
     names = [place if place != CPU else "RAM" for place in places]
     table = [["draft", "accepted", "on", "target on", *names, "tok/s"]]
@@ -199,7 +192,6 @@ def _accepted(row: PlannedDraft, request: PlacementRequest) -> str:
 
 
 def _notes(rows: Sequence[PlannedDraft], judged: Mapping[str, Judgement], loads: Loads) -> list[str]:
-    """Say what else is guessed, where speeds are from, which draft is loaded if it is not the fastest, and how to."""
     chosen, fastest = rows[0].plan, rows[0].name
     notes = [f"{COPIES}: no draft. Text that repeats itself is still guessed, at no cost."]
     if any(each.accepted and not each.is_measured for each in judged.values()) or not judged:

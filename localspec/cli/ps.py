@@ -71,7 +71,6 @@ def stop(name: str | None) -> int:
 
 
 def in_memory() -> str:
-    """Return a line that says which models are in memory."""
     try:
         names = [one_line(_pair(facts)) for facts in engines_in_memory()]
     except LocalspecError:
@@ -135,5 +134,4 @@ def _row(found: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _when(seconds: float) -> str:
-    """Return a time as ISO 8601, in this place's zone."""
     return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")

@@ -85,7 +85,6 @@ def pull(
 
 
 def _compared(names: tuple[str, ...], console: Console) -> tuple[list[str], list[IncompatibleError]]:
-    """Compare the pairs that were pulled; return the warnings, which were said, and what does not fit."""
     warnings: list[str] = []
     misfits: list[IncompatibleError] = []
     for ref in names:

@@ -144,7 +144,6 @@ def figures(found: Race, six: str) -> list[str]:
 
 
 def _way(found: Race) -> list[str]:
-    """Return a line about the way to a verifier, and the memory of both sides."""
     stats = found.rounds[-1].other.stats
     peak = 0 if stats.finished is None else stats.finished.peak_memory
     return [f"{stats.ways.line()}, {peak / 2**20:.0f} MiB here"] if stats.ways.is_remote else []

@@ -163,7 +163,6 @@ def _items_file(typed: str) -> Iterator[str]:
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
-    """Return the table, without markup or control characters on a terminal."""
     shown = one_line if is_terminal(sys.stdout) else str
     rows = [("log p", "p", "share", "item")]
     for one in found["ranking"]:

@@ -88,7 +88,6 @@ class RunOptions(PromptOptions, ConversationOptions, EngineOptions, ServerOption
 
     @property
     def has_tokens(self) -> bool:
-        """Whether --json lists the tokens."""
         return self.tokens or self.logprobs is not None
 
 
@@ -172,7 +171,6 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
 def _tell_below(
     stats: Stats, job: Job, options: RunOptions, worker: SharedWorker | ServedWorker, console: Console
 ) -> None:
-    """Write what stands below the answer: warnings that came beside it, the figures, and what to type another time."""
     for told in (*stats.late, full_context(stats), empty_form(stats, job.request)):
         if told:
             console.warn(told)
@@ -187,7 +185,6 @@ def _tell_below(
 
 
 def _store(options: RunOptions, console: Console) -> Store:
-    """Return where the conversation is kept; a raw prompt is none."""
     if not options.is_raw:
         return store_for_talking(options, console)
     if is_going_on(options):
@@ -254,7 +251,6 @@ def plan(
 
 
 def _tell_of_fields(request: Request, text: str, console: Console) -> None:
-    """Say to a person that the model does not know of the schema, where the prompt names none of its fields."""
     names, said = field_names(request.schema), text.casefold()
     is_named = any(name.casefold() in said for name in names)
     if names and not is_named and is_terminal(sys.stderr) and not console.quiet:
@@ -303,13 +299,11 @@ def _model_and_prompt(words: tuple[str, ...], text: str | None) -> tuple[str | N
 
 
 def _opens_chat(options: RunOptions) -> bool:
-    """Whether a command line without a prompt is one to talk: on a terminal, and nothing asks for a single answer."""
     is_single = options.is_raw or options.file or options.as_json or options.as_events
     return not is_single and is_terminal(sys.stdin) and is_terminal(sys.stdout)
 
 
 def _chat(model: str | None) -> int:
-    """Open a chat with the options that were typed, as `localspec chat` reads them."""
     here = click.get_current_context()
     words = list(here.meta[TYPED])
     if model is not None:
@@ -322,13 +316,11 @@ def _chat(model: str | None) -> int:
 
 
 def _tell_wait(console: Console) -> None:
-    """Say what is waited for: standard input is open, perhaps by mistake."""
     if is_terminal(sys.stderr) and not console.quiet:
         console.say("reading standard input… (end it with Ctrl-D, or use </dev/null)", "dim")
 
 
 def choose_sink(job: Job, console: Console, live: Live, options: RunOptions) -> Sink:
-    """Return the form of output that the options ask for."""
     if options.as_json:
         return JsonSink(live, job.settings, job.request, job.state, has_tokens=options.has_tokens)
     if options.as_events:

@@ -88,7 +88,6 @@ class Others:
                 raise NotFoundError(f"--models: no model here is called {one_line(name)}", hint=hint)
 
     def offers(self) -> Sequence[AvailablePair]:
-        """Return the pairs that requests can name now."""
         wanted = self._wanted()
         if not self.names:
             return ()
@@ -209,7 +208,6 @@ def serve(console: Console, /, pair: str | None, **values: Any) -> int:
 
 
 def _parallel(settings: LoadSettings) -> LoadSettings:
-    """Return settings with the answers at once of a server, where nobody said how many."""
     return settings if settings.parallel else replace(settings, parallel=PARALLEL)
 
 
@@ -263,7 +261,6 @@ class _Serving:
     another: Callable[[], Worker] | None  # makes the worker of a further pair
 
     def run(self) -> int:
-        """Load, then serve until a signal; return the exit code."""
         from localspec.server.app import Routes
         from localspec.server.engine import EngineQueue
         from localspec.server.listening import PATIENCE, HttpServer
@@ -306,7 +303,6 @@ class _Serving:
         return loading.stop.exit_code
 
     async def _serve(self, servers: list[HttpServer], routes: Routes, loaded: Loaded, own: Door | None) -> None:
-        """Serve all clients, and through a door of their own those of this user."""
         from localspec.server.listening import HttpServer
         from localspec.server.sharing import SharedEngine
 
@@ -319,14 +315,12 @@ class _Serving:
         await asyncio.gather(servers[0].serve([self.door]), *beside)
 
     def _app(self, engine: Any, pairs: Pairs) -> Any:
-        """Return the application, guarded."""
         from localspec.server.app import Routes
         from localspec.server.guard import Guard
 
         return Guard(Routes(engine, pairs, self._note).app(), self.rules, self._tell_bug)
 
     def _pairs(self, loaded: Loaded) -> Pairs:
-        """Return what requests can name: first the pair that was loaded."""
         from localspec.server.fields import ServedPair
         from localspec.server.pairs import Pairs
         from localspec.server.refusal import called
@@ -350,7 +344,6 @@ class _Serving:
             write_out(f"its page, with what it answers: {base}/#{self.rules.page_key}\n")
 
     def _tell_answer(self, stats: Stats) -> None:
-        """Write a line about each answer that came to its end."""
         if stats.finished is not None and stats.passes:
             self._note(stats_line(stats, limit="max_tokens"))
 

@@ -81,7 +81,6 @@ class PairOptions:
         return replace(self, model=found.pair, draft=draft, load=load, is_held=True)
 
     def settings(self, pair: PairRef) -> LoadSettings:
-        """Return how to load a pair whose files were found."""
         target, draft = str(pair.target.absolute()), None if pair.draft is None else str(pair.draft.absolute())
         return replace(self.load, target=target, draft=draft, name=pair.name)
 
@@ -166,7 +165,6 @@ def _speculation(values: Values, settings: LoadSettings) -> Speculation:
 
 
 def is_drafting_open() -> bool:
-    """Whether no option says how and how much to draft."""
     return all(source_of(name) is ParameterSource.DEFAULT for name in DRAFTING)
 
 
@@ -246,7 +244,6 @@ def model_and_draft(model: str | None, draft: str | None) -> tuple[str | None, s
 
 
 def source_of(name: str) -> ParameterSource:
-    """Return where the value of a parameter of the command at hand is from."""
     return click.get_current_context().get_parameter_source(name) or ParameterSource.DEFAULT
 
 

@@ -41,13 +41,11 @@ def described(path: Key = ()) -> list[Setting]:
 
 
 def settings_of(path: Key, options: Sequence[Configurable]) -> list[Setting]:
-    """Return options as settings, with the values that they have for the command at `path`."""
     ctx = _context(path, options)
     return [_setting(ctx, option, ctx.params[str(option.name)]) for option in options]
 
 
 def in_force(ctx: click.Context) -> list[Setting]:
-    """Return the settings of a command that runs, with the values and origins that it has."""
     options = options_of(ctx.command).values()
     return [_setting(ctx, option, ctx.params.get(str(option.name))) for option in options]
 
@@ -96,7 +94,6 @@ def _converted(option: Configurable, value: Any) -> Any:
 
 
 def _context(path: Key, options: Sequence[Configurable]) -> click.Context:
-    """Return a context of a command with these options that was given an empty command line."""
     parent = click.Context(cli, info_name="localspec") if path else None
     for name in path[:-1]:
         parent = click.Context(click.Group(name), parent, name)
@@ -135,7 +132,6 @@ def _choices(option: Configurable) -> tuple[str, ...]:
 
 
 def _singled_out() -> list[Setting]:
-    """Return what is set for single commands, named COMMAND.OPTION."""
     file, found = read_configuration(), []
     for path, command in commands():
         for key, option in options_of(command).items():

@@ -111,7 +111,6 @@ def _show_estimate(missing: NotCachedError, *, as_json: bool) -> None:
 
 
 def _hashes(shown: Description, console: Console) -> dict[str, str]:
-    """Return the sha256 of each file by its name, telling the progress: a large one takes minutes."""
     live, found, before = Live(console), {}, 0
     try:
         for path in shown.header.files:
@@ -127,7 +126,6 @@ def _hashes(shown: Description, console: Console) -> dict[str, str]:
 
 
 def _rows(shown: Description, source: str) -> Iterator[tuple[str, str]]:
-    """Yield names and texts of the facts; `source` is the model's name on the hub where its file is not here."""
     info, parts, vocab = shown.info, shown.anatomy, shown.info.vocab
     yield "model", info.name
     more = f" and {len(shown.header.files) - 1} more" if shown.header.parts else ""
@@ -162,7 +160,6 @@ def _special(shown: Description) -> Iterator[str]:
 
 
 def _excerpt(template: str | None) -> str:
-    """Return the first lines of the template, indented and cut to the width of a screen."""
     if not template:
         return "chat template  none\n"
     lines = sanitize(template).splitlines()

@@ -47,7 +47,6 @@ class Stop:
 
     @property
     def is_asked(self) -> bool:
-        """Whether anything asked for a stop."""
         return bool(self.interrupts or self.is_timeout or self.termination)
 
     @property
@@ -195,8 +194,6 @@ def _handling(name: str, handler: Callable[[int, FrameType | None], None]) -> It
 
 
 def leave_at_once(restore: Callable[[], None]) -> Callable[[], None]:
-    """Return a handler that tidies the terminal and ends the process without another word."""
-
     def leave() -> None:
         restore()
         os._exit(INTERRUPTED)

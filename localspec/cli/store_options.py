@@ -40,7 +40,6 @@ class PairOfConversation:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a person should know of it."""
         return (
             ()
             if self.lost is None
@@ -88,7 +87,6 @@ def is_going_on(options: ConversationOptions) -> bool:
 
 
 def wanted(store: Store, options: ConversationOptions) -> Conversation | None:
-    """Return the conversation that --continue or --session means, None without them."""
     if not is_going_on(options):
         return None
     if options.session:

@@ -92,7 +92,6 @@ class EventsSink:
         self._put("probe", Probe(plain_ms=event.plain_ms, ctx=event.ctx, age_s=round(event.age_s, 3)))
 
     def finish(self, stats: Stats) -> None:
-        """Write `end` with the object of --json."""
         tail = stats.finished.tail if stats.finished else ""
         made = result(stats, self._settings, self._request, self._state.session)
         self._put("end", {"tail": tail, "result": made})
@@ -101,7 +100,6 @@ class EventsSink:
         self._put("error", {"error": error})
 
     def _prefill(self, event: Prefilled) -> Prefill:
-        """Tell of the prompt, and of what was decided since `start`: nothing of it is known before."""
         stats = self._stats
         return {
             "prompt_n": event.prompt_n,
@@ -126,27 +124,23 @@ class EventLines:
         self._seq = 0
 
     def put(self, kind: str, content: Mapping[str, object]) -> None:
-        """Write one line."""
         t = round(time.monotonic() - self._began, 6)
         write_json({"v": VERSION, "seq": self._seq, "t": t, "type": kind, **content})
         self._seq += 1
 
 
 def lone_error_event(error: Wire) -> None:
-    """Write the lines of a run that never came so far as to know its own settings."""
     lines = EventLines()
     lines.put("start", _start(None, None, None, None))
     lines.put("error", {"error": error})
 
 
 def _start(pair: AskedFields | None, asked: Wire | None, seed: int | None, n_ctx: int | None) -> Start:
-    """Return the fields that are known before anything is loaded."""
     run = os.urandom(8).hex()
     return {"run": run, "pair": pair, "params": asked, "seed": seed, "n_ctx": n_ctx, "baseline": None}
 
 
 def _step(event: Committed) -> StepFields:
-    """Return one pass: what was drafted in the draft's order, and what stands."""
     ms = event.ms
     return {
         "i": event.index,
@@ -177,12 +171,10 @@ def _token(piece: Piece) -> StepToken:
 
 
 def _stood(piece: Piece, logprob: Logprob | None) -> OutToken:
-    """Return a token of the answer."""
     return cast(OutToken, {**_token(piece), **with_logprob(logprob)})
 
 
 def _cumulative(stats: Stats) -> Sums:
-    """Return the counters so far."""
     return {
         "emitted": stats.emitted,
         "drafted": stats.drafted,

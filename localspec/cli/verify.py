@@ -147,7 +147,6 @@ def _checked(
 
 
 def _run(engine: PairEngine, settings: LoadSettings, request: Request, prompts: Any, draws: int) -> Iterator[Check]:
-    """Load and check; yield each check when it is done."""
     if engine.load(settings) is None:
         return
     verification = Verification(

@@ -39,7 +39,6 @@ def version_line() -> str:
 
 
 def ask_engine() -> EngineFacts:
-    """Ask llama.cpp for its version and devices."""
     try:
         facts = ask(BuildFacts())
         gpus = [name for name in facts["devices"] if not name.startswith("CPU")]

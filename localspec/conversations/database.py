@@ -121,7 +121,6 @@ def read_only(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def translated(path: Path | None) -> Iterator[None]:
-    """Raise errors of SQLite and of the system as errors of localspec."""
     try:
         yield
     except OSError as error:

@@ -108,7 +108,6 @@ def without_folders(value: Any) -> Any:
 
 
 def to_wire(conversation: Conversation, messages: Sequence[StoredMessage]) -> dict[str, Any]:
-    """Return the JSON object of a conversation with `messages`, which are all of its tree or a path."""
     return {
         "schema": SCHEMA,
         **dataclasses.asdict(conversation),
@@ -117,7 +116,6 @@ def to_wire(conversation: Conversation, messages: Sequence[StoredMessage]) -> di
 
 
 def markdown(conversation: Conversation, path: Sequence[StoredMessage]) -> str:
-    """Return the messages of a path under headings, as the model wrote them."""
     parts = [f"# {_line(conversation.title) or 'Conversation'}", f"*{_line(_about(conversation))}*"]
     if conversation.system is not None:
         parts += ["## System", sanitize(conversation.system)]
@@ -145,7 +143,6 @@ def _within(text: str) -> str:
 
 
 def page(conversation: Conversation, path: Sequence[StoredMessage]) -> str:
-    """Return the messages of a path as one HTML file."""
     title = _escaped(_line(conversation.title) or "Conversation")
     sections = []
     if conversation.system is not None:

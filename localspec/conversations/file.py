@@ -120,12 +120,10 @@ class File:
                     self._go_on_in_memory(trouble)
 
     def news(self) -> LocalspecError | None:
-        """Return `trouble`, once."""
         trouble, self.trouble = self.trouble, None
         return trouble
 
     def _go_on_in_memory(self, trouble: Unsaved) -> None:
-        """Leave the file as it is and go on with a copy."""
         if self.path is None:
             raise trouble
         copied = database.connect(None)
@@ -157,13 +155,11 @@ class Stream:
         self._next = 0.0  # when the file may be written to again
 
     def add(self, message: int, text: str) -> None:
-        """Take a piece of a message's text; returns at once."""
         with self._lock:
             self._pieces.setdefault(message, []).append(text)
             self._write_soon()
 
     def take(self) -> dict[int, str]:
-        """Return what has come of each message since the last time."""
         with self._lock:
             taken = {message: "".join(pieces) for message, pieces in self._pieces.items()}
             self._pieces.clear()
@@ -178,7 +174,6 @@ class Stream:
                 self._write_soon()
 
     def close(self) -> None:
-        """Stop writing."""
         with self._lock:
             timer, self._timer = self._timer, None
         if timer is not None:

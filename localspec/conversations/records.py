@@ -98,12 +98,10 @@ class StoredMessage:
 
     @property
     def content(self) -> str:
-        """The text that is sent to the model: attachments between fences, then the words."""
         return with_attachments(self.text, self.attachments)
 
     @property
     def reasoning(self) -> str:
-        """The reasoning before an answer, which is no part of its text."""
         return (self.stats or {}).get("reasoning") or ""
 
 
@@ -123,7 +121,6 @@ class Conversation:
 
 
 def model_names(pair: str) -> str:
-    """Return the models of a pair for people: a file by its name alone, and nothing of a draft that there is not."""
     parts = [part for part in pair.split("+") if part != "none"]
     names = [PurePath(part).name if part.startswith("/") else part for part in parts]
     return "+".join(name[:-5] if name.lower().endswith(".gguf") else name for name in names)

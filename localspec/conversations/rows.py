@@ -34,13 +34,11 @@ TIP = """WITH RECURSIVE below(id) AS (
 
 
 def conversation(row: sqlite3.Row) -> Conversation:
-    """Return the record of a row of CONVERSATION."""
     values = dict(row)
     return Conversation(**{**values, "pair": _pair(values["pair"])})
 
 
 def message(row: sqlite3.Row) -> StoredMessage:
-    """Return the record of a row of MESSAGE."""
     values = dict(row)
     stats, attached = values["stats"], json.loads(values["attachments"])
     values["stats"] = None if stats is None else json.loads(stats)
@@ -94,12 +92,10 @@ def _pair(reference: str) -> str:
 
 
 def optional_text(value: str | None) -> str | None:
-    """Return None for None, else `text`."""
     return None if value is None else text(value)
 
 
 def title_of(message_text: str) -> str:
-    """Return a title made of a message: its first words, in one line."""
     line = " ".join(text(message_text[: 100 * TITLE]).split())
     return line if len(line) <= TITLE else line[: TITLE - 1].rstrip() + "…"
 

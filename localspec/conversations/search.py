@@ -63,7 +63,6 @@ def titled(db: sqlite3.Connection, query: str) -> list[Conversation]:
 
 
 def _titles(db: sqlite3.Connection, query: str) -> dict[str, str]:
-    """Return the titles with every word of `query` by the ids of their conversations, the last used first."""
     words = _words(query)
     values = [f"%{_escaped(word)}%" for word in words if word.isascii()]  # of these alone SQLite knows both cases
     conditions = "".join(r" AND title LIKE ? ESCAPE '\'" for _ in values)
@@ -132,7 +131,6 @@ def place(text: str, query: str) -> int | None:
 
 
 def pattern(query: str) -> re.Pattern[str]:
-    """Return what matches each word of a query, which has one, in either case."""
     # Not in text.casefold(), whose places are others: ß is two characters there.
     return re.compile("|".join(map(re.escape, query.split())), re.IGNORECASE)
 

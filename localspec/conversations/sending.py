@@ -71,7 +71,6 @@ def to_send(path: Sequence[Said], system: str | None, content: str) -> tuple[Mes
 
 
 def _question(asked: Sequence[Said], *more: str) -> Message:
-    """Return messages of the user as one."""
     files = tuple(each.name for message in asked for each in message.attachments)
     return Message(USER, "\n\n".join([*(message.content for message in asked), *more]), files=files)
 

@@ -57,7 +57,6 @@ class Store:
 
     @property
     def is_saved(self) -> bool:
-        """Whether what is written here is in a file."""
         return self._file.path is not None
 
     def trouble(self) -> LocalspecError | None:
@@ -174,7 +173,6 @@ class Store:
         return self._messages(f"{MESSAGE} WHERE conversation = ? AND id > ? ORDER BY id", conversation, after)
 
     def path(self, leaf: int | None) -> list[StoredMessage]:
-        """Return the messages from a beginning down to `leaf`; none for None."""
         return self._messages(rows.PATH, leaf)
 
     def children(self, conversation: str, parent: int | None) -> list[StoredMessage]:
@@ -203,11 +201,9 @@ class Store:
         self._set(conversation, "title", rows.title_of(title))
 
     def set_system(self, conversation: str, system: str | None) -> None:
-        """Change the system message."""
         self._set(conversation, "system", rows.optional_text(system))
 
     def set_pair(self, conversation: str, pair: str) -> None:
-        """Note that another pair answers from now on."""
         self._set(conversation, "pair", rows.reference(pair))
 
     def search(self, query: str, limit: int = 20) -> list[Hit]:
@@ -218,7 +214,6 @@ class Store:
         return self._file.read(lambda db: search.hits(db, rows.text(query), min(limit, sys.maxsize)))
 
     def titled(self, query: str) -> list[Conversation]:
-        """Return the conversations whose title has every word of `query`, the last used first."""
         return self._file.read(lambda db: search.titled(db, rows.text(query)))
 
     def fork(self, message: int) -> Conversation:

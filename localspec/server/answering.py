@@ -53,7 +53,6 @@ class _Waiting(ABC):
             self._engine.stop(job)
 
     async def _watch(self, receive: Receive) -> None:
-        """Wait until the client has left, and stop what it waits for."""
         while (await receive())["type"] != "http.disconnect":
             pass
         for job in self._jobs:
@@ -170,7 +169,6 @@ class _Sender:
         self._scope, self._receive, self._send = scope, receive, send
 
     async def whole(self, body: bytes) -> None:
-        """Send all of an answer that is JSON."""
         await Response(body, media_type="application/json")(self._scope, self._receive, self.send)
 
     async def begin(self, media_type: str) -> None:
@@ -180,7 +178,6 @@ class _Sender:
         await self.send({"type": "http.response.start", "status": 200, "headers": raw})
 
     async def put(self, body: bytes, *, is_last: bool = False) -> None:
-        """Send a part of a stream."""
         await self.send({"type": "http.response.body", "body": body, "more_body": not is_last})
 
     async def send(self, message: MutableMapping[str, Any]) -> None:

@@ -25,7 +25,6 @@ HARMLESS = ("context_management", "container", "betas", "speed", "inference_geo"
 
 
 def messages(body: object, served: ServedPair) -> ClientRequest:
-    """Read the body of /v1/messages; raises Refusal."""
     fields = Fields(body)
     request, tools = _conversation(fields, served)
     request = fields.drawn(replace(request, stop=fields.stop("stop_sequences") or request.stop), "max_tokens")
@@ -41,7 +40,6 @@ def count_tokens(body: object, served: ServedPair) -> Searched:
 
 
 def _conversation(fields: Fields, served: ServedPair) -> tuple[Request, Tools]:
-    """Return the request with system texts, messages, tools and how much is thought; and the tools."""
     served.require(fields.take("model", str) or served.name)
     system: str | Objects = fields.take("system", str | Objects, "")
     parts = [{"type": "text", "text": system}] if isinstance(system, str) else system
@@ -125,7 +123,6 @@ def _turn(fields: Fields) -> Objects:
 
 
 def _result(part: Fields) -> dict[str, Any]:
-    """Return the result of a call as a message of a chat."""
     output: str | Objects = part.take("content", str | Objects, "")
     parts = [] if isinstance(output, str) else [part.object(each, f"content[{i}]") for i, each in enumerate(output)]
     text = output if isinstance(output, str) else "\n".join(map(_text, parts))
@@ -154,7 +151,6 @@ class Messages(Reply):
         self._kind = ""  # of the block at hand, "" for none
 
     def frame(self, wire: Wire) -> bytes:
-        """Return an event with its name."""
         return f"event: {wire['type']}\ndata: ".encode() + encoded(wire) + b"\n\n"
 
     def waiting(self) -> bytes:
@@ -167,7 +163,6 @@ class Messages(Reply):
         return [{"type": "message_start", "message": message}]
 
     def pieces(self, event: Event) -> list[Wire]:
-        """Return the events of what was released: a thought, then text."""
         if not isinstance(event, Committed | Finished):
             return []
         wires = self._added("thinking", event.reasoning) if event.reasoning else []
@@ -176,7 +171,6 @@ class Messages(Reply):
         return wires
 
     def closing(self, *answers: Stats) -> list[Wire]:
-        """Return the events that end the blocks and the message."""
         (stats,) = answers
         read = self._calls.finish()
         wires = [wire for part in read.parts for wire in self._written(part)] + self._stopped()
@@ -185,7 +179,6 @@ class Messages(Reply):
         return [*wires, {"type": "message_delta", "delta": delta, **ending}, {"type": "message_stop"}]
 
     def _written(self, part: Part) -> list[Wire]:
-        """Return the events of text, or of a piece of a call, which is a block of its own."""
         if isinstance(part, str):
             return self._added("text", part)
         assert isinstance(part, CallPiece)
@@ -225,7 +218,6 @@ class Messages(Reply):
         }
 
     def _added(self, kind: str, text: str) -> list[Wire]:
-        """Return the events that add text to the block at hand, or to a new one where that is of another kind."""
         block = {"type": kind, kind: "", **({"signature": ""} if kind == "thinking" else {})}
         wires = [] if self._kind == kind else self._begun(block)
         delta = {"type": f"{kind}_delta", kind: text}

@@ -169,7 +169,6 @@ class _App(Starlette):
     """Starlette without its own answer to what goes wrong inside, which is no JSON: the guard gives one."""
 
     def build_middleware_stack(self) -> App:
-        """Return what reads the routes, and answers what is refused."""
         return ExceptionMiddleware(self.router, self.exception_handlers)
 
 
@@ -225,7 +224,6 @@ async def _refusal(request: Request, refusal: Refusal) -> Response:
 
 
 async def _unknown(request: Request, error: HTTPException) -> Response:
-    """Answer a path or a method that is not here."""
     path = request.url.path[:80]
     told = f"there is no {path}" if error.status_code == 404 else f"{path} takes no {request.method[:20]}"
     return refused(path, Refusal(error.status_code, told, headers=error.headers or {}))

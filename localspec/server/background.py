@@ -73,7 +73,6 @@ class Background:
         self._ending: asyncio.Task[None] | None = None
 
     async def run(self, settings: LoadSettings) -> None:
-        """Serve until the end; then nothing of it is left."""
         from localspec.server.app import Routes
         from localspec.server.engine import EngineQueue
         from localspec.server.fields import ServedPair
@@ -106,11 +105,9 @@ class Background:
             self._worker.close()
 
     def leave(self) -> None:
-        """End: nobody needs it."""
         self._end(None)
 
     def stop(self) -> None:
-        """End: it was told to."""
         from localspec.server.sharing import stopped
 
         self._end(stopped())
@@ -135,7 +132,6 @@ class Background:
         self._server.leave()
 
     def _look(self) -> None:
-        """End with a child that died while nothing was asked of it."""
         lost = None if self._queue.is_busy else self._worker.lost()
         if lost is not None:
             self._end(lost)

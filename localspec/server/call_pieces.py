@@ -163,7 +163,6 @@ class CallsInPieces:
         return (made, pieces) if pieces else None
 
     def feed(self, text: str) -> list[CallPiece]:
-        """Return the pieces that a text brings."""
         pieces: list[CallPiece] = []
         self._ahead += text
         while self.rest is None:

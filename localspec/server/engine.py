@@ -128,7 +128,6 @@ class PairProcess:
         return not self.queue.running and not self.queue.n_waiting
 
     def hold(self, settings: LoadSettings, number: int) -> PairProcess:
-        """Return the process, which is to hold this pair from its next job on."""
         self.settings, self.used_at = settings, number
         return self
 
@@ -146,7 +145,6 @@ class PairProcess:
                 self._changed.notify_all()
 
     def release(self) -> None:
-        """Note that a job asks no more."""
         with self._changed:
             self._n_asking -= 1
             self._changed.notify_all()
@@ -201,7 +199,6 @@ class EngineQueue:
 
     @property
     def n_waiting(self) -> int:
-        """Return how many jobs wait for their turn."""
         return sum(each.queue.n_waiting for each in self._processes)
 
     def n_before(self, job: QueuedJob) -> int:
@@ -210,12 +207,10 @@ class EngineQueue:
 
     @property
     def n_answering(self) -> int:
-        """Return how many jobs are being done."""
         return sum(len(each.queue.running) for each in self._processes)
 
     @property
     def is_busy(self) -> bool:
-        """Whether an answer is being made."""
         return self.n_answering > 0
 
     def submit(self, *work: Work, settings: LoadSettings | None = None, is_limited: bool = True) -> list[QueuedJob]:
@@ -292,12 +287,10 @@ class EngineQueue:
             process.worker.cancel()
 
     def end(self, patience: float) -> None:
-        """Abort, and wait until nothing runs, `patience` seconds at most."""
         self.abort()
         self.join(patience)
 
     def answered(self, job: QueuedJob, process: PairProcess) -> Iterator[Event]:
-        """Yield the events of a job whose turn it is."""
         if job.is_long:
             self.board.begin(job.stats)
             with self._counting:
@@ -336,7 +329,6 @@ class EngineQueue:
             job.stop = lambda: None
 
     def observe(self, job: QueuedJob, event: Event) -> None:
-        """Take an event of a job into the figures."""
         self.board.observe(job.stats, event)
         if isinstance(event, Prefilled):
             self.n_cached = event.prompt_n
@@ -348,7 +340,6 @@ class EngineQueue:
             self._on_loaded(job.settings, event)
 
     def note_end(self, job: QueuedJob, error: LocalspecError | None, seconds: float) -> None:
-        """Take the end of a job that had begun."""
         if error is not None and not job.is_loading and refused(error).status >= 500:  # nothing that the client did
             self._on_warning(Warned("engine", error.message))
         if isinstance(error, WorkerDiedError) and not self.n_waiting:
@@ -368,13 +359,11 @@ class BusyTime:
         self._n, self._since, self._seconds = 0, 0.0, 0.0
 
     def begin(self, now: float) -> None:
-        """Begin one of them."""
         if not self._n:
             self._since = now
         self._n += 1
 
     def end(self, now: float) -> float:
-        """End one of them; return the whole time up to now."""
         self._n -= 1
         if not self._n:
             self._seconds += now - self._since
@@ -419,7 +408,6 @@ class Totals:
         self.predicted_seconds += stats.decode_ms / 1e3
 
     def rates(self) -> dict[str, float | None]:
-        """Return the tokens a second of all answers together, and the seconds that one took, and its first token."""
         n = self.answers or math.nan
         found = {
             "tok_per_s": self.predicted_tokens / (self.busy_seconds or math.nan),
@@ -429,7 +417,6 @@ class Totals:
         return {name: None if math.isnan(value) else value for name, value in found.items()}
 
     def text(self, *, waiting: int, answering: int) -> str:
-        """Return the counters, and how full the queue is, in Prometheus's format."""
         lines = []
         for name, value in asdict(self).items():
             lines += [f"# TYPE localspec_{name}_total counter", f"localspec_{name}_total {value:.10g}"]

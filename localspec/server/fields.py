@@ -97,7 +97,6 @@ class OfferedPair:
         return None if self.loaded is None else self.loaded.draft
 
     def is_called(self, model: str) -> bool:
-        """Whether a request may call it so."""
         return is_named(model, (self.name, *self.aliases))
 
 
@@ -143,13 +142,11 @@ class Searched:
 
 
 def _is_prompt(value: Any) -> bool:
-    """Whether a value is a text, or the numbers of tokens."""
     is_ids = isinstance(value, list) and all(isinstance(each, int) and 0 <= each <= COUNT for each in value)
     return isinstance(value, str) or (is_ids and bool(value))
 
 
 def with_prompts(request: Request, prompts: Sequence[str | tuple[int, ...]]) -> list[Request]:
-    """Return a request for each prompt."""
     return [
         replace(request, prompt=prompt) if isinstance(prompt, str) else replace(request, prompt="", prompt_ids=prompt)
         for prompt in prompts
@@ -184,7 +181,6 @@ class Fields:
         return self.object(self._left.pop(name, {}), name)
 
     def object(self, value: object, name: str) -> Fields:
-        """Return the fields of an object that stands at `name` in this one."""
         return Fields(value, f"{self._place}{name}.", self.notes)
 
     def settings(self, holder: T, names: Mapping[str, str]) -> T:
@@ -212,7 +208,6 @@ class Fields:
         self.check(name, _DECLARED[holder, field], value)
 
     def has_content(self, name: str) -> bool:
-        """Whether a field is there and not empty."""
         return bool(self._left.get(name))
 
     def refuse(self, reasons: Mapping[str, tuple[str, Collection[Any]]]) -> None:
@@ -284,7 +279,6 @@ class Fields:
         return found
 
     def stop(self, name: str = "stop") -> tuple[str, ...]:
-        """Return the texts that end an answer: one, or a list."""
         found = self.take(name, str | list[str], [])
         stops = tuple(filter(None, [found] if isinstance(found, str) else found))
         if sum(len(stop.encode("utf-8", "replace")) for stop in stops) > LONGEST_STOPS:
@@ -292,7 +286,6 @@ class Fields:
         return stops
 
     def prompts(self) -> list[str | tuple[int, ...]]:
-        """Return the prompts of the field `prompt`: texts or tokens, one or a list."""
         value: Any = self.take("prompt", str | list[int | str | list[int]])
         is_one = not isinstance(value, list) or any(isinstance(each, int) for each in value)
         prompts: list[Any] = [value] if is_one else value or []
@@ -320,7 +313,6 @@ class Fields:
         return base
 
     def drawn(self, request: Request, *limits: str) -> Request:
-        """Return the request with sampling, drafting, stops and the limit of tokens, which has the names `limits`."""
         return replace(
             request,
             sampling=self.biased(self.sampling(request.sampling)),
@@ -331,7 +323,6 @@ class Fields:
         )
 
     def is_compact(self, request: Request) -> bool:
-        """Return whether an answer that keeps a schema has no white space between its parts."""
         is_compact: bool = self.take("schema_compact", bool, request.schema_compact)
         return is_compact
 
@@ -346,21 +337,18 @@ class Fields:
         return replace(request, logprobs=n, is_after_sampler=is_after)
 
     def chat_logprobs(self, request: Request) -> Request:
-        """Return the request with log-probabilities if `logprobs` is true, of `top_logprobs` others too."""
         is_told, n = self.take("logprobs", bool, False), self.take("top_logprobs", int)
         if n and not is_told:
             raise self.refusal("top_logprobs", "it needs logprobs true")
         return self.logprobs(request, "top_logprobs", (n or 0) if is_told else None)
 
     def content(self) -> str:
-        """Return the field `content`: a text, or the parts of one."""
         found: str | list[dict[str, Any]] = self.take("content", str | list[dict[str, Any]], "")
         if isinstance(found, str):
             return found
         return "".join(_part(self.object(part, f"content[{i}]")) for i, part in enumerate(found))
 
     def form(self, request: Request, schema: str, grammar: str = "") -> Request:
-        """Return the request with the form that two fields give its answer: a JSON schema, or GBNF or Lark."""
         wanted = self.take(schema, str | bool | dict[str, Any])
         rules = self.take(grammar, str) or None
         if wanted in ("", {}):

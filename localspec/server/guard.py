@@ -66,7 +66,6 @@ class Rules:
 
 
 def _name(host: str) -> str:
-    """Return the name in a Host header, without the port."""
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdigit() else host).lower()
 
@@ -139,7 +138,6 @@ def _plain(path: str) -> str:
 
 
 def _cors(origin: str, headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
-    """Return the headers that let pages of an origin read the answer, and send the headers that they ask for."""
     wanted = headers.get("access-control-request-headers", "authorization, content-type")
     return [
         (b"access-control-allow-origin", origin.encode("latin-1")),
@@ -150,12 +148,10 @@ def _cors(origin: str, headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
 
 
 def refused(path: str, refusal: Refusal) -> Response:
-    """Return a refusal in the form of the API that a path belongs to; also for a WebSocket that is not open yet."""
     return Response(encoded(refusal_wire(path, refusal)), refusal.status, dict(refusal.headers), "application/json")
 
 
 def refusal_wire(path: str, refusal: Refusal) -> Wire:
-    """Return a refusal in the form of the API that a path belongs to."""
     if path.startswith("/v1/messages"):
         return refusal.to_anthropic()
     return refusal.to_ollama() if path.startswith("/api/") else refusal.to_openai()

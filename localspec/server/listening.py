@@ -74,12 +74,10 @@ def require_certificate(certificate: str | None, key: str | None) -> None:
 
 
 def is_loopback(made: Door) -> bool:
-    """Whether only this machine reaches a socket."""
     return ip_address(made.getsockname()[0].partition("%")[0]).is_loopback
 
 
 def address_of(made: Door) -> str:
-    """Return HOST:PORT."""
     host, port = made.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -88,7 +86,6 @@ class HttpConnection(H11Protocol):
     """A connection that can be cut, and that is cut where a request does not become complete."""
 
     def connection_made(self, transport: Any) -> None:
-        """Tell the application how to cut it."""
         super().connection_made(transport)
         opened = transport.get_extra_info("socket")
         self.app_state = {**self.app_state, "abort": transport.abort}
@@ -103,7 +100,6 @@ class HttpConnection(H11Protocol):
         super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Look no more."""
         self._timer.cancel()
         super().connection_lost(exc)
 
@@ -164,7 +160,6 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

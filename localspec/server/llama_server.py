@@ -52,7 +52,6 @@ SNIPPET = "\n\n--- snippet ---\n\n"  # as llama-server puts it before text of ot
 
 
 def completion(body: object, served: ServedPair) -> ClientRequest:
-    """Read the body of /completion; raises Refusal."""
     fields = Fields(body)
     return _asked(fields, with_prompts(served.request, fields.prompts()), served)
 
@@ -103,13 +102,11 @@ def detokenize(body: object, served: ServedPair) -> Searched:
 
 
 def apply_template(body: object, served: ServedPair) -> Searched:
-    """Read the body of /apply-template, which is that of a chat: its prompt is told, and nothing answered."""
     request = openai.chat(body, served).request
     return Searched(TextQuestion(request, "prompt"), lambda found: {"prompt": found["text"]})
 
 
 def _asked(fields: Fields, requests: list[Request], served: ServedPair) -> ClientRequest:
-    """Read the fields that both share; `requests` differ in their prompts."""
     is_silent, request = fields.reads_only("n_predict", "max_tokens"), requests[0]
     served.require(fields.take("model", str) or served.name)
     request = fields.form(fields.drawn(request, "n_predict", "max_tokens"), "json_schema", "grammar")
@@ -165,7 +162,6 @@ class LlamaServer(Reply):
         self._index = 0
 
     def pieces(self, event: Event) -> list[Wire]:
-        """Return a chunk for what an event released."""
         if not isinstance(event, Committed | Finished):
             progress = self._progress.read(event)
             return [{"index": self._index, "content": "", "stop": False, "id_slot": 0, **progress}] if progress else []
@@ -175,7 +171,6 @@ class LlamaServer(Reply):
         return [{"index": self._index, "content": text, "stop": False, "id_slot": 0, **self._probabilities(logprobs)}]
 
     def following(self, stats: Stats) -> list[Wire]:
-        """End the answer to a prompt, and begin that to the next one."""
         if self._index + 1 == len(self._prompts):
             return []
         last = self._last(stats, "")
@@ -183,7 +178,6 @@ class LlamaServer(Reply):
         return [last]
 
     def closing(self, *answers: Stats) -> list[Wire]:
-        """Return the chunk with the figures."""
         return [self._last(answers[-1], "")]
 
     def whole(self, *answers: Stats) -> Wire | list[Wire]:

@@ -60,7 +60,6 @@ def chat_messages(fields: Fields, given: Objects, place: str) -> tuple[Message, 
 
 
 def _message(fields: Fields) -> Message:
-    """Return one message: its text, or its parts if all are text."""
     role = fields.take("role", str, "")
     if role not in ROLES:
         raise fields.refusal("role", OLD_TOOLS if role == "function" else f"one of {', '.join(ROLES)}")
@@ -134,7 +133,6 @@ def _allowed(own: Fields, tools: Objects) -> tuple[Objects, str]:
 
 
 def _tool(own: Fields) -> dict[str, Any]:
-    """Return a tool with no more than templates expect."""
     if own.take("type", str, "function") != "function":
         raise own.refusal("type", "function is the only kind")
     function = own.within("function")
@@ -171,6 +169,5 @@ def _chosen(fields: Fields, choice: str | dict[str, Any], names: list[str]) -> l
 
 
 def is_shallow(value: Any, levels: int) -> bool:
-    """Whether lists and objects are nested in each other no deeper than this."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels >= 0 and all(is_shallow(each, levels - 1) for each in inner)

@@ -38,7 +38,6 @@ def template_of(served: ServedPair) -> str:
 
 
 def capabilities(served: ServedPair) -> list[str]:
-    """Return what a pair can do, in Ollama's words."""
     file, template = file_of(served), template_of(served)
     thinks = any(word in template for word in (*SWITCHES, *(marks.start for marks in KNOWN)))
     tokens = () if file is None else map(file.vocab.text, range(file.n_vocab))

@@ -67,7 +67,6 @@ def generate(body: object, served: ServedPair) -> ClientRequest | Wire:
 
 
 def _asked(fields: Fields, request: Request, served: ServedPair, *, is_chat: bool) -> ClientRequest:
-    """Read the fields that both share, and refuse what is left."""
     served.require(fields.take("model", str) or served.name)
     is_streamed = fields.take("stream", bool, True)
     request = fields.form(_optioned(fields.within("options"), request, served), "format")
@@ -87,7 +86,6 @@ def _asked(fields: Fields, request: Request, served: ServedPair, *, is_chat: boo
 
 
 def _thinking(fields: Fields, request: Request) -> Request:
-    """Return the request with `think`: a boolean, the text of one, or a level."""
     think = fields.take("think", bool | str)
     if think is None:
         return request
@@ -101,7 +99,6 @@ def _thinking(fields: Fields, request: Request) -> Request:
 
 
 def _optioned(options: Fields, request: Request, served: ServedPair) -> Request:
-    """Return the request with Ollama's `options`."""
     n_ctx = options.take("num_ctx", int, 0)
     longest = longest_context(served)
     if 0 < longest < n_ctx:
@@ -122,7 +119,6 @@ def _optioned(options: Fields, request: Request, served: ServedPair) -> Request:
 
 
 def _loaded(fields: Fields, served: ServedPair, said: Wire) -> Wire:
-    """Return the answer to a request that only asks for a loaded model."""
     served.require(fields.take("model", str) or served.name)
     return {"model": served.name, "created_at": _now(), **said, "done": True, "done_reason": "load"}
 
@@ -136,11 +132,9 @@ class Ollama(JsonLines):
         self._calls = CallReader(tools)
 
     def waiting(self) -> bytes:
-        """Return a line without text."""
         return self.frame(self._line("", ""))
 
     def pieces(self, event: Event) -> list[Wire]:
-        """Return a line for what an event released."""
         if not isinstance(event, Committed | Finished):
             return []
         text, logprobs = released(event)
@@ -149,7 +143,6 @@ class Ollama(JsonLines):
         return [self._line(read.text, event.reasoning, logprobs, read.calls)] if is_news else []
 
     def closing(self, *answers: Stats) -> list[Wire]:
-        """Return the line with the figures."""
         read = self._calls.finish()
         return [{**self._line(read.text, "", calls=read.calls), **_figures(answers[0], *self.notes, read.warning)}]
 
@@ -178,7 +171,6 @@ def _now() -> str:
 
 
 def _figures(stats: Stats, *warnings: str) -> Wire:
-    """Return how the answer ended and how long it took, with localspec's own figures beside Ollama's."""
     told = timings(stats)
     return {
         "done": True,
@@ -199,7 +191,6 @@ def _ns(ms: float | None) -> int:
 
 
 def _details(listed: OfferedPair) -> Wire:
-    """Return what is known of a pair's target: of one that was not loaded yet the quantisation."""
     facts = listed.target
     told = {"parent_model": "", "format": "gguf"}
     if facts is None:
@@ -221,7 +212,6 @@ def _entry(listed: OfferedPair) -> Wire:
 
 
 def tags(listed: Sequence[OfferedPair]) -> Wire:
-    """Return the body of /api/tags."""
     return {"models": [_entry(each) for each in listed]}
 
 
@@ -232,7 +222,6 @@ def ps(served: ServedPair) -> Wire:
 
 
 def show(body: object, served: ServedPair) -> Wire:
-    """Read the body of /api/show, and return the facts."""
     fields = Fields(body)
     served.require(fields.take("model", str) or fields.take("name", str) or served.name)
     facts, file = served.target, file_of(served)
@@ -248,5 +237,4 @@ def show(body: object, served: ServedPair) -> Wire:
 
 
 def version() -> Wire:
-    """Return the body of /api/version: that of the API, and localspec's own beside it."""
     return {"version": VERSION, "localspec": __version__}

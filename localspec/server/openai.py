@@ -53,7 +53,6 @@ LEFT: dict[str, tuple[str, tuple[Any, ...]]] = {
 
 
 def chat(body: object, served: ServedPair) -> ClientRequest:
-    """Read the body of /v1/chat/completions; raises Refusal."""
     fields = Fields(body)
     request = resumed(fields, replace(served.request, messages=messages_of(fields), continues=True))
     request = thinking(fields, "reasoning_effort", replace(request, template_args=_template_args(fields, request)))
@@ -61,7 +60,6 @@ def chat(body: object, served: ServedPair) -> ClientRequest:
 
 
 def completion(body: object, served: ServedPair) -> ClientRequest:
-    """Read the body of /v1/completions; raises Refusal."""
     fields = Fields(body)
     suffix, has_echo = fields.take("suffix", str) or None, fields.take("echo", bool, False)
     requests = with_prompts(replace(served.request, suffix=suffix, scores_prompt=has_echo), fields.prompts())
@@ -71,7 +69,6 @@ def completion(body: object, served: ServedPair) -> ClientRequest:
 
 
 def _asked(fields: Fields, request: Request, served: ServedPair, *, is_chat: bool) -> ClientRequest:
-    """Read the fields that both share."""
     is_silent = not is_chat and fields.reads_only("max_tokens")
     served.require(fields.take("model", str) or served.name)
     request = fields.drawn(request, "max_tokens", "max_completion_tokens")
@@ -141,7 +138,6 @@ def formatted(own: Fields, request: Request, *, is_flat: bool = False) -> Reques
 
 
 def thinking(fields: Fields, name: str, request: Request) -> Request:
-    """Return the request with how much to reason: an effort of "none" is not to."""
     effort: str | None = fields.take(name, Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"])
     return request if effort is None else with_effort(request, effort)
 
@@ -155,7 +151,6 @@ def with_effort(request: Request, effort: str) -> Request:
 
 
 def _template_args(fields: Fields, request: Request) -> tuple[tuple[str, Any], ...]:
-    """Return the variables of the chat template, llama-server's `chat_template_kwargs` among them."""
     given = fields.take("chat_template_kwargs", dict[str, Any], {})
     if not given.keys().isdisjoint(GIVEN):
         raise fields.refusal("chat_template_kwargs", "a template is given its messages with every prompt")
@@ -165,12 +160,10 @@ def _template_args(fields: Fields, request: Request) -> tuple[tuple[str, Any], .
 
 
 def models(listed: Sequence[OfferedPair]) -> Wire:
-    """Return the body of /v1/models."""
     return {"object": "list", "data": [model(each) for each in listed]}
 
 
 def model(listed: OfferedPair) -> Wire:
-    """Return a pair as a model, with less of one that was not loaded yet."""
     facts, draft = listed.target, listed.draft
     made = {"id": listed.name, "object": "model", "created": listed.created, "owned_by": "localspec"}
     made["aliases"] = list(listed.aliases)
@@ -217,11 +210,9 @@ class OpenAI(Reply):
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def opening(self) -> list[Wire]:
-        """Return the chunk that says who speaks."""
         return [self._chunk({"role": "assistant", "content": ""})] if self.is_chat else []
 
     def pieces(self, event: Event) -> list[Wire]:
-        """Return a chunk for what an event released."""
         if isinstance(event, Scored) and self.has_echo:
             text, scores = scored_prompt(event.logprobs)
             return [self._chunk({"text": text}, logprobs=scores if self.has_logprobs else [])]
@@ -237,7 +228,6 @@ class OpenAI(Reply):
         return [self._chunk(each, logprobs=[] if i else logprobs) for i, each in enumerate(said)]
 
     def _said(self, part: Part) -> Wire:
-        """Return what a part of an answer adds, {} for nothing: text, or a call's name first and then its arguments."""
         if isinstance(part, str):
             return {"content": part} if self.is_chat and part else {} if self.is_chat else {"text": part}
         assert isinstance(part, CallPiece)
@@ -247,14 +237,12 @@ class OpenAI(Reply):
         return {"tool_calls": [{"index": part.index, "function": {"arguments": part.text}}]} if part.text else {}
 
     def following(self, stats: Stats) -> list[Wire]:
-        """End the choice that `stats` is of, and begin the next one."""
         *wires, last = self._ending(stats)
         self._index += 1
         self._restart()
         return [*wires, last, *self.opening()]
 
     def closing(self, *answers: Stats) -> list[Wire]:
-        """Return the chunk with the reason, and one with the usage, which has no choice."""
         wires = self._ending(answers[-1])
         if not self.has_usage:
             return wires
@@ -262,7 +250,6 @@ class OpenAI(Reply):
         return [*wires, {**self._chunk({}), "choices": [], "usage": self._usage(*answers), **figures}]
 
     def whole(self, *answers: Stats) -> Wire:
-        """Return the answer. Where there are several, each has its figures."""
         choices = []
         for self._index, stats in enumerate(answers):
             self._restart()
@@ -305,7 +292,6 @@ class OpenAI(Reply):
         return counts
 
     def _ending(self, stats: Stats) -> list[Wire]:
-        """Return the chunks that end a choice: what was held back, then the reason with the figures."""
         read = self._calls.finish()
         held = [self._chunk(said) for part in read.parts if (said := self._said(part))]
         last = self._chunk({} if self.is_chat else {"text": ""}, _reason(stats, read))

@@ -42,7 +42,6 @@ JOBS = kinds(Generate | ForkQuestion)
 
 
 def events(body: object, served: ServedPair) -> ClientRequest | Searched:
-    """Read the body of /v1/events; raises Refusal."""
     fields = Fields(body)
     served.require(fields.take("model", str) or served.name)
     wire = fields.take("job", dict[str, Any], {})
@@ -61,7 +60,6 @@ def events(body: object, served: ServedPair) -> ClientRequest | Searched:
 
 
 def _checked(request: Request, served: ServedPair) -> Request:
-    """Return a request that harms nobody; raises Refusal."""
     given, arguments = request.speculation, dict(request.template_args)
     for is_wrong, told in (
         (given.corpus, "--corpus names files, and those of this server are not for its clients"),
@@ -88,7 +86,6 @@ class Events(JsonLines):
     """An answer as its events. One that fails ends in a line with the refusal."""
 
     def frame(self, wire: Wire) -> bytes:
-        """Return an object on a line, as between the processes of localspec."""
         return JSON(wire).encode("ascii") + b"\n"
 
     def __init__(self, settings: LoadSettings) -> None:
@@ -98,7 +95,6 @@ class Events(JsonLines):
         return [event_wire(_public(event, self._settings), 0)]
 
     def closing(self, *answers: Stats) -> list[Wire]:
-        """Return nothing: the last event has said all."""
         return []
 
     def whole(self, *answers: Stats) -> Wire:
@@ -106,12 +102,10 @@ class Events(JsonLines):
         raise AssertionError("events are a stream")
 
     def failure(self, refusal: Refusal) -> Wire:
-        """Return what would have been the status and the body."""
         return {"type": "refused", "status": refusal.status, **refusal.to_openai()}
 
 
 def pair(served: ServedPair) -> Wire:
-    """Return the body of /v1/pair: what a client knows of a pair before it asks."""
     loaded = None if served.loaded is None else event_wire(_public(served.loaded, served.settings), 0)
     has_draft = served.settings.draft is not None
     return {"localspec": __version__, "model": served.name, "has_draft": has_draft, "loaded": loaded}
@@ -143,11 +137,9 @@ class Board:
         self._last: deque[Wire] = deque(maxlen=LAST)
 
     def begin(self, stats: Stats) -> None:
-        """Show an answer from here on; `stats` are its figures so far."""
         self._running[id(stats)] = (stats, SourceSpans(), deque(maxlen=MOST_SPANS))
 
     def observe(self, stats: Stats, event: Event) -> None:
-        """Take what an event of an answer released."""
         if id(stats) not in self._running:
             return
         _, cut, spans = self._running[id(stats)]
@@ -157,7 +149,6 @@ class Board:
             spans.extend(cut.release(event.tail))
 
     def end(self, stats: Stats) -> None:
-        """Put an answer among the last ones, if it has begun."""
         running = self._running.pop(id(stats), None)
         if running is not None and stats.passes:
             self._last.appendleft(_told(stats, running[2]))

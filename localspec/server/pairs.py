@@ -36,7 +36,6 @@ class Pairs:
         self._began = int(time.time())  # what the API calls the creation of a pair that is not in memory
 
     def listed(self) -> list[OfferedPair]:
-        """Return all that could be loaded, the first pair before the others."""
         return [self._found[self._first.name], *map(self._listed, self._others())]
 
     async def named(self, model: object) -> ServedPair:
@@ -52,7 +51,6 @@ class Pairs:
         return await asyncio.to_thread(self._looked_up, model)
 
     def loaded(self, settings: LoadSettings, loaded: Loaded) -> None:
-        """Note that a pair was loaded."""
         for name, each in list(self._found.items()):
             if each.settings == settings:
                 self._found[name] = self.current = replace(each, bytes=loaded.target.bytes, loaded=loaded)
@@ -74,7 +72,6 @@ class Pairs:
         return [each for each in self._offers() if not self._first.is_called(each.ref)]
 
     def _listed(self, offer: AvailablePair) -> OfferedPair:
-        """Return an offer as it is listed: as it was loaded, if it was."""
         found = self._found.get(offer.ref)
         return found or OfferedPair(offer.ref, other_names(offer), self._began, offer.target_bytes, offer.quant, None)
 

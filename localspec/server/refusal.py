@@ -35,18 +35,15 @@ class Refusal(Exception):
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def to_openai(self) -> Wire:
-        """Return OpenAI's error object."""
         kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return {"error": error}
 
     def to_anthropic(self) -> Wire:
-        """Return Anthropic's error object."""
         kind = "api_error" if self.status >= 500 else _TYPES.get(self.status, "invalid_request_error")
         return {"type": "error", "error": {"type": kind, "message": self.message}}
 
     def to_ollama(self) -> Wire:
-        """Return Ollama's, a sentence."""
         return {"error": self.message}
 
 

@@ -41,7 +41,6 @@ class Reply(ABC):
         return b": waiting\n\n"
 
     def opening(self) -> list[Wire]:
-        """Return what begins a stream."""
         return []
 
     @abstractmethod
@@ -61,7 +60,6 @@ class Reply(ABC):
         """Return all answers as one object, or as a list where each has its own prompt."""
 
     def failure(self, refusal: Refusal) -> Wire:
-        """Return how a stream says that it ends too soon."""
         return refusal.to_openai()
 
 
@@ -107,12 +105,10 @@ class JsonLines(Reply):
         return encoded(wire) + b"\n"
 
     def failure(self, refusal: Refusal) -> Wire:
-        """Return Ollama's error."""
         return refusal.to_ollama()
 
 
 def encoded(wire: Any) -> bytes:
-    """Return JSON as UTF-8."""
     return msgspec.json.encode(wire)
 
 
@@ -180,10 +176,8 @@ def _likely(found: Logprob) -> Wire:
 
 
 def released(event: Committed | Finished) -> tuple[str, list[Wire]]:
-    """Return the text of the answer that an event releases, and the log-probabilities of the tokens of its pass."""
     return (event.text, told_logprobs(event.logprobs)) if isinstance(event, Committed) else (event.tail, [])
 
 
 def is_cut(stats: Stats) -> bool:
-    """Whether a limit of tokens ended the answer, and not the model."""
     return stats.finished is not None and stats.finished.reason in ("length", "context")

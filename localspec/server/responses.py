@@ -43,7 +43,6 @@ LEFT: dict[str, tuple[str, tuple[Any, ...]]] = {"max_tool_calls": ("tools are ca
 
 
 def responses(body: object, served: ServedPair) -> ClientRequest:
-    """Read the body of /v1/responses; raises Refusal."""
     fields = Fields(body)
     served.require(fields.take("model", str) or served.name)
     instructions = fields.take("instructions", str, "")
@@ -76,7 +75,6 @@ def responses(body: object, served: ServedPair) -> ClientRequest:
 
 
 def _logprobs(fields: Fields, request: Request) -> Request:
-    """Return the request with log-probabilities, which `include` asks for."""
     include, n = fields.take("include", list[str], []), fields.take("top_logprobs", int, 0)
     is_told = "message.output_text.logprobs" in include
     return fields.logprobs(request, "top_logprobs", n if is_told or n else None)
@@ -153,7 +151,6 @@ def _message(item: Fields) -> dict[str, Any] | None:
 
 
 def _part(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part of a content as a chat has it."""
     kind = part.get("type")
     is_text = kind in ("input_text", "output_text", "text")
     return {"type": "text", "text": part.get("text", "")} if is_text else {"type": kind}
@@ -189,13 +186,11 @@ class Responses(Reply):
         self._number = 0
 
     def frame(self, wire: Wire) -> bytes:
-        """Return an event with its name and its number."""
         numbered = {**wire, "sequence_number": self._number}
         self._number += 1
         return f"event: {wire['type']}\ndata: ".encode() + encoded(numbered) + b"\n\n"
 
     def opening(self) -> list[Wire]:
-        """Return the events that begin a response."""
         response = {**self._head, "status": "in_progress", "output": [], "usage": None}
         return [{"type": f"response.{name}", "response": response} for name in ("created", "in_progress")]
 
@@ -204,7 +199,6 @@ class Responses(Reply):
         return self.frame(self.opening()[-1])
 
     def pieces(self, event: Event) -> list[Wire]:
-        """Return the events of what was released: a thought, then text."""
         if not isinstance(event, Committed | Finished):
             return []
         text, self._untold = released(event)[0], [*self._untold, *released(event)[1]]
@@ -212,7 +206,6 @@ class Responses(Reply):
         return [*wires, *(wire for part in self._calls.feed(text) for wire in self._written(part))]
 
     def closing(self, *answers: Stats) -> list[Wire]:
-        """Return the events that end the items and the response."""
         (stats,) = answers
         read = self._calls.finish()
         wires = [wire for part in read.parts for wire in self._written(part)]
@@ -225,7 +218,6 @@ class Responses(Reply):
         return [*wires, {"type": f"response.{response['status']}", "response": response}]
 
     def _written(self, part: Part) -> list[Wire]:
-        """Return the events of text, or of a piece of a call, which is an item of its own."""
         if isinstance(part, str):
             return self._added("message", part)
         key = f"call {part.index}" if isinstance(part, CallPiece) else f"call {part.id}"
@@ -258,7 +250,6 @@ class Responses(Reply):
         return self._response(stats, read)
 
     def failure(self, refusal: Refusal) -> Wire:
-        """Return the event of an error."""
         return {"type": "error", "code": refusal.code, "message": refusal.message, "param": refusal.param}
 
     def _response(self, stats: Stats, read: ReadAnswer) -> Wire:
@@ -291,7 +282,6 @@ class Responses(Reply):
         return {**item, "role": "assistant"} if kind == "message" else {**item, "summary": []}
 
     def _added(self, kind: str, text: str) -> list[Wire]:
-        """Return the events that add text to an item, and begin it before."""
         wires: list[Wire] = []
         if kind not in self._texts:
             self._texts[kind] = ""

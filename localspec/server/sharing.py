@@ -118,11 +118,9 @@ class SharedEngine:
         self._wait(self._keep_alive if self.loaded is not None else 0.0)
 
     def refuse(self) -> None:
-        """Let nobody in any more."""
         self._is_leaving = True
 
     def end(self, error: LocalspecError | None) -> None:
-        """Tell all clients that it is over, and why."""
         for visitor in self.visitors:
             if error is not None:
                 visitor.tell(Failed(error.to_wire()))
@@ -158,7 +156,6 @@ class SharedEngine:
         ]
 
     def _wait(self, seconds: float) -> None:
-        """Leave after so many seconds in which nobody comes."""
         if self._leave is not None and not self.visitors:
             self._idle_until = time.time() + seconds
             self._timer = self._loop.call_later(seconds, self._go)
@@ -174,7 +171,6 @@ class SharedEngine:
         return Response(self._worker.log_tail(1000), media_type="text/plain")
 
     async def _leaves(self, _request: Request) -> Response:
-        """Leave, for another pair, unless it is in use."""
         if self._leave is None or self.visitors or self._queue.is_busy:
             return JSONResponse({}, 409)
         self._loop.call_soon(self._go)
@@ -277,6 +273,5 @@ def own_door(settings: LoadSettings) -> Iterator[socket.socket | None]:
 
 
 def stopped() -> EngineStoppedError:
-    """Return the error of an idle engine that was told to end."""
     told = "The engine was stopped, by localspec stop or by SIGTERM, while idle"
     return EngineStoppedError(told, hint="the same command again")

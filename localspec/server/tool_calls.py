@@ -39,15 +39,12 @@ class Call:
 
     @property
     def json(self) -> str:
-        """Return the arguments as JSON text."""
         return json.dumps(self.arguments, ensure_ascii=False)
 
     def to_openai(self) -> Wire:
-        """Return OpenAI's object, with the arguments as JSON text."""
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.json}}
 
     def to_ollama(self) -> Wire:
-        """Return Ollama's object."""
         return {"function": {"name": self.name, "arguments": self.arguments}}
 
 
@@ -136,7 +133,6 @@ class CallReader:
         return ReadAnswer(tuple(filter(None, parts)), end.warning, end.has_called)
 
     def finish(self) -> ReadAnswer:
-        """Return what was held back."""
         parts: list[Part] = []
         n_cut = 0  # calls, the last of which was cut
         if self._written is not None:
@@ -176,7 +172,6 @@ class CallReader:
         return self._rest_of(begun[0])
 
     def _read(self, parts: list[Part], *, is_last: bool) -> None:
-        """Decide on what is held as far as that can be."""
         while (rest := self._looked_through(parts, is_last=is_last)) is not None:
             self._parts = [rest]
 
@@ -219,7 +214,6 @@ class CallReader:
         self._tail = text[len(text) - len(awaited or " ") + 1 :]
 
     def _say(self, parts: list[Part], text: str) -> None:
-        """Add what is text of the answer."""
         text = text.lstrip() if self._is_behind else text
         self._is_behind &= not text
         if text:
@@ -272,7 +266,6 @@ class CallReader:
         return calls, len(text) - len(made.rest)
 
     def _add(self, parts: list[Part], calls: list[Call]) -> None:
-        """Add whole calls, as the pieces that they would have come in."""
         for i, call in enumerate(calls, self._n_calls):
             parts += _whole(call, i) if self._in_pieces else [call]
         self._n_calls += len(calls)
@@ -296,7 +289,6 @@ class CallReader:
 
 
 def _joined(parts: list[Part]) -> list[Part]:
-    """Return parts with neighbouring texts as one."""
     joined: list[Part] = []
     for is_text, group in groupby(parts, lambda part: isinstance(part, str)):
         alike = list(group)
@@ -305,7 +297,6 @@ def _joined(parts: list[Part]) -> list[Part]:
 
 
 def _whole(call: Call, index: int) -> Iterator[CallPiece]:
-    """Yield the pieces of a whole call."""
     yield CallPiece(index, call.id, call.name, is_first=True)
     yield CallPiece(index, call.id, call.name, call.json)
     yield CallPiece(index, call.id, call.name, is_last=True)

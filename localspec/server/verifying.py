@@ -79,7 +79,6 @@ class VerifyingApp:
         return self.served.loaded
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one edge until it leaves."""
         await receive()  # websocket.connect
         if self.edges >= MOST_EDGES:
             told = Refusal(503, f"{self.edges} edges are here already")
@@ -114,7 +113,6 @@ class VerifyingApp:
             raise Refusal(503, "the verifier cannot read the file of its model") from error
 
     async def facts(self) -> Facts:
-        """Return what an edge is told of the target."""
         digest, packed = await self.vocabulary()
         can, target = self.holds, self.holds.target
         sizes = (can.n_ctx, can.max_rows, can.max_leaves, target.n_params, target.bytes)
@@ -156,7 +154,6 @@ class _Edge:
                 raise _ClosedError(POLICY, "too many messages that are none")
 
     def stop(self) -> None:
-        """Stop the round that is judged."""
         for job in self._jobs:
             self._verifying.engine.stop(job)
             job.tell(ClientGoneError())
@@ -200,14 +197,12 @@ class _Edge:
                 self._drop()
 
     def leave(self) -> None:
-        """End the session, if there is one, with a line in the log."""
         if self._session:
             seconds = time.monotonic() - self._began
             self._verifying.engine.on_session(f"{self._name} ended: {counted(self._rounds, 'round')}, {seconds:.1f} s")
         self._session = ""
 
     def _begin(self, hello: Hello) -> None:
-        """Begin a session, or go on with one, with a line in the log."""
         if self._session and self._session == hello.session:
             return
         self.leave()
@@ -236,7 +231,6 @@ class _Edge:
             raise Refusal(400, "a round belongs to a session: say hello first")
 
     async def _welcome(self, hello: Hello) -> None:
-        """Open a session, or take up one that was open before."""
         self._answer_number = hello.answer
         facts = await self._verifying.facts()
         if hello.version != VERSION:
@@ -318,6 +312,5 @@ class _Edge:
 
 
 def _told(refusal: Refusal, answer: int) -> Error:
-    """Return a refusal as the edge of an answer is told it."""
     kind = "worker_died" if refusal.code == "engine_died" else refused_with(refusal.status).kind
     return Error(kind, refusal.message[:1000], answer=answer)

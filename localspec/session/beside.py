@@ -35,8 +35,6 @@ Open = Callable[[Model, LoadOptions, Cancel, Callable[[int], None]], SavingBacke
 
 
 def opening(passes: Passes, n: int, *, is_shared: bool) -> Open:
-    """Return what opens the context of a model: for `n` lanes, or as many as memory holds, if it `is_shared`."""
-
     def opened(model: Model, options: LoadOptions, cancel: Cancel, tell: Callable[[int], None]) -> SavingBackend:
         if not is_shared or model.is_stateful or options.reproducible or options.n_masks:
             return Lane(passes, model, options, cancel, tell)
@@ -73,7 +71,6 @@ def side_by_side(
 
 
 def _room(pair: LoadedPair) -> int:
-    """Return how many other answers have room beside that of a pair."""
     target, free = pair.target.backend, available_memory()
     most = target.shared.options.lanes - 1 if isinstance(target, SharedLane) else sys.maxsize
     apart = [model.backend for model in (pair.target, pair.draft) if model is not None]
@@ -100,7 +97,6 @@ def _opened(pair: LoadedPair, passes: Passes, cancel: Cancel, tell: Tell) -> Cal
 
 
 def _beside(pair: LoadedPair, cancel: Cancel, opened: Callable[[], Lane]) -> LoadedPair:
-    """Return a pair for another answer. Raises ResourceError."""
     first, draft = pair.target.backend, pair.draft
     assert isinstance(first, Lane)
     lane = opened()
@@ -119,7 +115,6 @@ def _beside(pair: LoadedPair, cancel: Cancel, opened: Callable[[], Lane]) -> Loa
 
 
 def _drafting(draft: LoadedModel, target: Lane, passes: Passes, cancel: Cancel) -> LoadedModel:
-    """Return the draft with a context for another answer."""
     before = draft.backend
     if isinstance(before, HeadBackend | MarginalBackend):
         assert isinstance(draft.model, HeadModel)

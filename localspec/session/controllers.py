@@ -110,12 +110,10 @@ class PairController:
 
     @property
     def decode_rows(self) -> int:
-        """How many rows a pass of one token should have."""
         return self._prices().decode_rows
 
     @property
     def reads_singly(self) -> bool:
-        """Whether the draft model should read two tokens in two passes."""
         return self._prices().reads_singly
 
     def measure(self, target: TimedBackend, draft: TimedBackend | None, cancel: Cancel) -> Iterator[events.Event]:
@@ -152,7 +150,6 @@ class PairController:
             self._auto.credit_reading(event.ms / 1e3)
 
     def measured(self, plain_ms: float, position: int) -> None:
-        """Keep a measurement of plain decoding for the answers that follow."""
         self._baselines.add(plain_ms, position)
 
     def controller(
@@ -218,14 +215,12 @@ class PairController:
         return self.profile.accepted(key, draw, trial, is_greedy=rule == "greedy")
 
     def findings(self) -> dict[str, Any]:
-        """Return what the planner of the last request found: fields of `events.Finished`."""
         if self._auto is None:
             return {"verdict": "", "cause": "", "overdrawn_ms": None}
         verdict, cause = self._auto.findings()
         return {"verdict": verdict, "cause": cause, "overdrawn_ms": self._auto.overdrawn_ms}
 
     def _prices(self) -> Prices:
-        """Return what is known of the passes, to be corrected as they are made."""
         return (self.profile.prices or Prices()).of_target(replays=self._replays)
 
 
@@ -251,7 +246,6 @@ class AfterRun:
         self._can_follow = can_follow
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
-        """Return the inner plan of what follows the run."""
         run = budget.forced
         if run and self._can_follow:
             return replace(self._inner.plan(Ahead([*history.tokens, *run]), budget.after(run)), forced=run)

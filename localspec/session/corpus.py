@@ -110,7 +110,6 @@ class CorpusReader:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all of the last corpus was read."""
         return self._thread is None or not self._thread.is_alive()
 
     def lacks(self, names: tuple[str, ...]) -> Iterator[Warned]:
@@ -143,7 +142,6 @@ class _Job:
     is_closed: Callable[[], bool]
 
     def read(self) -> None:
-        """Add the segments of all groups, and drop those whose files have changed."""
         with suppress(OSError, AttributeError):  # only Linux has priorities of threads
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         folder, tokenizer = cache_folder("corpus"), _identity(self.vocab)
@@ -183,7 +181,6 @@ def _identity(vocab: Vocab) -> str:
 
 
 def _name(tokenizer: str, group: list[TextFile]) -> str:
-    """Return the name of a group's segment."""
     digest = hashlib.sha256(tokenizer.encode())
     for file in group:
         digest.update(os.fsencode(file.path) + f"\0{file.bytes} {file.changed_ns}\0".encode())

@@ -81,7 +81,6 @@ class Decision:
         return self.draft if self.is_derived or self.axes.is_automatic or self.axes.method == DRAFT_MODEL else None
 
     def unused(self, request: Request, target: LoadedModel) -> tuple[str, ...]:
-        """Return a warning for a prediction or a corpus that nothing will copy from."""
         method, axes = registered("method")[self.axes.method], self.axes
         texts = {
             "prediction": (request.prediction, LookupDrafter, "a text"),

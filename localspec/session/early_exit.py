@@ -45,7 +45,6 @@ class EarlyExitDraft:
 
     @property
     def pays(self) -> bool:
-        """Whether there is one that `auto` may draft with."""
         return self._paying is not None
 
     def find(self, files: PairFiles) -> tuple[str, ...]:
@@ -64,7 +63,6 @@ class EarlyExitDraft:
         return ()
 
     def give_up(self) -> None:
-        """Leave it alone from now on: it could not be loaded."""
         self._paying = None
 
     def load(self, choose: Choose, target: LoadedModel, cancel: Cancel, clock: Clock) -> events.EventsThen[LoadedExit]:

@@ -81,7 +81,6 @@ def _is_exact(backend: Backend, text: Ids, width: int, alone: Sequence[Logits], 
 
 
 def _rows(backend: Backend, tokens: Ids, kept: int, cancel: Cancel) -> list[Logits]:
-    """Evaluate `tokens` in one pass, keep the first `kept`, and return their rows."""
     if cancel():
         raise Cancelled
     rows = backend.extend(tokens, range(-1, len(tokens) - 1))

@@ -24,7 +24,6 @@ class LastDrafter:
     _drafter: Drafter | None = None
 
     def get(self, parts: DrafterContext, decision: Decision, sampling: Sampling) -> Drafter:
-        """Return the last drafter if it was built from the same parts, else a new one."""
         axes = decision.axes
         options = tuple(axes.options.items())
         tempered = replace(sampling, seed=None, draft_temperature=draft_temperature(sampling, axes))

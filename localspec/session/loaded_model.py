@@ -48,7 +48,6 @@ class LoadedModel:
     load_ms: float = 0.0
 
     def facts(self) -> events.ModelFacts:
-        """Return what people want to know of it."""
         return events.ModelFacts(
             path=str(self.info.path),
             bytes=self.info.bytes,
@@ -65,15 +64,12 @@ class LoadedModel:
 
     @property
     def kind(self) -> str:
-        """Return which kind of draft it is, as in `MethodInfo`."""
         return "model" if self.info.head is None else self.info.head.kind
 
     def capabilities(self) -> ModelCapabilities:
-        """Return what decides how it may be drafted for, and whether it can draft."""
         return ModelCapabilities(self.info.architecture, self.backend.capabilities, self.model.is_stateful)
 
     def lexicon(self) -> Lexicon:
-        """Return its tokens: the texts of all from its header, special ones as llama.cpp finds them."""
         model, special = self.model, self.model.special
         specials: dict[int, bytes] = {}
         for text in self.specials:
@@ -92,7 +88,6 @@ class LoadedModel:
         )
 
     def close(self) -> None:
-        """Free the context, then the weights."""
         self.backend.close()
         self.model.close()
 
@@ -155,7 +150,6 @@ def load_model(
 
 
 def head_traits(head: HeadInfo) -> HeadTraits:
-    """Return how a head is run."""
     tap = Tap(head.target_width, head.target_layers)
     encoded = encoder_width(head.kind, head.target_width, head.n_guesses)
     return HeadTraits(head.kind, tap, encoded, head.n_guesses, head.borrows)

@@ -81,12 +81,10 @@ class LoadedPair:
 
     @property
     def n_ctx(self) -> int:
-        """Return the tokens that the target's context holds."""
         return self.target.backend.capabilities.n_ctx
 
     @property
     def remote(self) -> RemoteTarget | None:
-        """Return the target if it is on another machine."""
         return None if self.settings.verifier is None else cast("RemoteTarget", self.target.backend)
 
     @property
@@ -94,7 +92,6 @@ class LoadedPair:
         return self.target.backend.threads
 
     def loaded(self, load_ms: float, versions: dict[str, str]) -> events.Loaded:
-        """Return the event that ends loading."""
         can, lane = self.target.backend.capabilities, self.target.backend
         return events.Loaded(
             name=self.settings.name,
@@ -155,7 +152,6 @@ class LoadedPair:
         self.states.idle(is_asked)
 
     def close(self) -> None:
-        """Free all models. Nothing can be asked of the pair afterwards."""
         self.corpora.close()
         self.last_drafter.drop()
         self.early_exit.close()
@@ -181,7 +177,6 @@ class LoadedPair:
         return self.branching[0]
 
     def forget(self) -> None:
-        """Empty every cache and drop the drafter with what it learned of the text."""
         self.last_drafter.drop()
         self.controllers.forget()
         models = [self.draft, self.target]
@@ -342,7 +337,6 @@ class Answering:
         return None if self.decision.is_derived else self.pair.translation
 
     def _measure(self) -> Iterator[events.Event]:
-        """Measure the costs of passes, the first time that a request needs them."""
         pair, controllers = self.pair, self.decision.controllers
         pair.states.stow(pair.target)
         pair.forget()  # the cost of a lone token is measured at the start of a text
@@ -368,7 +362,6 @@ class Answering:
         )
 
     def _scores(self) -> events.Event:
-        """Return the log-probabilities of the prompt's own tokens."""
         pair, target = self.pair, self.pair.target
         if pair.remote is not None:
             raise IncompatibleError("the rows of a prompt stay with its verifier", hint="ask on that machine")

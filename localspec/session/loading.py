@@ -138,7 +138,6 @@ def _load_models(
 
 
 def _load_edge(files: PairFiles, cancel: Cancel, tell: Tell) -> events.EventsThen[_Models]:
-    """Load what drafts for a verifier, and connect to that."""
     from localspec.session.remote_target import open_remote  # late, as above
 
     target = open_remote(files.settings, files.target, cancel, tell)
@@ -187,7 +186,6 @@ def _load_placed(
 def _prepared(
     files: PairFiles, models: _Models, early_exit: EarlyExitDraft, cancel: Cancel, clock: Clock
 ) -> events.EventsThen[LoadedPair]:
-    """Return the pair with what earlier runs learned of it; exact widths and the draft may be measured first."""
     settings, target, draft = files.settings, models.target, models.draft
     controllers = PairController.of(settings, target, draft, clock)
     widths: tuple[int, ...] = ()
@@ -207,7 +205,6 @@ def _prepared(
 
 
 def _file_warnings(files: PairFiles) -> Iterator[str]:
-    """Yield what a person should know of the files, and of settings that will not bring what they promise."""
     settings, target, draft = files.settings, files.target.info, files.draft
     if draft is not None and files.report is not None:
         yield from files.report.warnings
@@ -233,7 +230,6 @@ def _file_warnings(files: PairFiles) -> Iterator[str]:
 
 
 def _load_warnings(files: PairFiles, models: _Models) -> Iterator[str]:
-    """Yield what a person should know of the models once they are loaded."""
     yield from models.warnings
     settings, target, draft = files.settings, models.target, models.draft
     if draft is not None and draft.backend.capabilities.n_ctx < target.backend.capabilities.n_ctx:
@@ -249,6 +245,5 @@ def _load_warnings(files: PairFiles, models: _Models) -> Iterator[str]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that an answer depends on: localspec, the binding, llama.cpp."""
     build = build_info()
     return {"localspec": __version__, "llama_cpp_python": build.llama_cpp_python, "llama_cpp": build.llama_cpp}

@@ -46,12 +46,10 @@ class InspectedModel:
     info: ModelInfo
 
     def context_shape(self) -> ContextShape:
-        """Return what decides how much memory a context of the model takes."""
         parts = anatomy(self.header)
         return _shape(parts.layers, parts.n_heads)
 
     def block_shape(self) -> ContextShape:
-        """Return the same of a context of the blocks that predict further tokens."""
         parts = anatomy(self.header)
         return _shape(parts.layers[-parts.n_next :], parts.n_heads)
 
@@ -84,7 +82,6 @@ class PairFiles:
 
     @property
     def has_own_head(self) -> bool:
-        """Whether the target's own block for further tokens drafts."""
         return self.draft is self.target
 
     def placed(self) -> Placed:
@@ -116,7 +113,6 @@ class PairFiles:
         return not self._exceeds_memory(self.target_options(), load_options(self.settings, self.settings.draft_gpu))
 
     def unplanned(self, warnings: tuple[str, ...] = ()) -> Placed:
-        """Return the layers where the settings want them."""
         settings, target = self.settings, self.target_options()
         draft: LoadOptions | None = None
         if self.draft is not None:
@@ -130,7 +126,6 @@ class PairFiles:
         return Placed(self, target, draft, warnings)
 
     def _exceeds_memory(self, target: LoadOptions, draft: LoadOptions | None) -> bool:
-        """Whether a target in main memory and what is there with it are more than that holds."""
         available, has_devices = available_memory(), bool(offloading(devices()))
         if available is None or (target.gpu != "off" and has_devices):
             return False
@@ -201,7 +196,6 @@ class Placed:
         return replace(files.unplanned((f"{error.message}: the context is cut to {fitting} tokens",)), is_last=True)
 
     def _explained(self, error: ResourceError) -> ResourceError:
-        """Add to llama.cpp's words what the plan needed and what there is now."""
         plan = self.plan
         if plan is None:
             return error
@@ -222,7 +216,6 @@ class Placed:
 def load_options(
     settings: LoadSettings, gpu: str, placement: Placement | None = None, n_ctx: int | None = None
 ) -> LoadOptions:
-    """Return how one model is loaded; `n_ctx` overrules the settings."""
     return LoadOptions(
         n_ctx=n_ctx or settings.ctx,
         threads=settings.threads,

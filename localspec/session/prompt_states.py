@@ -74,7 +74,6 @@ class PromptStates:
         return 0 if self._folder is None else sum(b.n_state_bytes for b in backends if isinstance(b, SavingBackend))
 
     def prefilled(self, event: events.Prefilled) -> None:
-        """Learn what it takes to evaluate a token."""
         n = event.prompt_n - event.cache_n
         if n >= CERTAIN or not self._seconds:
             self._seconds = event.ms / 1e3 / max(n, 1)
@@ -136,7 +135,6 @@ class PromptStates:
         return has_lost
 
     def _pays(self, found: StateFile, gained: int) -> bool:
-        """Whether to read a file that saves the evaluation of `gained` tokens."""
         assert self._folder is not None, "it is a file of the folder"
         return gained >= MIN_TOKENS and gained * found.seconds > found.n_bytes / self._folder.rate
 
@@ -163,7 +161,6 @@ class PromptStates:
         return sorted(((_usable_of(each, backend, wanted), each) for each in files), key=lambda pair: -pair[0])
 
     def _key(self, model: LoadedModel, backend: SavingBackend) -> bytes:
-        """Return what tells the states of a model apart from those of others."""
         if backend not in self._keys:
             adapters = [(file_fingerprint(Path(path)), scale) for path, scale in backend.options.adapters]
             named = repr((file_fingerprint(Path(model.model.path)), adapters, backend.facts))

@@ -64,7 +64,6 @@ class VocabularyModel(Model):
         self.n_ctx_train = looked.info.n_ctx_train
 
     def prepare_weights(self, params: Any) -> None:
-        """Read the vocabulary alone."""
         params.vocab_only = True
 
 
@@ -88,7 +87,6 @@ class WatchingJudge(RemoteJudge):
         self._text_of = text_of
 
     def verdict(self, draft: Draft, tokens: Sequence[int], mark: Mark) -> tuple[Verdict, Rows]:
-        """Count, then ask the verifier."""
         for node in range(1, len(draft.tokens)):
             dist, token = draft.dists[node], int(draft.tokens[node])
             share = draft.shares[node] if draft.shares and dist is None else 1.0
@@ -158,7 +156,6 @@ class RemoteTarget(LlamaBackend):
         return len(tokens) - 1
 
     def truncate(self, length: int) -> None:
-        """Forget nothing: nothing is held here."""
         self._round = 0
 
     def lengthen(self, n_ctx: int) -> None:
@@ -236,7 +233,6 @@ class RemoteTarget(LlamaBackend):
         return self._judge
 
     def completed(self, event: Event) -> Event:
-        """Return an event of an answer with what its pass took on the way."""
         if isinstance(event, Committed) and self._judge is not None:
             looked, hard = self._judge.counted()
             ahead, ready = (0, 0) if (meantime := self._judge.meantime) is None else meantime.judged()
@@ -248,17 +244,14 @@ class RemoteTarget(LlamaBackend):
         return event
 
     def close(self) -> None:
-        """Leave. Idempotent."""
         self.channel.close()
 
 
 def mode_for(axes: Axes) -> str:
-    """Return how edge and verifier share the work under a rule: see `remote.modes`."""
     return _MODES.get(axes.verify.partition(":")[0], "laws")
 
 
 def address_of(settings: LoadSettings) -> Address:
-    """Return where the verifier of these settings is."""
     assert settings.verifier is not None
     return Address(settings.verifier, settings.verifier_key_file, settings.verifier_ca)
 

@@ -78,7 +78,6 @@ class StateFolder:
         return self._rate
 
     def of_kind(self, key: bytes) -> Iterator[StateFile]:
-        """Yield the states of one kind."""
         for path in self._paths(f"{_name(key)}-*{SUFFIX}"):
             with contextlib.suppress(OSError, ValueError), _opened(path) as file:
                 yield _head(path, file, key)

@@ -33,7 +33,6 @@ GREEDY, USUAL = Sampler(Sampling(temperature=0.0)), Sampler(Sampling())
 
 @cache
 def texts() -> dict[str, str]:
-    """Return the shipped texts by kind."""
     whole = files("localspec.session").joinpath("trial.txt").read_text("utf-8")
     found = (part.partition("\n") for part in whole.split("=== ")[1:])
     return {kind.strip(): text.strip() for kind, _, text in found}
@@ -179,7 +178,6 @@ class _Readers:
         return self._n_own / max(self._n_tokens, 1)
 
     def compare(self, trial: Trial, kind: str) -> None:
-        """Read the others, and compare the rows at the places that both have."""
         read = ((self._target, self._tokens), (self._draft, self._own))
         wide, small = (model.backend.extend(tokens, range(-1, len(tokens) - 1)) for model, tokens in read)
         for at, own_at in self._shared:

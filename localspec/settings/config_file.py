@@ -48,13 +48,11 @@ class Configuration:
         return next((entry for entry in self.entries if entry.path == path), None)
 
     def mistake(self, entry: Entry, what: str, hint: str = "") -> UsageError:
-        """Return the error that names file and line of a value that cannot be meant."""
         unset = f"localspec config unset {'.'.join(entry.path)}"
         return UsageError(f"{self.file}:{entry.line}: {what}", hint=hint or unset)
 
 
 def config_file() -> Path:
-    """Return where config.toml is, or would be."""
     return config_folder() / "config.toml"
 
 
@@ -145,7 +143,6 @@ def _not_toml(file: Path, text: str, error: Exception) -> UsageError:
 
 
 def _entries(text: str) -> Iterator[Entry]:
-    """Yield every value with the line it begins in."""
     table: Key = ()
     for begin, statement, tables in _statements(text):
         assert tables is not None, "the whole is TOML"
@@ -190,7 +187,6 @@ def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
 
 
 def _deepest(tables: Mapping[str, Any]) -> Key:
-    """Return the path that a table's header names."""
     path: Key = ()
     while isinstance(tables, dict) and tables:
         ((name, tables),) = tables.items()

@@ -61,7 +61,6 @@ class Setting:
 
 
 def spelled(value: Any) -> str:
-    """Return a value as it may be typed; "" for nothing."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -139,7 +138,6 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """Return the option's name in errors."""
         return self.flags[0]
 
     @property
@@ -154,7 +152,6 @@ class Option:
 
     @property
     def in_form(self) -> bool:
-        """Whether the form of the chat shows it."""
         return self.in_chat and not self.is_line
 
     def is_called(self, name: str) -> bool:
@@ -169,7 +166,6 @@ class Option:
 
     @property
     def full_help(self) -> str:
-        """Return the help text with the default and the range."""
         low, high = f"{self.low:g}", f"{self.high:g}"
         is_told = max(abs(self.low), abs(self.high)) < _UNBOUNDED
         limits = (f"above {low}, at most {high}" if self.is_above else f"from {low} to {high}") if is_told else ""
@@ -179,7 +175,6 @@ class Option:
 
     @property
     def example(self) -> str:
-        """Return the option with a value that it takes, or with the placeholder of one, as it is typed."""
         if self.kind in ("integer", "number"):
             usual = self.default if self.default is not None else 4096 if self.is_length else self.low + self.is_above
             return f"{self.flag} {spelled(usual)}"
@@ -191,7 +186,6 @@ class Option:
 
     @property
     def range(self) -> str:
-        """Return what values are allowed, for people."""
         if self.choices or self.metavar:
             return self.metavar or ", ".join(self.choices)
         if self.kind in ("switch", "text"):
@@ -207,13 +201,11 @@ class Option:
 
     @property
     def option_default(self) -> Any:
-        """Return the default of the command's parameter, None for nothing."""
         if self.is_repeated or self.default == ():
             return None
         return self.nothing if self.default is None and self.nothing in self.choices else self.default
 
     def value(self, given: Any) -> Any:
-        """Return the field's value for that of the command's parameter; raises UsageError."""
         if given is None:
             return () if self.default == () else None
         if self.is_repeated:
@@ -221,7 +213,6 @@ class Option:
         return given if self.parse is None else self._item(given)
 
     def typed(self, text: str) -> Any:
-        """Return the value that a person typed in a chat; raises UsageError."""
         if self.is_repeated:
             items = [text] if self.is_line else text.split()
             return () if text.lower() == "none" else tuple(map(self._item, items))
@@ -230,7 +221,6 @@ class Option:
         return self._item(text)
 
     def spelled(self, value: Any) -> str:
-        """Return a value as `typed` reads it."""
         if isinstance(value, tuple):
             return " ".join(map(self.spell, value)) or "none"
         return self.nothing if value is None else spelled(value)
@@ -252,7 +242,6 @@ class Option:
         raise UsageError(f"{called or self.flag} {message}", hint=self.example)
 
     def is_within(self, value: Any) -> bool:
-        """Whether a value is one of the choices, or a number within the limits."""
         if isinstance(value, int | float) and self.kind != "switch":
             is_limit = value in (math.inf, -math.inf) or (self.is_above and value == self.low)
             return self.low <= value <= self.high and not is_limit
@@ -275,7 +264,6 @@ class Option:
         return length(text) if self.is_length else {"integer": int, "number": float}.get(self.kind, str)(text)
 
     def _item(self, text: str) -> Any:
-        """Return the one value that a text spells; raises UsageError."""
         try:
             return self._parsed(text)
         except ValueError:
@@ -304,7 +292,6 @@ def setting(default: T, flags: str, *, group: Group, help: str, aliases: str = "
 
 
 def declared(cls: type[Any]) -> tuple[Option, ...]:
-    """Return the settings that a dataclass declares, in the order of its fields."""
     if cls not in _FOUND:
         hints = get_type_hints(cls)
         made = {each.name: each.metadata[_DECLARED] for each in fields(cls) if _DECLARED in each.metadata}

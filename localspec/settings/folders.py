@@ -44,22 +44,18 @@ def drop_texts() -> None:
 
 
 def config_folder() -> Path:
-    """Return where the user's own settings are kept. The folder need not exist."""
     return _folder("config")
 
 
 def conversations_file() -> Path:
-    """Return where the chat keeps what was said. Neither the file nor its folder need exist."""
     return _folder("data") / "conversations.db"
 
 
 def heads_folder() -> Path:
-    """Return where the draft heads are kept that were trained here. The folder need not exist."""
     return _folder("data") / "heads"
 
 
 def drafts_folder() -> Path:
-    """Return where the copies in fewer bits are kept that draft for a model. The folder need not exist."""
     return _folder("data") / "drafts"
 
 

@@ -105,5 +105,4 @@ Asking = TypeVar("Asking", bound=PairQuestion)
 
 
 def with_request(question: Asking, request: Request) -> Asking:
-    """Return a question that asks about another request."""
     return structs.replace(question, request=request)

@@ -24,7 +24,6 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def presets(file: Configuration | None = None) -> dict[str, dict[str, Entry]]:
-    """Return the presets of config.toml by name, each with its entries by key."""
     found: dict[str, dict[str, Entry]] = {}
     for entry in (file or read_configuration()).entries:
         if len(entry.path) == 3 and entry.path[0] == TABLE:
@@ -53,7 +52,6 @@ def find_preset(name: str, file: Configuration | None = None) -> dict[str, Entry
 
 
 def shown_name(name: str) -> str:
-    """Return a name that a preset may have: the one that was typed, or a placeholder."""
     return name if _NAME.fullmatch(name) else "NAME"
 
 

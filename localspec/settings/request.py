@@ -113,7 +113,6 @@ class LoadSettings:
     )  # fmt: skip
 
     def check(self) -> None:
-        """Raise UsageError for the first setting that is out of its range."""
         check_declared(self)
 
 
@@ -197,7 +196,6 @@ class Sampling:
     )  # fmt: skip
 
     def check(self) -> None:
-        """Raise UsageError for the first value out of its range."""
         check_declared(self)
 
 
@@ -336,7 +334,6 @@ class Request:
     left_out: tuple[int, ...] = ()  # the turns, from 0 on, that the answer before was given without
 
     def check(self) -> None:
-        """Raise UsageError for the first setting that cannot be obeyed."""
         self.sampling.check()
         self.speculation.check()
         check_declared(self)

@@ -74,7 +74,6 @@ def length(text: str) -> int:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as people say them."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -56,7 +56,6 @@ def field_names(schema: str | None) -> list[str]:
 
 
 def grammar_text(text: str) -> str | None:
-    """Return a grammar, GBNF or Lark, from a file or as it is."""
     if text == "none":
         return None
     text = _read("--grammar", text, LONGEST_GRAMMAR)
@@ -67,7 +66,6 @@ def grammar_text(text: str) -> str | None:
 
 
 def regex_text(text: str) -> str | None:
-    """Return a regex as it is."""
     if not text:
         raise UsageError("--regex is empty", hint="--regex '[a-z]+'")
     return None if text == "none" else text
@@ -141,7 +139,6 @@ def require_short(name: str, text: str) -> None:
 
 
 def levels_of(value: Any) -> int:
-    """Return how deeply JSON is nested."""
     below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return 1 + max(map(levels_of, below), default=0)
 
@@ -153,7 +150,6 @@ def unbounded(schema: str) -> str:
 
 
 def _without_end(schema: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Yield the path of each value without end, with the keyword that is missing."""
     if isinstance(schema, list):
         for n, below in enumerate(schema):
             yield from _without_end(below, f"{path}/{n}")
@@ -209,7 +205,6 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _field(found: re.Match[str], part: str) -> dict[str, Any]:
-    """Return the schema of one field."""
     inner = found["inner"]
     if inner is not None and inner[1:-1].strip():
         if found["kind"]:

@@ -31,7 +31,6 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 
 
 def sample(metavar: str) -> str:
-    """Return a value that an option with this placeholder takes, or the first of its forms."""
     form = metavar.partition("|")[0]
     return SAMPLES.get(form, form)
 
@@ -42,7 +41,6 @@ def draft_length(text: str) -> int | None:
 
 
 def memory_size(text: str) -> str:
-    """Return a size as it was typed, such as 2GB."""
     try:
         read_size("", text)
     except UsageError:
@@ -51,7 +49,6 @@ def memory_size(text: str) -> str:
 
 
 def key_value(text: str) -> tuple[str, str]:
-    """Return the two sides of KEY=VALUE."""
     name, equals, value = text.partition("=")
     if not (equals and name):
         raise ValueError
@@ -75,12 +72,10 @@ def _no_constant(name: str) -> Any:
 
 
 def spelled_argument(argument: tuple[str, Any]) -> str:
-    """Return a template's variable as `template_argument` reads it."""
     return f"{argument[0]}={json.dumps(argument[1], ensure_ascii=False, separators=(',', ':'))}"
 
 
 def token_bias(text: str) -> tuple[int, float]:
-    """Return a token and what is added to its logit."""
     found = _BIAS.fullmatch(text)
     if found is None:
         raise ValueError
@@ -88,7 +83,6 @@ def token_bias(text: str) -> tuple[int, float]:
 
 
 def absolute(text: str) -> str:
-    """Return the absolute path of a file or folder that was typed."""
     if not text:
         raise ValueError
     return os.path.abspath(os.path.expanduser(text))
@@ -100,7 +94,6 @@ def corpus_source(text: str) -> str:
 
 
 def spelled_source(path: str) -> str:
-    """Return a source as `corpus_source` reads it."""
     return ANSWERS if path == str(answers_folder()) else path
 
 
@@ -128,12 +121,10 @@ def adapter(text: str) -> tuple[str, float]:
 
 
 def spelled_adapter(lora: tuple[str, float]) -> str:
-    """Return a LoRA as `adapter` reads it."""
     return f"{lora[0]}:{lora[1]:g}"
 
 
 def layers(text: str) -> str:
-    """Return how many layers a device is to hold."""
     if text not in ("auto", "off", "all") and not (text.isascii() and text.isdigit()):
         raise ValueError
     return text
@@ -194,7 +185,6 @@ def check_texts(flag: str) -> Callable[[tuple[str, ...]], None]:
 
 
 def with_tuples(value: Any) -> Any:
-    """Return what JSON gave with tuples for its lists."""
     if isinstance(value, dict):
         return {name: with_tuples(each) for name, each in value.items()}
     return tuple(map(with_tuples, value)) if isinstance(value, list | tuple) else value

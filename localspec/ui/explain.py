@@ -103,7 +103,6 @@ class Explanation:
 
 
 def spelled(option: Option) -> str:
-    """Return an option as people type it, with its default."""
     return f"{option.name}={spelled_value(option.default)}"
 
 
@@ -122,7 +121,6 @@ def option_to_wire(option: Option) -> dict[str, Any]:
 
 
 def facts(axis: str) -> tuple[MethodFacts, ...]:
-    """Return the facts of everything on an axis (method, tree, length, verify), sorted by name."""
     read = _AXES[axis]
     found = (read(name, cls) for name, cls in registered(axis).items())
     return tuple(replace(one, measured=_prose(one).get("Measured", "")) for one in found)
@@ -234,7 +232,6 @@ def _ways(draws: frozenset[Draw]) -> tuple[str, ...]:
 
 
 def _summary(cls: Any) -> str:
-    """Return the first paragraph of a class's docstring as one line."""
     return " ".join(inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0].split())
 
 
@@ -243,7 +240,6 @@ def _doc(cls: Any) -> str:
 
 
 def _docs(cls: Any) -> str:
-    """Return the docstrings of the module and the class: a module of several rules says what they share."""
     return f"{_doc(cls)}\n\n{inspect.getdoc(cls) or ''}"
 
 
@@ -252,7 +248,6 @@ def _papers(cls: Any) -> tuple[str, ...]:
 
 
 def _formula(cls: Any) -> str:
-    """Return the indented blocks of the docstrings."""
     blocks = [block for block in _docs(cls).split("\n\n") if block.startswith("    ")]
     return "\n\n".join(inspect.cleandoc("\n" + block) for block in blocks)
 
@@ -272,13 +267,11 @@ def _page(entry: MethodFacts) -> Page:
 
 
 def _prose(entry: MethodFacts) -> dict[str, str]:
-    """Return the sections of a page; {} where there is none."""
     path = PAGES / entry.axis / f"{entry.name}.md"
     return _sections(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def _sections(text: str) -> dict[str, str]:
-    """Split a page at its headings."""
     parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
     return {title: body.strip("\n") for title, body in zip(parts[1::2], parts[2::2], strict=True)}
 

@@ -83,7 +83,6 @@ def several_completions(typed: str) -> list[str]:
 
 
 def is_path(typed: str) -> bool:
-    """Whether a person writes a path, and no name."""
     return typed.startswith(("/", "~", "./", "../")) or (":" not in typed and "/" in typed)
 
 

@@ -63,11 +63,9 @@ def find(name: str) -> Term | None:
 
 
 def _explaining(line: str) -> Term | None:
-    """Return the term that explains the phrase that stands first in a line of ours."""
     found = [(at, term) for phrase, term in _PHRASES.items() if (at := line.find(f"-{phrase}")) >= 0]
     return min(found, key=lambda one: one[0])[1] if found else None
 
 
 def names() -> list[str]:
-    """Return every name and alias as it is typed."""
     return [*TERMS, *_ALIASES]

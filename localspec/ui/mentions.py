@@ -43,12 +43,10 @@ class Taken:
     empty: list[str] = field(default_factory=list)  # names of files and folders without a text
 
     def skip(self, reason: str) -> None:
-        """Count a file that is left out."""
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
     @property
     def summary(self) -> str:
-        """One line: what was taken, its tokens, what was left out."""
         size = sum(len(each.text.encode()) for each in self.texts)
         n_digits = sum(each.text.count(digit) for each in self.texts for digit in DIGITS)
         n = n_digits + (size - n_digits) // BYTES_PER_TOKEN + 1
@@ -64,7 +62,6 @@ class Taken:
 
     @property
     def is_news(self) -> bool:
-        """Whether the summary says anything."""
         return bool(self.texts or self.left_out)
 
     @property
@@ -90,7 +87,6 @@ def mentioned(message: str) -> Taken:
 
 
 def files_in(message: str) -> list[str]:
-    """Return the names after an `@` in a message that files or folders have."""
     found = [
         quoted or next((each for each in (word, word.rstrip(_AFTER)) if names_files(each)), "")
         for quoted, word in _MENTION.findall(message)
@@ -136,12 +132,10 @@ def matches(name: str) -> list[Path]:
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name that is none of a file has the signs of a pattern."""
     return _PATTERN.search(name) is not None and not os.path.lexists(typed_path(name))
 
 
 def is_several(name: str) -> bool:
-    """Whether a name stands for a folder or is a pattern that files match."""
     try:
         return typed_path(name).is_dir() or bool(matches(name))
     except (OSError, ValueError):  # no file can have such a name
@@ -174,7 +168,6 @@ def take(name: str, taken: Taken) -> bool:
 
 
 def _take_text(file: Path, taken: Taken) -> bool:
-    """Add a file of a folder if it is a text that can be read; return whether it is."""
     try:
         if file.stat().st_size > MOST_BYTES:
             with file.open("rb") as opened:
@@ -198,7 +191,6 @@ def _text(data: bytes) -> str:
 
 
 def add(taken: Taken, text: Attachment) -> bool:
-    """Add a text, unless it is empty; return whether it was added."""
     if not text.text:
         taken.skip("empty")
         return False

@@ -44,7 +44,6 @@ def copy(text: str, send: Callable[[bytes], None]) -> str:
 
 
 def sequence(data: bytes) -> str:
-    """Return the characters that ask a terminal to copy `data`."""
     asked = f"\x1b]52;c;{base64.b64encode(data).decode('ascii')}\x07"
     if os.environ.get("TMUX"):  # it passes on a wrapped sequence, if it is allowed to
         return "\x1bPtmux;" + asked.replace("\x1b", "\x1b\x1b") + "\x1b\\"

@@ -94,7 +94,6 @@ def _model(facts: ModelFacts) -> ModelFile:
 
 
 def timings(stats: Stats) -> Timings:
-    """Return the counts and times of prompt and answer; None for what did not come so far."""
     prefilled, waited = stats.prefilled, stats.waited
     prompt_ms = prefilled.ms if prefilled else None
     fresh = prefilled.prompt_n - prefilled.cache_n if prefilled else 0

@@ -77,7 +77,6 @@ def with_value(request: Request, name: str, value: Any) -> Request:
 
 
 def shown(request: Request, name: str) -> str:
-    """Return the value of a setting as it may be typed."""
     part, setting = _find(name)
     return setting.spelled(getattr(getattr(request, part) if part else request, setting.name))
 
@@ -140,7 +139,6 @@ def _value(request: Request, name: str) -> Any:
 
 
 def effect_remarks(request: Request, is_told: Callable[[str], bool], *, has_draft: bool) -> list[str]:
-    """Return a line for each setting that changes nothing, of those whose field `is_told`."""
     return [
         f"{declaration(Sampling if hasattr(request.sampling, name) else Speculation, name).flag} has no effect: {why}"
         for name, why in without_effect(request, has_draft=has_draft).items()

@@ -27,13 +27,11 @@ class SourceSpans:
         self._queue: deque[Piece] = deque()
 
     def feed(self, event: Committed) -> list[Span]:
-        """Take one pass; return the spans of its released text."""
         self._queue.extend(piece for piece in event.out if piece.text)
         self.release(event.reasoning)  # its tokens are no part of the answer
         return self.release(event.text)
 
     def release(self, text: str) -> list[Span]:
-        """Cut `text`, the next of the answer, into spans."""
         spans = []
         while text and self._queue:
             piece = self._queue.popleft()

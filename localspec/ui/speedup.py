@@ -39,7 +39,6 @@ class Comparison:
 
     @property
     def holds_one(self) -> bool:
-        """Whether the interval leaves open which of both was faster."""
         return self.low <= 1.0 <= self.high
 
 

@@ -101,7 +101,6 @@ class Foreseen:
     ms: float = 0.0
 
     def add(self, event: Committed) -> None:
-        """Take a pass whose plan promised something."""
         assert event.expected_tokens is not None
         assert event.expected_ms is not None
         self.passes += 1
@@ -260,7 +259,6 @@ class Stats:
 
     @property
     def reasoning(self) -> str:
-        """The reasoning before the answer, so far."""
         return "".join(self._reasoning)
 
     @property

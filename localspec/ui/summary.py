@@ -96,7 +96,6 @@ def kept_line(kept: Mapping[str, Any], width: int | None = None) -> str:
 
 
 def kept_figures(kept: Mapping[str, Any]) -> str:
-    """Return that line with the seed."""
     seed = kept.get("seed")
     return " · ".join(filter(None, (kept_line(kept), "" if seed is None else f"seed {seed}")))
 
@@ -159,7 +158,6 @@ def verdict(stats: Stats, *, is_below: bool = False) -> str:
 
 
 def reason(stats: Stats, *, is_below: bool = False) -> str:
-    """Return why the verdict is as it is, with figures and what to type, in a sentence; "" where there is no more."""
     if stats.finished is None or not _found(stats):
         return ""
     found = "" if _is_found(stats, is_below=is_below) else _found(stats)
@@ -189,13 +187,11 @@ def _saving(stats: Stats) -> str:
 
 
 def done(stats: Stats) -> str:
-    """Return who drafted, with the tokens of each."""
     told = ", ".join(f"{name or 'unnamed'} {n}" for name, (n, _) in sorted(stats.drafters.items()))
     return f"guessed: {told}" if told else "decoded plainly"
 
 
 def _sentence(stats: Stats) -> str:
-    """Return how fast this answer was beside plain decoding, as a sentence without its full stop."""
     if stats.speedup is None:
         words = standing(stats)
         return SENTENCES.get(words, _capital(words))
@@ -226,12 +222,10 @@ def ttft_ms(stats: Stats) -> float | None:
 
 
 def is_slower(stats: Stats) -> bool:
-    """Whether speculation cost time: worth a colour."""
     return stats.speedup is not None and stats.speedup < 1.0
 
 
 def standing(stats: Stats) -> str:
-    """Return the speedup, or in a few words why none is shown."""
     if not stats.wide_passes:
         return PLAIN if stats.started is not None and stats.started.k == 0 else "nothing was guessed"
     if stats.is_demonstration:
@@ -248,13 +242,11 @@ def standing(stats: Stats) -> str:
 
 
 def interval(stats: Stats) -> str:
-    """Return the interval of the speedup that is shown, "" where none is."""
     found = stats.comparison
     return "" if found is None or stats.speedup is None else f"{found.low:.2f} to {found.high:.2f}"
 
 
 def speedup_words(stats: Stats) -> str:
-    """Return the speedup, or why none is shown, with the plain rate that it is measured against."""
     if stats.baseline is None or not stats.wide_passes or stats.is_demonstration:
         return standing(stats)
     shown = "" if stats.speedup is None else f", {interval(stats)}"
@@ -271,12 +263,10 @@ def plain_rate(baseline: Baseline) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return how long ago something was, in one word and its unit."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else "hours"
 
 
 def table(stats: Stats) -> str:
-    """Return every number of an answer, one a line."""
     rows: list[tuple[str, str]] = []
     if stats.started is not None:
         s = stats.started
@@ -331,7 +321,6 @@ def acceptance_of(stats: Stats) -> float | None:
 
 
 def accepted(stats: Stats) -> str:
-    """Return how much of the drafts was accepted: as a share, or in tokens where few passes drafted."""
     share = acceptance_of(stats)
     return f"{stats.accepted} of {stats.drafted}" if share is None else percent(share)
 
@@ -342,7 +331,6 @@ def by_place(stats: Stats) -> list[float | None]:
 
 
 def places(stats: Stats) -> str:
-    """Return how often the first guess of a pass was right, the second where that was, and so on."""
     named = zip(("1st", "2nd", "3rd", *(f"{n}th" for n in range(4, 65))), by_place(stats), strict=False)
     return " · ".join(f"{name} {percent(rate)}" for name, rate in named if rate is not None)
 

@@ -32,7 +32,6 @@ class Ways:
     _rtt_ms: list[float] = field(default_factory=list)
 
     def add(self, event: Committed) -> None:
-        """Take a pass whose target is elsewhere."""
         way = event.way
         if way is None:
             return
@@ -54,21 +53,17 @@ class Ways:
 
     @property
     def is_remote(self) -> bool:
-        """Whether any round crossed a network."""
         return self.rounds > 0
 
     @property
     def rtt_ms(self) -> float | None:
-        """Return the median time on the way, there and back."""
         return median(self._rtt_ms) if self._rtt_ms else None
 
     @property
     def bytes_per_token(self) -> float | None:
-        """Return the bytes of both directions for a token of the answer."""
         return (self.up + self.down) / self.tokens if self.tokens else None
 
     def line(self) -> str:
-        """Return the figures in words, "" without any."""
         if self.rtt_ms is None or self.bytes_per_token is None:
             return ""
         told = f"verifier {self.rtt_ms:.0f} ms away, {self.bytes_per_token:.0f} bytes a token"

@@ -128,7 +128,6 @@ class Running:
         self._job.cancel()
 
     def close(self) -> None:
-        """Read no more of it."""
         self._events.close()
         self._worker._leave(self._job)  # a generator that was not begun runs no `finally`
 
@@ -164,7 +163,6 @@ class Worker:
         self._saves = 0  # bytes that the child may be writing
 
     def prepare(self) -> None:
-        """Start the child ahead of its first load."""
         self._start()
 
     def load(self, settings: LoadSettings) -> Iterator[Event]:
@@ -176,7 +174,6 @@ class Worker:
         return self._request(self._child or self._start(), Load(settings))
 
     def generate(self, request: Request) -> Running:
-        """Answer one request; ends after Finished."""
         return self.start(Generate(request))
 
     def start(self, job: LoadedJob) -> Running:
@@ -200,7 +197,6 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """The child's process id, None without a child."""
         return None if self._child is None else self._child.process.pid
 
     def lost(self) -> WorkerDiedError | None:
@@ -252,7 +248,6 @@ class Worker:
         return Running(self, running)
 
     def _leave(self, running: _Job) -> None:
-        """Stop a job that nobody reads any more; harmless for one that has ended."""
         if self._running.pop(running.sequence, None) is None:
             return
         if running.is_load:
@@ -261,7 +256,6 @@ class Worker:
             running.cancel()
 
     def _events(self, running: _Job) -> Generator[Event]:
-        """Yield the events of one job until its last; stop it if the reader leaves earlier."""
         child = running.child
         try:
             for wire in self._lines(running):
@@ -379,7 +373,6 @@ class Worker:
             raise self._died(running.child, running.doing, reason, "start localspec again")
 
     def _error(self, child: Child, failed: Failed) -> LocalspecError:
-        """Return the child's error; one that should not exist comes with the log."""
         error = failed.exception()
         if isinstance(error, InternalError):
             error.detail.setdefault("log", last_lines(child.log.tail(), LOG_LINES))

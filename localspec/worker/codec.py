@@ -25,7 +25,6 @@ Kinds = Mapping[str, type[Any]]
 
 
 def kinds(union: Any) -> Kinds:
-    """Return the classes of a union by their names on the wire."""
     return {cls.__name__.lower(): cls for cls in get_args(union)}
 
 
@@ -37,7 +36,6 @@ class CodecError(ValueError):
 
 
 def event_wire(event: Event, sequence: int) -> dict[str, Any]:
-    """Return an event of a request as an object."""
     return {"seq": sequence, "type": type(event).__name__.lower(), **_fields(event)}
 
 
@@ -80,7 +78,6 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float:
-    """Return a float of numpy's as Python's."""
     if isinstance(value, float):
         return float(value)
     raise TypeError(f"{type(value).__name__} is nothing that crosses a process")

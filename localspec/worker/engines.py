@@ -78,7 +78,6 @@ def _changed() -> int:
 
 
 def _build() -> list[tuple[str, int, int]]:
-    """Return the libraries of llama.cpp with size and time of change; nothing of them is loaded."""
     folder = os.environ.get("LLAMA_CPP_LIB_PATH")
     spec = None if folder else find_spec("llama_cpp")
     if spec is not None and spec.origin is not None:
@@ -130,7 +129,6 @@ class EngineClient:
         return None
 
     def load(self, settings: LoadSettings) -> Iterator[Event]:
-        """Yield what the engine tells of its load: the last event is Loaded, or Finished where it was cancelled."""
         self._is_cancelled = False
         started = time.monotonic()
         try:
@@ -151,7 +149,6 @@ class EngineClient:
         yield Finished("interrupted", "", 1e3 * (time.monotonic() - started), ttft_ms=0.0, peak_memory=0)
 
     def start(self, job: LoadedJob) -> Iterator[Event]:
-        """Ask the loaded pair; ends after Finished or Inspected. The job is on its way when this returns."""
         lost = self.lost()
         if lost is not None or self.pid is None:
             raise lost or self._died()
@@ -165,7 +162,6 @@ class EngineClient:
         return self._events(connection, self._id)
 
     def cancel(self) -> None:
-        """Ask the load or the job that is running to stop soon. Safe in threads and signal handlers."""
         self._is_cancelled = True
         if self._job is not None:
             self._tell_cancel(self._id)
@@ -173,7 +169,6 @@ class EngineClient:
             self.close()
 
     def close(self) -> None:
-        """Leave the engine, and end what is asked of it."""
         self.pid = None
         for connection in (self._job, self._attached):
             if connection is not None:
@@ -191,7 +186,6 @@ class EngineClient:
         return None
 
     def log_tail(self, lines: int = 20) -> str:
-        """Return the last lines of the engine's log, safe to print."""
         connection = self._sent("GET", "/v1/engine/log")
         if connection is None:
             return ""
@@ -243,7 +237,6 @@ class EngineClient:
         return event
 
     def _died(self) -> WorkerDiedError:
-        """Return the death of the engine, and leave it."""
         error = self._error or WorkerDiedError("The engine was killed, or its process failed", hint="the same again")
         self._error = error
         self.close()
@@ -293,7 +286,6 @@ class StartedEngine:
         process.returncode = 0  # it lives on; nobody waits for it
 
     def give(self, runtime: Runtime, listener: socket.socket, name: str, settings: LoadSettings) -> None:
-        """Have it load a pair, and listen as `name`."""
         wire = json.loads(job_line(Load(replace(settings, expected=None))))
         spec = {"path": str(runtime.path), "name": name, "load": wire}
         with self._ours, contextlib.suppress(OSError):  # one that has died is met by who attaches
@@ -314,11 +306,9 @@ class Engines:
         self.remarks: list[str] = []  # what there is to say about the engine that was found
 
     def prepare(self) -> None:
-        """Start a process ahead."""
         self._started = StartedEngine(self._command)
 
     def close(self) -> None:
-        """End a process that was started ahead, and got no pair."""
         started, self._started = self._started, None
         if started is not None:
             started.close()
@@ -378,7 +368,6 @@ class Engines:
 
 
 def held_bytes(facts: dict[str, Any]) -> int:
-    """Return the bytes of the models that an engine holds."""
     return sum(model["bytes"] for model in (facts["loaded"]["target"], facts["loaded"]["draft"]) if model)
 
 
@@ -453,6 +442,5 @@ def is_running(pid: int) -> bool:
 
 
 def uses_gpu(facts: dict[str, Any]) -> bool:
-    """Whether an engine's models lie on other devices than the processor."""
     models = [facts["loaded"]["target"], facts["loaded"]["draft"]]
     return any(device != "CPU" for model in models if model is not None for device in model["devices"])

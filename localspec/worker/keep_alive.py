@@ -25,7 +25,6 @@ class KeepAlive:
     is_auto: bool = False
 
     def wants(self, settings: LoadSettings) -> bool:
-        """Whether an engine is to be started for a pair."""
         if not self.is_auto or not self.seconds:
             return self.seconds > 0
         size = pair_bytes(settings)
@@ -45,7 +44,6 @@ def pair_bytes(settings: LoadSettings) -> int:
 
 
 def fits(settings: LoadSettings) -> bool:
-    """Whether memory holds one more pair."""
     from localspec.backends.limits import available_memory  # late, as above
 
     room = available_memory()

@@ -87,7 +87,6 @@ class JobServer:
         self.is_writing = False  # what was left for idle time
 
     def run(self) -> None:
-        """Do jobs until there are no more."""
         while True:
             with self._changed:
                 if not self._n_running:
@@ -116,7 +115,6 @@ class JobServer:
             self.cancel(command["seq"])
 
     def end(self) -> None:
-        """Take no more jobs."""
         with self._changed:
             self._is_over = True
             self._changed.notify()
@@ -146,7 +144,6 @@ class JobServer:
         return self._waiting.popleft() if not self._n_running or (self._free and not is_alone) else None
 
     def _begin(self, command: dict[str, Any]) -> None:
-        """Do a job, or begin one that runs beside others."""
         if self._passes is None or command["command"] != "generate":
             self.serve(command)
             return
@@ -203,7 +200,6 @@ class JobServer:
         self._write(event_line(event, sequence))
 
     def begin(self) -> None:
-        """Say that jobs are taken now, and by which version."""
         self._write(JSON({"seq": 0, "type": "ready", "version": __version__}).encode("ascii") + b"\n")
 
     def _write(self, line: bytes) -> None:
@@ -295,7 +291,6 @@ class JobServer:
         return self._pairs[lane]
 
     def _last_event(self, error: Exception, wall_ms: float) -> Event:
-        """Return the event that ends a request which raised `error`."""
         if isinstance(error, LocalspecError):
             return Failed(error.to_wire())
         from localspec.engine.protocols import Cancelled  # late: it loads numpy
@@ -315,7 +310,6 @@ class JobServer:
 
 
 def _alike(one: str, other: str) -> int:
-    """Return how many characters two texts have in common, from the first on."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
@@ -350,7 +344,6 @@ def _settle(is_bound: bool, pipes: tuple[int, ...]) -> None:
 
 
 def _read(commands: int, server: JobServer) -> None:
-    """Hand on each job on `commands`, and their end."""
     with contextlib.suppress(OSError), open(commands, "rb") as lines:
         for line in lines:
             server.take(json.loads(line))
@@ -395,7 +388,6 @@ def _load_function() -> Callable[..., EventsThen[LoadedPair]]:
 
 
 def _echo_log() -> None:
-    """Let llama.cpp's log reach ours."""
     from localspec.backends.lib import LOG
 
     LOG.echo()

@@ -144,7 +144,6 @@ def pipes() -> tuple[list[int], list[int]]:
 
 
 def not_started(error: OSError) -> ResourceError:
-    """Return the error of an engine that the system did not let start."""
     reason = f"The engine's process cannot be started: {error.strerror}"
     return ResourceError(reason, hint="close other programs and try again")
 

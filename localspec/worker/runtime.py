@@ -126,7 +126,6 @@ class Runtime:
             return made
 
     def is_alive(self, name: str) -> bool:
-        """Whether a process listens as `name`."""
         with contextlib.closing(_socket()) as probe:
             try:
                 probe.connect(self._address(name))
@@ -137,7 +136,6 @@ class Runtime:
         return True
 
     def remove(self, name: str) -> None:
-        """Remove a socket's file."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name + SUFFIX, dir_fd=self.fd)
 
@@ -185,7 +183,6 @@ def has_engines() -> bool:
 
 
 def peer(connection: socket.socket) -> int:
-    """Return the user id of the process at the other end."""
     if hasattr(socket, "SO_PEERCRED"):
         found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         return int(struct.unpack("3i", found)[1])

@@ -51,18 +51,15 @@ class Connection:
         self.lines: IO[bytes] = opened.makefile("rb")  # of the response's body, once `ask` has returned
 
     def ask(self, method: str, path: str, body: bytes | None = None, key: str | None = None) -> int:
-        """Send a request and return the status of the response."""
         self.send(method, path, body, key)
         return self.status()
 
     def send(self, method: str, path: str, body: bytes | None = None, key: str | None = None) -> None:
-        """Send a request."""
         head = [f"{method} {path} HTTP/1.0", f"Host: {self._host}", f"Authorization: Bearer {key}" if key else ""]
         head += [] if body is None else ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         self.socket.sendall("".join(f"{line}\r\n" for line in head if line).encode("latin-1") + b"\r\n" + (body or b""))
 
     def status(self) -> int:
-        """Read the head of the response."""
         first = self.lines.readline(LONGEST_LINE).split(None, 2)
         if not first:
             raise ConnectionResetError("it closed the connection without an answer")
@@ -155,7 +152,6 @@ class ServedWorker:
                 opened.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Leave; the server goes on."""
         self.cancel()
 
     def lost(self) -> WorkerDiedError | None:
@@ -163,7 +159,6 @@ class ServedWorker:
         return None
 
     def log_tail(self, lines: int = 20) -> str:
-        """Return nothing: the log is the server's."""
         return ""
 
     def __enter__(self) -> ServedWorker:
@@ -222,7 +217,6 @@ class ServedWorker:
             return Warned("server", f"an event of the server cannot be read: {error}")
 
     def _asked(self, method: str, path: str, body: bytes | None = None) -> Connection:
-        """Return the connection of a request that was granted; raises what a refusal means."""
         connection: Connection | None = None
         try:
             connection = self._connected()

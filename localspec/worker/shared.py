@@ -63,19 +63,15 @@ class SharedWorker:
         return self._loading(events, settings)
 
     def start(self, job: LoadedJob) -> Iterator[Event]:
-        """Ask the loaded pair; ends after Finished or Inspected."""
         return (self._engine or self._own).start(job)
 
     def generate(self, request: Request) -> Iterator[Event]:
-        """Answer one request; ends after Finished."""
         return self.start(Generate(request))
 
     def cancel(self) -> None:
-        """Ask what is running to stop soon. Safe in threads and signal handlers."""
         (self._engine or self._own).cancel()
 
     def close(self) -> None:
-        """Leave the engine, or end the child."""
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.close()
@@ -86,15 +82,12 @@ class SharedWorker:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process with the models, None without one."""
         return self._own.pid if self._engine is None else self._engine.pid
 
     def lost(self) -> WorkerDiedError | None:
-        """Return the death of a process that had nothing to do."""
         return (self._engine or self._own).lost()
 
     def log_tail(self, lines: int = 20) -> str:
-        """Return the last lines of its log, safe to print."""
         return (self._engine or self._own).log_tail(lines)
 
     def __enter__(self) -> SharedWorker:

@@ -49,12 +49,10 @@ class HeaderCursor:
         self._deadline = clock() + limits.seconds
 
     def bad(self, why: str, hint: str = "") -> IntegrityError:
-        """Return the error for malformed content, to be raised by the caller."""
         hint = hint or "download the file again; if that does not help, its maker has to fix it"
         return IntegrityError(f"{self.name} is not a valid GGUF file: {why}", hint=hint, detail={"file": self.name})
 
     def truncated(self, expected: int, where: str) -> IntegrityError:
-        """Return the error for a file that ends before byte `expected`."""
         return IntegrityError(
             f"{self.name} is cut off: {expected} bytes expected{where}, {self.size} found",
             hint="download the file again",
@@ -62,13 +60,11 @@ class HeaderCursor:
         )
 
     def tick(self) -> None:
-        """Raise IntegrityError when the time for this header is used up."""
         if self._clock() > self._deadline:
             raise self.bad(f"its header was not read within {self._limits.seconds:g} s of processor time")
 
     @property
     def most(self) -> int:
-        """The most bytes that anything of a header may have."""
         return self._limits.metadata
 
     def left(self) -> int:
@@ -87,7 +83,6 @@ class HeaderCursor:
             raise self.bad(f"it claims {count} {what}, more than a header of this size can hold")
 
     def claim_entries(self, count: int, each: int, what: str) -> None:
-        """Like `claim`, for the entries of a table, whose number is limited too."""
         if self._limits.entries < count <= self.left() // each:
             raise self.bad(f"it claims {count} {what}, and no more than {self._limits.entries} are read")
         if count > self._limits.entries:
@@ -123,7 +118,6 @@ class HeaderCursor:
             self.data += chunk
 
     def goes_on_with(self, known: bytes, what: str) -> bool:
-        """Step over the next bytes if they are these; tell whether they are."""
         if len(known) > self.left():
             return False
         self.need(len(known), what)
@@ -132,29 +126,24 @@ class HeaderCursor:
         return is_same
 
     def seek(self, pos: int) -> None:
-        """Go to a position."""
         self.pos = pos
 
     def take(self, n: int, what: str) -> bytes:
-        """Return the next `n` bytes."""
         self.need(n, what)
         self.pos += n
         return bytes(self.data[self.pos - n : self.pos])
 
     def u32(self, what: str) -> int:
-        """Return the next little-endian 32-bit number."""
         self.need(4, what)
         self.pos += 4
         return int(_U32.unpack_from(self.data, self.pos - 4)[0])
 
     def u64(self, what: str) -> int:
-        """Return the next little-endian 64-bit number."""
         self.need(8, what)
         self.pos += 8
         return int(_U64.unpack_from(self.data, self.pos - 8)[0])
 
     def string(self, what: str, limit: int) -> bytes:
-        """Return the next length-prefixed string, of at most `limit` bytes."""
         n = self.u64(f"the length of {what}")
         if n > limit:
             raise self.bad(f"{what} claims a length of {n} bytes (at most {limit} make sense)")

@@ -49,17 +49,14 @@ class Header:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Return the model's files, one for most."""
         return self.parts or (self.path,)
 
     @property
     def name(self) -> str:
-        """Return what to call the file in messages."""
         return spoken(self.path)
 
     @property
     def architecture(self) -> str:
-        """Return the architecture, "" where the file names none."""
         return self.text("general.architecture")
 
     def text(self, key: str) -> str:

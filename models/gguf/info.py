@@ -113,7 +113,6 @@ def _float(header: Header, key: str, default: float) -> float:
 
 
 def _largest(header: Header, key: str) -> int:
-    """Return a number; where every layer has its own, the largest."""
     value, kind = header.metadata.get(key), header.types.get(key, "u32")
     if not isinstance(value, Sequence) or isinstance(value, str):
         return _plain_number(header, key)
@@ -161,7 +160,6 @@ class ModelInfo:
 
     @property
     def n_vocab(self) -> int:
-        """Return the number of tokens."""
         return len(self.vocab.tokens)
 
     @property

@@ -74,7 +74,6 @@ class Anatomy:
         return self.n_used / self.n_experts if self.n_experts else 1.0
 
     def cache_bytes(self, layer: Layer, n_ctx: int, kv_type: str) -> int:
-        """Return the bytes of a layer's cache for `n_ctx` positions in a type such as f16 or q8_0."""
         return n_ctx * (row_bytes(layer.k_entries, kv_type) + row_bytes(layer.v_entries, kv_type)) + layer.state
 
     def kv_per_token(self, kv_type: str) -> int:
@@ -146,13 +145,11 @@ class _About:
         self.kv_heads = self.each("attention.head_count_kv" if has_kv else "attention.head_count")
 
     def number(self, key: str, default: int = 0) -> int:
-        """Return a number, `default` where there is none that makes sense."""
         value = self._header.metadata.get(f"{self.arch}.{key}", default)
         is_sane = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_WIDTH
         return value if is_sane and isinstance(value, int) else default
 
     def each(self, key: str) -> list[int]:
-        """Return a value for every layer from one number or an array of them."""
         value = self._header.metadata.get(f"{self.arch}.{key}")
         if isinstance(value, Sequence) and not isinstance(value, str | Strings):
             found = [int(one) if 0 <= one <= _MAX_WIDTH else 0 for one in value[: self.n_layers]]
@@ -199,7 +196,6 @@ def _state(about: _About) -> int:
 
 
 def _feed_forward(about: _About) -> int:
-    """Return the units of the widest layer that one token sees."""
     dense = max((0, *about.each("feed_forward_length")))
     if not about.number("expert_count"):
         return dense

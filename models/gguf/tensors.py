@@ -26,7 +26,6 @@ class TensorInfo:
 
     @property
     def n_elements(self) -> int:
-        """Return the number of weights."""
         n = 1
         for dim in self.shape:
             n *= dim

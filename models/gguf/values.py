@@ -65,7 +65,6 @@ class Strings(Sequence[bytes]):
         return f"Strings({len(self)})"
 
     def extended(self, texts: Sequence[bytes]) -> Strings:
-        """Return an array of these strings and `texts` behind them."""
         data, starts = bytearray(self._data), array("I", self._starts)
         for text in texts:
             data += _LENGTH.pack(len(text)) + text

@@ -144,7 +144,6 @@ def read_vocab(header: Header) -> Vocab:
 
 
 def _types(header: Header) -> Sequence[float]:
-    """Return the types of the tokens, which were checked; none where the file says nothing of them."""
     types = header.metadata.get("tokenizer.ggml.token_type", ())
     assert isinstance(types, Sequence)
     assert not isinstance(types, str | Strings)
@@ -188,7 +187,6 @@ def _missing_byte(texts: frozenset[bytes]) -> int | None:
 
 
 def _check_per_token(header: Header, name: str, types: tuple[str, ...], n_vocab: int) -> None:
-    """Check an optional array with one entry for each token."""
     key = f"tokenizer.ggml.{name}"
     if key not in header.metadata:
         return
@@ -223,7 +221,6 @@ def fingerprint(header: Header, vocab: Vocab) -> str:
 
 
 def _content(value: Value) -> bytes:
-    """Return an array's elements as the file holds them, the same on every machine."""
     if isinstance(value, Strings):
         return value.data
     if isinstance(value, array):

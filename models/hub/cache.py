@@ -73,11 +73,9 @@ class Cache:
         self.root = Path(os.path.realpath(root))  # blobs are compared by their real paths
 
     def folder(self, repo: str) -> Path:
-        """Return where a repository's files are kept."""
         return self.root / f"models--{repo.replace('/', '--')}"
 
     def blob(self, repo: str, sha256: str) -> Path:
-        """Return where bytes of that hash belong."""
         return self.folder(repo) / "blobs" / sha256
 
     def lock(self, repo: str, sha256: str) -> Path:
@@ -85,7 +83,6 @@ class Cache:
         return self.root / ".locks" / self.folder(repo).name / f"{sha256}.lock"
 
     def link(self, repo: str, commit: str, name: str) -> Path:
-        """Return where a file of a commit is found."""
         assert not check_file_name(name), "names are checked where they come from"
         return self.folder(repo) / "snapshots" / commit / name
 
@@ -158,14 +155,12 @@ class Cache:
         return next((files for files in found if files is not None), None)
 
     def repos(self) -> list[str]:
-        """Return the repositories that have a folder here."""
         with suppress(OSError):
             folders = sorted(self.root.glob("models--*--*"))
             return [folder.name.removeprefix("models--").replace("--", "/", 1) for folder in folders]
         return []
 
     def all(self) -> Iterator[CachedFile]:
-        """Yield every model file of every commit."""
         for repo in self.repos():
             with suppress(OSError):
                 for commit in sorted(os.listdir(self.folder(repo) / "snapshots")):
@@ -173,7 +168,6 @@ class Cache:
                         yield from self._snapshot(repo, commit)
 
     def partials(self) -> Iterator[Path]:
-        """Yield what interrupted downloads left, ours and those of the hub's own programs."""
         with suppress(OSError):
             for end in (".incomplete", PARTIAL):
                 yield from sorted(self.root.glob(f"models--*/blobs/*{end}"))
@@ -199,7 +193,6 @@ class Cache:
         return link
 
     def set_ref(self, repo: str, revision: str, commit: str) -> None:
-        """Keep which commit a branch stands for, so that it is known without the hub."""
         if revision == commit:
             return
         ref = self.folder(repo) / "refs" / revision
@@ -212,7 +205,6 @@ class Cache:
             beside.unlink(missing_ok=True)
 
     def _newest_first(self, repo: str) -> list[str]:
-        """Return the commits of which there are files, the last that was added to first."""
         times: dict[str, float] = {}
         with suppress(OSError):
             for entry in os.scandir(self.folder(repo) / "snapshots"):

@@ -60,13 +60,11 @@ def quant_of(name: str) -> str:
 
 
 def part_number(name: str) -> int:
-    """Return which part of a split model a file is by its name, 1 for a whole one."""
     part = _PART.fullmatch(name)
     return int(part[2]) if part else 1
 
 
 def is_model(name: str) -> bool:
-    """Whether a file's name is that of a model's weights."""
     return name.lower().endswith(".gguf") and not _NOT_MODELS.search(f"/{name}")
 
 

@@ -140,7 +140,6 @@ def _of_connection(error: Exception, endpoint: str) -> NetworkError:
 
 
 def offline(endpoint: str) -> NetworkError:
-    """Return the error of a machine that has no way to the hub."""
     return NetworkError(
         f"offline: the hub cannot be reached at {_PASSWORD.sub('…', endpoint)}",
         hint="check the connection, or HF_ENDPOINT; --offline uses what is on this machine",

@@ -36,12 +36,10 @@ class Partial:
 
     @property
     def is_right(self) -> bool:
-        """Whether it is whole and what it should be."""
         return self.digest == self.sha256
 
     @property
     def digest(self) -> str:
-        """Return the hash of the bytes so far."""
         return self._digest.hexdigest()
 
     def resume(self, look: Callable[[], None]) -> None:
@@ -127,7 +125,6 @@ class Receipts:
         self.folder = folder or state_folder("receipts")
 
     def of(self, blob: Path) -> Receipt | None:
-        """Return the receipt of a blob that is as it was, None without one."""
         found = self.any(blob)
         with suppress(OSError):
             status = os.stat(blob)

@@ -167,7 +167,6 @@ class Hub:
             return [str(one.id) for one in found]
 
     def _tried(self, ask: Callable[[], T]) -> T:
-        """Ask, several times where trying again may help."""
         attempt = 1
         while True:
             try:
@@ -192,7 +191,6 @@ def _bounded_answers() -> Iterator[None]:
 
 
 def _session() -> Any:
-    """Return the library's HTTP client, which bounds answers that are no files."""
     from huggingface_hub import get_session
 
     session = get_session()

@@ -34,7 +34,6 @@ class Removal:
 
     @property
     def bytes(self) -> int:
-        """Return how many bytes become free."""
         return self.freed + sum(_size(one) for one in self.partials)
 
 
@@ -79,7 +78,6 @@ def _spelt(repo: str, repos: list[str]) -> str:
 
 
 def _of_model(there: dict[str, CachedFile], name: HubName) -> list[CachedFile]:
-    """Return a snapshot's files of a model; all of its models where none is named."""
     if name.quant is None and name.file is None:
         return list(there.values())
     try:
@@ -141,7 +139,6 @@ def _alone(cache: Cache, repo: str, blob: str) -> Iterator[None]:
 
 
 def _tidy(cache: Cache, repo: str) -> None:
-    """Remove folders that are empty now, and the branches of a repository of which nothing is left."""
     top = cache.folder(repo)
     for folder, _, _ in sorted(os.walk(top / "snapshots"), reverse=True):
         with suppress(OSError):

@@ -96,7 +96,6 @@ class Transfer:
         return link
 
     def bytes_left(self) -> int:
-        """Return how many bytes there are for the next pull to go on from."""
         try:
             return self._partial.stat().st_size
         except OSError:
@@ -130,7 +129,6 @@ class Transfer:
             held.__exit__(None, None, None)
 
     def _verify(self, blob: Path) -> None:
-        """Hash a file that is there already, unless a receipt says that it was done."""
         receipt = self.receipts.of(blob)
         if receipt is None or receipt.sha256 != self.file.sha256:
             self.watch.phase("hashing")
@@ -166,7 +164,6 @@ class Transfer:
         return False
 
     def _bring(self, blob: Path) -> None:
-        """Download what is missing, check it, and give it its name."""
         assert self.file.sha256 is not None
         path = self._partial
         try:
@@ -193,7 +190,6 @@ class Transfer:
             ) from None
 
     def _download(self, part: Partial) -> None:
-        """Add bytes until the file is as long as it should be, over as many connections as it takes."""
         self.watch.at(part.size)
         self.watch.phase("downloading")
         fruitless = 0
@@ -220,7 +216,6 @@ class Transfer:
                 )
 
     def _stream(self, part: Partial) -> None:
-        """Read one answer of the server."""
         with self.hub.body(self.listing, self.file, part.size) as body:
             if body.start != part.size:
                 part.clear()  # the server ignores ranges: it gives the whole, from the start
@@ -243,7 +238,6 @@ class Transfer:
         )
 
     def _receive(self, blob: Path, now: Path, *, is_ours: bool) -> None:
-        """Write the receipt of a blob whose bytes are `now` elsewhere."""
         assert self.file.sha256 is not None
         status = os.stat(now)
         with self._noting():

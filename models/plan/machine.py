@@ -96,7 +96,6 @@ class Machine:
 
     @property
     def fastest_first(self) -> tuple[MachineDevice, ...]:
-        """Return the devices, the fastest at reading first."""
         return tuple(sorted(self.devices, key=lambda device: device.order.seconds_per_byte("Q8_0", 1)))
 
     def rates(self, place: str) -> Rates:
@@ -108,5 +107,4 @@ class Machine:
         return self.by_name[place].order
 
     def knows(self, place: str) -> bool:
-        """Whether the rates of a place were measured or given."""
         return bool(self.rates(place).source)

@@ -71,7 +71,6 @@ class Use:
 
 
 def layer_cache(parts: Anatomy, layer: Layer, context: ContextPlan) -> int:
-    """Return the bytes of one layer's cache."""
     n = -(-context.n_ctx // PAD) * PAD
     return parts.cache_bytes(layer, n, context.kv_type) + (context.n_states - 1) * layer.state
 
@@ -87,7 +86,6 @@ def n_states(parts: Anatomy, *, is_draft: bool = False) -> int:
 
 
 def compute_bytes(parts: Anatomy, context: ContextPlan, *, has_layers: bool, has_head: bool) -> int:
-    """Return the compute buffer of a place that has some of the layers, the head, both or neither."""
     batch = min(context.n_batch, context.n_ctx)
     mask = (2 if context.has_flash else 4) * batch * context.n_ctx
     stages = [4 * batch * parts.width * 2]  # rows that come and go
@@ -102,7 +100,6 @@ def compute_bytes(parts: Anatomy, context: ContextPlan, *, has_layers: bool, has
 
 
 def usable(device: MachineDevice) -> int:
-    """Return the bytes of a device that a plan may fill."""
     return int(device.memory * (1 - MARGIN_DEVICE))
 
 

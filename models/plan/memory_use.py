@@ -159,7 +159,6 @@ class Layout:
         raise AssertionError("there are no layers after the head")
 
     def in_words(self, parts: Anatomy) -> str:
-        """Return the layout for people: 42 of 81 layers on CUDA0."""
         total = len(parts.layers) + 1
         if not self.n_offloaded:
             return CPU
@@ -174,7 +173,6 @@ ON_CPU = Layout()
 
 
 def whole(device: str, parts: Anatomy) -> Layout:
-    """Return the layout of a model that is on one device altogether."""
     return ON_CPU if device == CPU else Layout((device,), (len(parts.layers) + 1,))
 
 

@@ -41,7 +41,6 @@ class Guessing:
 
     @property
     def is_assumed(self) -> bool:
-        """Whether nobody measured how often a guess stands."""
         return not self.accepted or self.how.startswith("assumed")
 
 
@@ -66,7 +65,6 @@ class ModelPart:
 
     @staticmethod
     def of(header: Header, info: ModelInfo) -> ModelPart:
-        """Describe a model by its header. The blocks of a head are all that it has."""
         parts = anatomy(header)
         return ModelPart(parts if info.head is None else replace(parts, n_next=0), info.n_ctx_train, info)
 

@@ -125,7 +125,6 @@ class Search:
             n //= 2
 
     def candidates(self, n_ctx: int) -> Iterator[PlacementPlan]:
-        """Yield every plan considered, each of which fits."""
         for kv_type in ("f16", "q8_0") if self.request.kv_type == "auto" else (self.request.kv_type,):
             context = ContextPlan(n_ctx, kv_type, self.request.has_flash)
             drafts: list[Layout | None] = [None]
@@ -171,7 +170,6 @@ class Search:
         )
 
     def too_large(self) -> ResourceError:
-        """Say what is missing for the smallest way to load the target: all in main memory, without a draft."""
         n_ctx = list(self.contexts())[-1]
         kv_type = "q8_0" if self.request.kv_type == "auto" else self.request.kv_type
         use = self._ledger(ContextPlan(n_ctx, kv_type, self.request.has_flash)).use(ON_CPU)
@@ -228,7 +226,6 @@ class Search:
         return found
 
     def _room_beside(self, draft: Layout | None, context: ContextPlan) -> Mapping[str, int]:
-        """Return the bytes of each device that a draft leaves."""
         room = {device.name: usable(device) for device in self.machine.devices}
         if draft is not None:
             for name, use in self._ledger(context, is_draft=True).use(draft).items():
@@ -279,7 +276,6 @@ class Search:
         return []
 
     def _needs_cpu(self, target: Layout, draft: Layout | None) -> bool:
-        """Whether the CPU has layers or experts to read."""
         is_behind = target.n_offloaded < len(self.models.target.layers) + 1 or bool(target.cpu_experts)
         return is_behind or (draft is not None and not draft.n_offloaded)
 

@@ -58,7 +58,6 @@ class Gpu:
 
 
 def gpus(drm: Path = DRM) -> tuple[Gpu, ...]:
-    """Return the GPUs that the system tells of, each once."""
     if platform.system() == "Darwin":
         return _of_macos()
     named = _of_nvidia_smi() or _of_lspci()
@@ -121,7 +120,6 @@ def _lines(*command: str) -> Sequence[str]:
 
 
 def backend_for(gpu: Gpu) -> str:
-    """Return llama.cpp's backend for a GPU."""
     return BACKENDS[gpu.maker]
 
 
