@@ -102,8 +102,7 @@ def _item(listing: Listing, file: RepoFile, hub: Hub, cache: Cache, receipts: Re
         have = min(file.size, blob.with_name(blob.name + PARTIAL).stat().st_size)
     except OSError:
         have = 0
-    is_cached = place.is_file() or any(cache.twins(listing.repo, file.sha256, file.size))
-    return Item(listing, file, have, is_cached, is_verified)
+    return Item(listing, file, have, place.is_file(), is_verified)
 
 
 def _free(folder: Path) -> int:

@@ -7,8 +7,6 @@ Also here: the source of every token, inline. Accepted as it is (green), correct
 The marks carry the meaning, the colour only helps.
 
 Then text in pieces that a screen reader can speak: whole sentences and lines, not the fragments in which it comes.
-
-And JSON with line breaks and indentation, while it comes: `run --pretty`.
 """
 
 from __future__ import annotations
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from localspec.chat.state import ChatState
 
 
-STEP = "  "
 MAX_HELD = 400  # characters that are held back, where no sentence ends
 _END = re.compile(r".*(?:[.!?…:;][\"')\]»”’]*\s|[。！？]|\n)", re.DOTALL)
 _GREEN, _RESET = "\x1b[32m", "\x1b[0m"
@@ -55,7 +52,7 @@ class TextSink:
 
     On a terminal it is made safe, wrapped at words, loses a blank at its beginning, and ends in a fresh line. The
     reasoning goes before it there, dim; `-q` and an accessible terminal have the answer alone, as a pipe does. `label`
-    goes before the first text, and is not part of it. JSON `is_pretty` with lines and indentation.
+    goes before the first text, and is not part of it.
     """
 
     def __init__(
@@ -66,9 +63,7 @@ class TextSink:
         control: str = "auto",
         has_marks: bool = False,
         label: str = "",
-        is_pretty: bool = False,
     ) -> None:
-        self._pretty = PrettyJson() if is_pretty else None
         self._live = live
         self._is_terminal = is_terminal(sys.stdout)
         is_shown = control == "show" or (control == "auto" and self._is_terminal)
@@ -119,7 +114,6 @@ class TextSink:
         return text if self._sanitizer is None else self._sanitizer.feed(text)
 
     def _write(self, text: str) -> None:
-        text = text if self._pretty is None else self._pretty.feed(text)
         self._put(self._begun(self._safe(text)))
 
     def _write_spans(self, spans: list[Span]) -> None:
@@ -245,37 +239,6 @@ class Sentences:
     def finish(self) -> str:
         rest, self._held = self._held, ""
         return rest
-
-
-class PrettyJson:
-    """Indents JSON. What it is fed may end anywhere; spaces between the parts are its own."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._is_fresh = False  # just behind a bracket that opened something
-        self._in_string = self._is_escaped = False
-
-    def feed(self, text: str) -> str:
-        return "".join(map(self._shown, text))
-
-    def _shown(self, one: str) -> str:
-        if self._in_string:
-            self._in_string = self._is_escaped or one != '"'
-            self._is_escaped = one == "\\" and not self._is_escaped
-            return one
-        if one in " \t\r\n":
-            return ""
-        was_fresh, self._is_fresh = self._is_fresh, one in "{["
-        if one in "}]":
-            self._depth = max(self._depth - 1, 0)
-            return one if was_fresh else self._line() + one
-        before = self._line() if was_fresh else ""
-        self._depth += self._is_fresh
-        self._in_string = one == '"'
-        return before + {",": "," + self._line(), ":": ": "}.get(one, one)
-
-    def _line(self) -> str:
-        return "\n" + STEP * self._depth
 
 
 GLOSSARY = "words: localspec explain"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -47,7 +48,7 @@ from localspec.cli.options import (
     speculation_options,
 )
 from localspec.cli.output import JsonSink, Sink, TextSink, ended_by_itself, tell_figures
-from localspec.cli.pair_engine import PairEngine, asking
+from localspec.cli.pair_engine import asking
 from localspec.cli.params import TYPED, Command, option
 from localspec.cli.settings import (
     PairOptions,
@@ -83,7 +84,6 @@ class RunOptions(PromptOptions, ConversationOptions, EngineOptions, ServerOption
     """Values of the options that are no settings."""
 
     cache: bool
-    pretty: bool
     tell_schema: bool
 
     @property
@@ -122,7 +122,6 @@ class Job:
 @speculation_options
 @sampling_options
 @option("--tell-schema", section=ANSWER.title, is_flag=True, help="Put the schema into the prompt, too.")
-@option("--pretty", section="Output", is_flag=True, help="Indent the JSON of --schema, on standard output alone.")
 @format_options
 @screen_options
 @click.pass_obj
@@ -148,7 +147,8 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
     options = picked(RunOptions, values)
     options.apply(console)
     model, words = _model_and_prompt(prompt, values.pop("text"))
-    if not words and _opens_chat(options):
+    is_single = options.is_raw or options.file or options.as_json or options.as_events
+    if not (words or is_single) and is_terminal(sys.stdin) and is_terminal(sys.stdout):
         return _chat(model)
     values["model"] = named_pair(values["model"], model)
     with _store(options, console) as store, open_worker(options.log_file, options.kept) as own:
@@ -236,9 +236,6 @@ def plan(
     else:  # what begins a conversation may be continued as it is
         asked = replace(state.request_after(state.messages.path(), text), continues=True)
     asked = options.telling(options.predicting(asked))
-    if options.pretty and (asked.schema is None or options.as_json or options.as_events or options.tokens):
-        hint = "--schema FILE" if asked.schema is None else "leave out the other form"
-        raise UsageError("--pretty indents JSON of --schema, without --json, --events, --tokens", hint=hint)
     used, told = _used(settings, request, values)  # the conversation keeps its whole pair
     if held is not None and far is None and not is_chosen("model") and not is_chosen("draft"):
         told += [Warned("draft", each) for each in held.warnings]
@@ -298,11 +295,6 @@ def _model_and_prompt(words: tuple[str, ...], text: str | None) -> tuple[str | N
     return model, (text,)
 
 
-def _opens_chat(options: RunOptions) -> bool:
-    is_single = options.is_raw or options.file or options.as_json or options.as_events
-    return not is_single and is_terminal(sys.stdin) and is_terminal(sys.stdout)
-
-
 def _chat(model: str | None) -> int:
     here = click.get_current_context()
     words = list(here.meta[TYPED])
@@ -327,7 +319,7 @@ def choose_sink(job: Job, console: Console, live: Live, options: RunOptions) -> 
         from localspec.cli.stream import EventsSink  # late: it brings the fields of JSON
 
         return EventsSink(live, job.settings, job.request, job.state)
-    return TextSink(console, live, control=options.control_chars, has_marks=options.tokens, is_pretty=options.pretty)
+    return TextSink(console, live, control=options.control_chars, has_marks=options.tokens)
 
 
 def answer(
@@ -338,7 +330,8 @@ def answer(
     try:
         with asking(worker, live, console, job.timeout) as engine:
             engine.tell_start(job.settings)
-            engine.follow(writer.recorded(_said(_events(engine, job), job, writer)), stats, sink)
+            events = chain(job.warnings, engine.pairs.answer(job.settings, job.request, engine.is_stopped))
+            engine.follow(writer.recorded(_said(events, job, writer)), stats, sink)
         reason = stats.finished.reason if stats.finished is not None else reason
     finally:
         from localspec.ui.result import result  # late: the answer goes before it
@@ -353,9 +346,3 @@ def _said(events: Iterator[Event], job: Job, writer: AnswerWriter) -> Iterator[E
         if isinstance(event, Started) and job.request.prompt is None:
             writer.begin(job.state.say(job.words, job.data))
         yield event
-
-
-def _events(engine: PairEngine, job: Job) -> Iterator[Event]:
-    """Yield everything from the first warning to Finished; nothing is generated once a load was cancelled."""
-    yield from job.warnings
-    yield from engine.pairs.answer(job.settings, job.request, engine.is_stopped)

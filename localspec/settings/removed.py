@@ -12,6 +12,7 @@ REMOVED = {  # as it was typed: the version without it, and what to type instead
     "doctor --seconds": ("0.2.0", MEASURE),
     "pairs suggest": ("0.2.0", "localspec plan TARGET --hub"),
     "calibrate --attention": ("0.2.0", "--flash-attn on, or off, with any command; auto follows a rule"),
+    "run --pretty": ("0.2.0", "localspec run ... | jq"),
     "--length aimd": ("0.2.0", "--length adaptive"),
     "--length entropy": ("0.2.0", "--length confidence"),
     "--length margin": ("0.2.0", "--length confidence"),

@@ -92,13 +92,6 @@ class Cache:
         is_moved = not blob.exists() and link.is_file() and not link.is_symlink()
         return link if is_moved else blob
 
-    def twins(self, repo: str, sha256: str, size: int) -> Iterator[Path]:
-        """Yield blobs of other repositories, of data sets too, that are named after the same hash."""
-        with suppress(OSError):
-            for blob in sorted(self.root.glob(f"*--*/blobs/{sha256}")):
-                if blob != self.blob(repo, sha256) and blob.is_file() and blob.stat().st_size == size:
-                    yield blob
-
     def users(self) -> dict[Path, set[Path]]:
         """Return, of each file that a link of any snapshot leads to, directly or over others, those links."""
         found: dict[Path, set[Path]] = {}

@@ -59,16 +59,8 @@ def plan_removal(wanted: Iterable[HubName], cache: Cache, receipts: Receipts) ->
 def _freed(files: list[CachedFile], cache: Cache) -> int:
     """Return the bytes that no link leads to but those of these files, by whatever name."""
     users, going = cache.users(), {file.link for file in files}
-    sizes: dict[tuple[int, int], tuple[int, int]] = {}
-    names: dict[tuple[int, int], set[Path]] = {}
-    for file in files:
-        real = Path(os.path.realpath(file.blob))
-        if users.get(real, set()) <= going:
-            status = real.stat()
-            key = status.st_dev, status.st_ino
-            sizes[key] = status.st_size, status.st_nlink
-            names.setdefault(key, set()).add(real)
-    return sum(size for key, (size, n_names) in sizes.items() if len(names[key]) == n_names)
+    blobs = {Path(os.path.realpath(file.blob)) for file in files}
+    return sum(blob.stat().st_size for blob in blobs if users.get(blob, set()) <= going)
 
 
 def _spelt(repo: str, repos: list[str]) -> str:

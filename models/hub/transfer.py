@@ -85,7 +85,7 @@ class Transfer:
                 place = self.cache.place(repo, commit, name, self.file.sha256)
                 if place.exists():
                     self._verify(place)
-                elif not self._link_twin(place):
+                else:
                     self._bring(place)
                 link = self.cache.publish(repo, commit, name, place)
                 if place != link and not link.is_symlink():
@@ -142,26 +142,6 @@ class Transfer:
             before = self.receipts.any(blob)
             self._receive(blob, blob, is_ours=before is not None and before.pulled)
         self.watch.at(self.file.size)
-
-    def _link_twin(self, blob: Path) -> bool:
-        """Give bytes of the same hash that another repository has this name too; whether there are such.
-
-        The name is a hard one: whichever is removed first takes nothing from the other.
-        """
-        assert self.file.sha256 is not None
-        for twin in self.cache.twins(self.listing.repo, self.file.sha256, self.file.size):
-            receipt = self.receipts.of(twin)
-            self.watch.phase("hashing")
-            if receipt is None and hash_of(twin, self._look) != self.file.sha256:
-                continue
-            try:
-                os.link(os.path.realpath(twin), blob)
-            except OSError:  # other disks and some file systems: it is downloaded
-                return False
-            self._receive(blob, blob, is_ours=True)
-            self.watch.at(self.file.size)
-            return True
-        return False
 
     def _bring(self, blob: Path) -> None:
         assert self.file.sha256 is not None

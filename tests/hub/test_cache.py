@@ -282,16 +282,6 @@ def test_where_the_bytes_of_a_file_are(machine: Machine, tmp_path: Path) -> None
     assert cache.place(TALES, "b" * 40, "x-Q8_0.gguf", sha) == blob
 
 
-def test_which_blobs_of_others_have_the_same_bytes(machine: Machine) -> None:
-    sha, repos = "a" * 64, ("a/folder", "b/own", "c/other", "d/size")
-    for repo in repos:
-        machine.cache.blob(repo, sha).parent.mkdir(parents=True)
-    machine.cache.blob("a/folder", sha).mkdir()
-    for repo in repos[1:]:
-        machine.cache.blob(repo, sha).write_bytes(b"GGUF" if repo != "d/size" else b"GGUF and more")
-    assert list(machine.cache.twins("b/own", sha, 4)) == [machine.cache.blob("c/other", sha)]
-
-
 def test_of_older_commits_the_newest_is_meant(machine: Machine) -> None:
     """Where the branch's own lacks the model. What is named otherwise is no commit."""
     folder = machine.cache.folder(TALES) / "snapshots"

@@ -20,7 +20,6 @@ from localspec.models.hub.remove import carry_out, plan_removal
 from localspec.models.names import HubName
 from tests.hub.machine import DRAFT, Machine, sha256
 from tests.hub.models import DRAFT as DATA
-from tests.hub.server import Repo
 
 XET = "ab" * 32
 COMMIT = "1" * 40
@@ -99,50 +98,6 @@ def test_what_was_checked_is_known_as_such(machine: Machine, store: Path) -> Non
     machine.pull(DRAFT)
     assert machine.json("ls")["models"][0]["verified"]
     assert not machine.server.downloads()
-
-
-def test_bytes_that_are_here_are_linked(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine.server.repos[OTHER] = Repo({"copy-Q8_0.gguf": DATA})
-    machine.pull(DRAFT)
-    assert machine.plan(f"hf:{OTHER}").missing == 0
-    with monkeypatch.context() as patch:
-        patch.setattr("localspec.models.hub.transfer.hash_of", lambda *_: pytest.fail("they were hashed before"))
-        machine.pull(f"hf:{OTHER}")
-    assert len(machine.server.downloads()) == 1
-    assert removed(machine, ONE) == 0, "the other name keeps them"
-    assert machine.found(f"hf:{OTHER}") == [DATA]
-    assert removed(machine, OTHER) == len(DATA)
-    assert not list(machine.receipts.folder.iterdir()), "what is gone is not remembered"
-
-
-def test_bytes_that_cannot_be_linked_are_downloaded(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on another disk, and on file systems without hard links."""
-    machine.server.repos[OTHER] = Repo({"copy-Q8_0.gguf": DATA})
-    machine.pull(DRAFT)
-    monkeypatch.setattr(os, "link", refuse)
-    machine.pull(f"hf:{OTHER}")
-    assert len(machine.server.downloads()) == 2
-    assert machine.found(f"hf:{OTHER}") == [DATA]
-
-
-def refuse(*_: object) -> None:
-    raise OSError(errno.EXDEV, "another disk")
-
-
-@pytest.mark.parametrize("there", [DATA, bytes(len(DATA))], ids=["whole", "damaged"])
-def test_bytes_that_another_program_brought_are_linked_if_they_are_right(machine: Machine, there: bytes) -> None:
-    machine.server.repos[OTHER] = Repo({"copy-Q8_0.gguf": DATA})
-    blob = machine.cache.blob(ONE, sha256(DATA))
-    blob.parent.mkdir(parents=True)
-    blob.write_bytes(there)
-    machine.pull(f"hf:{OTHER}")
-    assert machine.found(f"hf:{OTHER}") == [DATA]
-    assert len(machine.server.downloads()) == (there != DATA)
-    assert blob.read_bytes() == there, "it is not ours"
-    (file,) = (one for one in machine.cache.all() if one.repo == OTHER)
-    receipt = machine.receipts.of(file.blob)
-    assert receipt is not None
-    assert receipt.pulled
 
 
 def test_a_prune_leaves_what_is_being_pulled(machine: Machine) -> None:

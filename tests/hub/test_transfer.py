@@ -542,17 +542,3 @@ def test_a_link_out_of_the_cache_is_no_file_of_it(machine: Machine, tmp_path: Pa
     assert machine.found(TARGET) == [TARGET_BYTES]
     assert file.blob.is_file()
     assert not outside.samefile(file.link)
-
-
-def test_a_damaged_copy_in_another_repository_is_passed_over(machine: Machine) -> None:
-    """The next one is taken, and nothing is downloaded."""
-    machine.pull(DRAFT)
-    blob = next(iter(machine.cache.all())).blob
-    damaged = machine.cache.root / "models--a--a" / "blobs" / blob.name
-    damaged.parent.mkdir(parents=True)
-    damaged.write_bytes(DRAFT_BYTES[:-1] + bytes([DRAFT_BYTES[-1] ^ 1]))
-    assert next(machine.cache.twins("tales/copy-GGUF", blob.name, len(DRAFT_BYTES))) == damaged
-    machine.server.repos["tales/copy-GGUF"] = Repo({"copy.Q8_0.gguf": DRAFT_BYTES})
-    machine.pull("hf:tales/copy-GGUF:Q8_0")
-    assert machine.found("hf:tales/copy-GGUF:Q8_0") == [DRAFT_BYTES]
-    assert len(machine.server.downloads()) == 1

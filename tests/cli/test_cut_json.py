@@ -1,4 +1,4 @@
-"""`run --pretty` indents JSON on standard output and nowhere else."""
+"""Answers of JSON that are cut, or have no character, say so."""
 
 from __future__ import annotations
 
@@ -10,34 +10,14 @@ from localspec.chat.answer_writer import empty_form, unfinished_form
 from localspec.engine.events import Finished
 from localspec.settings.request import Request
 from localspec.ui.stats import Stats
-from tests.cli.harness import needs_pair, run, run_engine
+from tests.cli.harness import needs_pair, run_engine
 
 ONE = {"properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": False}
 SCHEMA = json.dumps({"type": "object", **ONE})
 
 
 @needs_pair
-def test_the_answer_is_indented_and_kept_as_it_is() -> None:
-    done = run_engine("run", "storyteller", "--schema", SCHEMA, "--schema-compact", "--pretty", "--temp", "0", "Once")
-    assert done.returncode == 0, done.stderr
-    value = json.loads(done.stdout)
-    assert done.stdout.decode() == json.dumps(value, indent=2) + "\n"
-    conversation = json.loads(run("logs", "--json", "-n", "1").stdout)["conversations"][0]["id"]
-    kept = run("logs", "show", conversation, "--json").stdout.decode()
-    assert json.dumps(json.dumps(value, separators=(",", ":"))) in kept
-
-
-@pytest.mark.parametrize("more", [(), ("--schema", "a", "--json"), ("--schema", "a", "--tokens"), ("--regex", "a")])
-def test_there_must_be_json_to_indent(more: tuple[str, ...]) -> None:
-    done = run("run", "--pretty", *more, "hi")
-    assert done.returncode == 2
-    assert b"--pretty indents" in done.stderr
-    hint = b"try: leave out the other form" if "--schema" in more else b"try: --schema FILE"
-    assert hint in done.stderr
-
-
-@needs_pair
-@pytest.mark.parametrize("more", [(), ("--pretty",), ("--json",), ("--stop", "name")])
+@pytest.mark.parametrize("more", [(), ("--json",), ("--stop", "name")])
 def test_an_answer_that_is_cut_inside_an_object_says_so(more: tuple[str, ...]) -> None:
     """It is shown as far as it came, and names what has no end."""
     length = () if "--stop" in more else ("-n", "4")
