@@ -37,7 +37,6 @@ class Answer:
 
     @property
     def seed(self) -> int:
-        """The seed it was drawn with."""
         assert self.stats.started is not None
         return self.stats.started.seed
 
@@ -71,7 +70,6 @@ class Answer:
 
 
 def ask(worker: MeasuringWorker, request: Request, on_event: Callable[[Answer], None] = lambda answer: None) -> Answer:
-    """Return the answer to `request`, from empty caches."""
     answer = Answer(replace(request, cold=True))
     for event in worker.start(Generate(answer.request)):
         answer.observe(event)
@@ -80,7 +78,6 @@ def ask(worker: MeasuringWorker, request: Request, on_event: Callable[[Answer], 
 
 
 def inspect(worker: MeasuringWorker, question: Question) -> dict[str, Any]:
-    """Return the worker's answer to a question about the pair."""
     for event in worker.start(question):
         if isinstance(event, Inspected):
             return event.content
@@ -111,7 +108,6 @@ class SurveyReport:
 
 
 def costs_of(wire: Sequence[Sequence[float]]) -> tuple[tuple[int, float], ...]:
-    """Return milliseconds of a pass by rows, as JSON has them."""
     return tuple((int(rows), float(ms)) for rows, ms in wire)
 
 
@@ -139,11 +135,9 @@ class Same:
 
     @property
     def is_explained(self) -> bool:
-        """Whether the answers are one text, or fork at a floating-point tie."""
         return self.is_equal or bool(self.fork and self.fork["is_tie"])
 
     def spelt(self) -> str:
-        """Return it in words."""
         if self.is_equal:
             return f"identical output, {counted(self.n_tokens, 'token')}"
         if self.fork is None:

@@ -57,7 +57,6 @@ class ResultComparison:
         }
 
     def text(self) -> str:
-        """Return it for people."""
         head = ("T", "method", "prompts", "second / first", "first × plain", "second × plain")
         cells = [
             (
@@ -79,7 +78,6 @@ class ResultComparison:
 
 
 def compare(before: BenchResult, after: BenchResult) -> ResultComparison:
-    """Return what changed from one to the other. Raises IncompatibleError for results of different models."""
     require_same_models(before, after)
     first, second = ({key: rates(group) for key, group in grouped(one.measurements).items()} for one in (before, after))
     keys = ("suite_sha256", "prompt_tokens", "raw")
@@ -123,7 +121,6 @@ def require_same_models(before: BenchResult, after: BenchResult) -> None:
 
 
 def _differences(before: Wire, after: Wire) -> Iterator[tuple[str, Any, Any]]:
-    """Yield every leaf of the provenance that differs."""
     a, b = dict(_leaves(before, "")), dict(_leaves(after, ""))
     for name in dict.fromkeys([*a, *b]):
         if a.get(name) != b.get(name):

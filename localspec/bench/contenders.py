@@ -98,7 +98,6 @@ def _contender(word: str) -> Contender:
 
 
 def _with(one: Contender, key: str, value: str) -> Contender:
-    """Return `one` with a setting."""
     speculation = one.speculation
     match key:
         case "k":
@@ -191,7 +190,6 @@ PRESETS = {
 
 
 def preset(name: str) -> Preset:
-    """Return a preset by its name."""
     if name not in PRESETS:
         raise UsageError(f"there is no preset {name!r}", hint=f"--preset {next(iter(PRESETS))}")
     return PRESETS[name]

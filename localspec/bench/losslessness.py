@@ -59,7 +59,6 @@ class Check:
 
     @property
     def is_failed(self) -> bool:
-        """Whether it ran and found something wrong."""
         return not self.is_passed and self.obstacle is None
 
     def to_wire(self) -> dict[str, Any]:
@@ -91,7 +90,6 @@ class Verification:
         return secrets.randbits(32) if asked is None else asked
 
     def run(self) -> Iterator[Check]:
-        """Yield each check when it is done; ends early where a stop was asked."""
         texts = (self.reproducible,) if self.is_reproducible else (self.greedy, self.coupled)
         for check in (*texts, self.distribution):
             done = check()
@@ -100,16 +98,13 @@ class Verification:
             yield done
 
     def greedy(self) -> Check:
-        """Compare texts at temperature 0."""
         return self._identity("greedy", self._sampled(0.0))
 
     def coupled(self) -> Check:
-        """Compare texts with the same noise."""
         speculation = replace(self.request.speculation, verify="coupled")
         return self._identity("coupled", replace(self._sampled(), speculation=speculation))
 
     def reproducible(self) -> Check:
-        """Compare the texts of all that drafts with plain decoding's, at temperature 0 and at the request's."""
         found: dict[str, Same] = {}
         left_out: list[str] = []
         drafted = 0

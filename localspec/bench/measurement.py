@@ -79,7 +79,6 @@ class Measurement:
 
 
 def hashed(text: str) -> str:
-    """Return what tells texts apart in few characters."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

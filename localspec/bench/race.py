@@ -62,7 +62,6 @@ class Race:
 
     @property
     def ratios(self) -> list[float]:
-        """Those of the rounds that were timed."""
         return [one.ratio for one in self.rounds if one.ratio is not None]
 
     @property
@@ -72,7 +71,6 @@ class Race:
 
     @property
     def drafted(self) -> int:
-        """Tokens that were drafted in all rounds."""
         return sum(one.other.stats.drafted for one in self.rounds)
 
     @property

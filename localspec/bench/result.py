@@ -76,7 +76,6 @@ def rows(measurements: Sequence[Measurement]) -> list[SummaryRow]:
 
 
 def grouped(measurements: Iterable[Measurement]) -> dict[Key, list[Measurement]]:
-    """Return the measurements of each temperature and contender."""
     groups: dict[Key, list[Measurement]] = {}
     for one in measurements:
         groups.setdefault((one.cell.temperature, one.cell.contender), []).append(one)
@@ -166,7 +165,6 @@ class BenchResult:
 
     @cached_property
     def rows(self) -> list[SummaryRow]:
-        """The table, resampled once."""
         return rows(self.measurements)
 
     @property
@@ -263,7 +261,6 @@ def _main_memory() -> int | None:
 
 
 def _line_of(path: Path, key: str) -> str:
-    """Return the value of the first "key : value" line, "" without one."""
     try:
         for line in path.read_text(errors="replace").splitlines():
             name, colon, value = line.partition(":")

@@ -41,7 +41,6 @@ class BenchJob:
     schema: str | None = None
 
     def cells(self) -> tuple[Cell, ...]:
-        """Return what there is to measure, in order."""
         names = [one.name for one in self.contenders]
         return schedule(len(self.suite.prompts), self.temperatures, names, self.repeats)
 

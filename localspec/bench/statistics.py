@@ -24,7 +24,6 @@ class Interval:
     n: int
 
     def spelt(self, digits: int = 2) -> str:
-        """Return "2.14 [1.98, 2.31]"."""
         if self.low is None or self.high is None:
             return f"{self.median:.{digits}f}"
         return f"{self.median:.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"

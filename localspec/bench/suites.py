@@ -39,7 +39,6 @@ class Suite:
 
     @property
     def sha256(self) -> str:
-        """The hash of the prompts, whatever file they came from."""
         texts = json.dumps([prompt.text for prompt in self.prompts])
         return hashlib.sha256(texts.encode()).hexdigest()
 

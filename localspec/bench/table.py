@@ -41,18 +41,15 @@ def markdown(result: BenchResult, command: str) -> str:
 
 
 def piped(lines: Sequence[Cells]) -> str:
-    """Return a Markdown table."""
     head, *rest = (("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |") for line in lines)
     return "\n".join([head, "|" + "---|" * len(lines[0]), *rest]) + "\n"
 
 
 def fenced(text: str) -> str:
-    """Return text for Markdown as it stands."""
     return f"```text\n{text.rstrip()}\n```\n"
 
 
 def temperatures(result: BenchResult) -> list[float]:
-    """Return the temperatures, ascending."""
     return sorted({one.cell.temperature for one in result.measurements})
 
 

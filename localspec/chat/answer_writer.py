@@ -43,7 +43,6 @@ def unfinished_form(stats: Stats, schema: str | None = None) -> str:
 
 
 def empty_form(stats: Stats, request: Request) -> str:
-    """Return what to say of an answer without a character that had a form to keep, "" for any other."""
     given = [f"--{name}" for name in FORMS if getattr(request, name) is not None]
     finished = stats.finished
     if not given or stats.text or finished is None or not finished.is_whole or finished.reason != "stop":

@@ -139,7 +139,6 @@ class CommandTable:
         needs_rest: bool = False,
         values: str | Values = "",
     ) -> Callable[[Act], Act]:
-        """Register the function below as the command that `usage` shows: its name, and its argument if it has one."""
         name, _, argument = usage.removeprefix("/").partition(" ")
         known = (lambda _typed: values.split()) if isinstance(values, str) else values
 

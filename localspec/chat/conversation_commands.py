@@ -31,7 +31,6 @@ async def begin(chat: Chat, _argument: str) -> None:
 
 @command("/list [N]", "the conversations used last", screen="conversations")
 async def show_list(chat: Chat, argument: str) -> None:
-    """List conversations with numbers for /resume; 0 is all, as for `localspec logs -n`."""
     n = whole(argument) if argument else N
     if n is None:
         raise UsageError(f"{argument!r} is not a number of conversations", hint="/list, /list 50, or /list 0 for all")

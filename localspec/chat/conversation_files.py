@@ -45,7 +45,6 @@ class Saved:
 
 
 def turns(path: Sequence[Node]) -> tuple[Turn, ...]:
-    """Return the turns of a path, in which a message may be without an answer."""
     made = []
     for i, message in enumerate(path):
         if message.role == USER:

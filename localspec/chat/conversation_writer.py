@@ -177,7 +177,6 @@ def _key(entry: Node) -> int:
 
 
 def sent_before(store: Store) -> list[str]:
-    """Return the messages of the user in the latest conversations, the latest last."""
     sent: list[str] = []
     for conversation in reversed(store.conversations(RECENT)):
         sent += [message.text for message in store.messages(conversation.id) if message.role == USER]
@@ -220,7 +219,6 @@ def write(text: str) -> None:
 
 
 def recover() -> str:
-    """Take over what ended processes have left, and return it; "" for nothing."""
     found = [file for file in sorted(_folder().glob("[0-9]*"), key=os.path.getmtime) if not _is_anothers(file)]
     text = "\n".join(file.read_text("utf-8", "replace").removesuffix("\n") for file in found)
     if text:

@@ -63,7 +63,6 @@ class JobQueue:
         return self._is_closed
 
     def submit(self, jobs: Iterable[Job]) -> bool:
-        """Put jobs in; False, and nothing is done, where the queue is closed."""
         with self._changed:
             if self._is_closed:
                 return False
@@ -122,7 +121,6 @@ class JobQueue:
                 job.move(before)
 
     def _next(self) -> Job | None:
-        """Return the next job when there is one, None once the queue is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closed)
             if not self._waiting:

@@ -114,5 +114,4 @@ def _way(path: list[Node], here: set[int]) -> str:
 
 
 def code_blocks(answer: str) -> list[str]:
-    """Return the blocks of code in an answer; one that is not closed goes to the end."""
     return [str(code) for _, code in _BLOCK.findall(answer)]

@@ -141,18 +141,15 @@ class MessageTree:
         return found[::-1]
 
     def paths(self) -> list[Node]:
-        """Return the last message of every path, the oldest first."""
         return [entry for entry in self.entries.values() if not self._children.get(entry.id)]
 
     def question(self) -> Node | None:
         return next((entry for entry in reversed(self.path()) if entry.role == USER), None)
 
     def siblings(self, entry: Node) -> list[Node]:
-        """Return the branches that `entry` is one of, oldest first."""
         return [self.entries[each] for each in self._children[entry.parent]]
 
     def answers(self, asked: Node) -> list[Node]:
-        """Return the answers that a message has, oldest first."""
         return [self.entries[each] for each in self._children.get(asked.id, ())]
 
     def parent(self, entry: Node) -> Node | None:

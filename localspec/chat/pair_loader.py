@@ -59,7 +59,6 @@ class PairLoader:
         return self._loaded is not None and self._loaded == (self._worker.pid, settings)
 
     def load(self, settings: LoadSettings, is_stopped: Callable[[], bool]) -> Iterator[Event]:
-        """Load a pair; the last event is Loaded, or Finished if it was stopped."""
         if is_stopped():  # before its turn came
             yield _INTERRUPTED
             return

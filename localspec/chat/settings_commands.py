@@ -125,7 +125,6 @@ def _context(state: ChatState) -> str:
 
 
 def _with_draft(settings: LoadSettings, draft: str) -> str:
-    """Return the name of the pair of the same target with another draft; in an edge that is the draft's alone."""
     return draft if settings.verifier is not None else f"{target_reference(settings)}+{draft}"
 
 
@@ -175,7 +174,6 @@ def _requested(request: Request, values: dict[str, Any]) -> Request:
 
 
 async def _pair(chat: Chat, values: dict[str, Any]) -> LoadSettings:
-    """Return how to load the preset's pair, and the present one where it names none."""
     settings, model, draft = chat.state.settings, values.get("model"), values.get("draft")
     if model is not None or draft is not None:
         pair = _with_draft(settings, str(draft)) if model is None else str(model)

@@ -93,7 +93,6 @@ class ChatState:
 
     @property
     def answering_here(self) -> Node | None:
-        """The answer that is being written, if it is one of the open conversation."""
         return self.answering if self.answered is self.messages else None
 
     @property
@@ -141,11 +140,9 @@ class ChatState:
         return replace(self.request, messages=messages, shorten=True, left_out=turns, keeps=keeps)
 
     def may_idle(self) -> bool:
-        """Whether the engine may read while nobody waits."""
         return self.in_idle == "on" or (self.in_idle == "auto" and not on_battery())
 
     def ask_again(self, entry: Node) -> Node:
-        """Return the message that `entry` is or answers, for another answer."""
         asked = entry if entry.role == USER else self.messages.parent(entry)
         assert asked is not None, "an answer follows a message"
         return asked
@@ -288,7 +285,6 @@ class ChatState:
         return "nothing is attached to your next message"
 
     def go_to(self, entry: Node | None) -> None:
-        """Let the path end with `entry`, with None before the first message."""
         self.messages.go_to(entry)
         self.writer.look_at(self.messages)
 
@@ -308,7 +304,6 @@ class ChatState:
         return asked
 
     def open(self, messages: MessageTree) -> None:
-        """Go on with another conversation, without the attachments of this one."""
         self.messages, self.attached = messages, []
 
     def begin(self) -> None:

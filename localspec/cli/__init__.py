@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def main() -> NoReturn:
-    """Run the command line of this process and leave with its exit code."""
     try:
         import signal
 

@@ -18,7 +18,6 @@ VARIABLE = "_LOCALSPEC_COMPLETE"  # click's scheme: the shell calls localspec wi
 
 
 def answer(cli: click.Command) -> int | None:
-    """Answer the shell if it is what asks; return the exit code, None if this is an ordinary call."""
     instruction = os.environ.get(VARIABLE)
     return None if not instruction else shell_complete(cli, {}, "localspec", VARIABLE, instruction)
 

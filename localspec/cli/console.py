@@ -80,7 +80,6 @@ class Console:
             self._say_painted("localspec: ", "warning", "yellow", f": {one_line(message)}")
 
     def stopped(self, kind: str) -> None:
-        """Say once what stopped the command: "interrupted" or "timeout"."""
         if not (self.quiet or self.has_told_stop):
             self.say(kind, "dim")
         self.has_told_stop = True
@@ -132,12 +131,10 @@ def width() -> int:
 
 
 def columns_of_stdout() -> int:
-    """Columns of the terminal behind stdout; 80 if it does not say."""
     return _columns(sys.stdout)
 
 
 def in_room(lines: Sequence[Sequence[str]], right: Collection[int] | None = None) -> list[str]:
-    """Return lines in columns, which stay within a terminal behind stdout."""
     return fitted(lines, columns_of_stdout() if is_terminal(sys.stdout) else NO_END, right)
 
 

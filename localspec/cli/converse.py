@@ -92,7 +92,6 @@ def _lines(chat: LineChat) -> Lines:
 
 
 def converse(chat: LineChat, lines: Lines) -> int:
-    """Read and answer until the end of input; return the exit code: of a script its last error's."""
     if not (chat.is_script or chat.console.quiet):
         chat.console.say(f"localspec · {chat.state.settings.name} · /help, Ctrl-D to leave", "dim")
         for sentence in introduction(chat.state.settings, chat.state.request.speculation):

@@ -121,7 +121,6 @@ def explain(target: str, draft: str | None, as_json: bool, offline: bool) -> int
 
 
 def _seen(ref: str, offline: bool, *, of: ModelName | None = None) -> Seen:
-    """Look at a model: a file here, or the header of one on the hub. A draft is one `of` a target."""
     name = expand(str(parse_model(ref))).target if of is None else _draft(ref)
     try:
         # A kind of heads is looked for by its target; a file needs none.

@@ -55,7 +55,6 @@ class ServerOptions:
 
 
 def promised_of(far: ServedWorker | None, pair: PairOptions) -> Promised:
-    """Return how to load the pair: one of a server's is loaded already."""
     return promised_settings(pair) if far is None else Promised(pair, far.settings())
 
 

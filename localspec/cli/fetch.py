@@ -147,7 +147,6 @@ def make_plan_here(names: tuple[HubName, ...], console: Console) -> PullPlan:
 
 
 def carry_out(plan: PullPlan, console: Console) -> list[str]:
-    """Pull, showing the progress; return the warnings, which were said."""
     from localspec.models.hub.cache import Cache
     from localspec.models.hub.pulled import Receipts
     from localspec.models.hub.remote import Hub
@@ -181,7 +180,6 @@ def is_attended() -> bool:
 
 
 def confirmed(question: str, *, default: bool = True) -> bool:
-    """Ask on the terminal; False for a no, and without one."""
     if not is_attended():
         return False
     sys.stderr.write(question)

@@ -225,7 +225,6 @@ def _status(event: dict[str, Any]) -> str:
 
 
 def _figures(accepted: Sequence[float]) -> str:
-    """Return the tokens of a pass with 1, 2 ... guesses: the target's own, and those that are accepted."""
     sums = [1.0 + sum(accepted[:k]) for k in range(1, len(accepted) + 1)]
     return f"{', '.join(f'{one:.2f}' for one in sums)} tokens a pass with 1 to {len(sums)} guesses"
 

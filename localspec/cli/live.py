@@ -59,7 +59,6 @@ class Cursor:
         self.column += cells
 
     def is_clear(self, columns: int) -> bool:
-        """Whether the cursor is surely not waiting at the right margin."""
         return self.is_sure and self.column <= columns - MARGIN
 
 

@@ -213,7 +213,6 @@ def take_preset(ctx: click.Context, name: str | None) -> None:
 
 
 def of_preset(ctx: click.Context, option: Configurable) -> tuple[Any] | None:
-    """Return what the preset says of an option, in a tuple; None where it says nothing."""
     found = ctx.meta.get(_PRESET, {}).get(option.key)
     return None if found is None else (found[0],)
 

@@ -211,7 +211,6 @@ def _measure(console: Console, target: Path, paths: Mapping[str, Path], options:
 
 
 def _named(model: str | None, draft: str | None) -> str:
-    """Return the draft as the person named it, "" for none named."""
     if draft is None and model is not None:
         found = parse(model).draft
         draft = found.value if isinstance(found, DraftChoice) else str(found)

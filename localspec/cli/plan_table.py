@@ -185,7 +185,6 @@ def _table(machine: Machine, request: PlacementRequest, rows: Sequence[PlannedDr
 
 
 def _accepted(row: PlannedDraft, request: PlacementRequest) -> str:
-    """Return the chance that the first guess is right, with a mark where it is assumed."""
     guessing = row.models.guessing
     first = guessing.accepted[0] if guessing.accepted else request.acceptance * guessing.share
     return f"{first:.2f}{'?' if guessing.is_assumed else ''}"
@@ -210,7 +209,6 @@ def _notes(rows: Sequence[PlannedDraft], judged: Mapping[str, Judgement], loads:
 
 
 def _of_copy(target: str, chosen: PlannedDraft, copy: PlannedDraft | None) -> list[str]:
-    """Say how a copy in fewer bits compares with what is chosen, and how it is made."""
     if copy is None:
         return []
     compared = f", {chosen.plan.seconds / copy.plan.seconds:.2f} of the speed of the first"

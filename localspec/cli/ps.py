@@ -79,7 +79,6 @@ def in_memory() -> str:
 
 
 def engine_to_wire(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of a warm engine, for programs. `idle_until` is None while it is used."""
     settings = facts["settings"] or {}
     return {
         "pair": _pair(facts),

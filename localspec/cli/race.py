@@ -101,8 +101,6 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
 
 
 def shown_race(engine: PairEngine, request: Request, repeats: int) -> Race | None:
-    """Race with its progress in the status; None if it was stopped before a round was over."""
-
     return race(engine, request, repeats, engine.is_stopped, partial(_progress, engine))
 
 
@@ -175,7 +173,6 @@ def _lines(found: Race) -> list[tuple[str, ...]]:
 
 
 def _percentiles(found: Race) -> list[tuple[str, ...]]:
-    """Return a line for each side: its median rate, and the percentiles of its times."""
     lines: list[tuple[str, ...]] = [("all rounds", "tok/s", "ttft p50", "p95", "total p50", "p95")]
     for name, answers in found.sides.items():
         if answers:

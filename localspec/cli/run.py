@@ -280,7 +280,6 @@ def _used(settings: LoadSettings, request: Request, values: Values) -> tuple[Loa
 
 
 def _model_and_prompt(words: tuple[str, ...], text: str | None) -> tuple[str | None, tuple[str, ...]]:
-    """Return the model that the first word names, None without one, and the words of the prompt."""
     if is_typed("model"):
         model = None
         if words and words[0].lower().endswith(".gguf") and is_model(words[0]):
@@ -341,7 +340,6 @@ def answer(
 
 
 def _said(events: Iterator[Event], job: Job, writer: AnswerWriter) -> Iterator[Event]:
-    """Keep the prompt once it is being answered; a raw one is not kept."""
     for event in events:
         if isinstance(event, Started) and job.request.prompt is None:
             writer.begin(job.state.say(job.words, job.data))

@@ -111,7 +111,6 @@ class Others:
         return ServedPair(offer.ref, names, now, offer.target_bytes, offer.quant, None, settings, request)
 
     def _wanted(self) -> list[str]:
-        """Return the names that were typed, [] where all are let in."""
         names = [name.strip() for text in self.names for name in text.split(",") if name.strip()]
         return [] if ALL in names else names
 

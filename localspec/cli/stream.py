@@ -69,7 +69,6 @@ class EventsSink:
         self._put("start", _start(pair, asked, request.sampling.seed, settings.ctx))
 
     def event(self, event: Event) -> None:
-        """Write an event, but for the last, which `finish` and `fail` replace."""
         self._stats.observe(event)
         match event:
             case Loading(what, fraction):

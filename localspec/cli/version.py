@@ -21,7 +21,6 @@ class EngineFacts:
 
 
 def binding_version() -> str:
-    """Return the version of llama-cpp-python, or that it is not installed."""
     from importlib import metadata  # late: llama.cpp's process knows it, too
 
     try:

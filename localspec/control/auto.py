@@ -56,7 +56,6 @@ class Auto:
         self._read = seconds
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
-        """Return the plan of the next pass: the forced tokens that pay, and what to draft behind them."""
         if not budget.forced or not self._prices.is_known:
             return self._drafted_plan(history, budget)
         self._prices.at(len(history.tokens))
@@ -83,7 +82,6 @@ class Auto:
         return max(self._tokens / self._seconds, least) if self._seconds else least
 
     def _drafted_plan(self, history: History, budget: DraftBudget, forced: int = 0) -> Plan:
-        """Return what to draft behind `forced` tokens, which `history` holds."""
         if self._rest >= 1.0:
             self._rest -= 1.0
             return Plan(self._idle, why=self._why)
@@ -210,7 +208,6 @@ class Auto:
 
 
 def _fate(n: int, kept: int) -> str:
-    """Return how many of `n` drafted tokens were accepted."""
     if n == 1:
         return "which was right" if kept else "which was wrong"
     return f"{kept} of them right"

@@ -86,7 +86,6 @@ class Copies(CandidateSource):
         self._is_barred = False  # whether a wrong copy would have cost more than may be lost
 
     def candidate(self, now: Now) -> Candidate | None:
-        """Return the copy of the greatest value."""
         chances = self._copier.chances(now.history, min(now.most, self._longest))
         self._likeliest = max(self._likeliest or 0.0, float(chances[0]) if len(chances) else 0.0)
         if not len(chances) or chances[0] <= now.value * self._prices.least:
@@ -246,7 +245,6 @@ class Chains(CandidateSource):
         return Candidate(plan, worth - now.value * once / passes)
 
     def explored(self, now: Now) -> Candidate | None:
-        """Return a chain of one token or more, where it is due and perfect drafts would pay."""
         draft, plain, most = self._prices.draft.value, now.prices.plain, EXPLORING * self._acceptance.waited
         if draft > most * plain:
             return None
@@ -287,7 +285,6 @@ class Chains(CandidateSource):
         return now.affordable(self._prefill.seconds(limits.longest, self._prices.draft.value) + once, limits.beyond)
 
     def _plan(self, now: Now, limits: ChainLimits, longest: int, forced: int = 0) -> Plan:
-        """Return the plan of a chain of `longest` tokens at most, the first `forced` whatever they promise."""
         plain, value = now.prices.plain, now.value
         rows = [value * plain, *(value * (plain + limits.beyond[:longest])).tolist()]
         draft = [0.0, *(value * self._prefill.seconds(longest, self._prices.draft.value)).tolist()]
@@ -298,7 +295,6 @@ class Chains(CandidateSource):
         return Plan(self.name, longest, longest, self._draw, *rules, self._acceptance, widths=widths)
 
     def observe(self, step: Step) -> None:
-        """Learn acceptance, the price of drafting, and what drafts are worth."""
         if step.drafter != self.name:
             self._acceptance.wait()
             return
@@ -335,7 +331,6 @@ class RuleCandidates(CandidateSource):
         self._prefill = DraftPrefill(prices, reader)
 
     def candidate(self, now: Now) -> Candidate | None:
-        """Return the rule's plan; what it is worth is not judged."""
         plan = replace(self._inner.plan(now.history, now.budget), learned=self._acceptance)
         reading, left = self._prefill.look(now)
         n = min(plan.max_nodes, left)
@@ -347,7 +342,6 @@ class RuleCandidates(CandidateSource):
         return Candidate(replace(plan, max_nodes=nodes, max_depth=min(plan.max_depth, nodes)), math.inf)
 
     def observe(self, step: Step) -> None:
-        """Learn acceptance and the price of a level."""
         if step.drafter == self.name:
             self._prefill.observe(step.times.draft, step.depth, self._level)
         self._acceptance.observe(step)

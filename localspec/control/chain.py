@@ -57,7 +57,6 @@ class Worth:
 
     @property
     def in_words(self) -> str:
-        """Return the judgement with the numbers that decide it."""
         is_gain = self.gain >= 1.0
         found = (PAYS if is_gain else LOSES) if self.is_measured else LIKELY_PAYS if is_gain else LIKELY_LOSES
         guesses = counted(self.k, "guess")
@@ -69,7 +68,6 @@ class Worth:
         )
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON object."""
         return {
             "gain": self.gain,
             "guesses": self.k,

@@ -49,10 +49,8 @@ class Beside:
         self._n_others = n_others
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
-        """Return the plan that is worth most to all together."""
         with self._auto.beside(self._n_others()):
             return self._auto.plan(history, budget)
 
     def observe(self, step: Step, seconds: float) -> None:
-        """Learn what was accepted."""
         self._auto.count_accepted(step)

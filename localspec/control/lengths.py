@@ -64,7 +64,6 @@ class Confidence(Fixed):
         return cls(drafter, shape, draw, number("confidence", argument, default=LEAST_CONFIDENCE, low=0.0, high=1.0))
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
-        """Plan the whole shape, with the limit in front of every draw."""
         return replace(
             super().plan(history, budget),
             go_on=lambda state: state.dist.belief.top >= self.limit,

@@ -90,7 +90,6 @@ class Prices:
         self.renew(rows or {})
 
     def measured(self) -> dict[int, float]:
-        """Return seconds by rows as of now."""
         return {rows: self.of(rows) for rows in self._known} if self.is_known else {}
 
     def renew(self, rows: Mapping[int, float]) -> None:
@@ -127,7 +126,6 @@ class Prices:
         return self.plain * self.ratio(rows)
 
     def ratio(self, rows: int) -> float:
-        """Return the price of `rows` in plain passes."""
         return float(self._table[0][rows])
 
     def beyond(self, n: int) -> NDArray[np.float64]:
@@ -253,7 +251,6 @@ class Prices:
         self.width, self.is_steady = rows, is_steady
 
     def of_target(self, *, replays: bool) -> Prices:
-        """Be those of a target that `replays` or not, as in `Capabilities`; return itself."""
         self._replays = replays
         return self
 
@@ -262,7 +259,6 @@ class Prices:
         self.draft.value *= n
 
     def take(self, found: Prices) -> None:
-        """Take all that was found otherwise; what only this knows stays."""
         self.growth = found.growth or self.growth
         self.renew(found.measured())
         self.draft, self.read, self.decode_rows = found.draft, found.read, found.decode_rows

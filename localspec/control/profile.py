@@ -73,20 +73,17 @@ class Profile:
         return self.copies.setdefault(key, CopyAcceptance())
 
     def measured(self, found: Prices) -> None:
-        """Take what was measured just now; a guess of a draft with other tokens takes several passes of these."""
         if self.trial is not None:
             found.spell(max(1.0, self.trial.spelled))
         self.renew(found)
 
     def renew(self, found: Prices) -> None:
-        """Take other prices."""
         if self.prices is None:
             self.prices = found
         else:
             self.prices.take(found)
 
     def learn_widths(self, exact: tuple[int, ...]) -> None:
-        """Take the target's exact widths."""
         self.exact_widths = exact
 
     def learn_trial(self, trial: Trial | None) -> None:
@@ -125,7 +122,6 @@ class Profile:
         return True
 
     def _changed(self) -> int | None:
-        """Return when the file was last written, None where there is none."""
         try:
             return self.file.stat().st_mtime_ns
         except OSError:

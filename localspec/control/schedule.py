@@ -31,7 +31,6 @@ class Spread:
         self._has_read = False  # whether a pass drafted: in the first the draft model reads the prompt
 
     def is_due(self) -> bool:
-        """Whether the next pass is plain."""
         if self._left == 0 and self._since >= max(SPREAD, self._n // 4) and self._can_pay():
             self._left = self._length
             self._places += 1
@@ -66,7 +65,6 @@ class Seldom:
         self._n = 0
 
     def is_due(self) -> bool:
-        """Whether the next pass is plain."""
         n, settles = self._n, self._settles
         return n < self._early or 0 <= n - AGAIN <= settles or (n >= EVERY and n % EVERY <= settles)
 
@@ -103,7 +101,6 @@ class Probing:
         self._is_postponed = False
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
-        """Return the inner plan, emptied when a measurement is due."""
         is_due = self._schedule.is_due()
         self._is_postponed = is_due and bool(budget.forced) and self._postponed < PATIENCE
         self._postponed = self._postponed + self._is_postponed if is_due else 0
@@ -116,7 +113,6 @@ class Probing:
         return plan if self._acceptance is None else replace(plan, learned=self._acceptance)
 
     def observe(self, step: Step, seconds: float) -> None:
-        """Count the pass and let the inner controller see it."""
         if self._acceptance is not None:
             self._acceptance.observe(step)
         if not self._is_postponed:

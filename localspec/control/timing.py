@@ -132,7 +132,6 @@ class ModelTimes:
     pads: bool = True
 
     def to_wire(self) -> dict[str, Any]:
-        """Return milliseconds by rows as a JSON object."""
         return {
             "ms": [[rows, 1e3 * seconds] for rows, seconds in sorted(self.empty.items())],
             "deep_ms": [[rows, 1e3 * seconds] for rows, seconds in sorted(self.deep.items())],
@@ -208,7 +207,6 @@ def _possible(model: TimedBackend, sizes: Sequence[int]) -> list[int]:
 
 
 def _result(timing: Timing) -> dict[int, float]:
-    """Return the result of a timing without showing its progress."""
     while True:
         try:
             next(timing)

@@ -39,7 +39,6 @@ DEEPEST = 12  # nested quotes
 
 
 def parser() -> MarkdownIt:
-    """Return a parser of GitHub's Markdown whose tokens hold no control characters."""
     from markdown_it import MarkdownIt  # late: most commands show none
 
     made = MarkdownIt("gfm-like", {"html": False})
@@ -55,7 +54,6 @@ def is_plain(text: str) -> bool:
 
 
 def as_html(text: str) -> str:
-    """Return a text for a page: as Markdown, or as it is where that would be too much."""
     text = sanitize(text)
     if is_plain(text):
         return f'<div class="text">{html.escape(text)}</div>'

@@ -52,7 +52,6 @@ class File:
         return file
 
     def read(self, ask: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Run a query; text that has come is written before."""
         with self._lock:
             self._flush_soon()
             with database.translated(self.path):

@@ -66,7 +66,6 @@ _ENDINGS = {
 
 
 def ending(finish: str | None) -> str:
-    """Return why a message is not whole, in words; "" for one that is."""
     return "still being written" if finish is None else _ENDINGS.get(finish, finish)
 
 
@@ -143,6 +142,5 @@ def new_id(now: float) -> str:
 
 
 def as_typed(text: str) -> str:
-    """Return the id, or the part of one, that a person means by `text`; "" for what is none."""
     meant = text.strip().lower().translate(_TYPED)
     return meant if len(meant) <= LENGTH and all(letter in ALPHABET for letter in meant) else ""

@@ -49,7 +49,6 @@ def message(row: sqlite3.Row) -> StoredMessage:
 
 
 def copy(db: sqlite3.Connection, row: sqlite3.Row, conversation: str, parent: int | None) -> int:
-    """Write the message of `row` once more, into another conversation; return its id."""
     made = db.execute(
         "INSERT INTO message (conversation, parent, role, text, created, finish, stats, attachments)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -61,7 +60,6 @@ def copy(db: sqlite3.Connection, row: sqlite3.Row, conversation: str, parent: in
 
 
 def has_open(db: sqlite3.Connection) -> bool:
-    """Whether an answer is still being written, as far as the file says."""
     return db.execute("SELECT 1 FROM message WHERE finish IS NULL LIMIT 1").fetchone() is not None
 
 

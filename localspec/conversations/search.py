@@ -125,7 +125,6 @@ def excerpt(text: str, query: str, before: int = _BEFORE, after: int = _AFTER) -
 
 
 def place(text: str, query: str) -> int | None:
-    """Return where in a text the first of the words of a query stands, None if none does."""
     found = pattern(query).search(text)
     return None if found is None else found.start()
 
@@ -136,7 +135,6 @@ def pattern(query: str) -> re.Pattern[str]:
 
 
 def remove(db: sqlite3.Connection, which: str, values: Sequence[object]) -> None:
-    """Delete conversations for good, in the index too."""
     if _has_index(db):
         db.execute(
             f"""INSERT INTO words(words, rowid, text) SELECT 'delete', id, text FROM message WHERE id IN

@@ -180,7 +180,6 @@ class Store:
         return self._messages(f"{MESSAGE} WHERE conversation = ? AND parent IS ? ORDER BY id", conversation, parent)
 
     def siblings(self, message: int) -> list[StoredMessage]:
-        """Return the message and its alternatives, the oldest first."""
         here = self.message(message)
         return self.children(here.conversation, here.parent)
 

@@ -48,7 +48,6 @@ class StateTap(Tap):
 
     @property
     def width(self) -> int:
-        """Return the numbers in a row of states."""
         return self.n_embd * (len(self.layers) + 1)
 
     @property
@@ -57,7 +56,6 @@ class StateTap(Tap):
         return False
 
     def install(self, context: Any) -> None:
-        """Let the passes of a context keep these states."""
         for layer in self.layers:
             hidden_states.keep_layer_inputs(context, layer)
         hidden_states.keep_normed_states(context, True)

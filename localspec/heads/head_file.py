@@ -143,7 +143,6 @@ def write_head(
 
 
 def tokenizer_of(target: Header) -> list[KeyValue]:
-    """Return the metadata of the target's tokenizer."""
     return [
         KeyValue(key, target.types[key], value)
         for key, value in target.metadata.items()

@@ -198,7 +198,6 @@ class _Run:
     work: Path
 
     def train(self, held: Sequence[Text]) -> Generator[Event, None, tuple[Trainer, tuple[float, ...]]]:
-        """Train to the end and report the progress; return the trainer, and the shares that are accepted."""
         recipe, weights, teacher = yield from self._prepared()
         trainer = self._trainer(recipe, weights, teacher, self.work / "checkpoint")
         accepted: tuple[float, ...] = ()

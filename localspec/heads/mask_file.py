@@ -40,7 +40,6 @@ class LlamaHeader:
     header: Header
 
     def number(self, key: str) -> int:
-        """Return a number of the architecture, 0 without it."""
         return self.header.number(f"llama.{key}")
 
     @property
@@ -94,7 +93,6 @@ def require_llama(target: Header) -> None:
 
 
 def _obstacle(target: Header) -> str:
-    """Return why the target cannot be written as `graniteswitch`, "" if it can."""
     if target.architecture != "llama":
         return f"its architecture is {target.architecture}, and only llama has a form with them"
     llama = LlamaHeader(target)
@@ -150,7 +148,6 @@ def _switch(n_vocab: int, rank: int) -> list[KeyValue]:
 
 
 def _metadata(target: Header, k: int) -> list[KeyValue]:
-    """Return the target's metadata under the other architecture, with `k` tokens more."""
     added: dict[str, list[int] | list[float]] = {
         "tokenizer.ggml.token_type": [_CONTROL] * k,
         "tokenizer.ggml.scores": [_UNUSUAL] * k,

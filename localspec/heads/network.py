@@ -35,7 +35,6 @@ class Network:
             weight.requires_grad_(True)
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return the weights that were trained, as numpy arrays."""
         return {name: weight.detach().float().cpu().numpy() for name, weight in self.trained.items()}
 
     def encode(self, features: Tensor) -> Tensor:

@@ -41,7 +41,6 @@ class Text:
         return len(self.tokens)
 
     def part(self, start: int, length: int) -> Text:
-        """Return at most `length` tokens from `start` on."""
         span = slice(start, start + length)
         states = None if self.states is None else self.states[span]
         own = None if self.own is None else self.own[span]
@@ -85,12 +84,10 @@ def read_shard(folder: Path) -> list[Text]:
 
 
 def read_shards(folders: Iterable[Path]) -> list[Text]:
-    """Return the texts of several shards."""
     return [text for folder in folders for text in read_shard(folder)]
 
 
 def shards(folder: Path) -> list[Path]:
-    """Return the whole shards in a folder, in their order."""
     return sorted(path for path in folder.glob("[0-9]*") if path.suffix != ".tmp")
 
 

@@ -163,7 +163,6 @@ class Trainer:
         yield Progress(self.done, 0.0, float(np.mean(losses)) if losses else None, self.accepted(held))
 
     def update(self) -> float:
-        """Take one step of the optimiser; return the loss."""
         batch = self._drawn()
         for group in self._optimiser.param_groups:
             group["lr"] = self.recipe.rate * self._rate()

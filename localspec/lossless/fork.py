@@ -139,7 +139,6 @@ def replay(
 
 
 def _branched(chunk: list[int]) -> tuple[list[int], list[int], tuple[int, ...]]:
-    """Return a chain whose nodes have a sibling each, and the nodes of the chain."""
     tokens: list[int] = []
     parents: list[int] = []
     path: list[int] = []

@@ -34,7 +34,6 @@ class Subject:
 
 
 def answer(question: PairQuestion, subject: Subject) -> Wire:
-    """Return the answer as a JSON object."""
     if isinstance(question, ForkQuestion):
         shape = subject.axes.shape
         fork = explain(

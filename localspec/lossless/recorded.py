@@ -53,7 +53,6 @@ class RecordedSource:
     recording: Recording
 
     def dist(self, path: Path) -> Distribution:
-        """Return the draft distribution after `path`."""
         return self.recording.draft[path]
 
     @property
@@ -79,7 +78,6 @@ class RecordedDistributions:
     start: Path = ()
 
     def __getitem__(self, node: int) -> Distribution:
-        """Return the distribution after a node."""
         return self.recording.target[(*self.start, *self.draft.path(node))]
 
 
@@ -92,7 +90,6 @@ class ModelDistributions:
     translation: Translation
 
     def of(self, rows: Rows, node: int, history: Sequence[int]) -> Distribution:
-        """Return the distribution of a row."""
         return self.sampler.dist(self.translation.row(rows.logits(node)), history)
 
 

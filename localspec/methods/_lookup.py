@@ -37,12 +37,10 @@ class LookupDrafter(ABC):
 
     @classmethod
     def build(cls, parts: DrafterContext) -> Self:
-        """Need nothing but the options and the tokens that end a text."""
         return cls(parts)
 
     @classmethod
     def shape(cls, k: int, options: Mapping[str, Value]) -> Shape:
-        """Return a chain of `k` nodes."""
         return Shape(nodes=k, depth=k, leaves=1)
 
     def begin(self, history: History) -> None:

@@ -71,7 +71,6 @@ class ModelDrafter:
 
     @classmethod
     def build(cls, parts: DrafterContext) -> Self:
-        """Draft with the session's draft model."""
         assert parts.draft is not None, "the axes refuse this method without a draft model"
         translation = parts.translation or SameTokens(parts.n_vocab, parts.draft.capabilities.n_vocab)
         return cls(
@@ -119,7 +118,6 @@ class ModelDrafter:
             raise InternalError(f"the draft: {error.message}", hint="another draft, or none: -d none") from error
 
     def _grown(self, pending: int, history: History, plan: Plan, rng: RandomSource) -> Draft:
-        """Read what it missed and grow the tree."""
         is_gated = plan.go_on is not no_stop_rule  # only a stop rule asks how sure the draft is
         if self.ready(history) and isinstance(self._open, ModelSource) and self._open.is_gated == is_gated:
             self._open.plan = plan

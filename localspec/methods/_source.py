@@ -58,7 +58,6 @@ class ModelSource:
         return self.backend.capabilities.max_leaves > 1 and not self.translation.respells
 
     def dist(self, path: Path) -> Distribution:
-        """Return the draft distribution after `path`."""
         return self.dists[path]
 
     @property
@@ -181,7 +180,6 @@ class Marginals:
 
     @property
     def is_free(self) -> bool:
-        """Nothing is evaluated."""
         return True
 
     @property
@@ -208,7 +206,6 @@ class MarginalSource(Marginals, ModelSource):
         return False
 
     def dist(self, path: Path) -> Distribution:
-        """Return the draft distribution after `path`."""
         key = path if self.sampler.needs_history else (0,) * len(path)
         if key not in self.dists:
             if self.rows is None:

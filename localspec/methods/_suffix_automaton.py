@@ -38,7 +38,6 @@ class SuffixAutomaton:
         self._tip = Match(ROOT, 0)  # its last `reach` tokens
 
     def __len__(self) -> int:
-        """Return the length of the text."""
         return self._longest[self._last]
 
     @property
@@ -47,7 +46,6 @@ class SuffixAutomaton:
         return len(self._next) - 1
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """Append `tokens` to the text."""
         for token in tokens:
             self._append(token)
             self._count_suffixes(token)

@@ -135,7 +135,6 @@ class Copy(LookupDrafter):
         return int(text[at]) if at < len(text) else BETWEEN
 
     def _followed(self, source: CopySource) -> CopySource | None:
-        """Return a source one token later, after that token was right; None at the end of a file."""
         at = source.at + 1
         if source.text is not self._text and source.text[at] == BETWEEN:
             return None

@@ -80,7 +80,6 @@ class Lookahead:
             self._pool.read(history.tokens)
 
     def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
-        """Put known n-grams and the window into one tree."""
         tree = _PointMassTree(history.tokens[-1])
         self._tips, self._plan = [], plan
         if plan.max_nodes > 0 and plan.max_depth > 0:
@@ -92,7 +91,6 @@ class Lookahead:
         return tree.draft()
 
     def observe(self, step: Step, rows: Rows) -> None:
-        """Complete an n-gram a column, and move the window on."""
         if step.plan is not self._plan or not self._tips:
             return
         assert self._window is not None
@@ -136,7 +134,6 @@ class _PointMassTree:
         return self._add(token, parent, is_scratch=True, is_wanted=is_wanted)
 
     def draft(self) -> Draft:
-        """Return what has been added."""
         return Draft(
             np.array(self._tokens, np.int32),
             np.array(self._parents, np.int32),
@@ -163,7 +160,6 @@ class NgramPool:
         self._rests: dict[int, dict[tuple[int, ...], None]] = {}  # the newest last
 
     def add(self, ngram: Sequence[int]) -> None:
-        """Take in one n-gram; one that is known becomes the newest."""
         assert len(ngram) == self._n
         rests = self._rests.setdefault(ngram[0], {})
         rest = tuple(ngram[1:])
@@ -173,16 +169,13 @@ class NgramPool:
             del rests[next(iter(rests))]
 
     def read(self, text: Sequence[int]) -> None:
-        """Take in every n-gram of `text`."""
         for end in range(self._n, len(text) + 1):
             self.add(text[end - self._n : end])
 
     def after(self, token: int) -> Iterator[tuple[int, ...]]:
-        """Yield the n - 1 tokens that followed `token`, the newest first."""
         yield from reversed(self._rests.get(token, {}))
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
-        """Yield every n-gram, first token included."""
         for token, rests in self._rests.items():
             for rest in rests:
                 yield (token, *rest)

@@ -60,7 +60,6 @@ class MaskTokens:
 
     @classmethod
     def build(cls, parts: DrafterContext) -> MaskTokens:
-        """Draft with the masks of the session's target."""
         return cls(parts.masks, parts.sampler, parts.policy)
 
     @classmethod
@@ -69,7 +68,6 @@ class MaskTokens:
         return Shape(shape.nodes + shape.depth * (1 + shape.nodes), shape.depth, shape.nodes + 1)
 
     def begin(self, history: History) -> None:
-        """Forget the guesses of the last text."""
         self._plan, self._rows = None, []
 
     def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
@@ -111,7 +109,6 @@ class _MaskMarginals(Marginals):
     dists: dict[Path, Distribution] = field(default_factory=dict)
 
     def dist(self, path: Path) -> Distribution:
-        """Return the distribution of the token after `path`."""
         needs_history = self.sampler.needs_history
         key = path if needs_history else (0,) * len(path)
         if key not in self.dists:

@@ -23,14 +23,12 @@ class Plain:
 
     @classmethod
     def build(cls, parts: DrafterContext) -> Plain:
-        """Need nothing."""
         return cls()
 
     def begin(self, history: History) -> None:
         """Nothing to prepare."""
 
     def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
-        """Return the pending token alone."""
         return Draft.root(history.tokens[-1])
 
     def observe(self, step: Step, rows: Rows) -> None:

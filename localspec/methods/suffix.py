@@ -121,7 +121,6 @@ class Trust:
         return min(1.0, self._right[level] / self._promised[level])
 
     def observe(self, automaton: SuffixAutomaton, token: int) -> None:
-        """Compare what the automaton says of the next token with `token`."""
         match = automaton.match()
         if match.length == 0:
             return
@@ -166,7 +165,6 @@ class _SuffixTree:
 
     @property
     def n_nodes(self) -> int:
-        """Number of drafted nodes."""
         return len(self.tokens) - 1
 
     def leaves_with(self, bud: _Candidate) -> int:
@@ -174,7 +172,6 @@ class _SuffixTree:
         return self._n_leaves + (bud.parent in self._inner)
 
     def add(self, bud: _Candidate) -> int:
-        """Make a bud a node."""
         self._n_leaves = self.leaves_with(bud)
         self._inner.add(bud.parent)
         self.tokens.append(bud.token)

@@ -216,7 +216,6 @@ class CallForm:
 
     @property
     def is_json(self) -> bool:
-        """Whether all of a call is JSON."""
         return self.heads == (_OBJECT,)
 
 

@@ -63,7 +63,6 @@ class Rendered:
 
     @property
     def text(self) -> str:
-        """The whole prompt."""
         return "".join(segment.text for segment in self.segments)
 
 

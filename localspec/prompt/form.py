@@ -58,7 +58,6 @@ def compiled(form: tuple[str, str]) -> str:
 
 
 def _read(name: str, text: str) -> tuple[str, str]:
-    """Return the grammar of a form and its error, "" for none."""
     from llguidance import LLMatcher, gbnf_to_lark, grammar_from  # late: few requests need them
 
     if wrong := next(filter(None, map(_overflow, _schemas(name, text))), ""):
@@ -208,7 +207,6 @@ EXAMPLES = {  # of forms that can be kept, by option
 
 
 def limits() -> llguidance.LLParserLimits:
-    """Return the limits of a grammar: those of llguidance, without its grammar in each error."""
     from llguidance import LLParserLimits
 
     return LLParserLimits(verbose_errors=False)

@@ -126,7 +126,6 @@ class Grammars:
         return self._last[2]
 
     def _read(self, model: Model) -> llguidance.LLTokenizer:
-        """Return the model's vocabulary as llguidance has it, which takes a second where it is large."""
         from llguidance import LLTokenizer, TokenizerWrapper
 
         words = _Vocabulary(model)
@@ -209,7 +208,6 @@ class AfterReasoning:
         self._thought: list[int] = []  # the longest beginning of an answer that was seen to be reasoning
 
     def allowed(self, text: Sequence[int]) -> Ids:
-        """Return the tokens that may follow `text`."""
         answer = list(text[self._begin :])
         n_open = len(self._start)
         if self._marks.is_open or (n_open and answer[:n_open] == self._start):

@@ -66,7 +66,6 @@ def held_form(template: str | None) -> HeldForm | None:
 
 
 def schemas_of(tools: str | None) -> Tools:
-    """Return the parameters of a request's tools, by name."""
     functions = [tool["function"] for tool in json.loads(tools or "[]")]
     return {function["name"]: function["parameters"] for function in functions}
 
@@ -205,7 +204,6 @@ class HeldCalls:
         self._places = [_Place(is_thought=marks is not None and marks.is_open)]  # before each of them, and behind them
 
     def allowed(self, text: Sequence[int]) -> Ids:
-        """Return the tokens that may follow `text`."""
         answer = text[self._begin :]
         same = common_prefix(self._held, answer)
         del self._held[same:], self._places[same + 1 :]
@@ -215,7 +213,6 @@ class HeldCalls:
         return self._follow(self._places[-1])
 
     def _behind(self, place: _Place, token: int) -> _Place:
-        """Return the place behind a token."""
         if place.call is not None:
             if not is_allowed(self._follow(place), token):
                 return _Place(call=place.call, has_left=True)

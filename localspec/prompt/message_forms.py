@@ -38,7 +38,6 @@ def tools_of(text: str | None) -> Tools:
 
 
 def knows_tools(template: str | None) -> bool:
-    """Whether a template writes tools."""
     return template is not None and re.search(r"\btools\b", template) is not None
 
 
@@ -114,7 +113,6 @@ class ContentForm:
     has_text_arguments: bool = False
 
     def given(self, message: Message) -> dict[str, Any]:
-        """Return a message as the template gets it."""
         content: str | list[dict[str, str]] = message.content
         if message.role in self.roles:
             thought = [{"type": "thinking", "thinking": message.reasoning}] * (

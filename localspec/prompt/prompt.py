@@ -203,7 +203,6 @@ def _known(model: Model, tokens: list[int]) -> list[int]:
 
 
 def answer(question: TextQuestion, model: Model, prompt_of: Callable[[Request], Tokenised]) -> dict[str, Any]:
-    """Return the answer as a JSON object; raises UsageError for tokens that the model does not have."""
     if question.wants == "tokens":
         tokens = model.tokenize(question.text, question.parses_special, question.adds_special)
         return {"tokens": tokens, "pieces": [list(model.piece(token, special=True)) for token in tokens]}

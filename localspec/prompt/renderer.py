@@ -36,7 +36,6 @@ class Renderer:
 
     @property
     def pid(self) -> int | None:
-        """The process's id, None without a process."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
@@ -73,7 +72,6 @@ class Renderer:
         raise Refused(f"Jinja crashed on it ({signal.Signals(-status).name})")
 
     def close(self) -> None:
-        """End the process."""
         with self._lock:
             if self._process is not None:
                 self._process.kill()

@@ -89,7 +89,6 @@ def _n_head(request: Request) -> int:
 
 
 def _without(request: Request, left_out: Sequence[int]) -> Request:
-    """Return `request` without some of its turns."""
     kept = [message for i, turn in enumerate(_turns(request)) if i not in set(left_out) for message in turn]
     return replace(request, messages=(*request.messages[: _n_head(request)], *kept, request.messages[-1]))
 

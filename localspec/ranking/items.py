@@ -74,11 +74,9 @@ class Trie:
     first: Ints
 
     def __len__(self) -> int:
-        """Return the number of nodes, the root included."""
         return len(self.tokens)
 
     def children(self, node: int) -> slice:
-        """Return where the children of a node stand."""
         return slice(int(self.first[node]), int(self.first[node + 1]))
 
     def parents(self) -> Ints:

@@ -196,12 +196,10 @@ class _Search:
         return taken
 
     def wait(self, nodes: Sequence[_Open]) -> None:
-        """Put nodes back."""
         for one in nodes:
             heapq.heappush(self._waiting, (-one.bound, one.node, one.logprob))
 
     def path(self, node: int) -> list[int]:
-        """Return the nodes from below the root to `node`."""
         found = []
         while node > 0:
             found.append(node)

@@ -30,9 +30,7 @@ class ReadsOn(Protocol):
         ...
 
     @property
-    def n_ready(self) -> int:
-        """Tokens of the next draft that take no pass, once a pass is over."""
-        ...
+    def n_ready(self) -> int: ...
 
 
 class DraftingOn:

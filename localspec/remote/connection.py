@@ -48,7 +48,6 @@ class Address:
 
     @property
     def name(self) -> str:
-        """Return HOST:PORT."""
         return self.url.partition("://")[2]
 
     def key(self) -> str | None:

@@ -57,7 +57,6 @@ class WithheldRows:
     """The rows of a target elsewhere: nobody here can read them."""
 
     def logits(self, node: int) -> NoReturn:
-        """Raise UsageError."""
         raise UsageError("the rows of the target stay with its verifier", hint="--method draft-model")
 
 

@@ -106,7 +106,6 @@ def packed(probs: Probs) -> bytes:
 
 
 def unpacked(data: bytes, n: int) -> Probs:
-    """Return the `n` probabilities that were `packed`."""
     if len(data) == 4 * n:
         return (np.frombuffer(data, "<u4").astype(np.float64) + 1.0) / UNITS
     return np.frombuffer(data, "<f8").astype(np.float64)

@@ -83,5 +83,4 @@ class QuantisedSampler(Sampler):
     """The sampler of drafts whose laws are sent: what is drawn from is what is sent."""
 
     def dist(self, logits: Logits, history: Sequence[int] = (), *, with_belief: bool = False) -> Distribution:
-        """Return the law of a draft, quantised."""
         return quantised(super().dist(logits, history, with_belief=with_belief))

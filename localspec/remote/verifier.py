@@ -272,7 +272,6 @@ class Behind:
     before: int
 
     def logits(self, node: int) -> Logits:
-        """Return the row of the draft's `node`."""
         return self.rows.logits(self.before + node)
 
 

@@ -85,7 +85,6 @@ class PairController:
 
     @staticmethod
     def of(settings: LoadSettings, target: LoadedModel, draft: LoadedModel | None, clock: Clock) -> PairController:
-        """Return the controllers of loaded models, with what earlier runs learned of them."""
         profile = remembered([target] if draft is None else [target, draft], settings)
         can = target.backend.capabilities
         return PairController(profile, clock, can_verify=can.can_rollback, settles=can.settles, replays=can.replays)
@@ -198,7 +197,6 @@ class PairController:
         return alone if n_others is nobody else Company(alone, Beside(self._auto, n_others), n_others)
 
     def copier(self, axes: Axes, parts: DrafterContext, sampling: Sampling) -> Copy | None:
-        """Return what copies from the text where the planner may choose that, for `controller`."""
         if not (axes.is_automatic and self._can_verify and self._prices().is_known):
             return None
         if self._copier is None or not self._copier.reads(parts):
@@ -225,7 +223,6 @@ class PairController:
 
 
 def _reader(drafter: Any) -> ModelReader | None:
-    """Return a drafter that has a text to read up on; those without a model have none."""
     return drafter if hasattr(drafter, "behind") else None
 
 

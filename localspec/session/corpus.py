@@ -162,7 +162,6 @@ class _Job:
         self.corpus.keep(seen)
 
     def _tokens(self, file: TextFile) -> Sequence[int]:
-        """Return the tokens of a file; none where it is no text or cannot be read."""
         if self.is_closed():
             return ()
         try:
@@ -188,7 +187,6 @@ def _name(tokenizer: str, group: list[TextFile]) -> str:
 
 
 def _stored_segment(file: Path) -> CorpusSegment | None:
-    """Return the segment in a file of the cache folder, which is used again; None where there is none."""
     try:
         numbers = np.load(file, mmap_mode="r")
         os.utime(file)

@@ -144,7 +144,6 @@ def _draft_kind(pair: Pair) -> str:
 
 
 def _early_exit(axes: Axes, pair: Pair) -> events.EventsThen[LoadedExit | None]:
-    """Return a draft made of the target's own layers, loaded if it is not yet; None for methods that use none."""
     method = registered("method")[axes.method]
     if not method.info.has_derived_draft:
         return None

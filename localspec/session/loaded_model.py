@@ -181,7 +181,6 @@ SHORT_DRAFT = "the draft model reads at most {} tokens: beyond them decoding is 
 
 
 def lengthened(request: Request, n: int, target: LoadedModel, drafts: Sequence[LoadedModel]) -> tuple[str, ...]:
-    """Let a target and its drafts hold a prompt of `n` tokens, and return what to say of it."""
     before = target.backend.capabilities.n_ctx
     n_ctx = fitting(request, n, before, target.info.n_ctx_train)
     while n_ctx > before:

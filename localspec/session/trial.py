@@ -153,7 +153,6 @@ class _Readers:
         self._shared: list[tuple[int, int]] = []  # places among both where both have the end of a token
 
     def begin(self, text: str) -> bool:
-        """Read the first tokens; return whether there are places to compare."""
         special = self._target.model.special
         begin = [special.bos] if special.add_bos and special.bos is not None else []
         tokens = [*begin, *self._target.model.tokenize(text.encode())][: LEAD + self._rows]

@@ -51,7 +51,6 @@ def _classes(package: str) -> Iterator[type[Any]]:
 
 
 def _named(classes: Iterator[type[Any]]) -> Iterator[tuple[str, type[Any]]]:
-    """Yield the classes that say a name of their own. Those that others build on have none."""
     for each in classes:
         own = vars(each)
         name = getattr(own.get("info"), "name", own.get("name"))

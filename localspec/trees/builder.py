@@ -31,7 +31,6 @@ class TreeBuilder:
 
     @property
     def is_full(self) -> bool:
-        """Whether the plan allows no further node."""
         return len(self._tokens) > self._plan.max_nodes
 
     def add_children(self, parent: int, dist: Distribution, width: int) -> list[int]:

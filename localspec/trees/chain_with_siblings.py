@@ -38,7 +38,6 @@ class ChainWithSiblings:
         return Shape(k, k, max(1, min(k, MAX_LEAVES)))
 
     def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
-        """Grow the chain to its end, then what is worth a row beside it."""
         builder = TreeBuilder(pending, position, plan, rng)
         extend(builder, (1,) * plan.max_depth, source, plan)
         if not plan.widen(len(builder.paths) - 1, MAX_SIBLING_GAIN):

@@ -112,7 +112,6 @@ class DySpec(BudgetTree):
         self._is_calibrated = calibrated
 
     def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
-        """Draw at the slot of the greatest promise until the budget is spent."""
         builder = TreeBuilder(pending, position, plan, rng)
         dyspec = DySpecBuilder(builder, source, plan, self._is_calibrated)
         depth = min(self._depth, plan.max_depth)

@@ -47,7 +47,6 @@ class Sequoia(BudgetTree):
         self._accept = None if accept == LEARNED else _vector(accept)
 
     def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
-        """Grow the best tree within the plan, one decode of the drafter per level."""
         builder = TreeBuilder(pending, position, plan, rng)
         accept = self._accept or plan.acceptance.vector
         tree = best_tree(accept, min(plan.max_nodes, MAX_NODES), min(self._depth, plan.max_depth))
@@ -73,7 +72,6 @@ def best_tree(accept: tuple[float, ...], nodes: int, depth: int) -> Tree:
 
 
 def n_leaves(tree: Tree) -> int:
-    """Return the number of nodes without children."""
     return sum(not below for below in tree)
 
 

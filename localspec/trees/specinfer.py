@@ -20,7 +20,6 @@ class SpecInfer(Static):
     draws: ClassVar[frozenset[Draw]] = frozenset(Draw) - {Draw.WITHOUT_REPLACEMENT}
 
     def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
-        """Grow as `Static`, with replacement where the plan draws at all."""
         if plan.draw is Draw.WITHOUT_REPLACEMENT:
             plan = replace(plan, draw=Draw.IID)
         return super().grow(pending, position, source, plan, rng)

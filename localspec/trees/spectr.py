@@ -30,6 +30,5 @@ class SpecTr(BudgetTree):
         return Shape(drafts * depth, depth, max(drafts, 1))
 
     def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
-        """Grow all chains together: one decode of the drafter per level."""
         drafts = max(1, min(self._drafts, plan.max_nodes))
         return Static((drafts,) + (1,) * (plan.max_depth - 1)).grow(pending, position, source, plan, rng)

@@ -71,5 +71,4 @@ class Chain:
         return Shape(nodes=k, depth=k, leaves=1)
 
     def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
-        """Grow the tree of width one."""
         return Static((1,) * plan.max_depth).grow(pending, position, source, plan, rng)

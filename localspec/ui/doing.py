@@ -18,7 +18,6 @@ class Doing:
         self._first: tuple[float, int] | None = None  # when it was first told how much is read, and how much that was
 
     def observe(self, at: float, event: Event) -> bool:
-        """Take an event that came at `at`; return whether it says what is done now."""
         match event:
             case Loading(what, fraction):
                 self.words = _loading(what, fraction)
@@ -38,7 +37,6 @@ class Doing:
         return True
 
     def _rate(self, at: float, n: int) -> str:
-        """Return the tokens a second since the first report, "" at that one."""
         began, read = self._first = self._first or (at, n)
         return f", {(n - read) / (at - began):.0f} tok/s" if at > began and n > read else ""
 

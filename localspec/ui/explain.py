@@ -107,7 +107,6 @@ def spelled(option: Option) -> str:
 
 
 def option_to_wire(option: Option) -> dict[str, Any]:
-    """Return an option as a JSON object; an open end is null, for JSON has no infinity."""
     return {
         "name": option.name,
         "type": type(option.default).__name__,

@@ -58,7 +58,6 @@ _PHRASES = {key(phrase): term for term in TERMS.values() for phrase in term.said
 
 
 def find(name: str) -> Term | None:
-    """Return the term of that name or alias, or the one that explains a phrase in it; None if there is none."""
     return TERMS.get(key(name)) or _ALIASES.get(key(name)) or _explaining(f"-{key(name)}-")
 
 

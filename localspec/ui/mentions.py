@@ -55,7 +55,6 @@ class Taken:
         return (line if self.texts else "took no file") + self.left_since({})
 
     def left_since(self, before: Mapping[str, int]) -> str:
-        """Return what was left out since `left_out` was as `before`, for the end of a line; "" for nothing."""
         more = {reason: n - before.get(reason, 0) for reason, n in self.left_out.items()}
         skipped = " · ".join(f"{n} {reason}" for reason, n in more.items() if n)
         return f"; left out: {skipped}" if skipped else ""
@@ -124,7 +123,6 @@ def names_files(name: str) -> bool:
 
 
 def matches(name: str) -> list[Path]:
-    """Return the files that a pattern stands for, () for a name that is none or that exists itself."""
     path = typed_path(name)
     if not _PATTERN.search(name) or path.exists():
         return []

@@ -23,7 +23,6 @@ UNTOLD = ("target", "draft", "name", "expected", "cache_disk", "cache_ram")
 
 
 def result(stats: Stats, settings: LoadSettings, request: Request, session: str | None = None) -> dict[str, Any]:
-    """Return the object of a finished answer; `session` is the id of its conversation, if that is saved."""
     loaded = stats.loaded
     made: ResultFields = {
         "schema": SCHEMA,
@@ -53,7 +52,6 @@ def result(stats: Stats, settings: LoadSettings, request: Request, session: str 
 
 
 def with_logprob(found: Logprob | None) -> Logprobs:
-    """Return what a token's object has beside its text: nothing where no log-probabilities were asked for."""
     if found is None:
         return {}
     top: list[LikelyToken] = [{"id": each.id, "s": each.text, "logprob": each.logprob} for each in found.top]

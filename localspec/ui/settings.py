@@ -185,7 +185,6 @@ def check_form(request: Request) -> None:
 
 
 def known_values(name: str) -> tuple[str, ...]:
-    """Return the values that a setting is known to take, () where any number or text may be one."""
     setting = next((each for each in SETTINGS.values() if each.is_called(name)), None)
     if setting is None:
         return ()

@@ -102,11 +102,9 @@ class Passes:
 
     @property
     def is_enough(self) -> bool:
-        """Whether plain decoding was measured often enough, and in enough places of the answer."""
         return self.n_plain >= FEWEST and self.places >= PLACES
 
     def compare(self, tokens: int) -> Comparison | None:
-        """Compare the passes, which decoded `tokens`, with the plain ones among them; None where these are too few."""
         if not self.is_enough:
             return None
         at = [index for index, one in enumerate(self.all) if one.plain_ms is not None]
@@ -155,7 +153,6 @@ class _Costs:
 
     @property
     def usual(self) -> float:
-        """The scatter of passes of one kind."""
         return _usual([distance for kind in self.rest.values() for distance in _distances(kind)])
 
     def error(self, usual: float) -> float:
@@ -237,12 +234,10 @@ def _distances(values: Sequence[float]) -> list[float]:
 
 
 def _usual(distances: Sequence[float]) -> float:
-    """Return the standard deviation that a few values far off do not change, 0.0 of none."""
     return MAD * median(abs(one) for one in distances) if distances else 0.0
 
 
 def _all_told(distances: Sequence[float]) -> float:
-    """Return the standard deviation with every value in it, 0.0 of none."""
     return math.sqrt(sum(one**2 for one in distances) / len(distances)) if distances else 0.0
 
 

@@ -272,7 +272,6 @@ class Stats:
 
     @property
     def acceptance(self) -> float | None:
-        """Cumulative acceptance: accepted / drafted."""
         return _ratio(self.accepted, self.drafted)
 
     @property
@@ -282,7 +281,6 @@ class Stats:
 
     @property
     def mean_alpha(self) -> float | None:
-        """Probability that a draft token the verifier looks at is kept."""
         return _ratio(sum(self.accepted_per_pos), sum(self.reached))
 
     @property
@@ -333,7 +331,6 @@ class Stats:
 
     @property
     def baseline(self) -> Baseline | None:
-        """Plain decoding as the plain passes known measured it, None where these are too few."""
         if len(self._plain) < FEWEST:
             return None
         ms = median(one.plain_ms for one in self._plain)
@@ -379,12 +376,10 @@ class Stats:
 
 
 def grown(loaded: Loaded | None, started: Started) -> Loaded | None:
-    """Return the loaded pair with the context that it has when an answer begins."""
     return loaded if loaded is None or started.n_ctx is None else replace(loaded, n_ctx=started.n_ctx)
 
 
 def _ratio(part: float, whole: float) -> float | None:
-    """Return part / whole, None where there is nothing to divide by."""
     return part / whole if whole else None
 
 

@@ -176,7 +176,6 @@ def _is_found(stats: Stats, *, is_below: bool) -> bool:
 
 
 def _saving(stats: Stats) -> str:
-    """Return what to type where a draft model of its own drafted nothing, and what that saves; "" without one."""
     draft = None if stats.loaded is None else stats.loaded.draft
     is_used = any(n for name, (n, _) in stats.drafters.items() if name != COPY)
     if draft is None or not draft.load_ms or is_used or (stats.finished and NOT_YET in stats.finished.cause):
@@ -204,7 +203,6 @@ def _capital(words: str) -> str:
 
 
 def plans(stats: Stats) -> str:
-    """Return what the plans promised and what came of them, a pass of each drafter; "" where none promised anything."""
     told = []
     for name, one in stats.foreseen.items():
         n = one.passes
@@ -311,12 +309,10 @@ def _draft_rows(stats: Stats) -> list[tuple[str, str]]:
 
 
 def rate_of(stats: Stats) -> float | None:
-    """Return the tokens a second that are shown, None after too few passes."""
     return shown_after(stats.tok_per_s, stats.passes - 1)
 
 
 def acceptance_of(stats: Stats) -> float | None:
-    """Return the acceptance that is shown, None after too few passes with a draft."""
     return shown_after(stats.acceptance, stats.drafting_passes)
 
 
@@ -326,7 +322,6 @@ def accepted(stats: Stats) -> str:
 
 
 def by_place(stats: Stats) -> list[float | None]:
-    """Return the acceptance at each position that is shown, None where too few passes looked at it."""
     return [shown_after(rate, seen) for rate, seen in zip(stats.conditional, stats.reached, strict=True)]
 
 

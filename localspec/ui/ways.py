@@ -71,7 +71,6 @@ class Ways:
         return f"{told}, {100 * self.share:.0f} % of its cache{memory}"
 
     def wire(self) -> Edge | None:
-        """Return the object of `--json`, None for a target on this machine."""
         if not self.rounds:
             return None
         return {

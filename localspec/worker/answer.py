@@ -29,7 +29,6 @@ JOBS = kinds(LoneJob)
 
 
 def answers(job: LoneJob) -> Iterator[dict[str, Any]]:
-    """Yield the answers to a job as JSON objects: one, or as many as there are steps."""
     # Late imports: each of them needs llama.cpp, some also PyTorch.
     match job:
         case BuildFacts():

@@ -282,7 +282,6 @@ class Worker:
             self._leave(running)
 
     def _lines(self, running: _Job) -> Iterator[dict[str, Any]]:
-        """Yield what the child says of a job, looking often whether it does what it should; ends if that is over."""
         child, pause = running.child, 0.0
         noticed: float | None = None  # when it was first looked at, after the job was cancelled
         self._heard = max(self._heard, running.started)
@@ -350,7 +349,6 @@ class Worker:
         return None if sequence else wire  # number 0: the child is ready
 
     def _rebuild(self, running: _Job, wire: dict[str, Any]) -> Event | None:
-        """Return the event of a line, None for a type this version does not know, and note what the child is doing."""
         from localspec.worker.codec import CodecError, event_of
 
         try:

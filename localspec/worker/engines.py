@@ -243,7 +243,6 @@ class EngineClient:
         return error
 
     def _sent(self, method: str, path: str, body: Any = None) -> Connection | None:
-        """Send the engine a request; None where it is gone."""
         with contextlib.suppress(OSError, LocalspecError), Runtime.opened() as runtime:
             opened = None if runtime is None else runtime.connect(self.name)
             if opened is not None:
@@ -372,7 +371,6 @@ def held_bytes(facts: dict[str, Any]) -> int:
 
 
 def asked(runtime: Runtime, name: str, method: str = "GET", path: str = "") -> dict[str, Any] | None:
-    """Return an engine's answer; None where it refuses, or is gone."""
     opened = runtime.connect(name)
     if opened is None:
         return None
@@ -431,7 +429,6 @@ def stop_engine(facts: dict[str, Any]) -> bool:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process runs; one that ended and is not waited for does not."""
     try:
         os.kill(pid, 0)
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()

@@ -137,7 +137,6 @@ class JobServer:
         return 0 if self._passes is None else self._passes.n_running
 
     def _next(self) -> dict[str, Any] | None:
-        """Return the next job, None where it has to wait for others that run."""
         if not self._waiting:
             return None
         is_alone = self._waiting[0]["command"] != "generate"

@@ -34,7 +34,6 @@ _LOCAL_PEERCRED = 1  # of macOS and the BSDs: version, uid, groups
 
 
 def runtime_folder() -> Path:
-    """Return where warm engines listen. The folder need not exist."""
     folder = os.environ.get("XDG_RUNTIME_DIR")
     if folder and os.path.isabs(folder) and not os.environ.get("LOCALSPEC_HOME"):
         return Path(folder) / "localspec"

@@ -154,7 +154,6 @@ def _engine(facts: Mapping[str, Any]) -> Finding:
 
 
 def _processor() -> list[str]:
-    """Return what Linux says that the processor can do."""
     try:
         flags = re.search(r"^flags\b.*", Path("/proc/cpuinfo").read_text("ascii", "replace"), re.MULTILINE)
     except OSError:
@@ -163,7 +162,6 @@ def _processor() -> list[str]:
 
 
 def _devices(facts: Mapping[str, Any], seen: tuple[Gpu, ...]) -> Iterator[Finding]:
-    """Yield what can compute, and every GPU that is there and cannot be used."""
     usable = [f"{one['name']} {one['description']}" for one in facts["all"] if one["is_gpu"] and not one["is_remote"]]
     listed = ", ".join(f"{one['name']} ({one['description']}, {size(one['free'])} free)" for one in facts["all"])
     told = {"devices": facts["all"], "gpus": [{"maker": gpu.maker, "name": gpu.name} for gpu in seen]}
@@ -220,7 +218,6 @@ def _figures(facts: Mapping[str, Any]) -> Finding:
 
 
 def _disk() -> Iterator[Finding]:
-    """Yield whether the folders can be written, and the space there."""
     folders = {"cache": cache_folder("")}
     try:
         folders = {"models": Cache().root, **folders}

@@ -34,7 +34,6 @@ class Finding:
         }
 
     def line(self, console: Console, stream: IO[str]) -> str:
-        """Return it as one line, which a terminal gets wrapped at words, and a second one with its hint."""
         mark, style = MARKS[self.state]
         hint = f"{'':<{INDENT}}try: {one_line(self.hint)}\n" if self.hint else ""
         message = wrapped(one_line(self.message), stream, INDENT)
