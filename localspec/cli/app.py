@@ -129,18 +129,15 @@ class LazyGroup(click.Group):
                 return self._helped(ctx, args[1:])
             if name == "version":
                 return self._version(ctx, args[1:])
-            if is_model(name):
-                raise UsageError(f"{name!r} is a model, and no command", hint=f"localspec chat {name}")
             # A command that removes is never what a misspelt word is taken for.
             safe = [each for each in (*COMMANDS, *ALIASES) if each != "rm"]
             near = difflib.get_close_matches(name, safe, n=1)
-            if not near and is_here(name):
+            if is_model(name) or (not near and is_here(name)):
                 raise UsageError(f"{name!r} is a model, and no command", hint=f"localspec chat {name}")
-            guess = f" Did you mean {near[0]!r}?" if near else ""
-            raise UsageError(
-                f"there is no command {name!r}.{guess} To send it as a prompt: localspec run {_quoted(args)}",
-                hint="localspec --help",
-            )
+            guess, text = f" Did you mean {near[0]!r}?" if near else "", " ".join(args)
+            quoted = f'"{text if len(text) <= 60 else f"{text[:60]}…"}"'
+            told = f"there is no command {name!r}.{guess} To send it as a prompt: localspec run {quoted}"
+            raise UsageError(told, hint="localspec --help")
         return super().resolve_command(ctx, args)
 
     def _version(self, ctx: click.Context, words: list[str]) -> NoReturn:
@@ -187,11 +184,6 @@ def commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
             yield (name,), command
         else:
             yield from (((name, each), one) for each, one in inner.items())
-
-
-def _quoted(words: list[str]) -> str:
-    text = " ".join(words)
-    return '"' + (text if len(text) <= 60 else f"{text[:60]}…") + '"'
 
 
 def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:

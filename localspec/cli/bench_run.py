@@ -57,7 +57,8 @@ def measure(engine: PairEngine, settings: LoadSettings, job: BenchJob, baseline:
         hashes = _hashes(settings, engine.live, engine.console, stop)
     except _Stopped:
         return Done(BenchResult({}, (), is_complete=False), stop.exit_code)
-    result = BenchResult({"pair": _hashed(hashes)}, (), is_complete=False)
+    pair = {"target": {"sha256": hashes[0]}, "draft": hashes[1] and {"sha256": hashes[1]}}
+    result = BenchResult({"pair": pair}, (), is_complete=False)  # enough to refuse a baseline of another pair
     if baseline is not None:
         require_same_models(baseline, result)
     loaded = engine.load(settings)
@@ -161,12 +162,6 @@ def _telling(live: Live, what: str, stop: Stop) -> Callable[[float], None]:
             live.status(f"{what} {share:.0%}")
 
     return tell
-
-
-def _hashed(hashes: tuple[str, str | None]) -> Wire:
-    """Return the pair with nothing but its hashes: enough to refuse a baseline of another."""
-    target, draft = hashes
-    return {"target": {"sha256": target}, "draft": draft and {"sha256": draft}}
 
 
 def _options(job: BenchJob, settings: LoadSettings) -> Wire:

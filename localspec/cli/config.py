@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 from localspec.cli.app import commands
 from localspec.cli.console import Console, in_room, is_terminal, write_out
 from localspec.cli.engine_options import engine_options
-from localspec.cli.option_sources import ONCE, Configurable, once, option_at, options_of, typed
+from localspec.cli.option_sources import ONCE, once, option_at, options_of, typed
 from localspec.cli.options import preset_settings
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, json_option, option
@@ -70,7 +70,11 @@ def preset(ctx: click.Context) -> int:
 def save(ctx: click.Context, /, name: str, replace: bool, as_json: bool, **values: Any) -> int:
     """Keep the options that are typed here as the preset NAME."""
     check_name(name)
-    kept = {each.key: _kept(each, ctx.params[str(each.name)]) for each in typed(ctx) if str(each.name) in values}
+    kept = {}
+    for each in typed(ctx):
+        if str(each.name) in values:
+            value = ctx.params[str(each.name)]
+            kept[each.key] = read_words(each, [str(word) for word in (value if each.multiple else [value])])
     if not kept:
         hint = f"localspec config preset save {name} -m PAIR --temp 0.2"
         raise UsageError("a preset needs at least one setting", hint=hint)
@@ -149,11 +153,6 @@ def rm(name: str, as_json: bool) -> int:
     else:
         write_out(f"removed; to restore it: localspec config preset save {name} {one_line(_typed(settings))}\n")
     return 0
-
-
-def _kept(option: Configurable, value: Any) -> Any:
-    """Return a value as `config set` writes it, once it is checked; raises UsageError."""
-    return read_words(option, [str(each) for each in (value if option.multiple else [value])])
 
 
 def _typed(settings: dict[str, Any]) -> str:

@@ -81,7 +81,7 @@ def open_line_chat(
 def _lines(chat: LineChat) -> Lines:
     """Return the keyboard. What is typed and not sent is kept, and what ended chats have left is put back."""
     lines, writer = Lines(), chat.state.writer
-    if can_put_back():
+    if _editor is not None and is_terminal(sys.stdin) and is_terminal(sys.stdout):
         left = recover() if writer.is_saved else ""
         if left:
             lines.put_back(left)
@@ -266,10 +266,6 @@ class Lines:
 
 def _editor_line() -> str:
     return str(_editor.get_line_buffer()) if _editor is not None else ""
-
-
-def can_put_back() -> bool:
-    return _editor is not None and is_terminal(sys.stdin) and is_terminal(sys.stdout)
 
 
 def _continued(prompt: str) -> str:

@@ -71,7 +71,7 @@ def suggestions(console: Console, target: str, offline: bool) -> tuple[list[str]
         found = list(_candidates(seen, offline, live, console))
     finally:
         live.erase()
-    found.sort(key=lambda one: _rank(one, seen))
+    found.sort(key=lambda one: (one.report is None, -one.gain(seen.bytes), one.size))
     lines = [_line(one, seen) for one in found if one.where != "here" or not one.can_draft(seen.bytes)]
     return lines or ["no draft to download was found"], [_wire(one, seen) for one in found]
 
@@ -164,7 +164,9 @@ def _candidates(seen: Seen, offline: bool, live: Live, console: Console) -> Iter
             here.add(each)
             if each.startswith("hf:") and (name := _repo(each.removeprefix("hf:"))) is not None:
                 here.add(str(HubName(name.repo, quant=quant_of(name.file or ""))))
-                tried |= set() if _may_have_better(one, seen) else {name.repo}
+                # Another quantisation may draft where this one is too large, or cannot be read.
+                may_have_better = one.report is None or (one.report.fits and not one.can_draft(seen.bytes))
+                tried |= set() if may_have_better else {name.repo}
     listed = [
         model
         for model in _of_catalogue(seen, load_catalog())
@@ -193,11 +195,6 @@ def _candidates(seen: Seen, offline: bool, live: Live, console: Console) -> Iter
             yield there
 
 
-def _rank(one: DraftCandidate, seen: Seen) -> tuple[bool, float, float]:
-    """Return the place of a candidate: by tokens a pass over price, then those that cannot draft, then the unknown."""
-    return one.report is None, -one.gain(seen.bytes), one.size
-
-
 def _reached(live: Live, console: Console) -> Hub | None:
     """Return the hub; None, with a warning, where this machine has no way to it."""
     hub = Hub()
@@ -208,11 +205,6 @@ def _reached(live: Live, console: Console) -> Hub | None:
         console.warn(f"{error.message}; only files on this machine are compared")
         return None
     return hub
-
-
-def _may_have_better(one: DraftCandidate, seen: Seen) -> bool:
-    """Whether a quantisation may draft where this one does not: it is too large, or the file here cannot be read."""
-    return one.report is None or (one.report.fits and not one.can_draft(seen.bytes))
 
 
 def _repo(found: str) -> HubName | None:

@@ -40,7 +40,10 @@ def model_first(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
 
     Raises UsageError for a word that is nearly a name.
     """
-    if not words or not words[0] or (re.search(r"\s", words[0]) and not _is_gguf_file(words[0])):
+    if not words or not words[0]:
+        return None, words
+    is_file = words[0].lower().endswith(".gguf") and os.path.isfile(os.path.expanduser(words[0]))
+    if re.search(r"\s", words[0]) and not is_file:
         return None, words
     if is_model(words[0]):
         return words[0], words[1:]
@@ -70,10 +73,6 @@ def _nearly_named(words: tuple[str, ...]) -> str | None:
     if is_before_prompt or is_family or _MARKED.fullmatch(word):
         return nearest(word, _names())
     return near_miss(word, _names()) if len(words) <= 2 and len(word) > 3 else None
-
-
-def _is_gguf_file(word: str) -> bool:
-    return word.lower().endswith(".gguf") and os.path.isfile(os.path.expanduser(word))
 
 
 def is_model(word: str) -> bool:

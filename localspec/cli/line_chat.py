@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from localspec.bench.race import TOKENS
@@ -223,12 +225,13 @@ class LineChat:
                 self.state.has_loaded(event)
             yield event
 
-    def _stop(self) -> None:
-        self._worker.cancel()
-        self.on_stop()
-
     def _asking(self, live: Live) -> AbstractContextManager[PairEngine]:
-        return asking(self._worker, live, self.console, pairs=self._pairs, cancel=self._stop, again=_abandon)
+        def stop() -> None:
+            self._worker.cancel()
+            self.on_stop()
+
+        again = signal.default_int_handler  # raises KeyboardInterrupt
+        return asking(self._worker, live, self.console, pairs=self._pairs, cancel=stop, again=partial(again, 0, None))
 
 
 def _finish(command: Coroutine[Any, Any, object]) -> None:
@@ -245,7 +248,3 @@ def _send_to_terminal(data: bytes) -> None:
     if not is_terminal(sys.stdout) or is_dumb() or len(data) > LONGEST_COPY:
         raise NotFoundError("no clipboard can be reached from here", hint="/export FILE")
     write_out(programs.sequence(data))
-
-
-def _abandon() -> None:
-    raise KeyboardInterrupt

@@ -174,7 +174,8 @@ class WordWrap:
             if token == "\n":
                 yield from self._word(columns)
                 yield token
-                self._end_line()
+                self._is_code ^= self._line.lstrip().startswith(FENCES)
+                self._line, self._column, self._is_open = "", 0, False
             elif self._is_code:
                 yield token
             elif cells(token) == 0:
@@ -184,10 +185,6 @@ class WordWrap:
                     yield token
             else:
                 yield from self._placed(token, columns)
-
-    def _end_line(self) -> None:
-        self._is_code ^= self._line.lstrip().startswith(FENCES)
-        self._line, self._column, self._is_open = "", 0, False
 
     def _placed(self, char: str, columns: int) -> Iterator[str]:
         n = cells(char)

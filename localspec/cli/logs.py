@@ -6,7 +6,6 @@ import difflib
 import re
 import shlex
 import sys
-from typing import Any
 
 import click
 
@@ -33,6 +32,7 @@ _count = option("-n", "--count", type=click.IntRange(0), default=N, metavar="N",
                 help=f"List at most N; 0: all.  [default: {N}]")  # fmt: skip
 
 
+FACTS = ("id", "title", "pair", "created", "updated", "n_messages")  # of a conversation in a list
 SPELLINGS = {"-c": "show", "--continue": "show", "--session": "show", "--search": "search"}
 
 
@@ -233,7 +233,8 @@ def _list(count: int, as_json: bool) -> int:
         every = store.conversations()
     found = every[: count or None]
     if as_json:
-        write_json({"path": str(conversations_file()), "conversations": [_facts(each) for each in found]})
+        facts = [{name: getattr(each, name) for name in FACTS} for each in found]
+        write_json({"path": str(conversations_file()), "conversations": facts})
     else:
         has_numbers = is_terminal(sys.stdout)
         if has_numbers:
@@ -252,8 +253,3 @@ def _named(store: Store, typed: str | None) -> Conversation:
     if not latest:
         raise NotFoundError("no conversations are kept yet", hint="localspec chat")
     return latest[0]
-
-
-def _facts(conversation: Conversation) -> dict[str, Any]:
-    return {name: getattr(conversation, name) for name in
-            ("id", "title", "pair", "created", "updated", "n_messages")}  # fmt: skip

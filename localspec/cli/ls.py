@@ -22,8 +22,8 @@ from localspec.models.foreign import OLLAMA, ForeignModel, foreign_models, of_hu
 from localspec.models.gguf.shards import size_on_disk
 from localspec.models.hub.cache import PARTIAL, Cache, CachedFile
 from localspec.models.hub.pulled import Receipts
-from localspec.models.hub.remove import Removal, plan_removal
 from localspec.models.hub.remove import carry_out as remove_files
+from localspec.models.hub.remove import plan_removal
 from localspec.models.names import DraftChoice, HubName, ModelName, PathName, parse
 from localspec.models.ollama import ollama_models
 from localspec.models.recent import RecentPair, recent_pairs
@@ -56,7 +56,11 @@ def list_models(as_json: bool) -> int:
         found = {"cache": str(cache.root), "models": rows, "others": foreign, "absent": absent}
         write_json({**found, "interrupted": partials, "recent": used})
         return 0
-    lines = aligned([(one_line(row["name"]), size(row["bytes"]), _origin(row)) for row in rows], right={1})
+    cells = []
+    for row in rows:
+        origin = ("pulled" if row["pulled"] else "from elsewhere") + (", hash correct" if row["verified"] else "")
+        cells.append((one_line(row["name"]), size(row["bytes"]), origin))
+    lines = aligned(cells, right={1})
     if ours:
         lines.append(f"interrupted downloads: {_total(ours)}; pull the model again to go on, or rm its repository")
     if len(left) > len(ours):
@@ -67,10 +71,6 @@ def list_models(as_json: bool) -> int:
     lines += _other_lines(kept, absent)
     write_out("".join(f"{line}\n" for line in [*lines, *_recent_lines(recent), "", in_memory()]))
     return 0
-
-
-def _origin(row: dict[str, Any]) -> str:
-    return ("pulled" if row["pulled"] else "from elsewhere") + (", hash correct" if row["verified"] else "")
 
 
 def _other_lines(others: list[ForeignModel], absent: list[str]) -> list[str]:
@@ -135,7 +135,8 @@ def remove_models(names: tuple[str, ...], as_json: bool, dry_run: bool, force: b
             hint="--force removes it anyway",
             detail={"files": [str(file.link) for file in removal.foreign]},
         )
-    what, freed = _what(removal), removal.bytes
+    n, freed = len({file.blob for file in removal.files}) + len(removal.partials), removal.bytes
+    what = f"{counted(n, 'file')}, {size(freed)}"
     if not dry_run:
         if not yes and not confirmed(f"Remove {what}? [y/N] ", default=False):
             raise DeclinedError(f"{what} would be removed", hint="-y removes without asking")
@@ -182,8 +183,3 @@ def _foreign(name: ModelName | DraftChoice) -> ForeignModel | None:
     path = os.path.realpath(os.path.expanduser(name.path))
     found = [one for one in foreign_models() if os.path.realpath(one.path) == path]
     return next((one for one in found if one.name == name.label), next(iter(found), None))
-
-
-def _what(removal: Removal) -> str:
-    n = len({file.blob for file in removal.files}) + len(removal.partials)
-    return f"{counted(n, 'file')}, {size(removal.bytes)}"

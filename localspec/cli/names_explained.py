@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, get_args, get_origin, get_type_hints, is_typeddict
 
 import click
 
@@ -136,12 +136,8 @@ def _every_field() -> Iterator[tuple[type, str, str]]:
     for kind in vars(json_fields).values():
         if is_typeddict(kind):
             for name, hint in get_type_hints(kind, include_extras=True).items():
-                yield kind, name, _meaning(hint)
-
-
-def _meaning(hint: Any) -> str:
-    inner = hint if get_origin(hint) is Annotated else get_args(hint)[0]
-    return str(get_args(inner)[1])
+                inner = hint if get_origin(hint) is Annotated else get_args(hint)[0]
+                yield kind, name, str(get_args(inner)[1])
 
 
 def _names(option: click.Option) -> set[str]:

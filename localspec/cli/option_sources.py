@@ -120,8 +120,8 @@ class Configurable(click.Option):
         value, source = super().consume_value(ctx, opts)
         if source is ParameterSource.COMMANDLINE or ctx.resilient_parsing:
             return value, source
-        preset = of_preset(ctx, self)
-        return (value, source) if preset is None else (preset[0], ParameterSource.DEFAULT_MAP)
+        preset = ctx.meta.get(_PRESET, {})
+        return (preset[self.key][0], ParameterSource.DEFAULT_MAP) if self.key in preset else (value, source)
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         """Return the value as click reads it, what a pipe of the shell holds as a file; --file reads pipes itself."""
@@ -210,11 +210,6 @@ def take_preset(ctx: click.Context, name: str | None) -> None:
     if "model" in found and "draft" not in found:
         found["draft"] = None, found["model"][1]
     ctx.meta[_PRESET] = found
-
-
-def of_preset(ctx: click.Context, option: Configurable) -> tuple[Any] | None:
-    found = ctx.meta.get(_PRESET, {}).get(option.key)
-    return None if found is None else (found[0],)
 
 
 def is_from_preset(ctx: click.Context, name: str) -> bool:

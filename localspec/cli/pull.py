@@ -156,12 +156,9 @@ def _tell_about(wanted: tuple[HubName, ...], error: NetworkError, console: Conso
         names = [str(name) for name in wanted]
         write_json({"dry_run": True, "names": names, "files": [], "download_bytes": total, "is_about": True})
         return
-    rows = [f"{one_line(str(name))}  {_about(missing.get(str(name)))}\n" for name in wanted]
+    sizes = {name: f"about {size(n)}" for name, n in missing.items()}
+    rows = [f"{one_line(str(name))}  {sizes.get(str(name), 'here')}\n" for name in wanted]
     write_out("".join(rows) + f"about {size(total)} to download\n")
-
-
-def _about(n_bytes: int | None) -> str:
-    return "here" if n_bytes is None else f"about {size(n_bytes)}"
 
 
 def _tell_plan(plan: PullPlan, as_json: bool) -> None:

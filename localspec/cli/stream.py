@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from localspec.cli.live import Live
 from localspec.cli.output import Wire, write_json
-from localspec.engine.events import Committed, Event, Loading, Logprob, Piece, Prefilled, Probed, Warned
+from localspec.engine.events import Committed, Event, Loading, Piece, Prefilled, Probed, Warned
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.json_fields import (
     AskedFields,
@@ -50,13 +50,7 @@ class EventsSink:
     Of the many events of a load only every tenth part of a model is told.
     """
 
-    def __init__(
-        self,
-        live: Live,
-        settings: LoadSettings,
-        request: Request,
-        state: ChatState,
-    ) -> None:
+    def __init__(self, live: Live, settings: LoadSettings, request: Request, state: ChatState) -> None:
         self._live = live
         self._state = state
         self._settings = settings
@@ -150,7 +144,10 @@ def _step(event: Committed) -> StepFields:
         "n_accepted": event.n_accepted,
         "n_forced": event.n_forced,
         "draft": [_token(piece) for piece in event.drafted],
-        "out": [_stood(piece, logprob) for piece, logprob in zip_longest(event.out, event.logprobs)],
+        "out": [
+            cast(OutToken, {**_token(piece), **with_logprob(logprob)})
+            for piece, logprob in zip_longest(event.out, event.logprobs)
+        ],
         "text": event.text,
         "reasoning": event.reasoning,
         "ms": {"draft": ms.draft, "verify": ms.verify, "sample": ms.sample, "other": ms.other},
@@ -167,10 +164,6 @@ def _token(piece: Piece) -> StepToken:
     text = _PARTIAL if _PARTIAL in piece.text else piece.text
     token: StepToken = {"id": piece.id, "s": text, "src": piece.source}
     return token if piece.p is None else {**token, "p": piece.p}
-
-
-def _stood(piece: Piece, logprob: Logprob | None) -> OutToken:
-    return cast(OutToken, {**_token(piece), **with_logprob(logprob)})
 
 
 def _cumulative(stats: Stats) -> Sums:
