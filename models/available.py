@@ -102,7 +102,11 @@ def offers(catalog: Catalog, folder: Path | None = None) -> list[AvailablePair]:
     models = [(model, _model(model, catalog)) for model in catalog.models.values()]
     here = [offer for _, offer in models if offer.where == "here"]
     known = {model.repo.lower() for model, offer in models if offer.where == "here"}
-    cached = [_cached(name, files) for name, files in whole_models(Cache()) if name.repo.lower() not in known]
+    cached = [
+        _of_file(str(name), str(name), "cache", files[0].link, sum(file.size for file in files))
+        for name, files in whole_models(Cache())
+        if name.repo.lower() not in known
+    ]
     return [
         *(_pair(pair) for pair in catalog.pairs.values()),
         *map(_bundled, BUNDLED),
@@ -264,18 +268,14 @@ def _bundled(name: str) -> AvailablePair:
     )
 
 
-def _cached(name: HubName, files: list[CachedFile]) -> AvailablePair:
-    size, quant = sum(file.size for file in files), quant_of(files[0].name)
-    return _of_file(str(name), str(name), "cache", files[0].link, size, quant)
-
-
 def _foreign(one: ForeignModel) -> AvailablePair:
     quant = one.hub.quant if one.hub is not None and one.hub.quant else quant_of(one.path.name)
     name = one.path.name if one.name == str(one.path) else one.name
-    return replace(_of_file(name, one.name, one.program, one.path, one.bytes, quant), file=one.path)
+    return replace(_of_file(name, one.name, one.program, one.path, one.bytes), quant=quant, file=one.path)
 
 
-def _of_file(name: str, ref: str, origin: str, target: Path, size: int, quant: str) -> AvailablePair:
+def _of_file(name: str, ref: str, origin: str, target: Path, size: int) -> AvailablePair:
+    quant = quant_of(target.name)
     return AvailablePair(name=name, ref=ref, origin=origin, target=target, target_bytes=size, quant=quant)
 
 
@@ -288,7 +288,7 @@ def recent_offers() -> list[AvailablePair]:
             has_none = each.draft is None and each.name.endswith(f"+{NONE}")
             drafter = Path(each.draft).name if each.draft else NONE if has_none else ""
             name = each.name.removesuffix(f"+{drafter}")
-            offer = _of_file(name, each.pair, "recent", target, size_on_disk(target), quant_of(target.name))
+            offer = _of_file(name, each.pair, "recent", target, size_on_disk(target))
             draft_bytes = size_on_disk(Path(each.draft)) if each.draft else 0
             offers.append(replace(offer, draft=drafter, draft_bytes=draft_bytes))
     return offers
@@ -296,16 +296,14 @@ def recent_offers() -> list[AvailablePair]:
 
 def files_of(folder: Path | None) -> list[AvailablePair]:
     """Return the models of a folder, [] of one that cannot be read."""
-    paths = []
+    paths, offers = list[Path](), []
     with suppress(OSError):
-        for path in sorted(folder.iterdir()) if folder is not None else ():
-            if is_model(path.name) and path.is_file() and part_number(path.name) == 1:
-                paths.append(path)
-    offers = []
+        paths = sorted(folder.iterdir()) if folder is not None else []
     for path in paths:
         with suppress(OSError):  # a part of it is missing
-            offer = _of_file(path.name, str(path), "file", path, size_on_disk(path), quant_of(path.name))
-            offers.append(replace(offer, file=path))
+            if is_model(path.name) and path.is_file() and part_number(path.name) == 1:
+                offer = _of_file(path.name, str(path), "file", path, size_on_disk(path))
+                offers.append(replace(offer, file=path))
     return offers
 
 

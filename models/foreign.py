@@ -71,7 +71,8 @@ def of_hub(wanted: HubName) -> ForeignModel | None:
         if one.hub is not None and one.hub.repo.lower() == wanted.repo.lower():
             there.setdefault(one.hub.file or f"x-{one.hub.quant}.gguf", one)
     with suppress(LocalspecError, KeyError):
-        return there[select(list(there), _whole(wanted))[0]]
+        first = None if wanted.file is None else _whole_name(wanted.file)  # the parts of a model are one here
+        return there[select(list(there), replace(wanted, file=first))[0]]
     return None
 
 
@@ -157,11 +158,6 @@ def only_model(folder: Path) -> Path:
     names = ", ".join(shown(str(path), LONGEST) for path in found[:_LISTED])
     more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     raise UsageError(f"{label} holds {len(found)} models: {names}{more}", hint=shown(str(found[0]), LONGEST))
-
-
-def _whole(wanted: HubName) -> HubName:
-    """Return a name whose file is the first part: the parts of a model are one here."""
-    return replace(wanted, file=None if wanted.file is None else _whole_name(wanted.file))
 
 
 def _whole_name(name: str) -> str:

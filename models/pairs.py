@@ -100,8 +100,9 @@ def _differences(
 ) -> list[str]:
     begin = (target.vocab.add_bos, target.vocab.bos), (draft.vocab.add_bos, draft.vocab.bos)
     end = (target.vocab.add_eos, target.vocab.eos), (draft.vocab.add_eos, draft.vocab.eos)
+    kinds = target.vocab.type, draft.vocab.type
     return [
-        *_type_reasons(target, draft),
+        *([] if kinds[0] == kinds[1] else [f"their tokenizers are of different kinds, {kinds[0]} and {kinds[1]}"]),
         *_special_reasons("BOS", "begins", *begin),
         *_special_reasons("EOS", "ends", *end),
         *_size_reasons(target, draft),
@@ -132,12 +133,6 @@ def _head_reasons(target: ModelInfo, head: HeadInfo) -> list[str]:
     if not head.target_layers and target.architecture in UNTOLD_LAST:
         reasons.append(f"llama.cpp does not tell the last state of {target.architecture} models")
     return reasons
-
-
-def _type_reasons(target: ModelInfo, draft: ModelInfo) -> list[str]:
-    if target.vocab.type == draft.vocab.type:
-        return []
-    return [f"their tokenizers are of different kinds, {target.vocab.type} and {draft.vocab.type}"]
 
 
 def _special_reasons(

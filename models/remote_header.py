@@ -45,15 +45,11 @@ def remote_header(name: HubName, hub: Hub) -> Header:
 
 def _header(name: HubName, hub: Hub) -> tuple[Header, list[RepoFile]]:
     """Return the header, of a split model those of all parts as one, and the files of the model."""
-    listing, files = _files(name, hub)
+    listing = hub.listing(name.repo, name.revision)
+    files = [listing.file(part) for part in select([file.name for file in listing.files], name)]
     looks = [FIRST_LOOK, *[PART_LOOK] * (len(files) - 1)]
     paths = [_header_file(listing, file, hub, look) for file, look in zip(files, looks, strict=True)]
     return joined([read_header(path) for path in paths]), files
-
-
-def _files(name: HubName, hub: Hub) -> tuple[Listing, list[RepoFile]]:
-    listing = hub.listing(name.repo, name.revision)
-    return listing, [listing.file(part) for part in select([file.name for file in listing.files], name)]
 
 
 def _header_file(listing: Listing, file: RepoFile, hub: Hub, look: int) -> Path:

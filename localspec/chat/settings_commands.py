@@ -135,11 +135,8 @@ async def _switch(chat: Chat, pair: str) -> None:
     await chat.load(settings)
 
 
-def _typed_presets(_typed: str) -> Iterable[str]:
-    return preset_names()
-
-
-@command("/preset [NAME]", "take the settings of a preset; alone, list them", needs_rest=True, values=_typed_presets)
+@command("/preset [NAME]", "take the settings of a preset; alone, list them", needs_rest=True,
+         values=lambda _typed: preset_names())  # fmt: skip
 async def take_preset(chat: Chat, argument: str) -> None:
     """Take the settings of a preset, or list the presets. Nothing changes if one of them is wrong."""
     if not argument:

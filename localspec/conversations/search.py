@@ -94,7 +94,7 @@ def _messages(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
     long = [word for word in words if len(word) >= _GRAM]
     if long and _index(db):
         conditions.append("id IN (SELECT rowid FROM words WHERE words MATCH ?)")
-        values.append(" ".join(f'"{_quoted(word)}"' for word in long))
+        values.append(" ".join('"{}"'.format(word.replace('"', '""')) for word in long))
         words = [word for word in words if word not in long]
     for word in words:
         conditions.append(r"text LIKE ? ESCAPE '\'")
@@ -181,10 +181,6 @@ def _has_index(db: sqlite3.Connection) -> bool:
     except sqlite3.OperationalError:
         return False
     return True
-
-
-def _quoted(word: str) -> str:
-    return word.replace('"', '""')
 
 
 def _escaped(word: str) -> str:

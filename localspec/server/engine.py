@@ -117,7 +117,7 @@ class PairProcess:
 
     def __init__(self, worker: Worker, loader: PairLoader, settings: LoadSettings, parallel: int) -> None:
         self.worker, self.loader, self.settings = worker, loader, settings
-        self.queue = JobQueue(_stop, parallel)
+        self.queue = JobQueue(lambda job: job.stop() if isinstance(job, QueuedJob) else None, parallel)
         self.used_at = 0  # as a number that grows with each job
         self._changed = threading.Condition()
         self._n_asking = 0  # jobs that ask the loaded pair
@@ -148,11 +148,6 @@ class PairProcess:
         with self._changed:
             self._n_asking -= 1
             self._changed.notify_all()
-
-
-def _stop(job: Job) -> None:
-    if isinstance(job, QueuedJob):
-        job.stop()
 
 
 class EngineQueue:

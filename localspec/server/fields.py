@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -141,9 +141,7 @@ class Searched:
     told: Callable[[Wire], Wire]
 
 
-def _is_prompt(value: Any) -> bool:
-    is_ids = isinstance(value, list) and all(isinstance(each, int) and 0 <= each <= COUNT for each in value)
-    return isinstance(value, str) or (is_ids and bool(value))
+Ids = Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=COUNT)]], msgspec.Meta(min_length=1)]
 
 
 def with_prompts(request: Request, prompts: Sequence[str | tuple[int, ...]]) -> list[Request]:
@@ -288,9 +286,11 @@ class Fields:
     def prompts(self) -> list[str | tuple[int, ...]]:
         value: Any = self.take("prompt", str | list[int | str | list[int]])
         is_one = not isinstance(value, list) or any(isinstance(each, int) for each in value)
-        prompts: list[Any] = [value] if is_one else value or []
-        is_wrong = any(not _is_prompt(prompt) for prompt in prompts)
-        if is_wrong or not 1 <= len(prompts) <= MOST_PROMPTS:
+        try:
+            prompts = msgspec.convert([value] if is_one else value, list[str | Ids])
+        except msgspec.ValidationError:
+            prompts = []
+        if not 1 <= len(prompts) <= MOST_PROMPTS:
             raise self.refusal("prompt", f"1 to {MOST_PROMPTS} texts, or lists of tokens")
         return [prompt if isinstance(prompt, str) else tuple(prompt) for prompt in prompts]
 

@@ -43,7 +43,8 @@ class Rules:
     def judge(self, path: str, headers: dict[str, str]) -> None:
         """Raise Refusal for a request that may not be answered; names of `headers` are in lower case."""
         host = headers.get("host", "")
-        if self.key is None and _name(host) not in (*LOOPBACK, _bracketed(self.host)):
+        own = f"[{self.host}]" if ":" in self.host else self.host.lower()
+        if self.key is None and _name(host) not in (*LOOPBACK, own):
             told = f"the Host {host[:80]!r} is not this machine; ask for 127.0.0.1, or start with --api-key"
             raise Refusal(403, told, code="host")
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
@@ -70,10 +71,6 @@ def _name(host: str) -> str:
     return (name if colon and port.isdigit() else host).lower()
 
 
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host.lower()
-
-
 class Guard:
     """Wraps an ASGI application in the rules, and adds what a page of an allowed origin needs to read the answer.
 
@@ -88,7 +85,8 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] in ("http", "websocket"), "lifespan is not on"
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        scope = {**scope, "path": _plain(scope["path"])}
+        # Clients put further slashes into a path, and proxies their name of Ollama.
+        scope = {**scope, "path": re.sub("/+", "/", scope["path"]).removeprefix("/ollama").rstrip("/") or "/"}
         if scope["type"] == "websocket":
             await self._socket(scope, headers, receive, send)
             return
@@ -130,11 +128,6 @@ class Guard:
         except Exception as error:
             self._on_bug(error)
             raise
-
-
-def _plain(path: str) -> str:
-    """Return a path without what clients put around it: further slashes, and a proxy's name of Ollama."""
-    return re.sub("/+", "/", path).removeprefix("/ollama").rstrip("/") or "/"
 
 
 def _cors(origin: str, headers: dict[str, str]) -> list[tuple[bytes, bytes]]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from localspec.backends.build import build_info
 from localspec.control.auto import Auto
-from localspec.control.candidates import CandidateSource, Chains, Copies, ModelReader, RuleCandidates
+from localspec.control.candidates import CandidateSource, Chains, Copies, RuleCandidates
 from localspec.control.company import Beside, Company, nobody
 from localspec.control.prices import Prices
 from localspec.control.profile import Profile
@@ -181,7 +181,7 @@ class PairController:
             return Probing(named, acceptance, settles=self._settles, is_known=self._is_known, is_spread=not is_seeded)
         sources: list[CandidateSource] = []
         prices = self._prices()
-        reader = _reader(drafter)
+        reader = drafter if hasattr(drafter, "behind") else None  # those without a model have no text to read
         if not axes.is_automatic:
             inner = axes.controller(axes.shape)
             sources = [RuleCandidates(axes.method, prices, inner, acceptance, reader, can_follow=can_follow)]
@@ -220,10 +220,6 @@ class PairController:
 
     def _prices(self) -> Prices:
         return (self.profile.prices or Prices()).of_target(replays=self._replays)
-
-
-def _reader(drafter: Any) -> ModelReader | None:
-    return drafter if hasattr(drafter, "behind") else None
 
 
 def learned_as(axes: Axes, sampling: Sampling, drafted_at: float) -> tuple[str, Draw]:

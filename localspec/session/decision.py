@@ -130,17 +130,11 @@ def _fitted(request: Request, pair: Pair) -> Fitted:
         is_seeded=sampling.seed is not None or pair.remote is not None,
         is_greedy=sampling.temperature == 0.0,
         has_exit=pair.early_exit.pays,
-        draft_kind=_draft_kind(pair),
+        draft_kind=pair.draft.kind if pair.draft is not None else MASKS if pair.target.model.masks else "",
     )
     draft = None if pair.draft is None else pair.draft.capabilities()
     fitted = fit_axes(axes, asked, target, draft)
     return fit_widths(fitted, asked, pair.widths) if pair.widths else fitted
-
-
-def _draft_kind(pair: Pair) -> str:
-    if pair.draft is not None:
-        return pair.draft.kind
-    return MASKS if pair.target.model.masks else ""
 
 
 def _early_exit(axes: Axes, pair: Pair) -> events.EventsThen[LoadedExit | None]:

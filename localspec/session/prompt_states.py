@@ -84,7 +84,7 @@ class PromptStates:
         dropped = backend.length - keeps
         if dropped < max(MIN_TOKENS, MIN_DROPPED_SHARE * backend.length) or not isinstance(backend, SavingBackend):
             return
-        if not backend.can_save or any(_holds(each, backend) for each in self._kept):
+        if not backend.can_save or any(_usable(each, backend, backend.tokens) == backend.length for each in self._kept):
             return
         if self._budget is None:
             free = available_memory()
@@ -158,7 +158,10 @@ class PromptStates:
             return []
         longest = backend.capabilities.n_ctx
         files = [each for each in self._folder.of_kind(self._key(model, backend)) if len(each.tokens) <= longest]
-        return sorted(((_usable_of(each, backend, wanted), each) for each in files), key=lambda pair: -pair[0])
+        return sorted(
+            ((backend.usable(each.ends, each.read, common_tokens(each.tokens, wanted)), each) for each in files),
+            key=lambda pair: -pair[0],
+        )
 
     def _key(self, model: LoadedModel, backend: SavingBackend) -> bytes:
         if backend not in self._keys:
@@ -173,14 +176,6 @@ def _usable(kept: _Kept, backend: SavingBackend, wanted: Sequence[int]) -> int:
         return 0
     state = kept.state
     return backend.usable(state.ends, state.read, common_tokens(state.tokens, wanted))
-
-
-def _usable_of(found: StateFile, backend: SavingBackend, wanted: Sequence[int]) -> int:
-    return backend.usable(found.ends, found.read, common_tokens(found.tokens, wanted))
-
-
-def _holds(kept: _Kept, backend: SavingBackend) -> bool:
-    return _usable(kept, backend, backend.tokens) == backend.length
 
 
 def _is_start(kept: _Kept, backend: SavingBackend, state: SavedState) -> bool:

@@ -55,6 +55,10 @@ def key_value(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)  # NaN and its like are no JSON
+
+
 def template_argument(text: str) -> tuple[str, Any]:
     """Return a variable of a chat template: KEY=VALUE, where VALUE is read as JSON if it is that."""
     name, value = key_value(text)
@@ -65,10 +69,6 @@ def template_argument(text: str) -> tuple[str, Any]:
         return name, with_tuples(json.loads(value, parse_constant=_no_constant))
     except (ValueError, RecursionError):
         return name, value
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(name)  # NaN and its like are no JSON
 
 
 def spelled_argument(argument: tuple[str, Any]) -> str:

@@ -20,7 +20,9 @@ class Doing:
     def observe(self, at: float, event: Event) -> bool:
         match event:
             case Loading(what, fraction):
-                self.words = _loading(what, fraction)
+                model = _MODELS.get(what)
+                self.words = f"loading the {model} {fraction:.0%}" if fraction < 1 else f"warming up the {model}"
+                self.words = self.words if model else _SHOWN.get(what, f"{what}…")
             case Waiting(n):
                 self.words = "waiting for the answer before this one" if n == 1 else f"waiting for {n} answers"
             case Loaded():
@@ -39,9 +41,3 @@ class Doing:
     def _rate(self, at: float, n: int) -> str:
         began, read = self._first = self._first or (at, n)
         return f", {(n - read) / (at - began):.0f} tok/s" if at > began and n > read else ""
-
-
-def _loading(what: str, fraction: float) -> str:
-    if what not in _MODELS:
-        return _SHOWN.get(what, f"{what}…")
-    return f"loading the {_MODELS[what]} {fraction:.0%}" if fraction < 1 else f"warming up the {_MODELS[what]}"

@@ -267,11 +267,7 @@ def _page(entry: MethodFacts) -> Page:
 
 def _prose(entry: MethodFacts) -> dict[str, str]:
     path = PAGES / entry.axis / f"{entry.name}.md"
-    return _sections(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
-def _sections(text: str) -> dict[str, str]:
-    parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
+    parts = re.split(r"^## (.+)$", path.read_text(encoding="utf-8") if path.is_file() else "", flags=re.MULTILINE)
     return {title: body.strip("\n") for title, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 

@@ -58,12 +58,10 @@ _PHRASES = {key(phrase): term for term in TERMS.values() for phrase in term.said
 
 
 def find(name: str) -> Term | None:
-    return TERMS.get(key(name)) or _ALIASES.get(key(name)) or _explaining(f"-{key(name)}-")
-
-
-def _explaining(line: str) -> Term | None:
-    found = [(at, term) for phrase, term in _PHRASES.items() if (at := line.find(f"-{phrase}")) >= 0]
-    return min(found, key=lambda one: one[0])[1] if found else None
+    term, line = TERMS.get(key(name)) or _ALIASES.get(key(name)), f"-{key(name)}-"
+    places = {phrase: line.find(f"-{phrase}") for phrase in _PHRASES}
+    first = min((phrase for phrase, at in places.items() if at >= 0), key=places.__getitem__, default=None)
+    return term or (None if first is None else _PHRASES[first])
 
 
 def names() -> list[str]:

@@ -188,7 +188,8 @@ def _near(plain: Sequence[float], rank: int) -> float:
 def _paces(passes: Sequence[Timed], at: Sequence[int], plain: Sequence[float]) -> list[float]:
     """Return the milliseconds of a plain pass in each place."""
     found = groupby(zip(at, plain, strict=True), key=lambda one: passes[one[0]].place)
-    return [_lower([ms for _, ms in place]) for _, place in found]
+    timed = [sorted(ms for _, ms in place) for _, place in found]
+    return [place[(len(place) - 1) // 2] for place in timed]  # of two passes the one that was not interrupted
 
 
 def _stretches(passes: Sequence[Timed], costs: _Costs) -> list[float]:
@@ -214,11 +215,6 @@ def _drift(paces: Sequence[float]) -> float:
     """Return the standard error of the mean of stretches, by how far neighbours differ; 0.0 for fewer than two."""
     steps = [math.log(b / a) ** 2 for a, b in pairwise(paces) if a > 0.0 < b]
     return math.sqrt(sum(steps) / (2 * len(steps)) / len(paces)) if steps else 0.0
-
-
-def _lower(values: Sequence[float]) -> float:
-    """Return the lower median: of two passes the one that was not interrupted."""
-    return sorted(values)[(len(values) - 1) // 2]
 
 
 def _distances(values: Sequence[float]) -> list[float]:

@@ -172,7 +172,8 @@ class EngineClient:
         self.pid = None
         for connection in (self._job, self._attached):
             if connection is not None:
-                self._hang_up(connection)
+                with contextlib.suppress(OSError):
+                    connection.socket.shutdown(socket.SHUT_RDWR)
 
     def lost(self) -> WorkerDiedError | None:
         """Return, once, what happened to the engine while nothing was asked of it; None if it is there."""
@@ -256,10 +257,6 @@ class EngineClient:
         connection = self._sent("POST", "/v1/engine/cancel", {"id": number})
         if connection is not None:
             connection.close()
-
-    def _hang_up(self, connection: Connection) -> None:
-        with contextlib.suppress(OSError):
-            connection.socket.shutdown(socket.SHUT_RDWR)
 
 
 class StartedEngine:
@@ -359,15 +356,13 @@ class Engines:
             if facts is None or facts["loaded"] is None:
                 continue
             pair, room = one_line(str(facts["loaded"]["name"])), available_memory()
-            is_full = uses_gpu(facts) or room is None or room < needed
+            models = [each for each in (facts["loaded"]["target"], facts["loaded"]["draft"]) if each is not None]
+            uses_gpu = any(device != "CPU" for model in models for device in model["devices"])
+            is_full = uses_gpu or room is None or room < needed
             if is_full and left(runtime, other, partial(asked, runtime, other, "POST", "/leave")):
                 self.remarks.append(f"the warm engine of {pair} left, to make room")
-            elif is_full or held_bytes(facts) >= LEAST:
+            elif is_full or sum(model["bytes"] for model in models) >= LEAST:
                 self.remarks.append(f"{pair} is in memory too: localspec stop frees it")
-
-
-def held_bytes(facts: dict[str, Any]) -> int:
-    return sum(model["bytes"] for model in (facts["loaded"]["target"], facts["loaded"]["draft"]) if model)
 
 
 def asked(runtime: Runtime, name: str, method: str = "GET", path: str = "") -> dict[str, Any] | None:
@@ -436,8 +431,3 @@ def is_running(pid: int) -> bool:
         return False
     except OSError:
         return os.path.isdir("/proc/self") is False  # where there is no /proc, the signal says it
-
-
-def uses_gpu(facts: dict[str, Any]) -> bool:
-    models = [facts["loaded"]["target"], facts["loaded"]["draft"]]
-    return any(device != "CPU" for model in models if model is not None for device in model["devices"])

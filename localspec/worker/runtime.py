@@ -101,7 +101,9 @@ class Runtime:
         except OSError as error:
             connection.close()
             if error.errno == errno.ECONNREFUSED:
-                self._remove_stale(name)
+                with self.locked():
+            if not self.is_alive(name):
+                self.remove(name)
             return None
         except BaseException:
             connection.close()
@@ -161,11 +163,6 @@ class Runtime:
                         except BlockingIOError:
                             found.append(json.loads(file.read()))
         return found
-
-    def _remove_stale(self, name: str) -> None:
-        with self.locked():
-            if not self.is_alive(name):
-                self.remove(name)
 
     def _address(self, name: str) -> str:
         """Return the path of a socket; on Linux through the open folder, since such paths have 107 bytes at most."""

@@ -140,7 +140,7 @@ class ServedWorker:
                     raise UsageError(told, hint="localspec serve --corpus PATH there")
                 return self._events(self._body(Generate(_text(request))))
             case ForkQuestion():
-                return self._found(self._body(_texts(job)))
+                return self._found(self._body(with_request(job, _text(job.request))))
         raise UsageError("a server answers no such question", hint="leave out --server")
 
     def cancel(self) -> None:
@@ -281,7 +281,3 @@ def _text(request: Request) -> Request:
     messages = tuple(replace(message, ids=()) for message in request.messages)
     sampling = replace(request.sampling, logit_bias=bias)
     return replace(request, messages=messages, sampling=sampling, keeps=False)
-
-
-def _texts(question: ForkQuestion) -> ForkQuestion:
-    return with_request(question, _text(question.request))

@@ -194,6 +194,7 @@ def model_info(
     check_weights(header)
     states = tuple(f"{arch}.{what}." for what in ("ssm", "wkv", "shortconv"))  # what hybrids keep beside a cache
     n_head = _heads(header, arch, "head_count", 0 if arch in RECURRENT else None)
+    templates = [f"tokenizer.chat_template{end}" for end in ("", ".default")]  # of several the default one
     return ModelInfo(
         path=header.path,
         architecture=arch,
@@ -208,17 +209,13 @@ def model_info(
         bytes=header.size,
         is_recurrent=arch in RECURRENT or any(key.startswith(states) for key in header.metadata),
         sliding_window=header.required(f"{arch}.attention.sliding_window", "u32", 0),
-        chat_template=None if head else _chat_template(header),
+        chat_template=None
+        if head
+        else next(filter(None, (header.required(key, "str", "") for key in templates)), None),
         vocab=read_vocab(header),
         head=head,
         has_mtp=has_own_head(header),
     )
-
-
-def _chat_template(header: Header) -> str | None:
-    """Return the chat template, of several the default one."""
-    key = "tokenizer.chat_template"
-    return header.required(key, "str", "") or header.required(f"{key}.default", "str", "") or None
 
 
 def _heads(header: Header, arch: str, what: str, default: int | None) -> int:

@@ -125,7 +125,8 @@ def read_vocab(header: Header) -> Vocab:
     if fault is not None:
         raise unusable(header, fault)
     if family is _BPE:
-        _check_merges(header)
+        can_lack_merges = header.text("tokenizer.ggml.pre") == "kimi-k2"
+        header.required("tokenizer.ggml.merges", "arr[str]", () if can_lack_merges else None)
     pre = header.required("tokenizer.ggml.pre", "str", "") if family.type == "BPE" else ""
     return Vocab(
         model=model,
@@ -196,11 +197,6 @@ def _check_per_token(header: Header, name: str, types: tuple[str, ...], n_vocab:
     assert isinstance(value, Sequence)
     if len(value) < n_vocab:
         raise unusable(header, f"{key} has {len(value)} entries for {n_vocab} tokens")
-
-
-def _check_merges(header: Header) -> None:
-    key = "tokenizer.ggml.merges"
-    header.required(key, "arr[str]", () if header.text("tokenizer.ggml.pre") == "kimi-k2" else None)
 
 
 def fingerprint(header: Header, vocab: Vocab) -> str:

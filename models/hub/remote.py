@@ -154,8 +154,8 @@ class Hub:
             if response.status_code >= 400:
                 response.read()
             hf_raise_for_status(response)
-            began = start if _begins_at(response.headers.get("Content-Range", ""), start, response.status_code) else 0
-            yield Body(began, response.iter_bytes())
+            is_range = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+            yield Body(start if response.status_code == 206 and is_range else 0, response.iter_bytes())
 
     def search(self, words: str, limit: int = 20) -> list[str]:
         """Return repositories with GGUF files that match, the most downloaded first."""
@@ -246,7 +246,3 @@ def _by_hf(listing: Listing, file: RepoFile) -> str:
     program = shutil.which("hf", path=str(Path(sys.executable).parent)) or "hf"
     revision = () if listing.revision == MAIN else ("--revision", listing.revision)
     return shown(shlex.join((program, "download", listing.repo, file.name, *revision)), limit=1000)
-
-
-def _begins_at(content_range: str, start: int, status: int) -> bool:
-    return status == 206 and content_range.startswith(f"bytes {start}-")
