@@ -102,8 +102,8 @@ class Runtime:
             connection.close()
             if error.errno == errno.ECONNREFUSED:
                 with self.locked():
-            if not self.is_alive(name):
-                self.remove(name)
+                    if not self.is_alive(name):
+                        self.remove(name)
             return None
         except BaseException:
             connection.close()

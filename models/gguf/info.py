@@ -194,7 +194,8 @@ def model_info(
     check_weights(header)
     states = tuple(f"{arch}.{what}." for what in ("ssm", "wkv", "shortconv"))  # what hybrids keep beside a cache
     n_head = _heads(header, arch, "head_count", 0 if arch in RECURRENT else None)
-    templates = [f"tokenizer.chat_template{end}" for end in ("", ".default")]  # of several the default one
+    key = "tokenizer.chat_template"  # of several the default one
+    template = None if head else header.required(key, "str", "") or header.required(f"{key}.default", "str", "")
     return ModelInfo(
         path=header.path,
         architecture=arch,
