@@ -18,11 +18,8 @@ PLAIN = Speculation(method="plain")
 class MeasuringWorker(Protocol):
     """The methods of `localspec.worker.client.Worker` that measure a loaded pair."""
 
-    def start(self, job: LoadedJob) -> Iterator[Event]:
-        """Ask the pair; ends after Finished or Inspected."""
-
-    def cancel(self) -> None:
-        """Ask the running request to stop."""
+    def start(self, job: LoadedJob) -> Iterator[Event]: ...  # ends after Finished or Inspected
+    def cancel(self) -> None: ...
 
 
 @dataclass(slots=True)

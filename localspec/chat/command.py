@@ -26,69 +26,30 @@ NO_COMMAND = "/help, or // to send a slash"
 
 
 class Chat(Protocol):
-    """A renderer of a chat, as the commands see it."""
+    """A renderer of a chat, as the commands see it. `moved` draws the path anew, or says `text`."""
 
     @property
-    def state(self) -> ChatState:
-        """The state that the commands change."""
-
+    def state(self) -> ChatState: ...
     @property
-    def stats(self) -> Stats | None:
-        """The figures of the last answer."""
-
-    def is_answering(self) -> bool:
-        """Whether an answer is being written; the renderer then says so."""
-
-    async def open_screen(self, name: str) -> bool:
-        """Open the screen that a command without an argument has; False where there are no screens."""
-
-    async def tell(self, text: str) -> None:
-        """Say what a command has done."""
-
-    async def show(self, lines: Sequence[str]) -> None:
-        """Show a list."""
-
-    async def warn(self, text: str) -> None:
-        """Show a warning."""
-
-    async def moved(self, text: str, *, unsaid: Node | None = None) -> None:
-        """The path is another one now: draw it, or say `text`. A composer gets the words of `unsaid`."""
-
-    async def show_path(self) -> None:
-        """Show what was said."""
-
-    async def show_ended(self, entries: Sequence[Node]) -> None:
-        """Show answers of the path that another process was writing, and has ended."""
-
-    async def answer(self, asked: Node) -> None:
-        """Answer a message."""
-
-    async def wait(self, answer: Future[Result]) -> Result:
-        """Wait for an answer of the store."""
-
-    async def rewrite(self, asked: Node) -> str | None:
-        """Let a person write a message anew; None if it is sent elsewhere."""
-
-    async def copy(self, text: str, what: str) -> None:
-        """Copy to the clipboard, and say how."""
-
-    async def find_pair(self, pair: str) -> LoadSettings:
-        """Return how to load a pair that is named; raises for files that are damaged or do not go together."""
-
-    async def load(self, settings: LoadSettings) -> None:
-        """Let another pair answer, after the state was checked."""
-
-    async def restart(self) -> None:
-        """Start the engine anew."""
-
-    async def race(self, rounds: int) -> None:
-        """Answer the last message plainly and with speculation, as often as `rounds` says."""
-
-    async def toggle_tokens(self) -> None:
-        """Show where each token comes from, or do not."""
-
-    async def leave(self) -> None:
-        """End the chat."""
+    def stats(self) -> Stats | None: ...
+    def is_answering(self) -> bool: ...  # the renderer then says so
+    async def open_screen(self, name: str) -> bool: ...  # False where there are no screens
+    async def tell(self, text: str) -> None: ...  # what a command has done
+    async def show(self, lines: Sequence[str]) -> None: ...
+    async def warn(self, text: str) -> None: ...
+    async def moved(self, text: str, *, unsaid: Node | None = None) -> None: ...  # a composer gets `unsaid`
+    async def show_path(self) -> None: ...
+    async def show_ended(self, entries: Sequence[Node]) -> None: ...  # answers that another process was writing
+    async def answer(self, asked: Node) -> None: ...
+    async def wait(self, answer: Future[Result]) -> Result: ...
+    async def rewrite(self, asked: Node) -> str | None: ...  # None if it is sent elsewhere
+    async def copy(self, text: str, what: str) -> None: ...  # to the clipboard; says how
+    async def find_pair(self, pair: str) -> LoadSettings: ...  # raises for files that are damaged or do not go together
+    async def load(self, settings: LoadSettings) -> None: ...  # after the state was checked
+    async def restart(self) -> None: ...
+    async def race(self, rounds: int) -> None: ...
+    async def toggle_tokens(self) -> None: ...
+    async def leave(self) -> None: ...
 
 
 Act = Callable[[Chat, str], Awaitable[None]]

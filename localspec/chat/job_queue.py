@@ -24,14 +24,9 @@ class Job:
         """Do it; called once, when its turn has come."""
         raise NotImplementedError
 
-    def observe(self, event: Event) -> None:
-        """Take an event."""
-
-    def end(self, error: LocalspecError | None) -> None:
-        """Take the end: `error` says why it failed. Also for a job that never began."""
-
-    def move(self, before: int) -> None:
-        """Take how many jobs end before this one begins, where that has changed."""
+    def observe(self, event: Event) -> None: ...
+    def end(self, error: LocalspecError | None) -> None: ...  # also of a job that never began
+    def move(self, before: int) -> None: ...  # how many jobs end before it begins, where that has changed
 
 
 class JobQueue:

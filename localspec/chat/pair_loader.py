@@ -20,26 +20,13 @@ class ChatWorker(Protocol):
     """The methods of `localspec.worker.client.Worker` that a chat uses."""
 
     @property
-    def pid(self) -> int | None:
-        """The process that holds the models, None without one."""
-
-    def load(self, settings: LoadSettings) -> Iterator[Event]:
-        """Load a pair; ends after Loaded, or Finished where it was cancelled."""
-
-    def start(self, job: LoadedJob) -> Iterator[Event]:
-        """Ask the loaded pair; ends after Finished or Inspected."""
-
-    def cancel(self) -> None:
-        """Ask the running request to stop."""
-
-    def close(self) -> None:
-        """End the process."""
-
-    def lost(self) -> WorkerDiedError | None:
-        """Return the death of a process that had nothing to do."""
-
-    def log_tail(self, lines: int = 20) -> str:
-        """Return the last lines of its log."""
+    def pid(self) -> int | None: ...  # of the process that holds the models
+    def load(self, settings: LoadSettings) -> Iterator[Event]: ...  # up to Loaded, or Finished if cancelled
+    def start(self, job: LoadedJob) -> Iterator[Event]: ...  # ends after Finished or Inspected
+    def cancel(self) -> None: ...  # soon
+    def close(self) -> None: ...
+    def lost(self) -> WorkerDiedError | None: ...  # the death of a process that had nothing to do
+    def log_tail(self, lines: int = 20) -> str: ...
 
 
 class PairLoader:

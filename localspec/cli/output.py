@@ -41,9 +41,7 @@ class Sink(Protocol):
     """One way to write an answer."""
 
     def event(self, event: Event) -> None: ...
-
     def finish(self, stats: Stats) -> None: ...
-
     def fail(self, error: Wire) -> None: ...
 
 

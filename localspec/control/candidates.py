@@ -34,9 +34,7 @@ class ModelReader(Protocol):
     """A drafter with a model of its own, which reads what it has not seen of the text before it drafts."""
 
     def behind(self, history: History) -> int: ...
-
     def ready(self, history: History) -> int: ...
-
     def tokens_left(self, history: History) -> int: ...
 
 

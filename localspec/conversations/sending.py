@@ -19,32 +19,19 @@ class Said(Protocol):
     """A message of a path, from the store or from memory."""
 
     @property
-    def role(self) -> str:
-        """Who said it."""
-
+    def role(self) -> str: ...
     @property
-    def text(self) -> str:
-        """The words."""
-
+    def text(self) -> str: ...
     @property
-    def content(self) -> str:
-        """The words with the attachments."""
-
+    def content(self) -> str: ...  # the words with the attachments
     @property
-    def reasoning(self) -> str:
-        """What came before an answer; a template decides whether it is sent."""
-
+    def reasoning(self) -> str: ...  # before an answer; a template decides whether it is sent
     @property
-    def attachments(self) -> tuple[Attachment, ...]:
-        """The texts that came with a question."""
-
+    def attachments(self) -> tuple[Attachment, ...]: ...
     @property
-    def stats(self) -> dict[str, Any] | None:
-        """The figures of an answer."""
-
+    def stats(self) -> dict[str, Any] | None: ...
     @property
-    def finish(self) -> str | None:
-        """Why it ended."""
+    def finish(self) -> str | None: ...
 
 
 def to_send(path: Sequence[Said], system: str | None, content: str) -> tuple[Message, ...]:

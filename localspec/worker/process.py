@@ -117,17 +117,10 @@ class Process(Protocol):
     """The part of `subprocess.Popen` that a client needs."""
 
     @property
-    def pid(self) -> int:
-        """The process's id."""
-
-    def poll(self) -> int | None:
-        """Return its exit status, None while it runs."""
-
-    def wait(self, timeout: float) -> int:
-        """Return its exit status; raises TimeoutExpired."""
-
-    def kill(self) -> None:
-        """End it by force."""
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...  # the exit status, None while it runs
+    def wait(self, timeout: float) -> int: ...  # raises TimeoutExpired
+    def kill(self) -> None: ...
 
 
 def pipes() -> tuple[list[int], list[int]]:

@@ -210,9 +210,7 @@ def model_info(
         bytes=header.size,
         is_recurrent=arch in RECURRENT or any(key.startswith(states) for key in header.metadata),
         sliding_window=header.required(f"{arch}.attention.sliding_window", "u32", 0),
-        chat_template=None
-        if head
-        else next(filter(None, (header.required(key, "str", "") for key in templates)), None),
+        chat_template=template or None,
         vocab=read_vocab(header),
         head=head,
         has_mtp=has_own_head(header),
