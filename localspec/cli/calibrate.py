@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from localspec.cli.console import Console, write_out
+from localspec.cli.console import Console
 from localspec.cli.live import Live
 from localspec.cli.options import ReportOptions, declared_option, picked, report_options
-from localspec.cli.output import write_json
+from localspec.cli.output import write_result
 from localspec.cli.params import Command, json_option, option
 from localspec.cli.settings import rpc_servers
 from localspec.cli.version import ask_engine
@@ -63,11 +63,8 @@ def measure_machine(console: Console, endpoints: tuple[str, ...], *, as_json: bo
     measured = datetime.now(UTC).date().isoformat()
     calibration = Calibration(measured, engine.llama_cpp, tuple(figures))
     path = store(cache_folder("machine"), calibration)
-    if as_json:
-        write_json({**calibration.to_wire(), "stored": str(path)})
-    else:
-        write_out(_table(calibration) + f"kept in {one_line(str(path))}\n")
-    return 0
+    text = _table(calibration) + f"kept in {one_line(str(path))}"
+    return write_result({**calibration.to_wire(), "stored": str(path)}, text, as_json=as_json)
 
 
 def _table(calibration: Calibration) -> str:

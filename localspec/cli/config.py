@@ -21,7 +21,7 @@ from localspec.cli.console import Console, in_room, is_terminal, write_out
 from localspec.cli.engine_options import engine_options
 from localspec.cli.option_sources import ONCE, once, option_at, options_of, typed
 from localspec.cli.options import preset_settings
-from localspec.cli.output import write_json
+from localspec.cli.output import write_json, write_result
 from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.cli.settings_table import check_file, described, read_words, settings_of
 from localspec.errors import DeclinedError, LocalspecError, NotFoundError, ResourceError, UsageError
@@ -85,13 +85,11 @@ def save(ctx: click.Context, /, name: str, replace: bool, as_json: bool, **value
         remove((TABLE, name))
     for key, value in kept.items():
         assign((TABLE, name, key), value)
-    if as_json:
-        write_json({"file": str(config_file()), "preset": name, "settings": kept})
-    else:
-        write_out(f"saved {name}: {one_line(_typed(kept))}\n")
+    wire = {"file": str(config_file()), "preset": name, "settings": kept}
+    code = write_result(wire, f"saved {name}: {one_line(_typed(kept))}", as_json=as_json)
     if missing := _missing(kept):
         ctx.obj.warn(f"{missing.message}{missing.advice}")
-    return 0
+    return code
 
 
 def _missing(settings: dict[str, Any]) -> LocalspecError | None:
@@ -132,13 +130,10 @@ def list_presets(as_json: bool) -> int:
 def show_preset(name: str, as_json: bool) -> int:
     """Show the settings of the preset NAME, each with its line in config.toml."""
     found = find_preset(name)
-    if as_json:
-        settings = {key: entry.value for key, entry in found.items()}
-        write_json({"file": str(config_file()), "preset": name, "settings": settings})
-        return 0
+    settings = {key: entry.value for key, entry in found.items()}
     rows = [(key, f"line {entry.line}", one_line(spelled(entry.value))) for key, entry in found.items()]
-    write_out("".join(f"{line}\n" for line in in_room(rows, right=())))
-    return 0
+    wire = {"file": str(config_file()), "preset": name, "settings": settings}
+    return write_result(wire, "\n".join(in_room(rows, right=())), as_json=as_json)
 
 
 @preset.command(cls=Command)
@@ -148,11 +143,8 @@ def rm(name: str, as_json: bool) -> int:
     """Remove the preset NAME, and print the command that restores it."""
     settings = {key: entry.value for key, entry in find_preset(name).items()}
     remove((TABLE, name))
-    if as_json:
-        write_json({"file": str(config_file()), "preset": name, "settings": settings})
-    else:
-        write_out(f"removed; to restore it: localspec config preset save {name} {one_line(_typed(settings))}\n")
-    return 0
+    text = f"removed; to restore it: localspec config preset save {name} {one_line(_typed(settings))}"
+    return write_result({"file": str(config_file()), "preset": name, "settings": settings}, text, as_json=as_json)
 
 
 def _typed(settings: dict[str, Any]) -> str:
@@ -226,12 +218,8 @@ def get(key: str, has_origin: bool, as_json: bool) -> int:
     """Print the value of KEY in force, or an empty line."""
     path = tuple(key.split("."))
     (setting,) = settings_of(path[:-1], [option_at(path)])
-    if as_json:
-        write_json(setting.to_wire())
-        return 0
-    text = one_line(spelled(setting.value))
-    write_out(f"{text}\t{one_line(str(setting.origin))}\n" if has_origin else f"{text}\n")
-    return 0
+    text = one_line(spelled(setting.value)) + (f"\t{one_line(str(setting.origin))}" if has_origin else "")
+    return write_result(setting.to_wire(), text, as_json=as_json)
 
 
 @config.command("set", cls=Command, context_settings={"ignore_unknown_options": True})
@@ -312,11 +300,8 @@ def edit(console: Console, /, as_json: bool) -> int:
 @json_option
 def path(as_json: bool) -> int:
     """Print where config.toml is, or would be."""
-    if as_json:
-        write_json({"file": str(config_file()), "exists": os.path.exists(config_file())})
-    else:
-        write_out(f"{config_file()}\n")
-    return 0
+    file = config_file()
+    return write_result({"file": str(file), "exists": os.path.exists(file)}, str(file), as_json=as_json)
 
 
 config.add_command(preset)

@@ -14,9 +14,9 @@ import click
 from localspec.bench.answers import ask
 from localspec.bench.exit_survey import ExitSurvey, MeasuredExit, layer_options, spelt_layers
 from localspec.cli.complete import pair_names
-from localspec.cli.console import Console, write_out
+from localspec.cli.console import Console
 from localspec.cli.options import ReportOptions, declared_option, picked, report_options
-from localspec.cli.output import write_json
+from localspec.cli.output import write_result
 from localspec.cli.pair_engine import open_engine
 from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.errors import UsageError
@@ -110,11 +110,8 @@ def tune(console: Console, /, model: str, temperature: float, threads: int | Non
         results = ExitSurvey(answer, exits, made, asked, say).measure_all(options.skips)
     best = max(results, key=lambda one: one.ratio)
     stored = exits.store(Tuned(best.layers, best.ratio))
-    if options.as_json:
-        write_json(_as_json(exits, results, best, texts, stored, options.max_tokens))
-    else:
-        write_out(_table(exits.n_layers, results, best))
-    return 0
+    wire = _as_json(exits, results, best, texts, stored, options.max_tokens)
+    return write_result(wire, _table(exits.n_layers, results, best), as_json=options.as_json)
 
 
 @contextmanager
@@ -153,7 +150,7 @@ def _table(n_layers: int, results: list[MeasuredExit], best: MeasuredExit) -> st
     lines = [line + ("  best" if one is best else "") for line, one in rows]
     pays = "" if best.ratio > 1 else ": none pays here, plain decoding is faster"
     lines.append(f"kept: -o {spelt_layers(best.layers, n_layers)} of {n_layers} layers, {best.ratio:.2f}× plain{pays}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _as_json(

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from localspec.cli.complete import explained_names
-from localspec.cli.console import columns_of_stdout, is_terminal, write_out
-from localspec.cli.output import write_json
+from localspec.cli.console import columns_of_stdout, is_terminal
+from localspec.cli.output import write_result
 from localspec.cli.params import Command, json_option
 from localspec.errors import UsageError
 from localspec.ui.explain import AXES, Explanation, MethodFacts, Page, facts, spelled
@@ -43,8 +43,7 @@ def explain(name: tuple[str, ...], as_json: bool) -> int:
     Options, settings, commands, exit codes and fields of --json are told as their help and their pages tell them.
     """
     if not name:
-        _list_terms(as_json=as_json)
-        return 0
+        return _list_terms(as_json=as_json)
     from localspec.cli.names_explained import known, named  # late: it imports every command
 
     others = named(" ".join(name))
@@ -56,25 +55,20 @@ def explain(name: tuple[str, ...], as_json: bool) -> int:
         found = Explanation(None, ())
     else:
         others = [each for each in others if each.is_option]  # else two words for one thing
-    if as_json:
-        write_json({**found.to_wire(), "others": [each.to_wire() for each in others]})
-    else:
-        parts = [] if found.term is None else [term_lines(found.term)]
-        parts += [*map(lines, found.pages), *map(other_lines, others)]
-        write_out("\n\n".join("\n".join(each) for each in parts) + "\n")
-    return 0
+    parts = [] if found.term is None else [term_lines(found.term)]
+    parts += [*map(lines, found.pages), *map(other_lines, others)]
+    wire = {**found.to_wire(), "others": [each.to_wire() for each in others]}
+    return write_result(wire, "\n\n".join("\n".join(each) for each in parts), as_json=as_json)
 
 
-def _list_terms(*, as_json: bool) -> None:
-    if as_json:
-        write_json({"terms": [term.to_wire() for term in TERMS.values()]})
-        return
+def _list_terms(*, as_json: bool) -> int:
     widest = max(len(term.name) for term in TERMS.values())
     rows = []
     for term in TERMS.values():
         rows += _wrapped(term.short, f"{term.name:<{widest}}  ", " " * (widest + 2))
     end = "One of them in full: localspec explain TERM. Methods, trees and rules: localspec methods"
-    write_out("\n".join([*rows, "", end]) + "\n")
+    wire = {"terms": [term.to_wire() for term in TERMS.values()]}
+    return write_result(wire, "\n".join([*rows, "", end]), as_json=as_json)
 
 
 def term_lines(term: Term) -> Iterator[str]:
@@ -170,12 +164,8 @@ def methods(as_json: bool) -> int:
     The four are independent. localspec run refuses a combination that does not work and names one that does. localspec
     explain NAME tells more about each.
     """
-    if as_json:
-        listed = {axis: [entry.to_wire() for entry in facts(axis)] for axis in AXES}
-        write_json({"methods": listed.pop("method"), **listed})
-    else:
-        write_out(_listing())
-    return 0
+    listed = {axis: [entry.to_wire() for entry in facts(axis)] for axis in AXES}
+    return write_result({"methods": listed.pop("method"), **listed}, _listing().rstrip("\n"), as_json=as_json)
 
 
 def _listing() -> str:

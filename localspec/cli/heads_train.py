@@ -11,11 +11,11 @@ import click
 from localspec.bench.answers import ask
 from localspec.bench.suites import SAMPLES, load_suite
 from localspec.cli.complete import pair_names
-from localspec.cli.console import Console, write_out
+from localspec.cli.console import Console
 from localspec.cli.early_exit import read_prompts
 from localspec.cli.live import Live
 from localspec.cli.options import ReportOptions, declared_option, picked, report_options
-from localspec.cli.output import write_json
+from localspec.cli.output import write_result
 from localspec.cli.pair_engine import PairEngine, open_engine
 from localspec.cli.params import Command, Positive, json_option, option
 from localspec.errors import IncompatibleError, InternalError, NotFoundError, UsageError
@@ -103,13 +103,9 @@ def train(console: Console, /, target: str, output: str | None, as_json: bool, *
     for done in made(console, options, _status, "the training ended", "at the last checkpoint"):
         if done.get("accepted") and done["stage"] == "training":
             console.say(f"after {done['updates']} updates: {_figures(done['accepted'])}")
-    if as_json:
-        write_json(done)
-    else:
-        name = one_line(done["path"])
-        write_out(f"{name}: {done['kind']}, {size(done['bytes'])}, {_figures(done['accepted'])}\n")
-        write_out(f"try: localspec race {one_line(target)}+{name} PROMPT\n")
-    return 0
+    name = one_line(done["path"])
+    told = f"{name}: {done['kind']}, {size(done['bytes'])}, {_figures(done['accepted'])}"
+    return write_result(done, f"{told}\ntry: localspec race {one_line(target)}+{name} PROMPT", as_json=as_json)
 
 
 @click.command("eval", cls=Command)
@@ -151,12 +147,9 @@ def evaluate(console: Console, /, pair: str, threads: int | None, gpu: str, **va
         for k in range(1, MAX_GUESSES + 1):
             engine.live.status(f"{k} of {MAX_GUESSES} guesses a pass")
             counted.append(_count(engine, texts, is_raw, info.head.kind, k, options.max_tokens))
-    if options.as_json:
-        rows = [{"k": one.k, "tokens": one.tokens, "passes": one.passes, "accepted": one.accepted} for one in counted]
-        write_json({"head": str(found.draft), "kind": info.head.kind, "counted": rows})
-    else:
-        write_out("".join(_row(one) for one in counted))
-    return 0
+    rows = [{"k": one.k, "tokens": one.tokens, "passes": one.passes, "accepted": one.accepted} for one in counted]
+    wire = {"head": str(found.draft), "kind": info.head.kind, "counted": rows}
+    return write_result(wire, "\n".join(map(_row, counted)), as_json=options.as_json)
 
 
 def made(
@@ -231,4 +224,4 @@ def _figures(accepted: Sequence[float]) -> str:
 
 def _row(one: Counted) -> str:
     share = 100 * one.accepted / max(1, one.drafted)
-    return f"{counted(one.k, 'guess')}  {one.tokens_a_pass:.2f} tokens a pass  {share:.0f} % accepted\n"
+    return f"{counted(one.k, 'guess')}  {one.tokens_a_pass:.2f} tokens a pass  {share:.0f} % accepted"

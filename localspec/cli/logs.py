@@ -15,7 +15,7 @@ from localspec.chat.listing import count as count_of
 from localspec.cli.complete import conversation_ids
 from localspec.cli.console import is_terminal, write_out
 from localspec.cli.fetch import confirmed
-from localspec.cli.output import write_json
+from localspec.cli.output import write_json, write_result
 from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.cli.store_options import find, kept_store, remember
 from localspec.conversations.export import FORMATS, to_wire
@@ -170,11 +170,8 @@ def rename_command(conversation: str, title: tuple[str, ...], as_json: bool) -> 
         before = find(store, conversation)
         store.rename(before.id, " ".join(title))
         after = store.get(before.id)
-    if as_json:
-        write_json({"renamed": after.id, "title": after.title, "before": before.title})
-    else:
-        write_out(f"{renamed(after, before)}\n")
-    return 0
+    wire = {"renamed": after.id, "title": after.title, "before": before.title}
+    return write_result(wire, renamed(after, before), as_json=as_json)
 
 
 @logs.command("rm", cls=Command)
@@ -194,12 +191,9 @@ def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool,
             raise DeclinedError(f"{names} would be deleted{how}", hint="-y deletes without asking")
         for each in found:
             store.delete(each.id, now=is_for_good)
-    if as_json:
-        write_json({"deleted": [each.id for each in found], "for_good": is_for_good})
-    else:
-        undo = "" if is_for_good else f"; localspec logs undo {'ID restores one' if found[1:] else 'restores it'}"
-        write_out(f"deleted {names}{undo}\n")
-    return 0
+    undo = "" if is_for_good else f"; localspec logs undo {'ID restores one' if found[1:] else 'restores it'}"
+    wire = {"deleted": [each.id for each in found], "for_good": is_for_good}
+    return write_result(wire, f"deleted {names}{undo}", as_json=as_json)
 
 
 @logs.command("undo", cls=Command)
@@ -209,11 +203,7 @@ def undo_command(conversation: str | None, as_json: bool) -> int:
     """Restore the conversation deleted last, or the one with this ID."""
     with kept_store(is_changed=True) as store:
         found = store.undelete(conversation and find(store, conversation, is_deleted=True).id)
-    if as_json:
-        write_json({"restored": found.id})
-    else:
-        write_out(f"{about(found)} is restored\n")
-    return 0
+    return write_result({"restored": found.id}, f"{about(found)} is restored", as_json=as_json)
 
 
 @logs.command("path", cls=Command)
@@ -221,11 +211,7 @@ def undo_command(conversation: str | None, as_json: bool) -> int:
 def path_command(as_json: bool) -> int:
     """Print the file in which conversations are kept."""
     path = str(conversations_file())
-    if as_json:
-        write_json({"path": path})
-    else:
-        write_out(f"{one_line(path)}\n")
-    return 0
+    return write_result({"path": path}, one_line(path), as_json=as_json)
 
 
 def _list(count: int, as_json: bool) -> int:

@@ -13,7 +13,7 @@ from localspec.chat.listing import when
 from localspec.cli.complete import pair_names
 from localspec.cli.console import write_out
 from localspec.cli.fetch import confirmed
-from localspec.cli.output import write_json
+from localspec.cli.output import write_json, write_result
 from localspec.cli.params import Command, json_option, option
 from localspec.cli.ps import in_memory
 from localspec.errors import DeclinedError, NotFoundError, UsageError
@@ -141,13 +141,9 @@ def remove_models(names: tuple[str, ...], as_json: bool, dry_run: bool, force: b
         if not yes and not confirmed(f"Remove {what}? [y/N] ", default=False):
             raise DeclinedError(f"{what} would be removed", hint="-y removes without asking")
         remove_files(removal, cache, receipts)
-    if as_json:
-        files = [str(file.link) for file in removal.files] + [str(path) for path in removal.partials]
-        write_json({"dry_run": dry_run, "files": files, "freed_bytes": freed})
-    else:
-        verb = "would remove" if dry_run else "removed"
-        write_out(f"{verb} {what}\n")
-    return 0
+    files = [str(file.link) for file in removal.files] + [str(path) for path in removal.partials]
+    wire = {"dry_run": dry_run, "files": files, "freed_bytes": freed}
+    return write_result(wire, f"{'would remove' if dry_run else 'removed'} {what}", as_json=as_json)
 
 
 def _wanted(names: tuple[str, ...]) -> list[HubName]:

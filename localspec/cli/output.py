@@ -198,6 +198,12 @@ def write_json(value: Wire) -> None:
     write_out(json.dumps(value) + "\n")
 
 
+def write_result(value: Wire, text: str, *, as_json: bool) -> int:
+    """Write what a command has done, for programs or for people; return its exit code."""
+    write_out(f"{json.dumps(value) if as_json else text}\n")
+    return 0
+
+
 def lone_stop(code: int) -> None:
     kind = "timeout" if code == TIMED_OUT else "interrupted" if code == INTERRUPTED else "terminated"
     lone_error({"code": code, "kind": kind, "message": kind, "hint": "", "detail": {}})

@@ -11,7 +11,7 @@ import click
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, columns_of_stdout, is_terminal, write_out
 from localspec.cli.draft_fit import explain
-from localspec.cli.output import write_json
+from localspec.cli.output import write_json, write_result
 from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.available import Where, is_here, where
@@ -82,12 +82,8 @@ def show(name: str, as_json: bool) -> int:
         expand(name)  # says what was probably meant, for what can be no name at all as well
         raise NotFoundError(f"'{one_line(name)}' is not in the catalogue", hint=_where_else(name, catalog))
     entry = {**entry, "is_here": is_here(expand(name))}
-    if as_json:
-        write_json(entry)
-    else:
-        rows = [(LABELS[key], _value(key, value)) for key, value in entry.items() if value not in (None, "", [])]
-        write_out("".join(f"{label:<16} {value}\n" for label, value in rows))
-    return 0
+    rows = [(LABELS[key], _value(key, value)) for key, value in entry.items() if value not in (None, "", [])]
+    return write_result(entry, "\n".join(f"{label:<16} {value}" for label, value in rows), as_json=as_json)
 
 
 @pairs.command(cls=Command)
@@ -108,11 +104,8 @@ def add(console: Console, /, name: str, pair: str, notes: str, replace: bool, as
     kept = catalog.pairs[name].pair
     if catalog.built_in(name):
         console.warn(f"{name} now stands before the catalogue's own; localspec pairs rm {name} brings that back")
-    if as_json:
-        write_json({"name": name, "pair": str(kept), "path": str(path)})
-    else:
-        write_out(f"{name} is {one_line(str(kept))} (in {one_line(str(path))})\n")
-    return 0
+    text = f"{name} is {one_line(str(kept))} (in {one_line(str(path))})"
+    return write_result({"name": name, "pair": str(kept), "path": str(path)}, text, as_json=as_json)
 
 
 @pairs.command(cls=Command)
@@ -131,11 +124,8 @@ def rm(console: Console, /, name: str, as_json: bool) -> int:
         console.warn(
             f"{other} stands for {one_line(name)}, which is gone; to remove it too: localspec pairs rm {other}"
         )
-    if as_json:
-        write_json({"name": name, "path": str(path)})
-    else:
-        write_out(f"{one_line(name)} is removed (from {one_line(str(path))})\n")
-    return 0
+    text = f"{one_line(name)} is removed (from {one_line(str(path))})"
+    return write_result({"name": name, "path": str(path)}, text, as_json=as_json)
 
 
 pairs.add_command(explain)

@@ -11,7 +11,7 @@ import click
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import ask, carry_out, hub_names, is_attended, is_offline, make_plan_here, online
-from localspec.cli.output import write_json
+from localspec.cli.output import write_json, write_result
 from localspec.cli.params import Command, json_option, option
 from localspec.errors import IncompatibleError, LocalspecError, NetworkError, NotFoundError, UsageError
 from localspec.models.catalog import load_catalog
@@ -51,8 +51,10 @@ def pull(
         raise UsageError("name a model", hint="localspec pull NAME; names: localspec pairs list")
     wanted = tuple(dict.fromkeys(name for ref in names for name in hub_names(ref)))
     if not wanted:
-        _tell_nothing(names, as_json)
-        return 0
+        for ref in names:
+            locate(expand(ref))  # raises for what is not there
+        nothing = {"dry_run": False, "names": [], "files": [], "download_bytes": 0}
+        return write_result(nothing, "nothing to download: the files are on this machine", as_json=as_json)
     if is_offline(offline):
         return _tell_cached(wanted, as_json)
     try:
@@ -60,12 +62,12 @@ def pull(
     except NetworkError as error:
         if not (dry_run and error.detail.get("reason") == OFFLINE):
             raise
-        _tell_about(wanted, error, console, as_json=as_json)
-        return 0
+        return _tell_about(wanted, error, console, as_json=as_json)
     plan.require_space()
     if dry_run:
-        _tell_plan(plan, as_json)
-        return 0
+        rows = [f"{one_line(item.file.name)}  {size(item.file.size)}  {_state(item)}" for item in plan.items]
+        total = f"{size(plan.missing)} to download, {size(plan.free)} free in {one_line(str(plan.folder))}"
+        return write_result({**_wire(plan), "dry_run": True}, "\n".join([*rows, total]), as_json=as_json)
     began = time.monotonic()
     if is_attended() and not yes:
         ask(plan, "-y downloads without asking")
@@ -115,15 +117,6 @@ def _fit(ref: str) -> list[str]:
     return [*report.warnings, *differing]
 
 
-def _tell_nothing(names: tuple[str, ...], as_json: bool) -> None:
-    for ref in names:
-        locate(expand(ref))  # raises for what is not there
-    if as_json:
-        write_json({"dry_run": False, "names": [], "files": [], "download_bytes": 0})
-    else:
-        write_out("nothing to download: the files are on this machine\n")
-
-
 def _tell_cached(wanted: tuple[HubName, ...], as_json: bool) -> int:
     cache = Cache()
     missing = [name for name in wanted if cache.find(name) is None]
@@ -133,14 +126,11 @@ def _tell_cached(wanted: tuple[HubName, ...], as_json: bool) -> int:
             hint=online(f"localspec pull {one_line(str(missing[0]))}"),
             detail={"missing": [str(name) for name in missing]},
         )
-    if as_json:
-        write_json({"dry_run": True, "names": [str(name) for name in wanted], "files": [], "download_bytes": 0})
-    else:
-        write_out("".join(f"{one_line(str(name))}: here\n" for name in wanted))
-    return 0
+    wire = {"dry_run": True, "names": [str(name) for name in wanted], "files": [], "download_bytes": 0}
+    return write_result(wire, "\n".join(f"{one_line(str(name))}: here" for name in wanted), as_json=as_json)
 
 
-def _tell_about(wanted: tuple[HubName, ...], error: NetworkError, console: Console, *, as_json: bool) -> None:
+def _tell_about(wanted: tuple[HubName, ...], error: NetworkError, console: Console, *, as_json: bool) -> int:
     """Show about how much would be downloaded, by the catalogue; raises `error` where it knows no size."""
     cache, catalog = Cache(), load_catalog()
     missing: dict[str, int] = {}
@@ -152,22 +142,11 @@ def _tell_about(wanted: tuple[HubName, ...], error: NetworkError, console: Conso
             missing[str(name)] = found.bytes
     console.warn(f"{error.message}; sizes are about, from the catalogue")
     total = sum(missing.values())
-    if as_json:
-        names = [str(name) for name in wanted]
-        write_json({"dry_run": True, "names": names, "files": [], "download_bytes": total, "is_about": True})
-        return
+    names = [str(name) for name in wanted]
     sizes = {name: f"about {size(n)}" for name, n in missing.items()}
-    rows = [f"{one_line(str(name))}  {sizes.get(str(name), 'here')}\n" for name in wanted]
-    write_out("".join(rows) + f"about {size(total)} to download\n")
-
-
-def _tell_plan(plan: PullPlan, as_json: bool) -> None:
-    if as_json:
-        write_json({**_wire(plan), "dry_run": True})
-        return
-    rows = [f"{one_line(item.file.name)}  {size(item.file.size)}  {_state(item)}\n" for item in plan.items]
-    total = f"{size(plan.missing)} to download, {size(plan.free)} free in {one_line(str(plan.folder))}\n"
-    write_out("".join(rows) + total)
+    rows = [f"{one_line(name)}  {sizes.get(name, 'here')}" for name in names]
+    wire = {"dry_run": True, "names": names, "files": [], "download_bytes": total, "is_about": True}
+    return write_result(wire, "\n".join([*rows, f"about {size(total)} to download"]), as_json=as_json)
 
 
 def _state(item: Item) -> str:
