@@ -206,10 +206,8 @@ def _no_draft(target: Path, info: ModelInfo, other: DraftCandidate | None) -> No
     if other is None:
         hint = f"localspec plan {shown(str(target))} --hub, or --draft none"
         return NotFoundError(f"no draft for {info.label} is on this machine", hint=hint)
-    return NotFoundError(
-        f"no draft with the vocabulary of {info.label} is on this machine",
-        hint=f"--draft {shown(other.name)}, which has another vocabulary, or --draft none",
-    )
+    message = f"no draft with the vocabulary of {info.label} is on this machine"
+    return NotFoundError(message, hint=f"--draft {shown(other.name)}, which has another vocabulary, or --draft none")
 
 
 def _local_files(folders: Iterable[Path]) -> Iterator[tuple[str, Path]]:

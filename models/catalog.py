@@ -117,9 +117,8 @@ def read_tables(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise UsageError(
-            f"cannot read the catalogue {shown(path)}: {error.strerror}", hint="correct or move it"
-        ) from None
+        message = f"cannot read the catalogue {shown(path)}: {error.strerror}"
+        raise UsageError(message, hint="correct or move it") from None
     except UnicodeDecodeError:
         raise UsageError(f"the catalogue {shown(path)} is not a text of UTF-8", hint="correct or move it") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -104,10 +104,8 @@ def is_whole(path: Path) -> bool:
 
 def unwritable(folder: Path, what: str, error: OSError) -> ResourceError:
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return ResourceError(
-        f"{what} cannot be kept in {shown(folder)}: {error.strerror or error}",
-        hint="free some space" if is_full else "keep it elsewhere with LOCALSPEC_HOME=FOLDER",
-    )
+    message = f"{what} cannot be kept in {shown(folder)}: {error.strerror or error}"
+    return ResourceError(message, hint="free some space" if is_full else "keep it elsewhere with LOCALSPEC_HOME=FOLDER")
 
 
 @contextmanager

@@ -32,10 +32,8 @@ def find_cached(name: HubName) -> tuple[Path, HubName] | None:
     receipts = Receipts()
     for file in files:
         if not receipts.is_unchanged(file.blob):
-            raise IntegrityError(
-                f"{shown(file.name)} of {name.repo} has changed since it was pulled",
-                hint=f"localspec pull {name}",
-            )
+            message = f"{shown(file.name)} of {name.repo} has changed since it was pulled"
+            raise IntegrityError(message, hint=f"localspec pull {name}")
     quant = quant_of(files[0].name)
     is_named = name.file is not None or quant == "?"
     return files[0].link, HubName(name.repo, files[0].commit[:7], None if is_named else quant, name.file)
@@ -57,9 +55,8 @@ def placed(name: PathName) -> PathName:
 def unknown_name(name: str, names: list[str]) -> NotFoundError:
     """Return the error of a name that is none of `names`, with the nearest of these and of the models that are here."""
     if os.path.isfile(name):
-        return NotFoundError(
-            f"there is no pair called '{shown(name)}'", hint=f"./{shown(name)} for the file of that name"
-        )
+        message = f"there is no pair called '{shown(name)}'"
+        return NotFoundError(message, hint=f"./{shown(name)} for the file of that name")
     from localspec.models.foreign import own_names  # late: it reads what other programs keep
 
     close = nearest(name, names)

@@ -201,9 +201,8 @@ def _split(text: str, exists: Exists) -> tuple[str, str | None]:
     cuts = [(text[:i], text[i + 1 :]) for i, c in enumerate(text) if c == "+"]
     cuts = [cut for cut in cuts if all("+" not in side or exists(side) for side in cut)]
     if len(cuts) != 1 or not all(side.strip() for side in cuts[0]):
-        raise UsageError(
-            f"'{shown(text)}' is not a pair: it needs a target and one draft around a single '+'", hint=FORMS
-        )
+        message = f"'{shown(text)}' is not a pair: it needs a target and one draft around a single '+'"
+        raise UsageError(message, hint=FORMS)
     return cuts[0]
 
 
@@ -233,10 +232,8 @@ def _model(text: str, exists: Exists) -> ModelName:
         return _hub(text, text, is_page=False)
     if _ALIAS.fullmatch(lower) or (_PART.fullmatch(lower) and lower.isprintable()):
         return Alias(lower)
-    raise UsageError(
-        f"'{shown(text)}' is not a name: one begins with a letter or a digit, and has at most 64 characters",
-        hint=f"./{shown(text)} for the file of that name" if exists(text) else FORMS,
-    )
+    message = f"'{shown(text)}' is not a name: one begins with a letter or a digit, and has at most 64 characters"
+    raise UsageError(message, hint=f"./{shown(text)} for the file of that name" if exists(text) else FORMS)
 
 
 def _looks_like_path(text: str) -> bool:
@@ -248,9 +245,8 @@ def _looks_like_path(text: str) -> bool:
 def _bad_scheme(text: str, scheme: str) -> UsageError:
     if "@" in text.partition("//")[2].partition("/")[0]:
         # Whoever typed it need not read their password in a log.
-        return UsageError(
-            "an address with a user or password in it is not taken", hint="hf:ORG/REPO, with the token in HF_TOKEN"
-        )
+        message = "an address with a user or password in it is not taken"
+        return UsageError(message, hint="hf:ORG/REPO, with the token in HF_TOKEN")
     if scheme == "file":
         return UsageError(f"'{shown(text)}' is an address of a file", hint="give its path: /PATH/FILE.gguf")
     bare = text.partition(":")[2].lstrip("/")
@@ -260,10 +256,8 @@ def _bad_scheme(text: str, scheme: str) -> UsageError:
     tags = [one.name for one in ollama_models() if one.name.lower().startswith(f"{owner}:")]
     if tags and "//" not in text:
         return UsageError(f"Ollama has no '{shown(text)}' here, but {', '.join(map(shown, tags))}", hint=shown(tags[0]))
-    return UsageError(
-        f"'{shown(text)}' is not on the Hugging Face hub, and nothing else can be downloaded from",
-        hint="hf:ORG/REPO:QUANT, or download the GGUF file and give its path (./FILE.gguf)",
-    )
+    message = f"'{shown(text)}' is not on the Hugging Face hub, and nothing else can be downloaded from"
+    return UsageError(message, hint="hf:ORG/REPO:QUANT, or download the GGUF file and give its path (./FILE.gguf)")
 
 
 def _hub(text: str, rest: str, *, is_page: bool) -> HubName:
@@ -289,7 +283,5 @@ def _hub(text: str, rest: str, *, is_page: bool) -> HubName:
 
 
 def _bad_hub(text: str, why: str) -> UsageError:
-    return UsageError(
-        f"'{shown(text)}' is not a model on the hub: {why}",
-        hint="hf:ORG/REPO, hf:ORG/REPO:Q4_K_M or hf:ORG/REPO/FILE.gguf",
-    )
+    message = f"'{shown(text)}' is not a model on the hub: {why}"
+    return UsageError(message, hint="hf:ORG/REPO, hf:ORG/REPO:Q4_K_M or hf:ORG/REPO/FILE.gguf")

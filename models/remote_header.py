@@ -67,9 +67,8 @@ def _header_file(listing: Listing, file: RepoFile, hub: Hub, look: int) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         handle, beside = tempfile.mkstemp(dir=folder)
     except OSError as error:
-        raise ResourceError(
-            f"cannot write to {shown(folder)}: {error.strerror}", hint="LOCALSPEC_HOME=FOLDER"
-        ) from error
+        message = f"cannot write to {shown(folder)}: {error.strerror}"
+        raise ResourceError(message, hint="LOCALSPEC_HOME=FOLDER") from error
     try:
         _fetch_header(listing, file, hub, handle, Path(beside), look)
         os.replace(beside, kept)
@@ -100,8 +99,6 @@ def _fetch_header(listing: Listing, file: RepoFile, hub: Hub, handle: int, path:
         except IntegrityError as error:
             why = error.message.partition(": ")[2]
         if have < want or want == min(file.size, LAST_LOOK):
-            raise IntegrityError(
-                f"the header of {shown(file.name)} of {listing.repo} cannot be read: {why}",
-                hint="choose another repository of the model",
-            )
+            message = f"the header of {shown(file.name)} of {listing.repo} cannot be read: {why}"
+            raise IntegrityError(message, hint="choose another repository of the model")
         want *= 4

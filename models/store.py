@@ -272,9 +272,8 @@ def _head(name: ModelName, target: Path, kind: str) -> Path:
 def _bundled(name: str) -> Path:
     path = HERE / name
     if not path.is_file():
-        raise NotFoundError(
-            f"the bundled model {name} is missing from this installation", hint="Install localspec again."
-        )
+        message = f"the bundled model {name} is missing from this installation"
+        raise NotFoundError(message, hint="Install localspec again.")
     return path
 
 

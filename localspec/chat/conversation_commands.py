@@ -246,9 +246,8 @@ async def _named(chat: Chat, argument: str) -> Conversation:
     """
     number, listed, typed = whole(argument), chat.state.listed, argument
     if len(argument.split()) > 1:
-        raise UsageError(
-            f"{one_line(argument)!r} is not one number or ID", hint=f"{argument.split()[0]}, one at a time"
-        )
+        message = f"{one_line(argument)!r} is not one number or ID"
+        raise UsageError(message, hint=f"{argument.split()[0]}, one at a time")
     if number is not None and len(argument) < MIN_ID:  # an id may have digits alone
         if not listed:
             raise NotFoundError(f"{argument} is the number of a list, and none was shown yet", hint="/list, or an ID")

@@ -50,10 +50,8 @@ def model_first(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
     near = _nearly_named(words)
     if near or _TAGGED.fullmatch(words[0].lower()):
         meant = f"did you mean -m {near}?" if near else "localspec ls lists those here"
-        raise UsageError(
-            f"there is no pair called {words[0]!r}; {meant}",
-            hint="quote the whole prompt, or put -m NAME before it, if that word begins it",
-        )
+        message = f"there is no pair called {words[0]!r}; {meant}"
+        raise UsageError(message, hint="quote the whole prompt, or put -m NAME before it, if that word begins it")
     return None, words
 
 

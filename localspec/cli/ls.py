@@ -156,16 +156,11 @@ def _wanted(names: tuple[str, ...]) -> list[HubName]:
         for name in (pair.target, pair.draft) if is_pair else (pair.target,):
             other = _foreign(name)
             if other is not None:
-                raise DeclinedError(
-                    f"{one_line(ref)} belongs to {other.program}, and localspec does not remove it",
-                    hint=one_line(other.removal),
-                    detail={"path": str(other.path)},
-                )
+                message = f"{one_line(ref)} belongs to {other.program}, and localspec does not remove it"
+                raise DeclinedError(message, hint=one_line(other.removal), detail={"path": str(other.path)})
             if not isinstance(name, HubName):
-                raise UsageError(
-                    f"'{one_line(ref)}' is not in the Hugging Face cache, and rm removes only files there",
-                    hint="localspec ls",
-                )
+                message = f"'{one_line(ref)}' is not in the Hugging Face cache, and rm removes only files there"
+                raise UsageError(message, hint="localspec ls")
             wanted.append(name)
     return wanted
 

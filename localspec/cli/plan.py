@@ -322,10 +322,8 @@ def _with_figures(machine: Machine, figures: dict[str, float]) -> Machine:
     known = {"gpu", "cpu", "disk", *(device.name.lower() for device in machine.devices)}
     unknown = sorted(set(figures) - known)
     if unknown:
-        raise UsageError(
-            f"--bandwidth names {unknown[0]!r}, which this machine does not have",
-            hint=f"--bandwidth {','.join(sorted(known))}",
-        )
+        message = f"--bandwidth names {unknown[0]!r}, which this machine does not have"
+        raise UsageError(message, hint=f"--bandwidth {','.join(sorted(known))}")
     devices = tuple(
         MachineDevice(
             device.name,

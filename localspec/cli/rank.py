@@ -155,9 +155,8 @@ def _items_file(typed: str) -> Iterator[str]:
             with nullcontext(sys.stdin.buffer) if typed == "-" else path.open("rb") as source:
                 kept.write(source.read(LARGEST + 1))
         except OSError as error:
-            raise NotFoundError(
-                f"--items {typed}: {error.strerror}", hint="--items FILE, with an item a line"
-            ) from None
+            message = f"--items {typed}: {error.strerror}"
+            raise NotFoundError(message, hint="--items FILE, with an item a line") from None
         kept.flush()
         yield kept.name
 

@@ -207,10 +207,8 @@ def _version(db: sqlite3.Connection, path: Path | None) -> int:
     if (version != 0 or tables) and (version <= 0 or ours < 2):
         raise _damaged(path, "it belongs to another program")
     if version > VERSION:
-        raise IncompatibleError(
-            f"{path} was written by a newer localspec (its version is {version}, this one knows {VERSION})",
-            hint="pip install -U localspec, or --no-save to leave it alone",
-        )
+        message = f"{path} was written by a newer localspec (its version is {version}, this one knows {VERSION})"
+        raise IncompatibleError(message, hint="pip install -U localspec, or --no-save to leave it alone")
     return version
 
 
@@ -232,7 +230,5 @@ def _unsaved(path: Path | None, reason: str) -> Unsaved:
 
 
 def _damaged(path: Path | None, reason: str) -> LocalspecError:
-    return IntegrityError(
-        f"the conversations in {path} cannot be read: {reason}",
-        hint=f"mv '{path}' '{path}.damaged' begins anew; --no-save does without",
-    )
+    message = f"the conversations in {path} cannot be read: {reason}"
+    return IntegrityError(message, hint=f"mv '{path}' '{path}.damaged' begins anew; --no-save does without")

@@ -101,9 +101,8 @@ def replace_file(file: Path, text: str) -> None:
             os.fsync(out.fileno())
             os.fchmod(out.fileno(), mode)
     except OSError as error:
-        raise ResourceError(
-            f"cannot write {file}: {error.strerror}", hint="keep it elsewhere with LOCALSPEC_HOME=FOLDER"
-        ) from error
+        message = f"cannot write {file}: {error.strerror}"
+        raise ResourceError(message, hint="keep it elsewhere with LOCALSPEC_HOME=FOLDER") from error
 
 
 def _folder(kind: str) -> Path:

@@ -97,9 +97,8 @@ class Inputs:
             data += chunk
             if len(data) > self.limit:
                 _require_text(name, bytes(data))
-                raise PromptTooLongError(
-                    f"{name} is longer than {self.limit / 2**20:g} MiB", hint="--max-stdin MIB allows more"
-                )
+                message = f"{name} is longer than {self.limit / 2**20:g} MiB"
+                raise PromptTooLongError(message, hint="--max-stdin MIB allows more")
         return bytes(data)
 
     def _text(self, name: str, data: bytes) -> str:

@@ -119,9 +119,8 @@ class ServedWorker:
     def load(self, settings: LoadSettings) -> Iterator[Event]:
         """Yield what the server has loaded. A pair that is not loaded comes with the first answer."""
         if settings.target:
-            raise UsageError(
-                "the server chooses what is loaded", hint="--server URL -m NAME asks for one of its models"
-            )
+            message = "the server chooses what is loaded"
+            raise UsageError(message, hint="--server URL -m NAME asks for one of its models")
         self.settings()
         wire = self._facts["loaded"]
         loaded = None if wire is None else self._event(wire)

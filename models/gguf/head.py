@@ -124,9 +124,8 @@ def _dflash(header: Header) -> HeadInfo:
     names = {tensor.name for tensor in header.tensors}
     for name, variant in _VARIANTS.items():
         if name in names:
-            raise IncompatibleError(
-                f"{header.name} is a {variant} head, which localspec does not run", hint="a DFlash or an EAGLE-3 head"
-            )
+            message = f"{header.name} is a {variant} head, which localspec does not run"
+            raise IncompatibleError(message, hint="a DFlash or an EAGLE-3 head")
     layers = header.metadata.get("dflash.target_layers")
     if not isinstance(layers, Sequence) or isinstance(layers, str) or not layers:
         raise unusable(header, "dflash.target_layers names no layers of the target")

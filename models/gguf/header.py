@@ -127,9 +127,8 @@ def read_header(
 
 def unusable(header: Header, why: str) -> IntegrityError:
     """Return the error of a file that is sound GGUF, and no model that could be run."""
-    return IntegrityError(
-        f"{header.name} is not a usable model: {why}", hint="download the file again, or another version of it"
-    )
+    message = f"{header.name} is not a usable model: {why}"
+    return IntegrityError(message, hint="download the file again, or another version of it")
 
 
 def _alignment(cursor: HeaderCursor, pair: KeyValue | None) -> int:

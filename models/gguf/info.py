@@ -272,10 +272,8 @@ def _check_split(header: Header) -> None:
     """Refuse a part that was read without the others: it says too little of the model."""
     count = header.number("split.count")
     if count > 1 and not header.parts:
-        raise IncompatibleError(
-            f"{header.name} is one of {count} parts of a split model, not a model alone",
-            hint="give the path of the first part, with the others beside it",
-        )
+        message = f"{header.name} is one of {count} parts of a split model, not a model alone"
+        raise IncompatibleError(message, hint="give the path of the first part, with the others beside it")
 
 
 def check_adapter(path: Path, target: Header) -> None:
@@ -290,12 +288,8 @@ def check_adapter(path: Path, target: Header) -> None:
         raise IncompatibleError(f"{header.name} is not a LoRA adapter", hint=hint)
     arch, wanted = header.architecture, target.architecture
     if arch != wanted:
-        raise IncompatibleError(
-            f"the LoRA {header.name} is for {shown(arch) or 'no architecture'}, and the target is {shown(wanted)}",
-            hint="--lora FILE of a LoRA that was trained on this target",
-        )
+        message = f"the LoRA {header.name} is for {shown(arch) or 'no architecture'}, and the target is {shown(wanted)}"
+        raise IncompatibleError(message, hint="--lora FILE of a LoRA that was trained on this target")
     if _INVOKED in header.metadata:
-        raise IncompatibleError(
-            f"the LoRA {header.name} is one that acts from certain tokens on, which is not supported",
-            hint="--lora FILE of a LoRA that always acts",
-        )
+        message = f"the LoRA {header.name} is one that acts from certain tokens on, which is not supported"
+        raise IncompatibleError(message, hint="--lora FILE of a LoRA that always acts")

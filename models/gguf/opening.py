@@ -64,13 +64,11 @@ def open_regular(path: Path) -> Iterator[tuple[int, int]]:
 
 def _check_regular(path: Path, mode: int) -> None:
     if stat.S_ISDIR(mode):
-        raise NotFoundError(
-            f"{shown(path)} is a directory, not a GGUF file", hint="give the path of a .gguf file in it"
-        )
+        message = f"{shown(path)} is a directory, not a GGUF file"
+        raise NotFoundError(message, hint="give the path of a .gguf file in it")
     if not stat.S_ISREG(mode):
-        raise NotFoundError(
-            f"{shown(path)} is a pipe or a device, not a GGUF file", hint="give the path of a .gguf file"
-        )
+        message = f"{shown(path)} is a pipe or a device, not a GGUF file"
+        raise NotFoundError(message, hint="give the path of a .gguf file")
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> NotFoundError:
@@ -79,9 +77,8 @@ def _unreadable(path: Path, error: OSError | ValueError) -> NotFoundError:
         hint = "the link points nowhere" if path.is_symlink() else "Check the path."
         return NotFoundError(f"{name} does not exist", hint=hint)
     if isinstance(error, PermissionError):
-        return NotFoundError(
-            f"{name} may not be read by this user", hint="give yourself the right with: chmod u+r FILE"
-        )
+        message = f"{name} may not be read by this user"
+        return NotFoundError(message, hint="give yourself the right with: chmod u+r FILE")
     reason = (error.strerror or "it cannot be opened") if isinstance(error, OSError) else "it is not a possible path"
     return NotFoundError(f"{name} cannot be opened: {reason}", hint="Check the path.")
 

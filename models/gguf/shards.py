@@ -116,7 +116,6 @@ def _number(part: Header, key: str, kind: str, default: int | None) -> int:
     if value is None:
         raise IntegrityError(f"{part.name} is part of a split model and lacks the key {key}", hint=_AGAIN)
     if part.types.get(key, kind) != kind or not isinstance(value, int):
-        raise IntegrityError(
-            f"the key {key} of {part.name} has the type {part.types[key]} instead of {kind}", hint=_AGAIN
-        )
+        message = f"the key {key} of {part.name} has the type {part.types[key]} instead of {kind}"
+        raise IntegrityError(message, hint=_AGAIN)
     return value

@@ -73,11 +73,8 @@ def require_safe(repo: str, names: Iterable[str]) -> None:
     for name in names:
         why = check_file_name(name)
         if why and (is_model(name) or why.startswith("it leaves") or "absolute" in why):
-            raise IntegrityError(
-                f"{repo} has a file of the name '{shown(name)}', which is refused: {why}",
-                hint="do not use this repository",
-                detail={"repo": repo, "file": shown(name)},
-            )
+            message = f"{repo} has a file of the name '{shown(name)}', which is refused: {why}"
+            raise IntegrityError(message, hint="do not use this repository", detail={"repo": repo, "file": shown(name)})
 
 
 def select(names: Sequence[str], wanted: HubName) -> tuple[str, ...]:
@@ -138,9 +135,8 @@ def _whole(repo: str, parts: list[str]) -> tuple[str, ...]:
     expected = {f"{first[1]}-{number:05}-of-{n:05}.gguf" for number in range(1, n + 1)}
     missing = sorted(expected - set(parts))
     if missing:
-        raise IntegrityError(
-            f"{repo} lacks a part of a split model: {shown(missing[0])}", hint="choose another quantisation with :QUANT"
-        )
+        message = f"{repo} lacks a part of a split model: {shown(missing[0])}"
+        raise IntegrityError(message, hint="choose another quantisation with :QUANT")
     return tuple(part for part in parts if part in expected)
 
 
@@ -158,10 +154,8 @@ def _no_quant(groups: dict[str, list[str]], found: list[str], wanted: HubName) -
         return UsageError(f"{wanted.repo} has no GGUF model", hint=_OTHER)
     if found:
         what = wanted.quant or DEFAULT_QUANT
-        return UsageError(
-            f"{wanted.repo} has {len(found)} models of the quantisation {what}: {_some(found)}",
-            hint=shown(f"hf:{wanted.repo}/{groups[found[0]][0]}"),
-        )
+        message = f"{wanted.repo} has {len(found)} models of the quantisation {what}: {_some(found)}"
+        return UsageError(message, hint=shown(f"hf:{wanted.repo}/{groups[found[0]][0]}"))
     quants = sorted({quant_of(base) for base in groups} - {"?"})
     has = _some(quants) if quants else _some(list(groups))
     what = f"the quantisation {wanted.quant}" if wanted.quant else f"{DEFAULT_QUANT}, and several others"

@@ -81,19 +81,16 @@ def _mapped(error: Exception, repo: str, endpoint: str) -> LocalspecError | None
     if isinstance(error, hub.RemoteEntryNotFoundError):
         return NetworkError(f"a file of {repo} is no longer there", hint=f"see {page}/tree/main")
     if isinstance(error, hub.RepositoryNotFoundError):
-        return NetworkError(
-            f"the hub has no repository {repo}, or it is private", hint=f"see {page}; for a private one set HF_TOKEN"
-        )
+        message = f"the hub has no repository {repo}, or it is private"
+        return NetworkError(message, hint=f"see {page}; for a private one set HF_TOKEN")
     status = _status(error)
     if status is not None:
         return _of_status(status, error, repo, page)
     if _is_http(error) or type(error).__module__.partition(".")[0] in _FOREIGN:
         return _of_connection(error, endpoint)
     if isinstance(error, json.JSONDecodeError | KeyError | TypeError | ValueError | AttributeError):
-        return NetworkError(
-            f"{endpoint} does not answer as the hub does ({_said(error)})",
-            hint="check HF_ENDPOINT and whether this network needs a login in a browser first",
-        )
+        message = f"{endpoint} does not answer as the hub does ({_said(error)})"
+        return NetworkError(message, hint="check HF_ENDPOINT and whether this network needs a login in a browser first")
     return None
 
 
@@ -110,13 +107,11 @@ def _of_status(status: int, error: Exception, repo: str, page: str) -> NetworkEr
     if status == 429:
         seconds = wait_wanted(error)
         when = f" for {seconds:.0f} s" if seconds else ""
-        return NetworkError(
-            f"the hub asks for fewer requests{when}", hint="wait, or set HF_TOKEN: it allows more", detail=detail
-        )
+        message = f"the hub asks for fewer requests{when}"
+        return NetworkError(message, hint="wait, or set HF_TOKEN: it allows more", detail=detail)
     if status >= 500:
-        return NetworkError(
-            f"the hub fails (status {status})", hint="try again later; the downloaded part is kept", detail=detail
-        )
+        message = f"the hub fails (status {status})"
+        return NetworkError(message, hint="try again later; the downloaded part is kept", detail=detail)
     return NetworkError(f"the hub refuses the request for {repo} (status {status})", hint=f"see {page}", detail=detail)
 
 
@@ -127,16 +122,14 @@ def _of_connection(error: Exception, endpoint: str) -> NetworkError:
     if "Proxy" in name:
         return NetworkError(f"the proxy does not let us through: {said}", hint="check HTTPS_PROXY and NO_PROXY")
     if _is_distrust(said):
-        return NetworkError(
-            f"the connection to {endpoint} is not trusted: {said}", hint="check the clock, and SSL_CERT_FILE"
-        )
+        message = f"the connection to {endpoint} is not trusted: {said}"
+        return NetworkError(message, hint="check the clock, and SSL_CERT_FILE")
     if "Timeout" in name:
         return NetworkError(f"{endpoint} does not answer", hint="try again; HF_HUB_DOWNLOAD_TIMEOUT=60 waits longer")
     if _NO_WAY.search(said):
         return offline(endpoint)
-    return NetworkError(
-        f"{endpoint} cannot be reached: {said}", hint="check the connection; --offline uses what is on this machine"
-    )
+    message = f"{endpoint} cannot be reached: {said}"
+    return NetworkError(message, hint="check the connection; --offline uses what is on this machine")
 
 
 def offline(endpoint: str) -> NetworkError:

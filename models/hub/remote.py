@@ -73,10 +73,8 @@ class Hub:
         except ValueError:
             is_address = False
         if not is_address:
-            raise UsageError(
-                f"HF_ENDPOINT is '{shown(self.endpoint)}', which is not an address",
-                hint="unset it, or HF_ENDPOINT=https://HOST",
-            )
+            message = f"HF_ENDPOINT is '{shown(self.endpoint)}', which is not an address"
+            raise UsageError(message, hint="unset it, or HF_ENDPOINT=https://HOST")
 
     def reach(self) -> None:
         """Raise NetworkError where no connection is made within `KNOCK` seconds, or those of HF_HUB_DOWNLOAD_TIMEOUT.
@@ -130,10 +128,8 @@ class Hub:
                 detail={"sha256": shown(file.sha256 or ""), "etag": shown(head.etag or "")},
             )
         if file.size > MAX_PLAIN:
-            raise NetworkError(
-                f"{shown(file.name)} is larger than 50 GB, which the hub gives only by its own protocol",
-                hint=_by_hf(listing, file),
-            )
+            message = f"{shown(file.name)} is larger than 50 GB, which the hub gives only by its own protocol"
+            raise NetworkError(message, hint=_by_hf(listing, file))
 
     @contextmanager
     def body(self, listing: Listing, file: RepoFile, start: int, end: int | None = None) -> Iterator[Body]:

@@ -92,9 +92,8 @@ def carry_out(removal: Removal, cache: Cache, receipts: Receipts) -> None:
             with _alone(cache, repo, partial.name.removesuffix(PARTIAL)):
                 partial.unlink(missing_ok=True)
     except OSError as error:
-        raise ResourceError(
-            f"cannot remove from {shown(cache.root)}: {error.strerror or error}", hint="check whose files they are"
-        ) from error
+        message = f"cannot remove from {shown(cache.root)}: {error.strerror or error}"
+        raise ResourceError(message, hint="check whose files they are") from error
     finally:
         for repo in {file.repo for file in removal.files}:
             _tidy(cache, repo)

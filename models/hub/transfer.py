@@ -135,10 +135,8 @@ class Transfer:
             if hash_of(blob, self._look) != self.file.sha256:
                 blob.unlink()
                 self.receipts.remove(blob)
-                raise IntegrityError(
-                    f"{shown(self.file.name)} in the cache is damaged: its hash is not the hub's; it was removed",
-                    hint="run the same command again: it downloads the file",
-                )
+                message = f"{shown(self.file.name)} in the cache is damaged: its hash is not the hub's; it was removed"
+                raise IntegrityError(message, hint="run the same command again: it downloads the file")
             before = self.receipts.any(blob)
             self._receive(blob, blob, is_ours=before is not None and before.pulled)
         self.watch.at(self.file.size)
@@ -190,10 +188,8 @@ class Transfer:
                 continue
             fruitless = 0 if part.size > before else fruitless + 1
             if fruitless >= FRUITLESS:
-                raise NetworkError(
-                    f"the hub ends {shown(self.file.name)} after {part.size} bytes of {self.file.size}",
-                    hint="run the same command again; it continues there",
-                )
+                message = f"the hub ends {shown(self.file.name)} after {part.size} bytes of {self.file.size}"
+                raise NetworkError(message, hint="run the same command again; it continues there")
 
     def _stream(self, part: Partial) -> None:
         with self.hub.body(self.listing, self.file, part.size) as body:
