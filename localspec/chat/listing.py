@@ -39,13 +39,8 @@ def _where(hit: Hit) -> str:
 
 
 def about(conversation: Conversation) -> str:
-    parts = (
-        conversation.id,
-        when(conversation.created),
-        one_line(model_names(conversation.pair)),
-        one_line(conversation.title),
-    )
-    return " · ".join(part for part in parts if part)
+    parts = (when(conversation.created), one_line(model_names(conversation.pair)), one_line(conversation.title))
+    return " · ".join(filter(None, (conversation.id, *parts)))
 
 
 def named(conversation: Conversation) -> str:

@@ -78,9 +78,8 @@ class BenchOptions(ReportOptions):
         help="NAME[:ARGUMENT][:KEY=VALUE], separated by commas: plain, auto, draft-model:k=4, suffix, dyspec:16, "
              "static:3,2,1, draft-model:k=8:verify=coupled.  "
              "[default: plain, auto, and the draft at 4, or suffix]")  # fmt: skip
-@option(
-    "--budgets", metavar="LIST", section=MEASURED.title, help="Values of -k for methods without a size of their own."
-)
+@option("--budgets", metavar="LIST", section=MEASURED.title,
+        help="Values of -k for methods without a size of their own.")  # fmt: skip
 @option("--temps", metavar="LIST", section=MEASURED.title, help="Temperatures.  [default: 0,0.8]")
 @declared_option(Request, "max_tokens", group=MEASURED, low=2, default_help=str(MAX_TOKENS))
 @option("--prompt-tokens", type=click.IntRange(1, 2**31 - 1), metavar="N", section=MEASURED.title,

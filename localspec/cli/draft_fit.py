@@ -273,15 +273,8 @@ def _wire(one: DraftCandidate, seen: Seen) -> dict[str, Any]:
 
 
 def _model_wire(seen: Seen) -> dict[str, Any]:
-    info = seen.info
-    return {
-        "name": seen.name,
-        "bytes": seen.bytes,
-        "architecture": info.architecture,
-        "quant": info.quant,
-        "n_params": info.n_params,
-        "n_vocab": info.n_vocab,
-    }
+    facts = {name: getattr(seen.info, name) for name in ("architecture", "quant", "n_params", "n_vocab")}
+    return {"name": seen.name, "bytes": seen.bytes, **facts}
 
 
 def _report_wire(report: PairReport) -> dict[str, Any]:

@@ -171,14 +171,6 @@ def _told(one: LowBitCopy) -> str:
 
 
 def _wire(one: LowBitCopy) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "file": str(one.path),
-        "kind": one.kind,
-        "bytes": one.n_bytes,
-        "layers": one.layers,
-        "n_layers": one.n_layers,
-        "has_matrix": one.has_matrix,
-        "was_predicted_to_pay": one.pays,
-        "target_fingerprint": one.target,
-    }
+    facts = {name: getattr(one, name) for name in ("layers", "n_layers", "has_matrix")}
+    about = {"name": one.name, "file": str(one.path), "kind": one.kind, "bytes": one.n_bytes}
+    return {**about, **facts, "was_predicted_to_pay": one.pays, "target_fingerprint": one.target}

@@ -58,19 +58,12 @@ class TuneOptions(ReportOptions):
 
 @early_exit.command(cls=Command)
 @click.argument("model", shell_complete=pair_names)
-@option(
-    "--prompts", is_own=True, metavar="FILE", section=MEASURED.title, help="A prompt a line.  [default: story openings]"
-)
+@option("--prompts", is_own=True, metavar="FILE", section=MEASURED.title,
+        help="A prompt a line.  [default: story openings]")  # fmt: skip
 @declared_option(Request, "max_tokens", group=MEASURED, low=8, default=64, default_help="")
 @declared_option(Sampling, "temperature", group=MEASURED)
-@option(
-    "--skips",
-    type=click.IntRange(0, 512),
-    default=0,
-    metavar="N",
-    section=MEASURED.title,
-    help="Try also to leave out up to N layers, each time the one that costs least.  [default: 0]",
-)
+@option("--skips", type=click.IntRange(0, 512), default=0, metavar="N", section=MEASURED.title,
+        help="Try also to leave out up to N layers, each time the one that costs least.  [default: 0]")  # fmt: skip
 @declared_option(LoadSettings, "threads")
 @declared_option(LoadSettings, "gpu")
 @json_option

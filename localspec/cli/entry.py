@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import traceback
+from importlib import import_module
 
 import click
 
@@ -72,29 +73,14 @@ def _interrupted(console: Console) -> int:
 
 def _promised(args: list[str]) -> OnError | None:
     flags = args[: args.index("--")] if "--" in args else args
-    if "--json" in flags:
-        return _lone_error
-    if "--events" in flags:
-        return _lone_error_event
-    if flags[:1] in ([], ["chat"]):  # which has neither option
-        return None
-    own = f"LOCALSPEC_{flags[0].upper().replace('-', '_')}_"
-    if _is_on("LOCALSPEC_JSON") or _is_on(f"{own}JSON"):
-        return _lone_error
-    is_run = flags[0] in ("run", "generate")
-    return _lone_error_event if is_run and (_is_on("LOCALSPEC_EVENTS") or _is_on("LOCALSPEC_RUN_EVENTS")) else None
-
-
-def _lone_error(error: dict[str, object]) -> None:
-    from localspec.cli.output import lone_error  # late: few commands end so
-
-    lone_error(error)
-
-
-def _lone_error_event(error: dict[str, object]) -> None:
-    from localspec.cli.stream import lone_error_event  # late, as above
-
-    lone_error_event(error)
+    is_chat = flags[:1] in ([], ["chat"])  # which has neither option
+    own = "" if is_chat else f"LOCALSPEC_{flags[0].upper().replace('-', '_')}_"
+    if "--json" in flags or ("--events" not in flags and own and (_is_on("LOCALSPEC_JSON") or _is_on(f"{own}JSON"))):
+        return lambda error: import_module("localspec.cli.output").lone_error(error)  # late: few commands end so
+    is_run = flags[:1] in (["run"], ["generate"])
+    if "--events" in flags or (is_run and (_is_on("LOCALSPEC_EVENTS") or _is_on("LOCALSPEC_RUN_EVENTS"))):
+        return lambda error: import_module("localspec.cli.stream").lone_error_event(error)
+    return None
 
 
 def _is_on(variable: str) -> bool:

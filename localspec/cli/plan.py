@@ -55,16 +55,16 @@ FROM_HEADERS = "These files are not on this machine. The plan is made from their
 class Options:
     """Values of the options; None for those that were not given."""
 
-    draft: str | None
-    ctx: int | None
-    kv_type: str
-    acceptance: float
-    vram: str | None
-    ram: str | None
-    unified: bool
-    threads: int | None
-    bandwidth: str | None
-    rpc: str | None
+    draft: str | None = None
+    ctx: int | None = None
+    kv_type: str = "f16"
+    acceptance: float = ACCEPTANCE
+    vram: str | None = None
+    ram: str | None = None
+    unified: bool = False
+    threads: int | None = None
+    bandwidth: str | None = None
+    rpc: str | None = None
 
     @property
     def is_another_machine(self) -> bool:
@@ -84,17 +84,10 @@ class Options:
     choices=("auto", *declaration(LoadSettings, "kv_type").choices),
     help="Type of the attention cache; auto may take q8_0, which changes the distribution a little.",
 )
-@option(
-    "--acceptance",
-    type=click.FloatRange(0, 1),
-    default=ACCEPTANCE,
-    metavar="P",
-    section=_PLAN.title,
-    help=f"Assumed probability that a draft token is accepted.  [default: {ACCEPTANCE}]",
-)
-@option(
-    "--vram", metavar="SIZE,...", section=_MACHINE.title, help="Free memory of each GPU: 24G or 24G,8G; 0 for none."
-)
+@option("--acceptance", type=click.FloatRange(0, 1), default=ACCEPTANCE, metavar="P", section=_PLAN.title,
+        help=f"Assumed probability that a draft token is accepted.  [default: {ACCEPTANCE}]")  # fmt: skip
+@option("--vram", metavar="SIZE,...", section=_MACHINE.title,
+        help="Free memory of each GPU: 24G or 24G,8G; 0 for none.")  # fmt: skip
 @option("--ram", metavar="SIZE", section=_MACHINE.title, help="Free main memory: 64G.")
 @option("--unified", is_flag=True, section=_MACHINE.title, help="The GPU's memory is main memory, as on Apple silicon.")
 @declared_option(LoadSettings, "threads", group=_MACHINE, help="Physical cores.")
@@ -153,7 +146,8 @@ def plan(
     try:
         named = model_and_draft(named_pair(None, pair), options.draft)
         found = parse_pair(*named)
-        paths = _paths(found, _typed(*named))
+        typed = _named(*named)
+        paths = _paths(found, "" if typed == DraftChoice.AUTO.value else typed)
         if measure:
             code = _measure(console, found.target, paths, options, seconds)
             if code and as_json:
@@ -164,6 +158,7 @@ def plan(
     except NotCachedError as missing:
         if measure:
             raise
+        typed = _named(*named)
         name, parts = pair, _not_here(missing, is_offline(offline), console)
         head = FROM_HEADERS if all(part.info for part in parts) else ABOUT
         warn_of_local(missing, "localspec plan", console)
@@ -176,7 +171,7 @@ def plan(
     rows = compare(machine, drafts, request, worths)
     copy = None if options.draft is not None else best_copy(machine, drafts, request, rows[0])
     can_measure = not (head or measure or options.is_another_machine)
-    loads = Loads(loaded, worths, _why(*named, loaded), target, can_measure, _named(*named) == DraftChoice.NONE.value)
+    loads = Loads(loaded, worths, _why(typed, loaded), target, can_measure, typed == DraftChoice.NONE.value)
     if as_json:
         made = None if copy is None else {"draft_name": copy.name, **to_wire(copy.plan, copy.models)}
         facts: dict[str, Any] = {"loaded_draft": loaded or None, "copy_to_make": made, "is_about": head == ABOUT}
@@ -217,18 +212,9 @@ def _named(model: str | None, draft: str | None) -> str:
     return draft or ""
 
 
-def _typed(model: str | None, draft: str | None) -> str:
-    """Return the draft as the person named it; "" for none named, and for auto."""
-    named = _named(model, draft)
-    return "" if named == DraftChoice.AUTO.value else named
-
-
-def _why(model: str | None, draft: str | None, loaded: str) -> str:
-    named = _named(model, draft)
-    if named == DraftChoice.AUTO.value:
-        return "as auto chooses"
-    if named:
-        return "for it is named"
+def _why(typed: str, loaded: str) -> str:
+    if typed:
+        return "as auto chooses" if typed == DraftChoice.AUTO.value else "for it is named"
     return "for it belongs to that name" if loaded else "for none is named"
 
 
@@ -279,9 +265,7 @@ def _not_here(missing: NotCachedError, offline: bool, console: Console) -> list[
 
 
 def this_machine() -> Machine:
-    return _machine(
-        Options(None, None, "f16", ACCEPTANCE, None, None, unified=False, threads=None, bandwidth=None, rpc=None)
-    )
+    return _machine(Options())
 
 
 def _machine(options: Options) -> Machine:
@@ -324,18 +308,8 @@ def _with_figures(machine: Machine, figures: dict[str, float]) -> Machine:
     if unknown:
         message = f"--bandwidth names {unknown[0]!r}, which this machine does not have"
         raise UsageError(message, hint=f"--bandwidth {','.join(sorted(known))}")
-    devices = tuple(
-        MachineDevice(
-            device.name,
-            device.memory,
-            of(device.name.lower(), "gpu") or device.rates,
-            device.is_unified,
-            device.is_remote,
-            device.is_integrated,
-        )
-        for device in machine.devices
-    )
-    return Machine(machine.ram, machine.cores, devices, of("cpu") or machine.cpu, of("disk") or machine.disk)
+    devices = tuple(replace(each, rates=of(each.name.lower(), "gpu") or each.rates) for each in machine.devices)
+    return replace(machine, devices=devices, cpu=of("cpu") or machine.cpu, disk=of("disk") or machine.disk)
 
 
 def _bandwidths(text: str | None) -> dict[str, float]:
@@ -376,10 +350,7 @@ def _wire(
             "cores": machine.cores,
             "devices": [
                 {
-                    "name": device.name,
-                    "memory": device.memory,
-                    "is_unified": device.is_unified,
-                    "is_remote": device.is_remote,
+                    **{name: getattr(device, name) for name in ("name", "memory", "is_unified", "is_remote")},
                     "basis": machine.rates(device.name).source or "not measured",
                 }
                 for device in machine.devices

@@ -42,6 +42,7 @@ from localspec.settings.folders import typed_path
 from localspec.settings.jobs import RankQuestion
 from localspec.settings.request import Request, Sampling
 from localspec.settings.sizes import counted
+from localspec.ui.columns import aligned
 
 SCHEMA = "localspec.rank/1"
 CLEAR = 0.005  # of a share: one that is known as well is told as one number
@@ -63,21 +64,13 @@ class RankOptions(PromptOptions, ReportOptions):
 @click.command("rank", cls=Command)
 @click.argument("pair", shell_complete=pair_names)
 @click.argument("prompt", nargs=-1)
-@option(
-    "--items",
-    metavar="FILE|a,b,c",
-    section="Ranking",
-    help="The items: a file with one a line, - for standard input, or a list.",
-)
+@option("--items", metavar="FILE|a,b,c", section="Ranking",
+        help="The items: a file with one a line, - for standard input, or a list.")  # fmt: skip
 @option("--top", type=click.IntRange(1, 10_000), default=10, metavar="N", section="Ranking",
         help="How many are told.  [default: 10]")  # fmt: skip
 @option("--whole", is_flag=True, section="Ranking", help="Count the chance that the answer ends behind an item.")
-@option(
-    "--draw",
-    is_flag=True,
-    section="Ranking",
-    help="Draw N distinct items by their shares as whole answers, instead of the likeliest.",
-)
+@option("--draw", is_flag=True, section="Ranking",
+        help="Draw N distinct items by their shares as whole answers, instead of the likeliest.")  # fmt: skip
 @declared_option(Sampling, "seed", group=Group("Ranking"))
 @pair_options
 @option("-s", "--system", metavar="TEXT", section="Ranking", help="The system message, or @FILE.")
@@ -166,8 +159,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     rows = [("log p", "p", "share", "item")]
     for one in found["ranking"]:
         rows.append((f"{one['logprob']:.3f}", f"{one['p']:.3g}", _share(*one["share"]), shown(one["item"])))
-    widths = [max(len(row[at]) for row in rows) for at in range(3)]
-    return ["  ".join([*(f"{cell:>{n}}" for cell, n in zip(row, widths, strict=False)), row[3]]) for row in rows]
+    return aligned(rows, right=(0, 1, 2))
 
 
 def _share(low: float, high: float) -> str:

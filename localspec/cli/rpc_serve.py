@@ -21,13 +21,8 @@ LOOPBACK = ("127.0.0.1", "localhost")
 @click.command("rpc-serve", cls=Command)
 @option("--host", default=LOOPBACK[0], metavar="ADDRESS", section="Server", help="[default: 127.0.0.1]")
 @option("--port", type=click.IntRange(1, 65535), default=50052, metavar="N", section="Server", help="[default: 50052]")
-@option(
-    "--device",
-    multiple=True,
-    metavar="NAME",
-    section="Server",
-    help="A device to lend, as localspec doctor names it.  [default: all GPUs, or the CPU]",
-)
+@option("--device", multiple=True, metavar="NAME", section="Server",
+        help="A device to lend, as localspec doctor names it.  [default: all GPUs, or the CPU]")  # fmt: skip
 @declared_option(LoadSettings, "threads", group=Group("Server"))
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object once it serves.")
 @click.pass_obj

@@ -180,22 +180,14 @@ class Description:
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object of `localspec show --json`; sizes in bytes, layers in order."""
         info, parts, vocab = self.info, self.anatomy, self.info.vocab
+        told = ("name", "architecture", "n_params", "bytes", "quant")
+        counts = ("n_layer", "n_embd", "n_head", "n_head_kv", "n_ctx_train", "sliding_window", "is_recurrent")
         return {
             "path": str(info.path),
             "files": [str(path) for path in self.header.files],
-            "name": info.name,
-            "architecture": info.architecture,
-            "n_params": info.n_params,
-            "bytes": info.bytes,
-            "quant": info.quant,
+            **{name: getattr(info, name) for name in told},
             "types": dict(parts.types),
-            "n_layer": info.n_layer,
-            "n_embd": info.n_embd,
-            "n_head": info.n_head,
-            "n_head_kv": info.n_head_kv,
-            "n_ctx_train": info.n_ctx_train,
-            "sliding_window": info.sliding_window,
-            "is_recurrent": info.is_recurrent,
+            **{name: getattr(info, name) for name in counts},
             "experts": {"n": parts.n_experts, "used": parts.n_used},
             "next_token_layers": parts.n_next,
             "kv_bytes_per_token": {kind: parts.kv_per_token(kind) for kind in KV_TYPES},
@@ -206,15 +198,10 @@ class Description:
                 "layers": [asdict(layer) for layer in parts.layers],
             },
             "tokenizer": {
-                "model": vocab.model,
-                "pre": vocab.pre,
-                "type": vocab.type,
+                **{name: getattr(vocab, name) for name in ("model", "pre", "type")},
                 "n_tokens": info.n_vocab,
-                "bos": self.special("bos"),
-                "eos": self.special("eos"),
-                "eot": self.special("eot"),
-                "add_bos": vocab.add_bos,
-                "add_eos": vocab.add_eos,
+                **{name: self.special(name) for name in ("bos", "eos", "eot")},
+                **{name: getattr(vocab, name) for name in ("add_bos", "add_eos")},
                 "fingerprint": self.tokenizer,
             },
             "chat_template": info.chat_template,

@@ -40,11 +40,8 @@ class PairOfConversation:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return (
-            ()
-            if self.lost is None
-            else (f"the draft {shown(self.lost)} is gone: the conversation goes on without one",)
-        )
+        told = f"the draft {shown(self.lost)} is gone: the conversation goes on without one"
+        return () if self.lost is None else (told,)
 
 
 @contextmanager

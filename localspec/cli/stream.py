@@ -167,11 +167,5 @@ def _token(piece: Piece) -> StepToken:
 
 
 def _cumulative(stats: Stats) -> Sums:
-    return {
-        "emitted": stats.emitted,
-        "drafted": stats.drafted,
-        "accepted": stats.accepted,
-        "forced": stats.forced,
-        "passes": stats.passes,
-        "tok_per_s": stats.tok_per_s,
-    }
+    names = ("emitted", "drafted", "accepted", "forced", "passes", "tok_per_s")
+    return cast(Sums, {name: getattr(stats, name) for name in names})

@@ -164,11 +164,7 @@ def _told(stats: Stats, spans: deque[Span]) -> Wire:
     started = stats.started
     return {
         "method": started.method if started is not None else "",
-        "emitted": stats.emitted,
-        "drafted": stats.drafted,
-        "accepted": stats.accepted,
-        "acceptance": stats.acceptance,
-        "tok_per_s": stats.tok_per_s,
+        **{name: getattr(stats, name) for name in ("emitted", "drafted", "accepted", "acceptance", "tok_per_s")},
         "speedup": stats.speedup if stats.finished is not None else None,
         "reason": stats.finished.reason if stats.finished is not None else "",
         "spans": [{"text": span.text, "source": span.source} for span in spans.copy()],

@@ -142,10 +142,7 @@ def speculation(stats: Stats, *warnings: str) -> Wire:
     told = {name: getattr(started, name) for name in axes} if started is not None else {}
     return {
         **told,
-        "passes": stats.passes,
-        "tokens_per_pass": stats.tokens_per_pass,
-        "acceptance": stats.acceptance,
-        "speedup": stats.speedup,
+        **{name: getattr(stats, name) for name in ("passes", "tokens_per_pass", "acceptance", "speedup")},
         "warnings": [*(without_folders(warned.message) for warned in stats.warnings), *filter(None, warnings)],
     }
 

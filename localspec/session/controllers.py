@@ -181,7 +181,7 @@ class PairController:
             return Probing(named, acceptance, settles=self._settles, is_known=self._is_known, is_spread=not is_seeded)
         sources: list[CandidateSource] = []
         prices = self._prices()
-        reader = drafter if hasattr(drafter, "behind") else None  # those without a model have no text to read
+        reader: Any = drafter if hasattr(drafter, "behind") else None  # those without a model have no text to read
         if not axes.is_automatic:
             inner = axes.controller(axes.shape)
             sources = [RuleCandidates(axes.method, prices, inner, acceptance, reader, can_follow=can_follow)]
