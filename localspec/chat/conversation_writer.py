@@ -2,11 +2,7 @@
 
 The store may wait for the disk or for another process. A screen must not wait, so a thread writes for it; without a
 screen the caller writes. Invariants: changes are written in the order in which they happened, and an error of the store
-ends the saving, not the conversation.
-
-Also here: what was written and not sent in a chat, kept in a file of this process: a kill loses half a second of it.
-
-The next chat that begins takes over what ended processes have left.
+ends the saving, not the conversation. What is not sent is in a file of this process, which the next chat takes over.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Commands that change the settings of the next answer: sampling, speculation, system message, pair.
-
-Also here: the command that takes the settings of a preset. They are those of the next answer, the system message, and
-the pair.
-"""
+"""Commands that change the settings of the next answer: sampling, speculation, system message, pair, preset."""
 
 from __future__ import annotations
 

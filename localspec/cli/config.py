@@ -1,8 +1,4 @@
-"""`localspec config`: what is set, where it was set, and changing config.toml without losing a comment.
-
-Also here: `localspec config preset`, settings that are kept together under a name, for `run -P NAME` and `chat -P
-NAME`.
-"""
+"""`localspec config` and its presets: what is set, where, and changing config.toml without losing a comment."""
 
 from __future__ import annotations
 

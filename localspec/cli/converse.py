@@ -1,9 +1,7 @@
 r"""The loop of the line chat. It only appends, so that it works in any terminal, with a screen reader, in a script.
 
-Also here: messages from a terminal or a script, as lines, with history, joined by a final \ or between triple quotes.
-
-What is pasted at the prompt is one message: a line that more text follows at once goes on in the next line, unless it
-is a slash command. Lines that were typed ahead, while an answer came, stay lines.
+A final \ or triple quotes join lines. What is pasted at the prompt is one message: a line that more follows at once
+goes on in the next, unless it is a slash command. Lines that were typed ahead, while an answer came, stay lines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`localspec explain NAME`: a method, tree, length rule or verifier on a page, or a term in a few sentences.
-
-Also here: `localspec methods`, the methods, tree shapes, length rules and verifiers, read from the registers.
-"""
+"""`localspec explain NAME` and `localspec methods`: methods, trees, length rules and verifiers on pages."""
 
 from __future__ import annotations
 

@@ -1,12 +1,7 @@
 """Writes an answer: as text for people, or as one JSON object; `stream` has the lines of JSON.
 
-A sink sees every event in order, then `finish` or `fail`, once. It owns stdout; stderr is the console's.
-
-Also here: the source of every token, inline. Accepted as it is (green), corrected ⟦so⟧, bonus so⁺, plain as it is.
-
-The marks carry the meaning, the colour only helps.
-
-Then text in pieces that a screen reader can speak: whole sentences and lines, not the fragments in which it comes.
+A sink sees every event in order, then `finish` or `fail`, once. It owns stdout; stderr is the console's. Tokens are
+marked by source: accepted as it is (green), corrected ⟦so⟧, bonus so⁺. The marks carry the meaning, not the colour.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`localspec serve`: a pair behind the HTTP APIs of OpenAI, Ollama and llama-server, until Ctrl-C.
-
-Also here: `localspec serve --models`, the pairs that requests can name beside the one that the server began with.
-"""
+"""`localspec serve`: pairs behind the HTTP APIs of OpenAI, Ollama and llama-server, until Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`localspec show`: what a model's file says of itself, without loading it.
-
-Also here: everything that a model's file says of itself, for `localspec show`: read from the header alone, in
-milliseconds.
-"""
+"""`localspec show`: what a model's file says of itself, read from its header in milliseconds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """The store of conversations as a command finds it.
 
-Also here: conversations by their numbers in the list that `localspec logs` showed last on a terminal.
-
-A number stands for what a person saw, also once other conversations were used. Nothing else gives it a meaning.
+A number stands for the conversation that a person saw in the last list, also once others were used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The open file: transactions, streamed text, and a copy in memory where the file cannot be written.
 
-Also here: text of answers on its way to the file: collected as it comes, and written at most twice a second.
-
 Text is written within `INTERVAL`, and at once if nothing was written for that long. A process that is killed loses less
 than a second of text. A transaction for every token would take longer than the token.
 """

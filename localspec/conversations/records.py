@@ -1,11 +1,7 @@
 """The records that the store returns: frozen copies of rows, which do not change when the file does.
 
-Also here: text that is sent with a message, a file or standard input, between fences that mark it as data.
-
-And names of conversations, short enough to type, and in the order of their beginnings.
-
-Six characters tell the second (until 2054), two are drawn. The alphabet is Crockford's, without i, l, o and u; what is
-typed may have them, or capitals.
+Ids are short enough to type, and in the order of their beginnings: six characters tell the second (until 2054), two are
+drawn. The alphabet is Crockford's, without i, l, o and u; what is typed may have them, or capitals.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The messages of a request, made of a path of a conversation.
-
-Also here: what a conversation began with and keeps, beside its pair and system message. Its last answer tells.
-"""
+"""The messages of a request, made of a path of a conversation, and the settings that its last answer had."""
 
 from __future__ import annotations
 

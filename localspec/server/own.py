@@ -1,12 +1,8 @@
-"""localspec's own API: a job of `run`, `chat` or `race` on another machine, answered by its events, a line each.
+"""The own API: a job of `run`, `chat` or `race` on another machine, answered by its events, and the server's page.
 
 Text goes in, and text and figures come out. Nothing of a job names a file of this machine, brings tokens of its own
-into a prompt, or is kept on disk.
-
-Also here: the page of the server. It shows the running answer and the last ones, with their tokens by origin.
-
-Text of a model reaches the page as JSON, and the page puts it in as text only. Its policy allows its own script and
-style by their hashes, and no other source of anything.
+into a prompt, or is kept on disk. The page puts a model's text in as text only, and its policy allows its own script
+and style by their hashes, and no other source of anything.
 """
 
 from __future__ import annotations

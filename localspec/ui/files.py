@@ -1,7 +1,4 @@
-"""Files that people name: read with a limit, written whole or not at all.
-
-Also here: completing a path as it is typed.
-"""
+"""Files that people name: read with a limit, written whole or not at all, and completed as they are typed."""
 
 from __future__ import annotations
 

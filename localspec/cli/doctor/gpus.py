@@ -1,9 +1,7 @@
-"""The GPUs this machine has, asked of the system: llama.cpp only knows those it was built for. Nothing here fails.
-
-Also here: the line that builds llama-cpp-python for a GPU, in the way this localspec was installed.
+"""The GPUs that the system names, and the line that builds llama-cpp-python for one, as this localspec was installed.
 
 pip and uv keep wheels they once built and do not look at CMAKE_ARGS when they find one; so every line here goes past
-that cache.
+that cache. Nothing here fails.
 """
 
 from __future__ import annotations
