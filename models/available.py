@@ -92,7 +92,6 @@ def listed(catalog: Catalog, folder: Path | None = None) -> list[AvailablePair]:
 
 
 def _file_of(offer: AvailablePair) -> tuple[str, str] | None:
-    """Return the file that is offered, and its name where the file has none of its own; None where it is not known."""
     if offer.target is None:
         return None
     return os.path.realpath(offer.target), offer.name if is_blob(offer.target) else ""
@@ -295,7 +294,6 @@ def recent_offers() -> list[AvailablePair]:
 
 
 def files_of(folder: Path | None) -> list[AvailablePair]:
-    """Return the models of a folder, [] of one that cannot be read."""
     paths, offers = list[Path](), []
     with suppress(OSError):
         paths = sorted(folder.iterdir()) if folder is not None else []

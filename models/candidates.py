@@ -241,7 +241,6 @@ def drafters_beside(target: ModelName, hub: Hub) -> tuple[HubName, ...]:
 
 
 def remote_candidate(target: ModelPart, name: HubName, where: str, hub: Hub) -> DraftCandidate:
-    """Compare the target with a model on the hub, of which only the header is fetched."""
     try:
         part, size, full = remote_part(name, hub, may_be_head=True)
     except LocalspecError as error:

@@ -73,7 +73,6 @@ class CatalogModel(CatalogEntry, frozen=True, kw_only=True):
 
     @property
     def size_gb(self) -> float:
-        """Return about how many 10^9 bytes the preferred quantisation has."""
         return next(iter(self.about_gb.values()))
 
 
@@ -215,7 +214,6 @@ class Catalog:
         return self._draft(name, ())
 
     def drafts_of(self, model: CatalogModel) -> list[CatalogModel]:
-        """Return the models that draft for one, the preferred first."""
         return [self.models.get(name) or self.shadowed[name] for name in model.drafts]
 
     def of_repo(self, repo: str) -> CatalogModel | None:

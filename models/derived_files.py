@@ -94,7 +94,6 @@ def new_file(path: Path, what: str) -> Iterator[Path]:
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether a file is there and as long as its header says."""
     try:
         read_header(path)
     except LocalspecError:
@@ -165,7 +164,6 @@ def clean(folder: Path, identity: str, keep: Collection[Path]) -> None:
 
 
 def _is_there(note: Path) -> bool:
-    """Return whether the file that a note tells of is what it was; a note that says nothing is no reason to remove."""
     noted = read_stored(note, _Source)
     if noted is None:
         return True

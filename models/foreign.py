@@ -125,7 +125,6 @@ def _one_of(name: str, found: list[ForeignModel]) -> ForeignModel | None:
 
 
 def _typed(one: ForeignModel) -> str:
-    """Return what to type for this model and for no other: what it is called, else its path."""
     name = own_name(one)
     if one.program == OLLAMA:
         names = [other.name for other in ollama_models()]

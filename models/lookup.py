@@ -19,7 +19,6 @@ from localspec.sanitize import shown
 
 
 def find_cached(name: HubName) -> tuple[Path, HubName] | None:
-    """Return a cached model's first part, and its name with commit and quantisation."""
     from localspec.models.foreign import of_hub  # late: it reads what other programs keep
     from localspec.models.hub.cache import Cache
     from localspec.models.hub.files import quant_of

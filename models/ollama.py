@@ -48,7 +48,6 @@ class OllamaModel:
         return self.path.is_file()
 
     def weights(self) -> Path:
-        """Return the file of weights. Raises NotFoundError without it."""
         if not self.is_here:
             name = shown(self.name)
             raise NotFoundError(f"Ollama lists {name}, and its weights are not here", hint=f"ollama pull {name}")

@@ -182,7 +182,6 @@ class Pull:
             thread.join(max(0.0, until - time.monotonic()))
 
     def result(self) -> None:
-        """Raise the first error of a pull that is over."""
         if self._errors:
             raise self._errors[0]
 

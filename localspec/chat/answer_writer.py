@@ -73,7 +73,6 @@ class AnswerWriter:
         return self._state.begin_answer(asked)
 
     def observe(self, event: Event) -> None:
-        """Take the text of an event; `save` keeps it."""
         if isinstance(event, Committed):
             self._text += event.text
             self._ids += [piece.id for piece in event.out]

@@ -92,7 +92,6 @@ class JobQueue:
             self._tell_places()
 
     def place(self, job: Job) -> int:
-        """Return how many jobs end before a job begins: 0 for one that runs."""
         with self._changed:
             return self._waiting.index(job) + len(self._running) if job in self._waiting else 0
 

@@ -83,7 +83,6 @@ def in_columns(rows: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def when(seconds: float) -> str:
-    """Return a time as it was here, to the minute."""
     try:
         return datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
     except (OverflowError, OSError, ValueError):

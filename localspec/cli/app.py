@@ -83,7 +83,6 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
         if _plugins():
@@ -91,7 +90,6 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name, "") for name in _plugins()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return names from the table, without importing what they stand for."""
         names = [CompletionItem(name, help=summary) for name, (_, summary) in COMMANDS.items()]
         return [item for item in names if item.value.startswith(incomplete)] or super().shell_complete(ctx, incomplete)
 

@@ -165,7 +165,6 @@ def _telling(live: Live, what: str, stop: Stop) -> Callable[[float], None]:
 
 
 def _options(job: BenchJob, settings: LoadSettings) -> Wire:
-    """Return what was asked for: two benches with the same are one."""
     held = dataclasses.asdict(settings)
     for name in ("target", "draft", "name", "expected"):
         del held[name]

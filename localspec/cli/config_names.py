@@ -79,7 +79,6 @@ class BadSettingError(click.BadParameter):
 
 
 def cure(place: Origin) -> str:
-    """Return the command that takes a value out of the variable or the line of config.toml where it is set."""
     if place.kind == "environment":
         return f"unset {place.where}"
     file = read_configuration()

@@ -104,7 +104,6 @@ def is_terminal(stream: IO[str] | None) -> bool:
 
 
 def is_dumb() -> bool:
-    """Whether the terminal says it cannot move its cursor."""
     return os.environ.get("TERM", "") in ("dumb", "")
 
 

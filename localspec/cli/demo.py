@@ -139,7 +139,6 @@ def _chosen(model: str | None) -> Iterator[Shown]:
 
 
 def _smallest() -> str | None:
-    """Return the smallest model for talking that is here, large enough to edit and small enough for half the memory."""
     most = this_machine().ram / 2
     for offer in sorted(offers(load_catalog(), Path()), key=lambda one: one.target_bytes):
         if offer.where == "here" and offer.target is not None and offer.target_bytes <= most:

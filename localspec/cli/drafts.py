@@ -127,7 +127,6 @@ def make(
 
 
 def predicted(machine: Machine, target: ModelPart, bits: str, n_dropped: int) -> Predicted:
-    """Return the mix that is predicted to be the fastest on a machine: the smaller one is for what does not fit."""
     request = PlacementRequest()
     found = []
     for kind in kinds(bits):

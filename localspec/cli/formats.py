@@ -26,7 +26,6 @@ class FormatOptions:
     is_after_sampler: bool
 
     def check_format(self) -> None:
-        """Raise UsageError for forms of output that exclude each other."""
         if self.as_json and self.as_events:
             raise UsageError("--json and --events exclude each other", hint="leave one of them out")
         form = "--json" if self.as_json else "--events" if self.as_events else ""

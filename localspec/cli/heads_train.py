@@ -191,7 +191,6 @@ def _count(engine: PairEngine, texts: Sequence[str], is_raw: bool, method: str, 
 
 
 def read_texts(prompts: str | None, *, is_raw: bool, info: ModelInfo) -> dict[str, tuple[str, ...]]:
-    """Return the prompts of a file, or those that come with localspec, by the field of options that they are for."""
     is_raw = is_raw or info.chat_template is None
     return {"raw" if is_raw else "prompts": _bundled(is_raw) if prompts is None else _prompts(prompts)}
 

@@ -68,7 +68,6 @@ class LineChat:
         self._pairs = PairLoader(worker, deferred)
 
     def run(self, line: str) -> None:
-        """Run the command of a line; raises UsageError for one that does not exist."""
         if TABLE.needs_rest(line):
             _finish(tell_news(self))
         _finish(TABLE.run(self, line))

@@ -90,14 +90,12 @@ class Configurable(click.Option):
         return f"{self.opts[0]} {usual.get(self.kind, spelled(known) or sample(self.metavar or 'N'))}"
 
     def variables(self, path: Key) -> list[str]:
-        """Return the environment variables that set it for the command at `path`, the one that wins first."""
         if path[:1] == (TABLE,):
             return []  # the settings of a preset have a file alone
         own = "_".join(["LOCALSPEC", *map(capitals, path), capitals(self.key)])
         return [own] if self.is_own else [own, self.variable]
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        """Return what the environment says; an empty variable says nothing."""
         return next(filter(None, map(os.environ.get, self.variables(path_of(ctx)))), None)
 
     def value_from_envvar(self, ctx: click.Context) -> Any:

@@ -69,7 +69,6 @@ class PromptOptions:
 
     @property
     def stdin_limit(self) -> int:
-        """Return --max-stdin in bytes."""
         return int(self.max_stdin * 2**20)
 
     @property

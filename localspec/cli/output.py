@@ -194,7 +194,6 @@ def write_json(value: Wire) -> None:
 
 
 def write_result(value: Wire, text: str, *, as_json: bool) -> int:
-    """Write what a command has done, for programs or for people; return its exit code."""
     write_out(f"{json.dumps(value) if as_json else text}\n")
     return 0
 

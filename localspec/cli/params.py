@@ -173,7 +173,6 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def meant(self, name: str) -> str:
-        """Return what to type for a word that is no command, "" where nobody knows."""
         return ""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

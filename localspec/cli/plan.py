@@ -227,7 +227,6 @@ def _paths(pair: PairRef, typed: str) -> dict[str, Path]:
 
 
 def _drafts_here(pair: PairRef, paths: Mapping[str, Path]) -> tuple[dict[str, Models], str, dict[str, Worth]]:
-    """Return the target with each draft by its name, "" for none; the one that is loaded; what was measured of each."""
     target = look_at(pair.target)
     loaded = next((name for name, path in paths.items() if path == pair.draft), "")
     parts = {name: pair_models(target, look_at(path, may_be_head=True)) for name, path in paths.items()}

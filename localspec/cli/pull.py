@@ -165,7 +165,6 @@ def _summary(plan: PullPlan, name: HubName) -> str:
 
 
 def _offers(plan: PullPlan, wanted: tuple[HubName, ...]) -> list[str]:
-    """Return a line for each model beside which its repository has what drafts for it, unless that was pulled too."""
     pulled = {(item.listing.repo, item.file.name) for item in plan.items}
     told = []
     for name, model in zip(plan.names, wanted, strict=True):

@@ -163,7 +163,6 @@ def _lines(found: dict[str, Any]) -> list[str]:
 
 
 def _share(low: float, high: float) -> str:
-    """Return a share in percent: one number where both ends are about the same."""
     if high - low <= CLEAR:
         return f"{50 * (low + high):.1f} %"
     return f"{100 * low:.0f} to {100 * high:.0f} %"

@@ -257,7 +257,6 @@ def _tell_of_fields(request: Request, text: str, console: Console) -> None:
 
 
 def _files_among(words: tuple[str, ...], read: tuple[str, ...]) -> list[str]:
-    """Return a line where words of the prompt are the names of files, as after a pattern that the shell expanded."""
     found = [word for word in words if (read or "." in word or os.sep in word) and os.path.isfile(word)]
     if not found:
         return []

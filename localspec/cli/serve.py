@@ -77,7 +77,6 @@ class Others:
     tell: Callable[[str], None]
 
     def require(self) -> None:
-        """Raise NotFoundError for a name that is no pair of this machine."""
         here = self._here()
         for name in self._wanted():
             if not any(is_named(name, (each.ref, each.name)) for each in here):

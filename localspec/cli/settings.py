@@ -55,7 +55,6 @@ class PairOptions:
 
     @staticmethod
     def of(values: Values, pair: str | None = None) -> PairOptions:
-        """Return what the options say, and the argument PAIR where there is one; raises UsageError."""
         load = collected(LoadSettings, values, target="")
         load.check()
         model = named_pair(values.get("model"), pair)
@@ -159,7 +158,6 @@ def request_settings(values: Values, settings: LoadSettings, kept: KeptSettings 
 
 
 def _speculation(values: Values, settings: LoadSettings) -> Speculation:
-    """Return the four axes; a pair's own method drafts where no option says how and how much to draft."""
     asked, usual = collected(Speculation, values), usual_speculation(settings)
     return replace(asked, method=usual.method, k=usual.k) if is_drafting_open() else asked
 
@@ -169,7 +167,6 @@ def is_drafting_open() -> bool:
 
 
 def system_message(text: str | None, limit: int = MAX_FILE) -> tuple[Message, ...]:
-    """Return the system message that --system gives, () without one; a file may have `limit` bytes."""
     system = text_or_file("--system", text, limit)
     return () if not system else (Message("system", system),)
 
@@ -205,7 +202,6 @@ def open_worker(log_file: str | None, keep_alive: KeepAlive | None = None) -> Sh
 
 
 def rpc_servers(text: str | None) -> tuple[str, ...]:
-    """Return the servers that --rpc names; raises UsageError."""
     found: tuple[str, ...] = declaration(LoadSettings, "rpc").value(text)
     return found
 
@@ -221,7 +217,6 @@ def is_chosen(name: str) -> bool:
 
 
 def named_pair(model: str | None, pair: str | None) -> str | None:
-    """Return the pair that the argument PAIR names, or else --model; raises UsageError where both are typed."""
     if pair is None:
         return model
     if is_typed("model"):

@@ -73,7 +73,6 @@ def read_words(option: Configurable, words: Sequence[str]) -> Any:
 
 
 def _read_line(option: Configurable, line: str) -> Any:
-    """Return the value that one line spells, None for an empty one; raises UsageError."""
     try:
         words = shlex.split(line) if option.multiple else [line.strip()]
     except ValueError:

@@ -210,11 +210,9 @@ class Description:
 
 
 def describe(path: str | Path) -> Description:
-    """Describe the model at `path`; raises what `read_model` and `model_info` do."""
     return described(read_model(path))
 
 
 def described(header: Header) -> Description:
-    """Describe the model with this header; raises what `model_info` does."""
     info = model_info(header, may_be_head=True)
     return Description(header, info, anatomy(header), fingerprint(header, info.vocab))

@@ -51,7 +51,6 @@ class Stop:
 
     @property
     def exit_code(self) -> int:
-        """Exit code of an answer that was stopped for this reason; 0 without one."""
         if self.termination:
             return 128 + self.termination
         return TIMED_OUT if self.is_timeout else INTERRUPTED if self.interrupts else 0

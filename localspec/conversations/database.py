@@ -168,7 +168,6 @@ def roll_back(db: sqlite3.Connection) -> None:
 
 
 def _connection(name: str) -> sqlite3.Connection:
-    """Return a connection that any thread may use, one at a time."""
     db = sqlite3.connect(
         name, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=name.startswith("file:")
     )

@@ -77,7 +77,6 @@ class File:
         self._stream.add(message, text)
 
     def close(self) -> None:
-        """Write what has come and close the file; it may be closed twice."""
         with self._lock:
             if self._is_closed:
                 return
@@ -177,7 +176,6 @@ class Stream:
             timer.cancel()
 
     def _write_soon(self) -> None:
-        """Start the timer that writes, unless it runs; the lock is held."""
         if self._timer is None:
             self._timer = threading.Timer(max(0.0, self._next - time.monotonic()), self._due)
             self._timer.daemon = True

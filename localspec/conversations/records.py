@@ -30,7 +30,6 @@ class Attachment:
 
 
 def fenced(attachment: Attachment) -> str:
-    """Return the text between fences that it cannot close itself."""
     fence = "`" * (max((len(fence) for fence in _FENCE.findall(attachment.text)), default=2) + 1)
     end = "" if attachment.text.endswith("\n") else "\n"
     path = Path(attachment.name)
@@ -39,7 +38,6 @@ def fenced(attachment: Attachment) -> str:
 
 
 def with_attachments(words: str, attachments: Sequence[Attachment]) -> str:
-    """Return the sent text: each attachment fenced, a blank line, the words."""
     blocks = [fenced(attachment) for attachment in attachments]
     return "\n\n".join([*blocks, words] if words or not blocks else blocks)
 

@@ -69,7 +69,6 @@ def has_deleted(db: sqlite3.Connection, before: float) -> bool:
 
 
 def end_abandoned(db: sqlite3.Connection) -> None:
-    """Mark the answers as interrupted whose process has ended."""
     for key, writer in db.execute("SELECT id, writer FROM message WHERE finish IS NULL").fetchall():
         if not _is_writing(writer):
             db.execute("UPDATE message SET finish = ? WHERE id = ?", (INTERRUPTED, key))

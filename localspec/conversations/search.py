@@ -117,7 +117,6 @@ def _words(query: str) -> list[str]:
 
 
 def excerpt(text: str, query: str, before: int = _BEFORE, after: int = _AFTER) -> str:
-    """Return the place where the first of the words stands, in one line, with so many characters around it."""
     at = place(text, query) or 0
     start, end = max(0, at - before), at + after
     line = " ".join(text[start:end].split())

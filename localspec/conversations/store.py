@@ -64,7 +64,6 @@ class Store:
         return self._file.news()
 
     def create(self, pair: str, *, system: str | None = None, title: str = "") -> Conversation:
-        """Begin a conversation with `pair`; without a title it takes one from its first message."""
         now = self._clock()
 
         def insert(db: sqlite3.Connection) -> str:
@@ -162,7 +161,6 @@ class Store:
         return [rows.conversation(row) for row in found]
 
     def message(self, message: int) -> StoredMessage:
-        """Return one message, with the text that has come so far. Raises NotFoundError."""
         found = self._messages(f"{MESSAGE} WHERE id = ?", message)
         if not found:
             raise NotFoundError(f"there is no message {message}", hint="localspec logs")
@@ -176,7 +174,6 @@ class Store:
         return self._messages(rows.PATH, leaf)
 
     def children(self, conversation: str, parent: int | None) -> list[StoredMessage]:
-        """Return what follows a message, the oldest first; for None the beginnings."""
         return self._messages(f"{MESSAGE} WHERE conversation = ? AND parent IS ? ORDER BY id", conversation, parent)
 
     def siblings(self, message: int) -> list[StoredMessage]:

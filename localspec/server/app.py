@@ -95,7 +95,6 @@ class Routes:
         ]
 
     def app(self, before: Sequence[BaseRoute] = ()) -> Starlette:
-        """Return the application; `before` are routes that go before those of all clients."""
         handlers: dict[Any, Callable[..., Awaitable[Response]]]
         handlers = {Refusal: _refusal, HTTPException: _unknown, ClientDisconnect: _gone}
         return _App(routes=[*before, *self.routes()], exception_handlers=handlers)

@@ -139,7 +139,6 @@ class Background:
 
 
 def main(command: list[str]) -> None:
-    """Start the child by `command`, and serve the pair that standard input names; without one leave."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     worker = Worker(command=command or None)
     worker.prepare()

@@ -258,7 +258,6 @@ class EngineQueue:
         job.process.queue.cancel(job)
 
     def submit_job(self, job: Job) -> None:
-        """Put another kind of job in, for the process of the first pair. For any thread."""
         self._processes[0].queue.submit([job])
 
     def close(self, error: LocalspecError | None = None) -> None:

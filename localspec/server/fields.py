@@ -85,7 +85,6 @@ class OfferedPair:
 
     @property
     def n_ctx(self) -> int:
-        """Return the tokens that its context holds, 0 before it was loaded."""
         return 0 if self.loaded is None else self.loaded.n_ctx
 
     @property
@@ -109,7 +108,6 @@ class ServedPair(OfferedPair):
     others: int = 0
 
     def require(self, model: str) -> None:
-        """Raise Refusal for the name of another model."""
         if not self.is_called(model):
             more = f" and {self.others} more, which /v1/models lists" if self.others else ""
             if model.startswith(STAND_INS):
@@ -175,7 +173,6 @@ class Fields:
             raise self.refusal(name, str(error)[:1].lower() + str(error)[1:]) from None
 
     def within(self, name: str) -> Fields:
-        """Return the fields of an object that is a field; empty where that is absent."""
         return self.object(self._left.pop(name, {}), name)
 
     def object(self, value: object, name: str) -> Fields:
@@ -194,7 +191,6 @@ class Fields:
         return changed
 
     def check(self, name: str, each: Option, value: Any) -> None:
-        """Raise Refusal for a value that a setting cannot have."""
         try:
             each.check(value, f"'{self._place}{name}'")
         except UsageError as error:
@@ -202,7 +198,6 @@ class Fields:
             raise Refusal(400, told, param=self._place + name) from None
 
     def check_setting(self, name: str, holder: type[Any], field: str, value: Any) -> None:
-        """Raise Refusal for a value that a declared setting cannot have."""
         self.check(name, _DECLARED[holder, field], value)
 
     def has_content(self, name: str) -> bool:

@@ -19,7 +19,6 @@ SWITCHES = ("enable_thinking", "reasoning_effort")  # variables by which templat
 
 
 def file_of(listed: OfferedPair) -> ModelInfo | None:
-    """Return what the target's file says, None where it is not loaded or the file has gone."""
     return None if listed.target is None else _read(listed.target.path, listed.target.fingerprint)
 
 
@@ -32,7 +31,6 @@ def _read(path: str, _fingerprint: str) -> ModelInfo | None:
 
 
 def template_of(served: ServedPair) -> str:
-    """Return the chat template, "" for none or where it is not known."""
     file = file_of(served)
     return served.request.template or (file.chat_template if file is not None else "") or ""
 

@@ -80,7 +80,6 @@ class SharedEngine:
         self._wait(FIRST_PATIENCE)
 
     def tell(self, event: Event) -> None:
-        """Tell those who wait what the load says. For any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._tell, event)
 

@@ -223,7 +223,6 @@ class PairController:
 
 
 def learned_as(axes: Axes, sampling: Sampling, drafted_at: float) -> tuple[str, Draw]:
-    """Return the name under which acceptance is learned, and how draws of it are told."""
     if sampling.temperature == drafted_at == 0.0 and axes.draw is not Draw.FIXED:
         # Nothing is left to chance: any rule keeps the draft's likeliest token where it is the target's, and the
         # draft's probability tells of that what a lead in the race tells elsewhere.

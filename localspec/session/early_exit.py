@@ -48,7 +48,6 @@ class EarlyExitDraft:
         return self._paying is not None
 
     def find(self, files: PairFiles) -> tuple[str, ...]:
-        """Look, before anything is loaded, for one that was measured to pay; return what to warn of."""
         exits = Exits(files.target.header, cache_folder("early-exit"))
         paying = exits.paying()
         if paying is None:

@@ -69,7 +69,6 @@ class PromptStates:
 
     @property
     def n_bytes(self) -> int:
-        """Return about how much of the last answer's text would be written."""
         backends = (model.backend for model in self._answered)
         return 0 if self._folder is None else sum(b.n_state_bytes for b in backends if isinstance(b, SavingBackend))
 

@@ -152,7 +152,6 @@ class RemoteTarget(LlamaBackend):
         return 0
 
     def cached(self, tokens: Tokens) -> int:
-        """Return all that could be: nothing needs to be read here."""
         return len(tokens) - 1
 
     def truncate(self, length: int) -> None:

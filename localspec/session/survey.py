@@ -24,11 +24,9 @@ class PairTimes:
     draft: ModelTimes | None
 
     def prices(self, calibrated: float) -> Prices:
-        """Return what a profile keeps, `calibrated` seconds after 1970."""
         return prices_of(self.target, self.draft, calibrated)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON object; times in milliseconds."""
         return {"target": self.target.to_wire(), "draft": None if self.draft is None else self.draft.to_wire()}
 
 

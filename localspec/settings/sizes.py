@@ -35,7 +35,6 @@ def three_digits(value: float) -> str:
 
 
 def size(n_bytes: float) -> str:
-    """Return a size as people write it: 1.5 GB."""
     for unit in ("B", "kB", "MB", "GB"):
         if n_bytes < 1000:
             return f"{n_bytes:.0f} {unit}" if unit in ("B", "kB") else f"{n_bytes:.1f} {unit}"

@@ -87,7 +87,6 @@ def choices_text(text: str) -> str | None:
 
 
 def _read(flag: str, text: str, longest: int = MAX_BYTES) -> str:
-    """Return the text of the file that `text` names, or `text` itself."""
     try:
         path = typed_path(text.removeprefix("@"))
         is_file = path.is_file()

@@ -157,8 +157,6 @@ def verifier_address(text: str) -> str:
 
 
 def unescape(text: str) -> str:
-    r"""Return `text` with \n, \t, \r, \0, \\, \xHH and \uHHHH read; any other backslash stays."""
-
     def read(match: re.Match[str]) -> str:
         letter, byte, unit = match.groups()
         return _ESCAPED.get(letter, letter) if letter else chr(int(byte or unit, 16))

@@ -30,7 +30,6 @@ class Term:
 
 
 def key(name: str) -> str:
-    """Return a name as it is typed and compared: "KV cache" is kv-cache."""
     return "-".join(name.lower().replace("-", " ").replace("_", " ").split())
 
 

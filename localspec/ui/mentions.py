@@ -94,7 +94,6 @@ def files_in(message: str) -> list[str]:
 
 
 def names_in(typed: str) -> list[str]:
-    """Return the names in a line: in quotes, or of as many words as name a file, a folder or a pattern together."""
     words, names, at = list(_NAME.finditer(typed)), list[str](), 0
     while at < len(words):
         ends = range(len(words), at, -1)
@@ -108,7 +107,6 @@ def names_in(typed: str) -> list[str]:
 
 
 def missing_in(message: str) -> list[str]:
-    """Return the names after an `@` in a message that look like those of files, and are none: a folder, an ending."""
     found = [(quoted, quoted or word.rstrip(_AFTER)) for quoted, word in _MENTION.findall(message)]
     missing = [name for quoted, name in found if (quoted or _FILE_LIKE.fullmatch(name)) and not names_files(name)]
     return [name for name in dict.fromkeys(missing) if name not in files_in(message)]

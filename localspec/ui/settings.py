@@ -29,7 +29,6 @@ _SWITCHES = {f"/set {each.key}" for each in SETTINGS.values() if each.kind == "s
 
 
 def changed(request: Request, name: str, text: str) -> Request:
-    """Return `request` with one setting changed; raises UsageError for a name or a value that is none."""
     _part, setting = _find(name)
     try:
         value = setting.typed(text)
@@ -69,7 +68,6 @@ def refuse_fixed(name: str) -> None:
 
 
 def with_value(request: Request, name: str, value: Any) -> Request:
-    """Return `request` with another value of one setting; raises UsageError for a name that is none."""
     part, setting = _find(name)
     if not part:
         return replace(request, **{setting.name: value})
@@ -166,7 +164,6 @@ def _uses_draft(request: Request) -> bool:
 
 
 def with_template(request: Request, named: str) -> Request:
-    """Return the request with the chat template that a name or a file is; raises UsageError and NotFoundError."""
     from localspec.prompt.chat_template import load_template  # late: few commands need it
 
     named = named.removeprefix("@")

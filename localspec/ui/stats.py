@@ -276,7 +276,6 @@ class Stats:
 
     @property
     def conditional(self) -> list[float | None]:
-        """Acceptance at each position, given that every earlier one was accepted."""
         return [_ratio(kept, seen) for kept, seen in zip(self.accepted_per_pos, self.reached, strict=True)]
 
     @property
@@ -326,7 +325,6 @@ class Stats:
 
     @property
     def decode_ms(self) -> float:
-        """Milliseconds spent in passes after the prompt's own."""
         return self.draft_ms + self.verify_ms + self.sample_ms + self.other_ms
 
     @property

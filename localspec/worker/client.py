@@ -365,7 +365,6 @@ class Worker:
         return event
 
     def _check_version(self, running: _Job, version: object) -> None:
-        """Refuse a child that was started from other files: localspec was installed anew while this one ran."""
         if version != __version__:
             reason = f"is of localspec {one_line(str(version))}, and this is {__version__}; it was ended"
             raise self._died(running.child, running.doing, reason, "start localspec again")

@@ -37,7 +37,6 @@ class KeepAlive:
 
 
 def pair_bytes(settings: LoadSettings) -> int:
-    """Return the size of a pair's files; 0 where one cannot be read."""
     with contextlib.suppress(OSError):
         return sum(os.path.getsize(path) for path in (settings.target, settings.draft) if path)
     return 0

@@ -77,7 +77,6 @@ class Log:
                 os.ftruncate(self.file.fileno(), 0)
 
     def tail(self) -> str:
-        """Return the end of the log, at most TAIL_BYTES of it: the lines that say something, safe to print."""
         try:
             size = os.fstat(self.file.fileno()).st_size
             start = max(self._start, size - TAIL_BYTES)
@@ -210,7 +209,6 @@ class Child:
             return
 
     def cancel(self, sequence: int) -> None:
-        """Tell the child to stop request `sequence`: one write that never waits."""
         with contextlib.suppress(OSError, ValueError):
             self._control.write(b"%d\n" % sequence)
 

@@ -83,7 +83,6 @@ class Runtime:
             fcntl.flock(self.fd, fcntl.LOCK_UN)
 
     def names(self) -> list[str]:
-        """Return the names of all sockets, those that nobody listens to as well."""
         return sorted(name.removesuffix(SUFFIX) for name in os.listdir(self.fd) if name.endswith(SUFFIX))
 
     def connect(self, name: str) -> socket.socket | None:

@@ -60,12 +60,10 @@ class Header:
         return self.text("general.architecture")
 
     def text(self, key: str) -> str:
-        """Return a text of the metadata, "" where there is none."""
         value = self.metadata.get(key)
         return value if isinstance(value, str) else ""
 
     def number(self, key: str) -> int:
-        """Return a whole number of the metadata, 0 where there is none."""
         value = self.metadata.get(key)
         return value if isinstance(value, int) else 0
 

@@ -218,7 +218,6 @@ def model_info(
 
 
 def _heads(header: Header, arch: str, what: str, default: int | None) -> int:
-    """Return a head count; where every layer has its own, the largest."""
     key = f"{arch}.attention.{what}"
     value = header.metadata.get(key)
     if header.types.get(key) in COUNTS and isinstance(value, Sequence) and len(value):

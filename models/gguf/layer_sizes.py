@@ -64,7 +64,6 @@ class Anatomy:
 
     @property
     def weights(self) -> int:
-        """Return the bytes of all weights once, as in the file."""
         body = sum(layer.dense + layer.experts for layer in self.layers)
         return self.embedding + body + (0 if self.is_tied else self.output)
 
@@ -77,7 +76,6 @@ class Anatomy:
         return n_ctx * (row_bytes(layer.k_entries, kv_type) + row_bytes(layer.v_entries, kv_type)) + layer.state
 
     def kv_per_token(self, kv_type: str) -> int:
-        """Return the bytes that one position takes in the caches of all layers."""
         return sum(row_bytes(one.k_entries, kv_type) + row_bytes(one.v_entries, kv_type) for one in self.layers)
 
 

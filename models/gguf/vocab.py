@@ -83,7 +83,6 @@ class Vocab:
         return hash((self.type, self.tokens))
 
     def text(self, token: int) -> bytes:
-        """Return the text llama.cpp holds for a token."""
         return held(token, self.tokens[token])
 
     @cached_property

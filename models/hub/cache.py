@@ -87,7 +87,6 @@ class Cache:
         return self.folder(repo) / "snapshots" / commit / name
 
     def place(self, repo: str, commit: str, name: str, sha256: str) -> Path:
-        """Return where a file's bytes are, or belong: its blob, or the link's place if they were moved there."""
         blob, link = self.blob(repo, sha256), self.link(repo, commit, name)
         is_moved = not blob.exists() and link.is_file() and not link.is_symlink()
         return link if is_moved else blob

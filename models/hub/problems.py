@@ -50,7 +50,6 @@ def is_passing(error: BaseException) -> bool:
 
 
 def wait_wanted(error: BaseException) -> float:
-    """Return how many seconds the server asked to wait, 0 if it did not."""
     from huggingface_hub.utils import parse_ratelimit_headers
 
     seconds, headers = 0.0, getattr(getattr(error, "response", None), "headers", {})

@@ -133,7 +133,6 @@ class Receipts:
         return None
 
     def any(self, blob: Path) -> Receipt | None:
-        """Return the receipt of a blob, also if it has changed since."""
         found = read_stored(self._path(blob), Receipt)
         return found if found is not None and found.blob == str(blob) else None
 
@@ -156,7 +155,6 @@ class Receipts:
         self._store(Receipt(str(blob), sha256, status.st_size, status.st_mtime_ns, repo, commit, file, pulled))
 
     def move(self, blob: Path, to: Path) -> None:
-        """Keep a receipt for where its bytes are now; the move left their time as it was."""
         found = self.any(blob)
         if found is not None:
             self._store(replace(found, blob=str(to)))

@@ -99,7 +99,6 @@ class Machine:
         return tuple(sorted(self.devices, key=lambda device: device.order.seconds_per_byte("Q8_0", 1)))
 
     def rates(self, place: str) -> Rates:
-        """Return the rates of a device, of the CPU or of the disk, typical ones where nothing is known."""
         if place == CPU:
             return self.cpu or flat(TYPICAL["cpu"], "")
         if place == DISK:

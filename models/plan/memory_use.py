@@ -144,7 +144,6 @@ class Layout:
 
     @property
     def n_offloaded(self) -> int:
-        """Return how many layers are on devices, the head counted."""
         return sum(self.counts)
 
     def place(self, index: int, n_layers: int) -> str:

@@ -137,7 +137,6 @@ class Search:
                         yield plan
 
     def predict(self, context: ContextPlan, target: Layout, draft: Layout | None) -> PlacementPlan | None:
-        """Return what placing the pair so comes to, None if it does not fit."""
         ledger, draft_ledger = self._ledger(context), None
         use = dict(ledger.use(target))
         if draft is not None:

@@ -138,7 +138,6 @@ def rebuild_line(backend: str, *, prefix: Path | None = None, checkout: Path | N
 
 
 def missing_compiler(backend: str) -> str:
-    """Return what a build for `backend` needs and this machine lacks, "" if nothing."""
     tool = COMPILERS.get(backend)
     return "" if tool is None or shutil.which(tool) else f"{tool} is not on the PATH: install {SOURCES[tool]} first"
 
