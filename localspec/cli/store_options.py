@@ -38,8 +38,9 @@ class PairOfConversation:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        told = f"the draft {shown(self.lost)} is gone: the conversation goes on without one"
-        return () if self.lost is None else (told,)
+        if self.lost is None:
+            return ()
+        return (f"the draft {shown(self.lost)} is gone: the conversation goes on without one",)
 
 
 @contextmanager
