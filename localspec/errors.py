@@ -5,8 +5,6 @@ type, and the exit code of its kind. The command line prints `message` and `hint
 `exit_code`; nothing below it prints or exits. `to_wire` and `from_wire` carry an error across the worker's pipe.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Self
 
 # Exit codes of ends that are no error.

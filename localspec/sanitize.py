@@ -9,8 +9,6 @@ terminals stall.
 `decoded` makes text of a file's bytes.
 """
 
-from __future__ import annotations
-
 import codecs
 import os
 import re

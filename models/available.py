@@ -3,8 +3,6 @@
 Sizes of what is not here are the catalogue's, which are approximate. Nothing here touches the network or opens a file.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress

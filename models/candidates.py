@@ -3,8 +3,6 @@
 A candidate's header decides: of a file here it is read, of one on the hub its first megabytes are fetched and kept.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Iterable, Iterator

@@ -5,8 +5,6 @@ entries win. A size or a draft in it is a suggestion; the hub's answer and the v
 An entry that cannot be meant is one error, which names file and entry.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

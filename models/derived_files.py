@@ -5,8 +5,6 @@ given here is ever removed, and never one that a process is about to open: `in_u
 is loaded. A note beside the files names their source; files without a note stay.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

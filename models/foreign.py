@@ -7,8 +7,6 @@
 A model of the hub is found by its name there, ORG/REPO:QUANT; one of Ollama's own by the name that Ollama lists.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Heads that were trained here: one folder of GGUF files, found again by the target that they were made for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

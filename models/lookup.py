@@ -3,8 +3,6 @@
 The hub's cache and other programs keep files under other names than their paths.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

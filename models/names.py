@@ -7,8 +7,6 @@ Invariants: `parse(str(name)) == name`, and nothing but a UsageError is ever rai
 here but whether a file of a doubtful name exists, because a '+' may be part of one.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

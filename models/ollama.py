@@ -4,8 +4,6 @@ MODELS/manifests/HOST/SPACE/MODEL/TAG    JSON; its layer of weights has a digest
 MODELS/blobs/sha256-DIGEST               the GGUF file
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

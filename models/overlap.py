@@ -1,7 +1,5 @@
 """Which tokens two vocabularies share. Their headers tell it: those that write equal bytes in both."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache

@@ -4,8 +4,6 @@ Two models have the same vocabulary by the rules of `common_speculative_are_comp
 common/speculative.cpp. A draft model of another vocabulary drafts with the tokens that both have; a head cannot.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

@@ -4,8 +4,6 @@ A bare `localspec` opens the first of them, and the pair picker lists them on to
 is damaged or cannot be written costs the list and nothing else.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

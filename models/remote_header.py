@@ -1,7 +1,5 @@
 """The header of a model on the hub: its first megabytes are fetched and kept, the rest of the file is a hole."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from contextlib import suppress

@@ -6,8 +6,6 @@ cache. A draft may be named by its kind, such as eagle3: that is the head of thi
 Nothing here touches the network; what would have to be pulled first is a NotCachedError, which says so.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from dataclasses import dataclass

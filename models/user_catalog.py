@@ -1,7 +1,5 @@
 """Changing the user's catalogue: what a person wrote there, comments included, stays as it is."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

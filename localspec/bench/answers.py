@@ -1,7 +1,5 @@
 """Answers as race and verify compare them: tokens, text and account of each, and where two of them fork."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol

@@ -3,8 +3,6 @@
 Figures of two models are not compared: the files are told apart by their sha256.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ ARGUMENT = what the shape takes (dyspec:16, static:3,2,1); of a method, its draf
 KEY      = k, tree, length, verify, draft-temp, approximate (as `localspec run` has them), or an option of the method
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import re

@@ -4,8 +4,6 @@ Every choice is measured against plain decoding of the same prompts, in turns, s
 while slows both; the median decides.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

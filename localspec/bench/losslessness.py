@@ -11,8 +11,6 @@ With --reproducible the first two are one check, and no text may fork:
 Else a text may fork where rounding decides between two tokens; such forks are measured and told, and are no failure.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

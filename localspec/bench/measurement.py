@@ -1,7 +1,5 @@
 """One measured answer: what the events of it add up to, as it is kept in results and compared."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Plain decoding and speculation on one prompt, one after the other: how much faster, and whether it is one text."""
 
-from __future__ import annotations
-
 import dataclasses
 import secrets
 from collections.abc import Callable, Sequence

@@ -9,8 +9,6 @@ The measurements come from a machine, models, versions and options. The sha256 o
 and time, for one of 40 GB takes a minute to read.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import os

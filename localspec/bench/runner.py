@@ -4,8 +4,6 @@ Every answer starts cold (`Request.cold`): no prompt lies in a cache, no drafter
 method before. Each contender first gives one short answer that is not counted.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Medians with their uncertainty. Resampling is over prompts: two answers to one prompt are not two witnesses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

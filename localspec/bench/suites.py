@@ -1,7 +1,5 @@
 """Prompts to measure with: samples that come with the package, or any JSONL file, one object with a prompt a line."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A result as a table: aligned for terminals, or Markdown with what it was measured on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from localspec.bench.result import BenchResult, SummaryRow, Wire

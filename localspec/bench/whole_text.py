@@ -1,7 +1,5 @@
 """Files of other people, read whole and with a limit: benches, results, caches."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import stat

@@ -1,7 +1,5 @@
 """An answer on its way to the store, written while it comes: the one way in which any answer is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 The `*_commands` modules register the others. A new command is one function in one of these files.
 """
 
-from __future__ import annotations
-
 from localspec.chat import conversation_commands, message_commands, settings_commands
 from localspec.chat.command import TABLE, Chat, command
 from localspec.chat.listing import in_columns

@@ -1,7 +1,5 @@
 """Commands about conversations: new, list, search, resume, fork, title, delete, and files of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The first holds the turns of a path as JSON, which other programs can read and write.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

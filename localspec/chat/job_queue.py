@@ -3,8 +3,6 @@
 Invariant: every job that was submitted ends in exactly one call of its `end`, whatever the engine does.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

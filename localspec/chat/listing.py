@@ -1,7 +1,5 @@
 """Conversations as lines for people: lists, hits of a search, and what was said. Everything in them is made safe."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any

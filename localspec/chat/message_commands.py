@@ -1,7 +1,5 @@
 """Commands about the messages of this conversation: edit, take back, other branches, show, copy, attach."""
 
-from __future__ import annotations
-
 import re
 
 from localspec.chat.command import Chat, command

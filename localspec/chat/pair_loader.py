@@ -1,7 +1,5 @@
 """Loading a pair when an answer needs it: at the start, for another pair, and after the engine has died."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext

@@ -1,7 +1,5 @@
 """Commands that change the settings of the next answer: sampling, speculation, system message, pair, preset."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """`localspec bench`: methods against plain decoding on your own pair, and two results against each other."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from dataclasses import dataclass, replace

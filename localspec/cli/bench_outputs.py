@@ -1,7 +1,5 @@
 """The files that a bench was asked for, looked at before anything is measured, written when it is over."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A bench on its way: loading, progress, interruption, and what is shown and kept of it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`localspec calibrate`: how fast the devices of this machine read weights, measured and kept."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

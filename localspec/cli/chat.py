@@ -3,8 +3,6 @@
 Each is imported only when it opens, since the user waits for the first picture.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 from dataclasses import dataclass, replace

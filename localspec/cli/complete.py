@@ -1,7 +1,5 @@
 """Answers a shell that completes a word. Imports no engine and nothing of the hub."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """`localspec completions`: what a shell has to be told once, made by click."""
 
-from __future__ import annotations
-
 import click
 from click.shell_completion import get_completion_class
 

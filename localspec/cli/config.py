@@ -1,7 +1,5 @@
 """`localspec config` and its presets: what is set, where, and changing config.toml without losing a comment."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import shlex

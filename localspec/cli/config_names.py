@@ -6,8 +6,6 @@ On the command line and in the environment they are relative to the current fold
 What the shell has for <(command) is a pipe of this process alone: what it holds is kept for the engine's process too.
 """
 
-from __future__ import annotations
-
 import atexit
 import difflib
 import fcntl

@@ -6,8 +6,6 @@ with NO_COLOR, TERM=dumb or --color never.
 People type while an answer comes. A terminal throws that away with Ctrl-C, unless it is told not to.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

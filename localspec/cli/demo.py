@@ -1,7 +1,5 @@
 """`localspec demo`: one answer without guesses and one with them, on this machine, and how much faster that was."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Whether a draft fits a target, and if not, the tokens that differ: `pairs explain`, and `plan --hub` for many."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

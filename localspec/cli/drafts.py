@@ -1,7 +1,5 @@
 """`localspec drafts`: copies of a model in fewer bits, which draft for it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`localspec early-exit tune`: which of a model's layers draft best for it, by measured tokens per second."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 `localspec/errors.py` has the codes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

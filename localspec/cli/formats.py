@@ -3,8 +3,6 @@
 Apart from the lines themselves, whose fields take as long to import as all of these options.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Words that mean something else to llama.cpp and ollama, and a model before the prompt, where ollama has it."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

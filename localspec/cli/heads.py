@@ -1,7 +1,5 @@
 """`localspec heads`: the draft heads that were trained here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`localspec heads train` and `localspec heads eval`: making a draft head for a target, and measuring one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

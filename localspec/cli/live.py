@@ -12,8 +12,6 @@ status stays away until the next line. Invariant: whatever the estimate, no text
 between fences stays as it is, so that it can be copied.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """`localspec logs`: the conversations that are kept."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import shlex

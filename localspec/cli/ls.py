@@ -1,7 +1,5 @@
 """`localspec ls` and `localspec rm`: models of the hub's cache."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import asdict
 from pathlib import Path

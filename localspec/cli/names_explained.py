@@ -3,8 +3,6 @@
 Nothing is written here for it: options say it in the help, commands in theirs, errors and fields in their types.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

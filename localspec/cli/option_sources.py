@@ -1,7 +1,5 @@
 """Options that can be set outside the command line: their keys, their variables, and what config.toml says of them."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Options of settings are made from the declarations in `settings/request.py`; the others are declared here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """`localspec pairs`: the catalogue of pairs, and which models draft for which."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
 from typing import Any

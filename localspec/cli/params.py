@@ -4,8 +4,6 @@ An option that is not on the command line is looked up in the environment, as LO
 LOCALSPEC_OPTION, and then in config.toml; see `option_sources`.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 import os

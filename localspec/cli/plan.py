@@ -1,7 +1,5 @@
 """`localspec plan`: which draft pays, whether the model fits, and what goes where, here or on a described machine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

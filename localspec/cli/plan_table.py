@@ -1,7 +1,5 @@
 """The answer of `localspec plan`: does a draft pay, does the model fit, the table, and a line for each draft."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """`localspec ps` and `localspec stop`: the engines of this user."""
 
-from __future__ import annotations
-
 import sys
 import time
 from datetime import datetime

@@ -1,7 +1,5 @@
 """`localspec pull`: models of the hub into the hub's cache, hashes checked."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

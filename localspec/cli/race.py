@@ -1,7 +1,5 @@
 """`localspec race`: one prompt, plain and with speculation, one after the other."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, replace
 from functools import partial

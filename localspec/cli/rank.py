@@ -1,7 +1,5 @@
 """`localspec rank`: the likeliest of the items in a file as an answer to a prompt."""
 
-from __future__ import annotations
-
 import os
 import random
 import sys

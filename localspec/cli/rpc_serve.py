@@ -1,7 +1,5 @@
 """`localspec rpc-serve`: lend this machine's devices to a localspec on another one, through ggml's own server."""
 
-from __future__ import annotations
-
 import click
 
 from localspec.cli.console import Console, write_out

@@ -3,8 +3,6 @@
 What shows or changes settings, `localspec config` and the form of the chat, reads them here.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 A number stands for the conversation that a person saw in the last list, also once others were used.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """`localspec verify`: the user's own check that speculation changes nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any

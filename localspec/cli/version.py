@@ -1,7 +1,5 @@
 """`localspec --version`: what is installed, and what llama.cpp can offload to."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from localspec import __version__

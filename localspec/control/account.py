@@ -11,8 +11,6 @@ Everything is counted in plain passes at their price of the moment. In seconds, 
 the processor would be too many tokens once that program ends.
 """
 
-from __future__ import annotations
-
 import math
 
 from localspec.tuning import CREDIT, EPS, HEAD_START, STAKE

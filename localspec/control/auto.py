@@ -8,8 +8,6 @@ Plans depend on past passes and on distributions before the draw, so every verif
 looked at first. All times are in seconds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

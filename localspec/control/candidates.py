@@ -3,8 +3,6 @@
 Each source offers the best draft that can be afforded, with its value, and learns from every pass. Times are seconds.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What a chain of guesses is worth: the tokens of a pass over its price, at the best length, and the words for that."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate

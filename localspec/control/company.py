@@ -7,8 +7,6 @@ end by themselves where a row costs, and go on where it is nearly free.
 What such passes take is no news of what passes cost alone: nothing is learned of prices from them, and no loss counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from localspec.control.auto import Auto

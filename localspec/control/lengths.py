@@ -5,8 +5,6 @@ from it. The popular variant that draws a token and drops it when it is improbab
 a tenth and more.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar, Self
 

@@ -4,8 +4,6 @@ Widths are timed in rounds, so that a processor that changes pace does so for al
 counts. A time budget ends the rounds; what it leaves out is added at later loads, or learned from real passes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The folder has a file for each conversation with the text of its answers, the la
 all. A conversation that was deleted or not saved has none. The engine reads the folder as it reads any other.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import threading

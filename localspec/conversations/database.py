@@ -5,8 +5,6 @@ written (no space, no permission, locked by another process) raises `Unsaved`, a
 other error of SQLite is a bug.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sqlite3

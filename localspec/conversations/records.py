@@ -4,8 +4,6 @@ Ids are short enough to type, and in the order of their beginnings: six characte
 drawn. The alphabet is Crockford's, without i, l, o and u; what is typed may have them, or capitals.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

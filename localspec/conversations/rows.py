@@ -1,7 +1,5 @@
 """Rows of the file and the records made of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -5,8 +5,6 @@ script). The search itself brings it up to date, so a chat without searches does
 text is scanned, and only letters of ASCII match in either case.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3

@@ -5,8 +5,6 @@ that a run that was ended goes on with the text after the last shard. Every eigh
 shard of its own, at temperature 0.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Generator, Iterator, Sequence

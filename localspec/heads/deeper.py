@@ -4,8 +4,6 @@ The added layers are copies of the first whose last matrices are zeros, so they 
 and acceptance stay those of the small model. A pass takes as long as one of a model with so many layers.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -8,8 +8,6 @@ matrix holds those of its heads side by side, and the block adds nothing. The em
 `mtp` reads the same state. Its file has the architecture `hy_v3` with one prediction block and no other layer.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ It runs in a process of its own, since it needs llama.cpp, and tells its progres
 while it grows, so a run that was ended goes on where it was. The copy is whole or not there.
 """
 
-from __future__ import annotations
-
 import hashlib
 import queue
 import shutil

@@ -6,8 +6,6 @@ Each chain of masks begins with it, and no token of the text sees a mask. So the
 target, bit for bit.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path

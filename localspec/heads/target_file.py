@@ -1,7 +1,5 @@
 """Tensors of a target's file, which heads copy or are trained against."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

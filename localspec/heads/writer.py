@@ -1,7 +1,5 @@
 """Writing a GGUF file (version 3, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md) in one step."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import struct

@@ -10,8 +10,6 @@ A bias of total variation d between the cells' distributions makes X2 non-centra
 (Cauchy-Schwarz), which is how a test that found nothing can say how little could have escaped it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

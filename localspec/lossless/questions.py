@@ -1,7 +1,5 @@
 """Answering what may be asked of a loaded pair beside an answer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any

@@ -5,8 +5,6 @@ distribution, whole, and the draft's, cut to the tokens that the tree follows. A
 cut costs no rigour. `try_rule` compares many draws with what the rows say, by Pearson's chi-square.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass

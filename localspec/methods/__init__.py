@@ -1,7 +1,5 @@
 """Drafting methods: one file each, with a Drafter class whose `info` says its name and what it needs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ proposal every committed token has been learned, once, whoever drafted it; a tex
 back is learned anew. A predicted answer stands in front of the text, as if it had been said before.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Self

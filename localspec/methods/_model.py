@@ -9,8 +9,6 @@ A draft model of another vocabulary writes text, whose tokens in the target's vo
 The draft model writes its likeliest tokens, so the draft is of point masses, as copies are: every rule takes them.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

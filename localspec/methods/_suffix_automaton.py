@@ -8,8 +8,6 @@ Invariant: the count of every substring of at most `reach` tokens is exact. Coun
 of links as long as the text in a text like "aaaa"; so it ends after `reach` of them, whatever the text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -8,8 +8,6 @@ answer the first tokens are preferred in the same way.
 How likely the next token is copied rightly is learned by kind of source and length of the passage (`CopyAcceptance`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """A second model drafts, or a head that reads the target's hidden states. One drafter serves all (`_model`)."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from localspec.methods import MethodInfo

@@ -4,8 +4,6 @@ For n from the longest to the shortest: find the latest place where the last n t
 followed there. The copy may run into itself, as in LZ77, so that a loop of one token is continued as far as a long one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 

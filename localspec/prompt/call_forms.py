@@ -5,8 +5,6 @@ between a text and JSON. Calls in other forms have a reader. It is given a text 
 the calls that begin there, each a name and arguments, and the place behind them, or raises ValueError.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -9,8 +9,6 @@ The markers also tell which messages come through. A template that loses one get
 system message inside the first question. One that loses the last message even so is refused.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Markers: stand-ins for the texts of messages, by which a template's own text is told from theirs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace

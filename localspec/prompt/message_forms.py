@@ -8,8 +8,6 @@ A message's content is a string or typed parts, and its reasoning has a place of
 family: a template names the fields that it reads, and rendering shows which form comes through.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence

@@ -4,8 +4,6 @@ Names and prompts are those of llama.cpp (src/llama-chat.cpp). A stop text matte
 for the end of a turn: a base model would go on with the next question itself.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -7,8 +7,6 @@ for it and the prompt has none.
 It also answers what is asked of a model's vocabulary and template: nothing is evaluated, and no cache changes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace

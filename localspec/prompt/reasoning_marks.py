@@ -4,8 +4,6 @@ A model reasons if its template shows the marks: it opens the reasoning at the e
 earlier answers out. Both are seen by rendering. Nothing is guessed from the answer itself.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress

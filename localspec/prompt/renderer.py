@@ -1,7 +1,5 @@
 """This process's end of the one that renders chat templates (`template_sandbox.py`): start it, ask it, replace it."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import signal

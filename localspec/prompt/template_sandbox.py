@@ -6,8 +6,6 @@ filter can run for minutes. So the system bounds both. A timer of processor time
 and on Linux the address space is capped. `renderer.py` holds the other end and starts a new process after that.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

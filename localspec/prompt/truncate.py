@@ -5,8 +5,6 @@ sent again. An answer tells what was left out (`Started.left_out`), and the next
 A turn with an attached file is left out after all others: the questions are about it.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ Node 0 is the root, the place where an item begins. Nodes stand level by level, 
 neighbours, ascending by token. So three arrays are the whole trie.
 """
 
-from __future__ import annotations
-
 import hashlib
 import zipfile
 from collections import deque

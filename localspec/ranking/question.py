@@ -1,7 +1,5 @@
 """What is asked when items are ranked, and the answer as a JSON object."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

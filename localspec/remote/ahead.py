@@ -5,8 +5,6 @@ is begun that would not be over when the verdict is expected, so that the verdic
 seldom for that.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from typing import ClassVar, Protocol

@@ -4,8 +4,6 @@ A connection that breaks is opened anew, the session is taken up, and the round 
 verifier has its result still, or judges it once more. Nothing is committed meanwhile.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

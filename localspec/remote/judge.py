@@ -3,8 +3,6 @@
 Whatever was lost or forgotten comes back as a Resync: the text is sent again, and the same round is asked again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol

@@ -10,8 +10,6 @@ Each is exact because the law that is sent is the law that is drawn from, or tes
 their first use. docs/edge-and-cloud.md has the reasons and the bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

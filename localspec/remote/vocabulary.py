@@ -3,8 +3,6 @@
 With it an edge reads prompts, writes text and stops as the verifier does, whether it has a model of its own or none.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import zlib

@@ -1,7 +1,5 @@
 """Anthropic's /v1/messages and /v1/messages/count_tokens. Pure: JSON in, a request and the form of its answer out."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import replace
 from typing import Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """The routes, each a few lines: a body is read within its limit, and read by the module of its API."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field

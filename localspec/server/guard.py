@@ -4,8 +4,6 @@ Without a key, only programs of this machine may, and no web page: a page of ano
 `Sec-Fetch-Site`, and one that made its own name lead here (DNS rebinding) says that name in `Host`.
 """
 
-from __future__ import annotations
-
 import hmac
 import re
 import secrets

@@ -1,7 +1,5 @@
 """The socket, and the HTTP server on it: uvicorn, without its signals and its log."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

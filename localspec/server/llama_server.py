@@ -3,8 +3,6 @@
 Pure: JSON in, a request and the form of its answer out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 It also reads the tools that a request offers, and the calls and results that its messages hold.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

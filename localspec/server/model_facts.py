@@ -1,7 +1,5 @@
 """What a pair's file says of it: what it can do, and how long a text may be."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Pure: JSON in, a request and the form of its answer out. Times are nanoseconds, as there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime

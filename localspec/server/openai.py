@@ -1,7 +1,5 @@
 """OpenAI's API: /v1/chat/completions and /v1/completions. Pure: JSON in, a request and the form of its answer out."""
 
-from __future__ import annotations
-
 import codecs
 import secrets
 import time

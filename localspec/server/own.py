@@ -5,8 +5,6 @@ into a prompt, or is kept on disk. The page puts a model's text in as text only,
 and style by their hashes, and no other source of anything.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -4,8 +4,6 @@ What could be loaded is looked up when it is listed, and when a name is new: a m
 a request is ever taken for a path.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence

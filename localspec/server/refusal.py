@@ -1,7 +1,5 @@
 """What a client is told when it gets no answer: a status, a sentence, and the field that is wrong."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Pure: events and figures in, JSON objects and bytes out.
 """
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

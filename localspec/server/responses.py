@@ -1,7 +1,5 @@
 """OpenAI's /v1/responses without a memory: nothing is stored, so each request brings the whole conversation. Pure."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ long as they need the pair: it tells them of the load, and of the engine's end. 
 within a pass.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -4,8 +4,6 @@ A call counts only if its tool was offered. Text before, between and behind call
 held back until that is decided, at the latest at the answer's end; what is no call after all is text then.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

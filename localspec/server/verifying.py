@@ -4,8 +4,6 @@ An edge has a WebSocket. Each of its rounds is a job in the queue of the engine,
 session is kept here but what its next round takes along: the engine's process may die and forget it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import secrets

@@ -5,8 +5,6 @@ answer: they draft in turn, and their drafts are judged in one pass. What passes
 the states of earlier texts are of the pair, and shared.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress

@@ -4,8 +4,6 @@ Files are read in groups, and each group is a `CorpusSegment` in a file of the c
 it holds as they were, and by which tokenizer. So a file that changes costs its own group only.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import threading

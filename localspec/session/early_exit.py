@@ -4,8 +4,6 @@
 file is written and nothing is loaded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

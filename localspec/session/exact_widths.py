@@ -4,8 +4,6 @@ A width is exact if, at every depth that was tried, its rows equal those of pass
 that follow do so too, also after a part of the pass was rolled back: then it left the same entries in the cache.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One model in memory: its file is read with every bound checked, then llama.cpp loads it and reports how far it is."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

@@ -1,7 +1,5 @@
 """`load`: settings become a loaded pair. The files are checked first, then both models are placed and loaded."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

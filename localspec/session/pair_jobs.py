@@ -4,8 +4,6 @@ Its target judges the drafts of edges: `remote.verifier`, with the parts that a 
 is read before it is sent, while nobody waits; nothing of that is written to disk.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

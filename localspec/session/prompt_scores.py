@@ -1,7 +1,5 @@
 """The log-probability of each token of a prompt, as evaluation tools ask for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from localspec.backends.llama_cpp import LlamaBackend

@@ -4,8 +4,6 @@ Before an answer the longest start of its prompt wins among what the context hol
 its text is written where reading it back should be far quicker than evaluating it again. Both are measured.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ It evaluates nothing, so it has no rows: verdicts come from `remote.judge`, and 
 others ask of a backend it answers as its verifier would.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ A file is trusted as little as a download: the checksum at its end is verified b
 damaged, cut short or of another kind is no error. It is deleted or left alone, and the text is read anew.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

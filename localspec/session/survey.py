@@ -1,7 +1,5 @@
 """What the passes of a loaded pair cost: timed when somebody asks."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar

@@ -4,8 +4,6 @@ So its acceptance is known before it drafts: what it would cost to find out in a
 account lends (control/auto.py). It is made once a pair and build of llama.cpp, while the pair is loaded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from functools import cache

@@ -4,8 +4,6 @@ Keys are the long names of options. Those at the top are for every command that 
 the command of that name alone: `[run]`, `[early-exit.tune]`. Which keys there are, the command line knows.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -9,8 +9,6 @@ The option with its help, the key in config.toml, the check, /set and the field 
 A `Setting` is what a form shows of one: its kind and value, and where that value came from.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Callable, Iterable, Sequence

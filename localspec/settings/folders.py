@@ -3,8 +3,6 @@
 Those that a person edits too are replaced here.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

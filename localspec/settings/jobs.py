@@ -3,8 +3,6 @@
 msgspec makes a struct in a fortieth of the time of a dataclass, and every command waits for these.
 """
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 from msgspec import Struct, structs

@@ -3,8 +3,6 @@
 Nothing here knows of the settings of a pair, whose import takes as long as half of `localspec --version`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec import Struct, structs

@@ -8,8 +8,6 @@
 Its keys are those of the options. An option that is typed wins over the preset, and the preset over all else.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 

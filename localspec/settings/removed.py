@@ -1,7 +1,5 @@
 """Names that earlier versions had, as they were typed, with what does their work."""
 
-from __future__ import annotations
-
 from localspec.errors import UsageError
 
 MEASURE = "localspec plan PAIR --measure"

@@ -1,7 +1,5 @@
 """Numbers, sizes and durations as people type and read them."""
 
-from __future__ import annotations
-
 import re
 
 from localspec.errors import UsageError

@@ -3,8 +3,6 @@
 A file that is damaged, or of another shape than is asked for, counts as none.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import TypeVar

@@ -4,8 +4,6 @@ Each text is read to the form that travels: JSON, or the text of the file it nam
 judged where it is compiled (`prompt.grammar`).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The files below a folder that are texts: in order, without what is hidden, binary or ignored by git."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import subprocess

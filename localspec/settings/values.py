@@ -1,7 +1,5 @@
 """Texts that people type, read as values of settings: readers raise ValueError, checks raise UsageError."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

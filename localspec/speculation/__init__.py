@@ -4,8 +4,6 @@ The classes of an axis register themselves: each lies in a module of the axis' p
 `info.name` or as `name`. Another package adds some through the entry-point groups of `PLUGINS`.
 """
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Iterator, Mapping
 from functools import cache

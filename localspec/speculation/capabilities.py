@@ -5,8 +5,6 @@ model keeps a state that every token has changed. It goes back to an earlier sta
 from there. A state is of one path: chains, and no trees.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from localspec.engine.draft import Draw

@@ -5,8 +5,6 @@ one row (`session.exact_widths`), and the seed alone decides what is drawn. Draf
 text in its order, as after plain decoding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

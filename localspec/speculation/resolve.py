@@ -4,8 +4,6 @@ method, tree, length and verifier are independent, but not every combination is 
 refused with a legal one named. Nothing here imports llama.cpp, so that the command line can refuse before it loads.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Both parts may be left out. Without a number the budget is -k, and without that 
 has its default.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

@@ -15,8 +15,6 @@ The decision to draw at a slot comes before the draw and sees only earlier draws
 rejection exact; leaving out drawn nodes afterwards would not.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass

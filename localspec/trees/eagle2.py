@@ -10,8 +10,6 @@ Invariant: a child's value is at most its parent's, and the parent comes first a
 candidates are closed under parents.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """SpecInfer's token tree: an expansion vector with children drawn independently (Miao et al. arXiv 2305.09781)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar
 

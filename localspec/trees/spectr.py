@@ -1,7 +1,5 @@
 """SpecTr's drafts: several independent chains below the pending token (Sun et al. arXiv 2310.15141)."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from localspec.engine.draft import Draft, Draw

@@ -1,7 +1,5 @@
 """Trees of a fixed shape: the chain, and the expansion vector (SpecInfer, arXiv 2305.09781)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Lines of cells in columns, for terminals."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Collection, Sequence
 

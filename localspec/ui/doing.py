@@ -1,7 +1,5 @@
 """The engine's work before the first token, in words, for every status line: what loads, and how far the prompt is."""
 
-from __future__ import annotations
-
 from localspec.engine.events import Event, Loaded, Loading, Prefilled, Reading, Started, Waiting
 from localspec.settings.sizes import count
 

@@ -6,8 +6,6 @@ has it as an indented block. The bias of lossy rules is what tests/exact measure
 scripts/docs.py).
 """
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Files that people name: read with a limit, written whole or not at all, and completed as they are typed."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -5,8 +5,6 @@ section of the page is a term: one line, a paragraph, other spellings (`- also:`
 phrases of the lines below answers that it explains (`- said:`).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from importlib.resources import files

@@ -4,8 +4,6 @@ Texts are UTF-8 or UTF-16, with any line ends. All else is replaced, counted and
 limit.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import stat

@@ -3,8 +3,6 @@
 Milliseconds are of the wall clock. A pass is one evaluation of the target that commits tokens.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, NotRequired, TypedDict
 
 

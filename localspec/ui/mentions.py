@@ -3,8 +3,6 @@
 Of folders and patterns only texts are taken: what is hidden, binary or ignored by git is left out and counted.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import re

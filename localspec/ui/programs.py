@@ -6,8 +6,6 @@ Over SSH a program would fill the wrong machine's clipboard. A terminal does not
 told how it was done.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import os

@@ -4,8 +4,6 @@
 `localspec.ui.stats` defines every number.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Settings of the next answer: changed by their names, for /set and the form of a chat, and checked together."""
 
-from __future__ import annotations
-
 import difflib
 import shlex
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Tokens and released text do not arrive in step: text is held until its character
 in it. So tokens queue up, and each takes its share of the text.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 

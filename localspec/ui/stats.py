@@ -20,8 +20,6 @@ Definitions (`localspec` prints nothing that is not one of these):
 Identities: emitted = accepted + forced + passes - cut; sum accepted_per_pos = accepted for chains and trees alike.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

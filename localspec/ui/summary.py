@@ -1,7 +1,5 @@
 """The same numbers in three sizes: the live status, the stats line, and the table of /stats."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

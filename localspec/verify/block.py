@@ -9,8 +9,6 @@ The longest prefix that passes is accepted, a later success overriding earlier f
 p_{K+1} after the whole chain, else from norm((w_i p_{i+1} - q_{i+1})+).
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from localspec.engine.distribution import Distribution, residual

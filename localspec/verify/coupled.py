@@ -6,8 +6,6 @@ Drafter and target race with the same noise, so a good draft meets the target's 
 of model, prompt and seed alone: the same with speculation off, at any draft length, with any drafter, on any tree.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from localspec.engine.draft import Draft, Draw, Verdict

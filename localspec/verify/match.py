@@ -6,8 +6,6 @@ Every emitted token is an ordinary draw of the target, so the rule is exact for 
 is met with probability p(y): point masses lose nothing, drawn tokens do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import ClassVar
 

@@ -12,8 +12,6 @@ children of all drafts that hold the accepted token. With k = 1 it is the token 
 one distribution are tried group by group, as in recursive rejection.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

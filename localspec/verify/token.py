@@ -6,8 +6,6 @@
 It is recursive rejection on a tree whose nodes have one child.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from localspec.verify.tree import TreeVerifier

@@ -8,8 +8,6 @@ visited with weight min(1, a P(y) / Q(y)); a child that is rejected leaves
 and a node whose children have all been rejected is accepted with probability a, the token then drawn from its P.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from localspec.engine.distribution import residual

@@ -9,8 +9,6 @@ rule: each child carries the distribution it was really drawn from, which is Q w
 renormalised.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from localspec.engine.distribution import residual

@@ -7,8 +7,6 @@ Drafts that are merely plausible are taken without a coin, so likely tokens come
 but the argmax is plausible, and the text is the target's own. tests/exact/test_approximate.py measures the bias.
 """
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

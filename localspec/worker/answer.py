@@ -3,8 +3,6 @@
 `localspec.worker.ask` starts it. What a library prints goes to standard error.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

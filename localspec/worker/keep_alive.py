@@ -1,7 +1,5 @@
 """For how long an engine stays in memory, and whether one is to be started for a pair."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 over again when the lower bound in pyproject.toml moves.
 """
 
-from __future__ import annotations
-
 _KNOWN = """
     clip llama llama4 deci falcon grok gpt2 gptj gptneox mpt baichuan starcoder refact bert modern-bert nomic-bert
     nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert bloom stablelm qwen qwen2 qwen2moe qwen2vl qwen3

@@ -4,8 +4,6 @@ Invariant: every length is compared with the bytes really left in the file, and 
 before anything of that length is read.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Callable

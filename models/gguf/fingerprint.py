@@ -1,7 +1,5 @@
 """What tells one model file from another."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

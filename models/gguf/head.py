@@ -5,8 +5,6 @@ localspec have the architecture of EAGLE-3, whose vocabulary can be reduced, and
 `localspec.head.kind`. So do mask tokens, which are no head: the target itself guesses on their rows.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ llama.cpp's own reader ends the process on some malformed files, so whatever a h
 what is wrong. Only the standard library is used. `info.model_info` asks further whether it is a language model.
 """
 
-from __future__ import annotations
-
 import struct
 import time
 from collections.abc import Callable, Mapping

@@ -12,8 +12,6 @@ and the types that ggml's matrix products have no kernel for. A value of a wrong
 refuses the file.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ This is what placing a model needs to know of it. Sizes come from the tensor tab
 output from llama.cpp's names for them (LLM_TENSOR_NAMES in src/llama-arch.cpp).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

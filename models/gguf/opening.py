@@ -1,7 +1,5 @@
 """Opening a file that should be GGUF, which never blocks, and saying what it is when it is something else."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator

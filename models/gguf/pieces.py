@@ -1,7 +1,5 @@
 """The bytes that each token writes, by the header alone: llama.cpp's `llama_token_to_piece` without special ones."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 

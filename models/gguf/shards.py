@@ -4,8 +4,6 @@ llama.cpp opens the first and finds the others by their names. It asserts on wha
 headers are read here first, and must agree: `split.no`, `split.count` and `split.tensors.count`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The tensor table of a GGUF header: shapes, types and places, checked against the file."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from localspec.models.gguf.cursor import HeaderCursor

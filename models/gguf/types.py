@@ -4,8 +4,6 @@ Sources: `ggml_type` in ggml/include/ggml.h with the sizes of ggml-common.h, `gg
 `llama_ftype` in include/llama.h. A test compares the tensor types with the `gguf` package.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -7,8 +7,6 @@ Vocabularies with equal hashes (`fingerprint`) are interchangeable and need no c
 does not hold: a draft may fit a target whose hash is another (see `pairs`), for instance with a few unused tokens more.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import sys

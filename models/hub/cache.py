@@ -10,8 +10,6 @@ leads out of the cache is no file of it; the folder of a repository may be a lin
 system has no links, the blob itself is moved to the link's place.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -1,7 +1,5 @@
 """Which files of a repository are meant, by name or quantisation, all parts of one; and which names are safe."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """What goes wrong between here and the hub, as errors of ours: each says what to do next."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ Receipts tell which files localspec pulled, and the hash that was found right. A
 another size or changed since, it says nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 Endpoint, token, proxies and timeouts are those of huggingface_hub (HF_ENDPOINT, HF_TOKEN, HF_HUB_DOWNLOAD_TIMEOUT).
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -3,8 +3,6 @@
 The hub's library unlinks and sweeps: bytes that it shares among repositories go once none refers to them.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterable, Iterator

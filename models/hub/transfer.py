@@ -6,8 +6,6 @@ there: if that turns out wrong, it begins anew, once. Only bytes that are known 
 a time: the lock is that of the hub's own programs, freed by the system when its holder dies.
 """
 
-from __future__ import annotations
-
 import errno
 import math
 import os

@@ -1,7 +1,5 @@
 """What was measured of this machine, kept as one file with its provenance; a damaged or foreign file counts as none."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which draft is predicted to be the fastest: a draft model, a head, the target's own block, or none."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

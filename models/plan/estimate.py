@@ -4,8 +4,6 @@ The shape is that of a known model of about as many weights. A plan needs the si
 that is unlike others is in the catalogue.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A machine as planning sees it: memory that is free, and how fast each part reads weights, where that is known."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

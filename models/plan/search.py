@@ -4,8 +4,6 @@ Every candidate fits by construction, and doing without the draft, leaving all o
 are among them; so no plan is worse, by its own prediction, than these, and more memory never makes it slower.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations

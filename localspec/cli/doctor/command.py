@@ -3,8 +3,6 @@
 The checks, one function each: a fact, whether it is in order, and the command to type if it is not.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

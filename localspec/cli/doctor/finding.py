@@ -1,7 +1,5 @@
 """What a check found, as a JSON object, and as lines of text with the command to try."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any

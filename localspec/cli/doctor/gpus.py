@@ -4,8 +4,6 @@ pip and uv keep wheels they once built and do not look at CMAKE_ARGS when they f
 that cache. Nothing here fails.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import platform
