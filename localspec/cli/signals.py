@@ -6,6 +6,8 @@ the second time they raise `Terminated`, so that every `finally` on the way out 
 prints, and a signal that was ignored when the process started (nohup, a shell's background job) stays ignored.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import sys
