@@ -103,7 +103,7 @@ def test_the_table_says_when_none_pays() -> None:
         "layers  accepted  tok/pass  speed   draft\n"
         "exit=2       50%      2.25  0.80×  2.6 MB  best\n"
         "skip=2       62%      3.00  0.70×  3.1 MB\n"
-        "kept: -o exit=2 of 4 layers, 0.80× plain: none pays here, plain decoding is faster\n"
+        "kept: -o exit=2 of 4 layers, 0.80× plain: none pays here, plain decoding is faster"
     )
     fast = MeasuredExit((0,), 0.5, 2.0, 1.5, 1_000_000)
     assert _table(4, [fast], fast).splitlines()[-1] == "kept: -o exit=1 of 4 layers, 1.50× plain"
