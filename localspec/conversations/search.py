@@ -5,12 +5,12 @@ script). The search itself brings it up to date, so a chat without searches does
 text is scanned, and only letters of ASCII match in either case.
 """
 
-import json
 import re
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from localspec.conversations import rows
 from localspec.conversations.database import transact
@@ -22,8 +22,9 @@ from localspec.sanitize import one_line
 _GRAM = 3  # characters; the index knows no shorter word
 _MOST_WORDS, _MOST = 100, 10_000  # words and characters of a query; SQLite refuses more than it can nest or compare
 _BEFORE, _AFTER = 30, 60  # characters of an excerpt around what was found
-_FIRST_WORDS = """SELECT value, (SELECT substr(text, 1, 200) FROM message
-    WHERE conversation = value AND role = 'user' ORDER BY id LIMIT 1) FROM json_each(?)"""
+_TITLED = """SELECT id, title, (SELECT substr(text, 1, 200) FROM message
+    WHERE conversation = found.id AND role = 'user' ORDER BY id LIMIT 1) AS words
+    FROM conversation AS found WHERE deleted_at IS NULL{} ORDER BY updated DESC, id DESC"""
 _INDEX = """CREATE VIRTUAL TABLE IF NOT EXISTS words
     USING fts5(text, content='message', content_rowid='id', tokenize='trigram')"""
 _LACKING = "finish IS NOT NULL AND id NOT IN (SELECT id FROM words_docsize)"  # of `message`
@@ -57,16 +58,17 @@ def by_id(db: sqlite3.Connection, typed: str, *, is_deleted: bool) -> Conversati
 
 def titled(db: sqlite3.Connection, query: str) -> list[Conversation]:
     """Return the conversations whose title has every word of `query`, the last used first. Raises UsageError."""
-    return [_home(db, key) for key in _titles(db, query)]
+    return [_home(db, row["id"]) for row in _titles(db, query)]
 
 
-def _titles(db: sqlite3.Connection, query: str) -> dict[str, str]:
+def _titles(db: sqlite3.Connection, query: str) -> Iterator[sqlite3.Row]:
+    """Yield id, title and first words of those whose title has every word, the last used first, as they are read."""
     words = _words(query)
     values = [f"%{_escaped(word)}%" for word in words if word.isascii()]  # of these alone SQLite knows both cases
-    conditions = "".join(r" AND title LIKE ? ESCAPE '\'" for _ in values)
-    sql = f"SELECT id, title FROM conversation WHERE deleted_at IS NULL{conditions} ORDER BY updated DESC, id DESC"
-    titles = ((key, title, title.casefold()) for key, title in db.execute(sql, values))
-    return {key: title for key, title, folded in titles if all(word.casefold() in folded for word in words)}
+    others = [word.casefold() for word in words if not word.isascii()]
+    for row in db.execute(_TITLED.format(r" AND title LIKE ? ESCAPE '\'" * len(values)), values):
+        if all(word in row["title"].casefold() for word in others):
+            yield row
 
 
 def hits(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
@@ -74,10 +76,9 @@ def hits(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
 
     A title that is the beginning of the first message is no hit of its own: that message is one.
     """
-    titles = _titles(db, query)
-    first_words = db.execute(_FIRST_WORDS, (json.dumps(list(titles)),)).fetchall()
-    given = [key for key, words in first_words if rows.title_of(words or "") != titles[key]]
-    found = [Hit(_home(db, key), None, excerpt(titles[key], query)) for key in (given if limit < 0 else given[:limit])]
+    given = (row for row in _titles(db, query) if rows.title_of(row["words"] or "") != row["title"])
+    named = list(islice(given, None if limit < 0 else limit))
+    found = [Hit(_home(db, row["id"]), None, excerpt(row["title"], query)) for row in named]
     return found + _messages(db, query, limit if limit < 0 else limit - len(found))
 
 

@@ -101,7 +101,7 @@ async def remembered(pilot: Pilot[int]) -> None:
     await ask(pilot, "Why is the sky blue?")
     await pilot.press("f8")
     app = app_of(pilot)
-    await until(pilot, lambda: bool(app.screen.query("DataTable")))
+    await until(pilot, lambda: bool(app.screen.query("Listing")))
     await settled(pilot)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from textual.widgets import DataTable, Static
+from textual.widgets import Static
 
 from localspec.conversations.store import Store
 from localspec.settings.request import Sampling
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.widgets.card import ErrorCard
+from localspec.tui.widgets.listing import Listing
 from tests.tui.scripted import (
     ScriptedWorker,
     answers,
@@ -43,7 +44,7 @@ async def test_an_answer_goes_on_while_another_conversation_is_open(tmp_path: Pa
 
         async def go_to(words: str) -> None:
             await pilot.press("f8")
-            await until(pilot, lambda: isinstance(app.screen, Conversations) and bool(app.screen.query(DataTable)))
+            await until(pilot, lambda: isinstance(app.screen, Conversations) and bool(app.screen.query(Listing)))
             await pilot.press(*words)
             await settled(pilot)
             await pilot.press("enter")

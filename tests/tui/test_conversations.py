@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import string
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from textual.events import Key
 from textual.pilot import Pilot
-from textual.widgets import DataTable, Input, Static, TextArea
+from textual.widgets import Input, Static, TextArea
 
 from localspec.chat.conversation_writer import ConversationWriter
 from localspec.chat.message_tree import MessageTree
@@ -19,6 +20,7 @@ from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.conversations import MARKED, Conversations
 from localspec.tui.screens.dialog import Ask, AskText
 from localspec.tui.widgets.card import ErrorCard, Note
+from localspec.tui.widgets.listing import Listing
 from tests.chat.test_opening import answering
 from tests.tui.scripted import PATIENCE, ScriptedWorker, ask, made, opened, say, say_until_held, settled, shown, until
 
@@ -33,8 +35,12 @@ def kept(store: Store) -> list[tuple[str, str, str | None]]:
 
 
 def titles(app: LocalspecApp) -> list[str]:
-    table = app.screen.query_one(DataTable)
-    return [str(table.get_row_at(row)[1]) for row in range(table.row_count)]
+    return [title_at(app, row) for row in range(app.screen.query_one(Listing).row_count)]
+
+
+def title_at(app: LocalspecApp, row: int) -> str:
+    """Return the title of a row, which stands between when it was used and the number of messages."""
+    return re.split("  +", app.screen.query_one(Listing).text_of(row).plain.strip())[1]
 
 
 @pytest.fixture
@@ -52,7 +58,7 @@ def store() -> Store:
 
 async def open_list(pilot: Pilot[int], app: LocalspecApp) -> None:
     await pilot.press("f8")
-    await until(pilot, lambda: isinstance(app.screen, Conversations) and bool(app.screen.query(DataTable)))
+    await until(pilot, lambda: isinstance(app.screen, Conversations) and bool(app.screen.query(Listing)))
     await settled(pilot)
 
 
@@ -139,8 +145,8 @@ async def test_what_was_taken_back_stays_so_when_the_conversation_is_opened_agai
 
 def marked(app: LocalspecApp, row: int = 0) -> list[str]:
     """Return the words that are marked in a row of the list."""
-    title = app.screen.query_one(DataTable).get_row_at(row)[1]
-    return [title.plain[span.start : span.end] for span in title.spans if span.style == MARKED]
+    line = app.screen.query_one(Listing).text_of(row)
+    return [line.plain[span.start : span.end] for span in line.spans if span.style == MARKED]
 
 
 def preview_lines(app: LocalspecApp) -> list[str]:
@@ -226,8 +232,7 @@ async def test_the_list_begins_with_the_open_one_whose_title_stands_over_what_ha
 
 
 def current(app: LocalspecApp) -> str:
-    table = app.screen.query_one(DataTable)
-    return str(table.get_row_at(table.cursor_row)[1])
+    return title_at(app, app.screen.query_one(Listing).cursor_row)
 
 
 async def test_a_list_without_conversations_says_so(tmp_path: Path) -> None:
@@ -277,7 +282,7 @@ async def test_what_is_restored_is_what_the_next_key_acts_on(store: Store, words
         await open_list(pilot, app)
         await pilot.press(*words)
         await settled(pilot)
-        table = app.screen.query_one(DataTable)
+        table = app.screen.query_one(Listing)
         row, before = table.cursor_row, len(titles(app))
         await pilot.press("ctrl+x")
         await until(pilot, lambda: "“Tell of the wolf”" in app.notices.text and len(titles(app)) == before - 1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
-from textual.widgets import DataTable, Static
+from textual.widgets import Static
 
 from localspec.chat.state import ChatState
 from localspec.conversations.store import Store
@@ -16,6 +16,7 @@ from localspec.settings.request import Request
 from localspec.tui.app import LocalspecApp
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.screens.conversations import Conversations
+from localspec.tui.widgets.listing import Listing
 from localspec.tui.worker_thread import WorkerThread
 from localspec.ui.summary import kept_line
 from tests.tui.chats import shown
@@ -153,10 +154,10 @@ async def test_lists_have_no_bar_below_them(size: tuple[int, int]) -> None:
     store.finish(store.add_message(kept.id, asked.id, "assistant").id, "stop")
     async with opened(store=store, size=size) as (pilot, app):
         await pilot.press("f8")
-        await until(pilot, lambda: isinstance(app.screen, Conversations) and bool(app.screen.query(DataTable)))
-        await until(pilot, lambda: app.screen.query_one(DataTable).row_count > 0)
+        await until(pilot, lambda: isinstance(app.screen, Conversations) and bool(app.screen.query(Listing)))
+        await until(pilot, lambda: app.screen.query_one(Listing).row_count > 0)
         await settled(pilot)
-        table = app.screen.query_one(DataTable)
+        table = app.screen.query_one(Listing)
         assert not table.show_horizontal_scrollbar
         assert table.virtual_size.width <= table.size.width + table.scrollbar_size_vertical
 

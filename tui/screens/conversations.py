@@ -18,7 +18,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import DataTable, Input, Static
+from textual.widgets import Input, Static
 
 from localspec.chat.command import Chat
 from localspec.chat.conversation_commands import (
@@ -38,17 +38,17 @@ from localspec.tui.screens.dialog import OverChat
 from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.composer import LineInput
 from localspec.tui.widgets.folded import Folded, folded
+from localspec.tui.widgets.listing import Listing
 
 Result = TypeVar("Result")
 MAX_LISTED = 500  # conversations that are listed
-MAX_FOUND = 100  # titles and messages of a search: each row of the list costs a key some of a millisecond
+MAX_FOUND = 100  # titles and messages of a search
 PREVIEWED = 8  # messages of a preview
-FRAME = 8  # cells of a row beside its texts: two at each column, the scrollbar, and one free
+FRAME = 6  # cells of a row beside its texts: one at each end, and two between columns
 LONG = 600  # characters of each
 BEFORE = 200  # of them before what was found
 LEAST = 24  # cells of what was found, beside a title
 ABOVE = 3  # lines of the preview above that
-BESIDE = 100  # columns of the screen from which the preview stands beside the list, as in tui.tcss
 MARKED = "reverse bold"  # the words that were searched for
 
 
@@ -90,6 +90,7 @@ class Conversations(OverChat, Screen[str | None]):
         self._host = host
         self._chat = chat
         self._rows: list[Row] = []
+        self._widths = 0, 0  # of when it was used, and of the number of messages
         self._query = ""  # what they were searched for
 
     def compose(self) -> ComposeResult:
@@ -97,9 +98,7 @@ class Conversations(OverChat, Screen[str | None]):
         yield Static(Content.styled(" Conversations", "bold"), classes="title", markup=False)
         yield SearchInput(placeholder="type to search titles and messages", compact=True, id="search")
         with Horizontal(id="both"):
-            table = DataTable[Text](cursor_type="row", show_header=False)
-            table.can_focus = False  # what is typed is searched for
-            yield table
+            yield Listing(self._line)
             with VerticalScroll(id="preview", can_focus=False):
                 yield Folded()
         yield NoticeBar()
@@ -107,7 +106,6 @@ class Conversations(OverChat, Screen[str | None]):
 
     async def on_mount(self) -> None:
         """List them, the last used first; the cursor is on the open one."""
-        self.query_one(DataTable).add_columns("", "", "")  # the header is not shown, and would widen them
         await self.renew()
         await self.renew(self._chat.state.messages.key)  # known by now: what was said is written
         self.query_one("#search", Input).focus()
@@ -133,8 +131,8 @@ class Conversations(OverChat, Screen[str | None]):
 
     async def renew(self, chosen: str | None = None) -> None:
         """List them anew: those that have the words, or all; go to that of the id `chosen`, or stay where one was."""
-        query, table = self._written, self.query_one(DataTable)
-        was, at = self._current, table.cursor_row
+        query, listing = self._written, self.query_one(Listing)
+        was, at = self._current, listing.cursor_row
         is_new = query != self._query
         self._query = query
         if query.strip():
@@ -144,7 +142,6 @@ class Conversations(OverChat, Screen[str | None]):
         else:
             kept = await self._ask(lambda store: store.conversations(MAX_LISTED)) or []
             self._rows = [Row(each) for each in kept]
-        self._fill(table)
         ids = [row.conversation.id for row in self._rows]
         if chosen in ids:
             at = ids.index(chosen)
@@ -152,26 +149,28 @@ class Conversations(OverChat, Screen[str | None]):
             at = 0
         elif was is not None and was.id in ids:  # one key acts on what the last one left
             at = ids.index(was.id)
-        table.move_cursor(row=max(0, min(at, len(ids) - 1)))
+        shown = [row.conversation for row in self._rows]
+        self._widths = (
+            max((len(_when(each.updated)) for each in shown), default=0),
+            max((len(self._count(each)) for each in shown), default=0),
+        )
+        listing.fill(len(self._rows), at)
         await self._preview()
 
-    def _fill(self, table: DataTable[Text]) -> None:
-        """Write the rows, as wide as the list is."""
-        whens = [_when(row.conversation.updated) for row in self._rows]
+    def _count(self, conversation: Conversation) -> str:
+        """Return how many messages it has, and a mark while one is being written."""
         answered = self._chat.state.answered
-        here = None if answered is None else answered.key  # its answer is being written
-        counts = [f"{each.n_messages}{' …' * (each.id == here)}" for each in (row.conversation for row in self._rows)]
-        wide = self.size.width // (2 if self.size.width >= BESIDE else 1)
-        beside = max(map(len, whens), default=0) + max(map(len, counts), default=0) + FRAME
-        table.clear()
-        for row, when, count in zip(self._rows, whens, counts, strict=True):
-            title = _line(row, self._query, max(8, wide - beside))
-            table.add_row(Text(when, style="dim"), title, Text(count))
+        is_here = answered is not None and answered.key == conversation.id
+        return f"{conversation.n_messages}{' …' * is_here}"
 
-    async def on_resize(self) -> None:
-        """Cut the titles to the new width."""
-        if self.query_one(DataTable).columns:  # else it was not filled yet
-            await self.renew()
+    def _line(self, n: int, width: int) -> Text:
+        """Return row n: when it was used, its title with what was found, how many messages it has."""
+        row, (whens, counts) = self._rows[n], self._widths
+        room = max(8, width - whens - counts - FRAME)
+        title = _title(row, self._query, room)
+        title.pad_right(room - title.cell_len)
+        count = f"  {self._count(row.conversation):<{counts}} "
+        return Text.assemble((f" {_when(row.conversation.updated):<{whens}}  ", "dim"), title, count)
 
     @property
     def _written(self) -> str:
@@ -185,10 +184,10 @@ class Conversations(OverChat, Screen[str | None]):
 
     @property
     def _current(self) -> Conversation | None:
-        row = self.query_one(DataTable).cursor_row
+        row = self.query_one(Listing).cursor_row
         return self._rows[row].conversation if 0 <= row < len(self._rows) else None
 
-    @on(DataTable.RowHighlighted)
+    @on(Listing.Moved)
     async def _preview(self) -> None:
         """Show the end of the conversation under the cursor, or where it has the words."""
         preview, current, at = self.query_one("#preview Folded", Folded), self._current, 0
@@ -196,7 +195,7 @@ class Conversations(OverChat, Screen[str | None]):
             nothing = "No title or message has these words" if self._query.strip() else "No conversations yet"
             preview.update(Content.styled(nothing, "$muted"))
             return
-        found, query = self._rows[self.query_one(DataTable).cursor_row].message, self._query
+        found, query = self._rows[self.query_one(Listing).cursor_row].message, self._query
         path = await self._ask(lambda store: _path(store, current, found)) or []
         ids = [message.id for message in path]
         if found is not None and found.id in ids:
@@ -223,7 +222,7 @@ class Conversations(OverChat, Screen[str | None]):
         self.call_after_refresh(self.query_one("#preview").scroll_to, y=row, animate=False)
 
     @on(Input.Submitted)
-    @on(DataTable.RowSelected)
+    @on(Listing.Chosen)
     async def open(self) -> None:
         """Go on with the one under the cursor."""
         current = await self._chosen()
@@ -238,8 +237,8 @@ class Conversations(OverChat, Screen[str | None]):
     @in_turn
     def action_move(self, rows: int) -> None:
         """Move the cursor from the search line."""
-        table = self.query_one(DataTable)
-        table.move_cursor(row=min(max(0, len(self._rows) - 1), max(0, table.cursor_row + rows)))
+        listing = self.query_one(Listing)
+        listing.move_cursor(listing.cursor_row + rows)
 
     @in_turn
     async def action_fork(self) -> None:
@@ -295,7 +294,7 @@ def _path(store: Store, conversation: Conversation, found: StoredMessage | None)
     return path if found is None or found.id in {each.id for each in path} else store.path(found.id)
 
 
-def _line(row: Row, query: str, most: int) -> Text:
+def _title(row: Row, query: str, most: int) -> Text:
     """Return the title, and in the room that is left the words that were found, marked."""
     line = Text(one_line(row.conversation.title) or "untitled")
     if row.message is not None and query.strip():
