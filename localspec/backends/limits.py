@@ -22,7 +22,10 @@ UNLIMITED = 1 << 60  # bytes: version 1 says a number even larger where there is
 def core_quota(root: Path = ROOT, self: Path = SELF) -> int | None:
     """Return the whole cores granted, at least 1; None without a limit."""
     grants = [read(group / "cpu.max").split() for group in _groups(root, self)]  # version 2: "200000 100000"
-    grants.append([read(root / "cpu" / "cpu.cfs_quota_us"), read(root / "cpu" / "cpu.cfs_period_us")])  # version 1
+    grants += [  # version 1
+        [read(group / "cpu.cfs_quota_us"), read(group / "cpu.cfs_period_us")]
+        for group in _groups(root / "cpu", self, "cpu")
+    ]
     cores = [int(grant[0]) // int(grant[1]) for grant in grants if len(grant) == 2 and all(map(_is_count, grant))]
     return max(1, min(cores)) if cores else None
 
@@ -35,9 +38,14 @@ def memory_room(root: Path = ROOT, self: Path = SELF) -> int | None:
         for group in _groups(root, self)
         for limit in ("memory.high", "memory.max")
     ]
-    old = root / "memory"  # version 1 shows a container its own group there
-    limit, used = read(old / "memory.limit_in_bytes"), read(old / "memory.usage_in_bytes")
-    known.append((limit, used, _file_cache(read(old / "memory.stat"), "total_")))
+    known += [
+        (
+            read(group / "memory.limit_in_bytes"),
+            read(group / "memory.usage_in_bytes"),
+            _file_cache(read(group / "memory.stat"), "total_"),
+        )
+        for group in _groups(root / "memory", self, "memory")
+    ]
     rooms = [
         int(limit) - int(used) + cache
         for limit, used, cache in known
@@ -69,9 +77,13 @@ def read(path: Path) -> str:
         return ""
 
 
-def _groups(root: Path, self: Path) -> Iterator[Path]:
-    """Yield this process's version 2 group and those above it: each may limit."""
-    name = next((line[3:] for line in read(self).splitlines() if line.startswith("0::")), "/")
+def _groups(root: Path, self: Path, controller: str = "") -> Iterator[Path]:
+    """Yield this process's group and those above it, of version 2 or of a `controller` of 1: each may limit.
+
+    A container of version 1 may be shown its own group as `root`, and the name that the group has outside.
+    """
+    fields = [line.split(":", 2) for line in read(self).splitlines() if line.count(":") >= 2]
+    name = next((name for _, controllers, name in fields if controller in controllers.split(",")), "/")
     group = root / name.strip("/")
     while group != root and root in group.parents:
         yield group

@@ -250,5 +250,7 @@ def _load_error(path: Path) -> LocalspecError:
     if "unknown model architecture" in said or "unknown pre-tokenizer" in said:
         return IncompatibleError(message, hint="upgrade llama-cpp-python, or take another model", detail=detail)
     if tells_out_of_memory(said):
-        return ResourceError(message, hint="--gpu off, or a smaller model", detail=detail)
+        return ResourceError(
+            message, hint="--gpu off, or a smaller model" if offloading(devices()) else "a smaller model", detail=detail
+        )
     return IntegrityError(message, hint="download the file again, or check what it is", detail=detail)

@@ -215,8 +215,6 @@ def plan(
     system = system_message(values["system"], options.stdin_limit)
     if options.is_raw and system:
         raise UsageError("--raw takes no --system", hint="put the text at the start of the prompt")
-    if options.cache and not options.is_raw:
-        console.warn("--cache has no effect: it is for --raw, and a conversation's prompt is kept anyway")
     inputs = Inputs(options.stdin_limit, lambda: _tell_wait(console))
     read = partial(read_parts, words, options.file, inputs)
     (spoken, data), left = timed(options.timeout, "reading the prompt", read)
@@ -237,6 +235,9 @@ def plan(
         asked = replace(state.request_after(state.messages.path(), text), continues=True)
     asked = options.telling(options.predicting(asked))
     used, told = _used(settings, request, values)  # the conversation keeps its whole pair
+    if options.cache and not options.is_raw:
+        line = "--cache has no effect: it is for --raw, and a conversation's prompt is kept anyway"
+        told += [Warned("no-effect", line)]
     if held is not None and far is None and not is_chosen("model") and not is_chosen("draft"):
         told += [Warned("draft", each) for each in held.warnings]
     unread = "@{0} is not read here: -f {1} puts it before the prompt"

@@ -198,6 +198,7 @@ def _named(root: Any, ref: str) -> Any:
     return found
 
 
+TYPES = "string, integer, number, boolean, array, object or null"
 EXAMPLES = {  # of forms that can be kept, by option
     "schema": """--schema '{"type": "object"}'""",
     "regex": "--regex '[a-z]+'",
@@ -221,8 +222,9 @@ def refused(name: str, message: str, text: str) -> UsageError:
     if name == "schema" and line.startswith("Unimplemented keys: "):
         key = json.loads(line.removeprefix("Unimplemented keys: "))[0]
         return UsageError(f"--schema: {path}/{key} is a keyword that cannot be kept", hint="a schema without it")
+    hint = TYPES if line.startswith("Invalid type") else EXAMPLES[name]
     where = f" at {path}" if path else ""
-    return UsageError(f"--{name} cannot be kept{where}: {line}", hint=EXAMPLES[name])
+    return UsageError(f"--{name} cannot be kept{where}: {line}", hint=hint)
 
 
 def _told(message: str) -> str:

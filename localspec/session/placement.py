@@ -208,7 +208,7 @@ class Placed:
         message = f"{worst} needs {size(needs[worst])} and {size(max(0, free.get(worst, 0)))} are free, {missing}"
         return ResourceError(
             f"{error.message}; {message}",
-            hint="--gpu off, a smaller --ctx, or --draft none",
+            hint=f"--gpu off, a smaller --ctx, or {'--draft none' if self.files.settings.draft else 'a smaller model'}",
             detail={**error.detail, "needed_bytes": needs, "free_bytes": free, "missing_bytes": max(0, short[worst])},
         )
 

@@ -275,7 +275,9 @@ def build_tree(spelling: str) -> TreePolicy:
         policy = cls(read_widths(name, argument))
     elif issubclass(cls, BudgetTree):
         nodes, words = read_budget(name, argument)
-        policy = cls(nodes, **read_options(cls.options, words, of=f"--tree {name}", start=f"--tree {name}:16,"))
+        policy = cls(
+            nodes, **read_options(cls.options, words, of=f"--tree {name}", start=f"--tree {name}:{nodes or 16},")
+        )
     elif argument:
         raise UsageError(f"--tree {name} takes no shape, not {argument!r}", hint=f"--tree {name} -k 4")
     else:

@@ -60,7 +60,7 @@ _EXIT_REASONS = {
         "localspec doctor, which prints the command that builds it for this one",
     ),
 }
-_SMALLER = "--draft none, or a smaller quantisation of the model"  # of what is killed while it loads
+_SMALLER = "a smaller quantisation of the model"  # of what is killed while it loads
 _RPC = ("Remote RPC server crashed", "Failed to connect to", "RPC handshake failed")  # ggml's words before it aborts
 _RPC_FATE = (
     "lost an RPC server (it ended, or the network did)",
@@ -153,6 +153,7 @@ class Worker:
         self._log_file = log_file
         self._timeouts = timeouts or Timeouts()
         self._child: Child | None = None
+        self._has_draft = False  # the pair that was loaded last
         self._sequence = 0  # the number of the latest job
         self._running: dict[int, _Job] = {}  # the jobs that have not ended, by number
         self._sending = threading.Lock()
@@ -171,6 +172,7 @@ class Worker:
         A load that is cancelled or left early ends with its child, which has nothing to lose: reading a large file
         cannot be interrupted otherwise. After a cancel the last event is Finished.
         """
+        self._has_draft = settings.draft is not None
         return self._request(self._child or self._start(), Load(settings))
 
     def generate(self, request: Request) -> Running:
@@ -398,7 +400,8 @@ class Worker:
             fallback = f"was ended by {name or f'signal {-status}'}" if status < 0 else f"left with status {status}"
             reason, hint = _EXIT_REASONS.get(name, (fallback, REPORT))
             if name == "SIGKILL" and doing.startswith("loading"):
-                hint = _SMALLER  # a context is small beside weights that do not fit
+                # A context is small beside weights that do not fit.
+                hint = f"--draft none, or {_SMALLER}" if self._has_draft else _SMALLER
             if name == "SIGABRT" and any(sign in self._last_log for sign in _RPC):
                 reason, hint = _RPC_FATE
             elif name == "SIGABRT" and tells_out_of_memory(last_lines(self._last_log.partition(CRASH)[0], LOG_LINES)):

@@ -46,7 +46,10 @@ EXIT = ["--method", "early-exit"]
         ([*LOOKAHEAD, "--tree", "static:2"], ["chooses its own tree shape", "--tree"]),
         (["--tree", "static:33"], ["33 leaves", "the most is 32", "--tree static:4,2,2"]),
         (["--tree", "specinfer:6,6"], ["36 leaves", "--tree specinfer:4,2,2"]),
-        (["--tree", "spectr:64,drafts=33"], ["drafts=33", "from 1 to 32"]),
+        (
+            ["--tree", "spectr:64,drafts=33"],
+            ["--tree spectr:64,drafts=33 is out", "from 1 to 32", "--tree spectr:64,drafts=4"],
+        ),
         (["--tree", "eagle2:16,top=33"], ["top=33", "from 1 to 32"]),
         (["--tree", "dyspec:128"], ["from 1 to 127", "--tree dyspec:16"]),
         (["--tree", "sequoia:100000"], ["from 1 to 127", "--tree sequoia:16"]),

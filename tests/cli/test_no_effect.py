@@ -76,7 +76,9 @@ def test_an_axis_with_an_effect_gets_none(words: str) -> None:
 
 
 def test_keeping_a_raw_prompt_needs_one() -> None:
-    assert b"--cache has no effect: it is for --raw" in run("run", "--no-save", "--cache", "hi").stderr
+    line = "--cache has no effect: it is for --raw, and a conversation's prompt is kept anyway"
+    assert line.encode() in run("run", "--no-save", "--cache", "hi").stderr
+    assert warned("--cache")[line] == "no-effect"
     assert b"no effect" not in run("run", "--no-save", "--cache", "--raw", "hi").stderr
 
 

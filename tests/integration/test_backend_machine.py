@@ -14,6 +14,7 @@ from localspec.backends.devices import GPU, INTEGRATED, Device, devices
 from localspec.backends.lib import LogRing
 from localspec.backends.limits import available_memory, core_quota, count_cores, memory_room, physical_cores
 from localspec.backends.memory import ContextShape, check_context, check_weights
+from localspec.backends.model import _load_error
 from localspec.backends.offload import ALL_LAYERS, gpu_layers
 from localspec.backends.options import LoadOptions
 from localspec.errors import ResourceError
@@ -98,6 +99,13 @@ def test_memory_that_an_old_control_group_leaves(tmp_path: Path) -> None:
         "memory/memory.stat": "active_file 1\ntotal_active_file 40\ntotal_inactive_file 60\nrss 9",
     }
     assert memory_room(write(tmp_path / "root", files), tmp_path / "none") == 400
+    own = write(tmp_path / "proc", {"cgroup": "3:cpu,cpuacct:/a\n4:memory:/a/b:c\n0::/\n"}) / "cgroup"
+    inner = {"memory.limit_in_bytes": "800", "memory.usage_in_bytes": "750", "memory.stat": "total_active_file 50"}
+    write(tmp_path / "root", {f"memory/a/b:c/{name}": text for name, text in inner.items()})
+    assert memory_room(tmp_path / "root", own) == 100
+    write(tmp_path / "root", {"memory/a/b:c/memory.limit_in_bytes": "9000", "cpu/a/cpu.cfs_quota_us": "300000"})
+    assert memory_room(tmp_path / "root", own) == 400
+    assert core_quota(write(tmp_path / "root", {"cpu/a/cpu.cfs_period_us": "100000"}), own) == 3
     none = write(tmp_path / "root", {"memory/memory.limit_in_bytes": "9223372036854771712"})
     assert memory_room(none, tmp_path / "none") is None
 
@@ -196,3 +204,19 @@ def test_the_log_joins_lines_and_leaves_debug_out() -> None:
     assert ring.reason() == "tensor 'x' is missing"
     ring.clear()
     assert ring.reason() == "it gave no reason"
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [(GPU, "--gpu off, or a smaller model"), (0, "a smaller model"), (INTEGRATED, "--gpu off, or a smaller model")],
+)
+def test_a_gpu_is_turned_off_for_memory_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, kind: int, hint: str
+) -> None:
+    ring = LogRing()
+    ring._receive(4, b"llama_model_load: error loading model: unable to allocate CPU_REPACK buffer\n", None)
+    monkeypatch.setattr("localspec.backends.model.LOG", ring)
+    monkeypatch.setattr("localspec.backends.devices._kind", lambda _: kind)
+    error = _load_error(Path("big.gguf"))
+    assert error.message == "llama.cpp cannot load big.gguf: unable to allocate CPU_REPACK buffer"
+    assert error.hint == hint

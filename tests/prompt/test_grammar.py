@@ -343,6 +343,13 @@ def test_a_schema_that_cannot_be_kept_is_refused_in_a_line(schema: str, said: st
     assert "\n" not in caught.value.message
 
 
+def test_a_type_that_does_not_exist_is_told_which_there_are() -> None:
+    with pytest.raises(UsageError) as caught:
+        compiled(("schema", '{"properties": {"a": {"type": "strin"}}}'))
+    assert caught.value.message == "--schema cannot be kept at /properties/a: Invalid type: strin"
+    assert caught.value.hint == "string, integer, number, boolean, array, object or null"
+
+
 @pytest.mark.parametrize(
     "form", [("regex", "[a-"), ("grammar", "root ::= foo"), ("grammar", 'start: "a" foo'), ("schema", "{")]
 )

@@ -185,7 +185,7 @@ async def test_the_list_is_searched_by_title_and_words_which_are_seen_and_marked
         await until(pilot, lambda: any("pollution" in line for line in preview_lines(app)))
         await search("nothing like this")
         preview = app.screen.query_one("#preview Static")
-        assert str(preview.render()) == "No title or message has these words"
+        await until(pilot, lambda: str(preview.render()) == "No title or message has these words")
         await search("wolf ran", "Tell of the wolf")
         await pilot.press("ctrl+x")
         await until(pilot, lambda: titles(app) == [])

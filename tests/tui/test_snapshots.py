@@ -8,6 +8,7 @@ After a change that is meant: `pytest tests/tui/test_snapshots.py --snapshot-upd
 from __future__ import annotations
 
 import itertools
+import re
 import time
 
 import pytest
@@ -46,6 +47,8 @@ async def test_the_picture_is_the_one_that_was_found_right(
             app.chat.show_figures()  # as they are once a second, also behind a question
             await settled(pilot)
             assert not weak_texts(app)
+            shown = [strip.text for strip in app.screen._compositor.render_strips()]
+            assert not [line for line in shown if re.search(r"\d…", line)], "a cut figure is another figure"
             if (columns, rows) not in PICTURED[theme] or (theme == "light" and name not in LIGHT):
                 continue
             picture = app.export_screenshot(title=f"{name} {columns}x{rows} {theme}")

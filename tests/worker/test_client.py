@@ -50,11 +50,11 @@ def no_hang() -> Iterator[None]:
     assert time.monotonic() - started < AT_ONCE
 
 
-def drain(worker: Worker) -> tuple[str, WorkerDiedError]:
+def drain(worker: Worker, settings: LoadSettings = SETTINGS) -> tuple[str, WorkerDiedError]:
     """Load and generate; return the text that came and the error that ended it."""
     texts: list[str] = []
     try:
-        list(worker.load(SETTINGS))
+        list(worker.load(settings))
         for event in worker.generate(REQUEST):
             if isinstance(event, Committed):
                 texts.append(event.text)
@@ -199,10 +199,17 @@ def test_a_death_is_one_line_with_the_signal_the_place_and_the_log(where: str, n
     assert "about to end" in worker.log_tail()
 
 
-@pytest.mark.parametrize(("where", "hint"), [("load", "--draft none"), ("generate", "if memory ran out: --draft none")])
-def test_what_is_killed_while_it_loads_needs_smaller_weights(where: str, hint: str) -> None:
-    _, error = drain(stub(f"{where}:SIGKILL"))
-    assert error.hint.startswith(hint)
+@pytest.mark.parametrize(
+    ("where", "draft", "hint"),
+    [
+        ("load", "/d.gguf", "--draft none, or a smaller quantisation of the model"),
+        ("load", None, "a smaller quantisation of the model"),
+        ("generate", None, "if memory ran out: --draft none, a smaller --ctx or a smaller model"),
+    ],
+)
+def test_what_is_killed_needs_what_is_smaller_and_was_not_asked_for(where: str, draft: str | None, hint: str) -> None:
+    _, error = drain(stub(f"{where}:SIGKILL"), replace(SETTINGS, draft=draft))
+    assert error.hint == hint
 
 
 CUDA = "CUDA error: out of memory|  current device: 0, in function alloc|ggml-cuda.cu:98: CUDA error"

@@ -18,6 +18,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widgets import Input, Static
 
 from localspec.chat.command import Chat
@@ -43,6 +44,7 @@ from localspec.tui.widgets.listing import Listing
 Result = TypeVar("Result")
 MAX_LISTED = 500  # conversations that are listed
 MAX_FOUND = 100  # titles and messages of a search
+REST = 0.12  # seconds without a key after which the preview follows
 PREVIEWED = 8  # messages of a preview
 FRAME = 6  # cells of a row beside its texts: one at each end, and two between columns
 LONG = 600  # characters of each
@@ -92,6 +94,7 @@ class Conversations(OverChat, Screen[str | None]):
         self._rows: list[Row] = []
         self._widths = 0, 0  # of when it was used, and of the number of messages
         self._query = ""  # what they were searched for
+        self._rest: Timer | None = None  # for the preview
 
     def compose(self) -> ComposeResult:
         """A line to search in, the list, and beside or below it the one under the cursor."""
@@ -155,7 +158,10 @@ class Conversations(OverChat, Screen[str | None]):
             max((len(self._count(each)) for each in shown), default=0),
         )
         listing.fill(len(self._rows), at)
-        await self._preview()
+        if is_new:
+            self._preview_soon()
+        else:
+            await self._preview()
 
     def _count(self, conversation: Conversation) -> str:
         """Return how many messages it has, and a mark while one is being written."""
@@ -188,6 +194,12 @@ class Conversations(OverChat, Screen[str | None]):
         return self._rows[row].conversation if 0 <= row < len(self._rows) else None
 
     @on(Listing.Moved)
+    def _preview_soon(self) -> None:
+        """Show it when the keys rest: it costs several times what the list costs."""
+        if self._rest is not None:
+            self._rest.stop()
+        self._rest = self.set_timer(REST, lambda: self.call_later(self._preview))
+
     async def _preview(self) -> None:
         """Show the end of the conversation under the cursor, or where it has the words."""
         preview, current, at = self.query_one("#preview Folded", Folded), self._current, 0
