@@ -1,7 +1,5 @@
 """A list of which only those rows are made that are seen: one of a thousand rows costs a key what a short one does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import ClassVar
 
