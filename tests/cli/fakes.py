@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from localspec.engine.events import (
@@ -52,6 +53,18 @@ def committed(index: int, text: str, *, position: int = 0, k: int = K, accepted:
     return Committed(index, 16 + position, k, k, n_accepted, pieces, text, ms, False, "")
 
 
+def sent(request: Request) -> str:
+    """Return a line of the messages of a request, and of what of it is not as usual."""
+    said = [f"{each.role}: {each.content!r}" for each in request.messages] or [f"raw: {request.prompt!r}"]
+    usual, changed = Request(), {}
+    for part, other in ((request, usual), (request.sampling, usual.sampling), (request.speculation, usual.speculation)):
+        names = {each.name for each in fields(part)} - {"messages", "sampling", "speculation"}
+        changed |= {name: value for name in names if (value := getattr(part, name)) != getattr(other, name)}
+    return " | ".join(
+        ["sent: " + said[0], *said[1:], *(f"{name} {value!r}" for name, value in sorted(changed.items()))]
+    )
+
+
 @dataclass
 class FakeWorker:
     """Answers every request with `passes`; `pause` seconds between them. `fails` maps a pass to an error to raise."""
@@ -73,6 +86,8 @@ class FakeWorker:
         """Load in three steps."""
         self.pid, self.is_cancelled = 4711 + len(self.loads), False
         self.loads.append(settings)
+        if "FAKE_SENT" in os.environ:
+            print(f"loaded: {settings.name}, draft {settings.draft}, ctx {settings.ctx}", file=sys.stderr)
         if "FAKE_LOADS" in os.environ:
             Path(os.environ["FAKE_LOADS"]).touch()
         for step in range(3):
@@ -88,13 +103,16 @@ class FakeWorker:
         """Answer with the script."""
         self.is_cancelled = False
         self.requests.append(request)
+        if "FAKE_SENT" in os.environ:
+            print(sent(request), file=sys.stderr)
         if len(request.messages) > self.max_messages:
             raise PromptTooLongError("the prompt has 2000 tokens and the context holds 1024", hint="--ctx 2048")
         seed = request.sampling.seed
         yield Started("draft-model", "chain", "fixed", K, "block", seed or 7, seed is not None, 16)
         yield Warned("test", "this is a test") if os.environ.get("FAKE_WARN") else Prefilled(16, 0, 10.0)
         position, split = 0, ReasoningStream(MARKS if "<think" in "".join(self.passes) else None)
-        for index, text in enumerate(self.passes):
+        passes = [f"answer {len(self.requests)}"] if "FAKE_COUNTED" in os.environ else self.passes
+        for index, text in enumerate(passes):
             if index in self.fails:
                 error = self.fails.pop(index)
                 self.pid = None if isinstance(error, WorkerDiedError) else self.pid
@@ -162,6 +180,7 @@ class FakeWorker:
 def from_environment() -> FakeWorker:
     """FAKE_PASSES (a JSON list), FAKE_PAUSE, FAKE_LOAD_PAUSE (seconds), FAKE_DIES (at a pass), FAKE_DEAF.
 
+    With FAKE_COUNTED each answer is its number. With FAKE_SENT stderr has a line of each request and load.
     FAKE_REASON is why the answer ends. FAKE_PASSES may be @ and a file's name. FAKE_LOADS is a file that is made when a
     load begins, and FAKE_CANCELS one that is made when a stop is asked for. With FAKE_PLAIN two of eight passes are
     plain ones of 10 ms.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli import harness
-from tests.cli.harness import assert_one_line, needs_pair
+from tests.cli.harness import assert_one_line
 from tests.integration.gguf_models import JAMBA, MAMBA, TINY, random_gguf
 
 SHORT = ("run", "--raw", "--json", "-n", "6", "--temp", "0")
@@ -27,79 +27,6 @@ def error(done) -> dict[str, object]:
 
 LOOKAHEAD = ["--method", "lookahead"]
 EXIT = ["--method", "early-exit"]
-
-
-@needs_pair
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        ([*LOOKAHEAD, "-o", "W=0"], ["W=0", "from 1 to 16", "-o W=4"]),
-        ([*LOOKAHEAD, "-o", "W=17"], ["W=17", "from 1 to 16"]),
-        ([*LOOKAHEAD, "-o", "W=2.5"], ["W=2.5", "from 1 to 16"]),
-        ([*LOOKAHEAD, "-o", "N=1"], ["N=1", "from 2 to 8", "-o N=3"]),
-        ([*LOOKAHEAD, "-o", "N=9"], ["N=9", "from 2 to 8"]),
-        ([*LOOKAHEAD, "-o", "G=0"], ["G=0", "from 1 to 16", "-o G=4"]),
-        ([*LOOKAHEAD, "-o", "G=many"], ["G=many", "from 1 to 16"]),
-        ([*LOOKAHEAD, "-o", "w=4"], ["'w'", "W, N, G, prompt"]),
-        ([*LOOKAHEAD, "-o", "W=16", "-o", "N=8"], ["139 nodes", "at most 127", "-o W=4 -o N=3"]),
-        ([*LOOKAHEAD, "-k", "4"], ["sets its own size", "-k"]),
-        ([*LOOKAHEAD, "--tree", "static:2"], ["chooses its own tree shape", "--tree"]),
-        (["--tree", "static:33"], ["33 leaves", "the most is 32", "--tree static:4,2,2"]),
-        (["--tree", "specinfer:6,6"], ["36 leaves", "--tree specinfer:4,2,2"]),
-        (
-            ["--tree", "spectr:64,drafts=33"],
-            ["--tree spectr:64,drafts=33 is out", "from 1 to 32", "--tree spectr:64,drafts=4"],
-        ),
-        (["--tree", "eagle2:16,top=33"], ["top=33", "from 1 to 32"]),
-        (["--tree", "dyspec:128"], ["from 1 to 127", "--tree dyspec:16"]),
-        (["--tree", "sequoia:100000"], ["from 1 to 127", "--tree sequoia:16"]),
-        (["--tree", "eagle2:0"], ["from 1 to 127"]),
-        (["--tree", "static:32,1,1,1"], ["128 nodes", "at most 127"]),
-        (["--tree", "static:2", "-k", "9"], ["sets its own size", "-k 9"]),
-        ([*EXIT, "-o", "exit=0"], ["exit=0", "from 1"]),
-        ([*EXIT, "-o", "exit=-1"], ["exit=-1", "from 1"]),
-        ([*EXIT, "-o", "exit=8"], ["exit=8", "8 layers", "-o exit=2"]),
-        ([*EXIT, "-o", "exit=99"], ["exit=99", "8 layers"]),
-        ([*EXIT, "-o", "skip=8"], ["skip=8", "0 to 7"]),
-        ([*EXIT, "-o", "skip=0,1,2,3,4,5,6,7"], ["leaves no layer"]),
-        (["--approximate", "--verify", "typical:epsilon=2"], ["epsilon=2", "from 0 to 1"]),
-        (["--verify", "typical:epsilon=0.2"], ["--approximate --verify typical:epsilon=0.2"]),
-        (["--verify", "spectr:rho=0"], ["rho=0", "from 1"]),
-        (["--verify", "block:eps=1"], ["block", "none"]),
-    ],
-    ids=lambda value: " ".join(value)[:48] if isinstance(value, list) else None,
-)
-def test_sizes_and_parameters(tmp_path: Path, args: list[str], words: list[str]) -> None:
-    """Told before anything loads, but for how many layers a model has."""
-    needs_model = EXIT[1] in args and not any(word in ("exit=0", "exit=-1") for word in args)
-    done = run(tmp_path, *args, has_engine=needs_model)
-    assert_one_line(done, 2, *words)
-    assert error(done)["kind"] == "usage"
-    assert error(done)["hint"]
-    assert not (tmp_path / "cache" / "early-exit").exists()  # nothing was made for it
-
-
-@needs_pair
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (["-k", "500"], "-k 500 is limited to 127, which is what one pass takes"),
-        (["--tree", "dyspec", "-k", "500"], "-k 500 is limited to 127"),
-        (["--ctx", "32", "-k", "40"], "-k 40 is limited to 31, which is what a context of 32 tokens holds"),
-        (["--ctx", "32", "--tree", "dyspec:64"], "--tree dyspec:64 is limited to 31 of its 64 nodes"),
-        (["--ctx", "32", "--tree", "static:4,2,2,1"], "--tree static:4,2,2,1 is limited to 31 of its 44 nodes"),
-        (
-            ["--ctx", "32", *LOOKAHEAD, "-o", "W=9", "-o", "N=4"],
-            "--method lookahead -o W=9 -o N=4 is limited to 31 of its 38 nodes, which is what a context of 32 tokens",
-        ),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)
-def test_what_gives_way_is_told_as_it_was_asked(tmp_path: Path, args: list[str], said: str) -> None:
-    done = run(tmp_path, *args)
-    assert done.returncode == 0, done.stderr
-    (warning,) = json.loads(done.stdout)["warnings"]
-    assert warning["message"].startswith(said)
 
 
 STATEFUL = {"recurrent": MAMBA, "hybrid": JAMBA}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import signal
 from pathlib import Path
 
 import pytest
 
 from localspec.errors import WorkerDiedError
-from localspec.settings.request import Message, Request, Sampling
 from tests.cli.harness import (
     FAKE,
     REAL,
@@ -31,214 +28,6 @@ def talk(capsys: pytest.CaptureFixture[str]) -> Talk:
     return Talk(capsys)
 
 
-def test_a_turn(talk: Talk) -> None:
-    assert talk.say("Tell me") == f"You: Tell me\nAssistant: {ANSWER}\n"
-    assert talk.errors == ""
-
-
-def test_turns_are_sent_again_and_the_pair_loaded_once(talk: Talk) -> None:
-    talk.say("one", "two")
-    assert talk.sent == [("user", "one"), ("assistant", ANSWER), ("user", "two")]
-    assert len(talk.worker.loads) == 1
-
-
-def test_lines_are_joined(talk: Talk) -> None:
-    talk.say("one\\", "two\\", "three", '"""four', "", 'five"""', '"""six"""')
-    asked = [content for role, content in talk.sent if role == "user"]
-    assert asked == ["one\ntwo\nthree", "four\n\nfive", "six"]
-
-
-def test_empty_lines_say_nothing(talk: Talk) -> None:
-    assert talk.say("", "   ") == ""
-    assert not talk.worker.requests
-
-
-def test_two_slashes_send_one(talk: Talk) -> None:
-    talk.say("//etc/passwd is a file")
-    assert talk.sent == [("user", "/etc/passwd is a file")]
-
-
-@pytest.mark.parametrize(
-    ("typed", "sent"),
-    [
-        ("// main.c\nint main() {}", "// main.c\nint main() {}"),
-        ("/* main.c */\nint main() {}", "/* main.c */\nint main() {}"),
-        ("//system is no command\nhere", "/system is no command\nhere"),
-        ("///doc", "//doc"),
-    ],
-)
-def test_source_code_keeps_its_slashes(talk: Talk, typed: str, sent: str) -> None:
-    talk.say(typed)
-    assert talk.sent == [("user", sent)]
-
-
-def test_a_command_may_have_lines(talk: Talk) -> None:
-    talk.say("/system be\nbrief", "hi")
-    assert talk.sent == [("system", "be\nbrief"), ("user", "hi")]
-
-
-def test_unknown_command(talk: Talk) -> None:
-    talk.say("/hlep")
-    assert talk.errors.splitlines() == [
-        "localspec: there is no command /hlep. Did you mean /help? /help lists all; // sends a slash."
-    ]
-
-
-@pytest.mark.parametrize("word", ["/bye", "/exit", "/quit"])
-def test_leaving(talk: Talk, word: str) -> None:
-    talk.say(word, "not said")
-    assert not talk.worker.requests
-
-
-def test_settings_change_the_next_answer(talk: Talk) -> None:
-    talk.say("/temp 0", "/seed 42", "/k 8", "/set top-k 5", "/set stop \\n\\n", "/set max-tokens 9", "go")
-    request = talk.worker.requests[-1]
-    assert (request.sampling.temperature, request.sampling.seed, request.sampling.top_k) == (0.0, 42, 5)
-    assert (request.speculation.k, request.stop, request.max_tokens) == (8, ("\n\n",), 9)
-
-
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        ("/temp nan", "temp nan is out of range"),
-        ("/temp warm", "temp 'warm' is not a number — try: /set temp"),
-        ("/set top-p 2", "top-p 2 is out of range"),
-        ("/set tmep 1", "there is no setting 'tmep' — try: /set temp"),
-        ("/set template chatml", "that a chat begins with — try: localspec chat -c --template NAME"),
-        ("/template chatml", "that a chat begins with — try: localspec chat -c --template NAME"),
-        ("/set method magic", "method 'magic' does not exist"),
-        ("/k -1", "k -1 is out of range"),
-        ("/set stop", None),
-    ],
-)
-def test_bad_values_are_refused_and_change_nothing(talk: Talk, line: str, complaint: str | None) -> None:
-    talk.say(line)
-    assert talk.chat.state.request == Request()
-    if complaint is None:
-        assert talk.errors == ""
-    else:
-        assert complaint in talk.errors
-        assert talk.errors.count("\n") == 1
-
-
-def test_set_lists_everything(talk: Talk) -> None:
-    listed = talk.say("/set")
-    for name in ("temp", "top-k", "method", "verify", "max-tokens"):
-        assert f"  {name} " in listed
-
-
-def test_stats(talk: Talk) -> None:
-    assert "there is no answer yet" in talk.say("/stats")
-    shown = talk.say("go", "/stats")
-    assert "guesses      6 of 8 right\n" in shown, "of two passes with a draft no share is shown"
-    assert "by place" not in shown
-    talk.worker.passes *= 5
-    assert "by place" in talk.say("go", "/stats")
-
-
-def test_regenerate_replaces_the_answer(talk: Talk) -> None:
-    talk.say("one", "two")
-    talk.worker.passes = ["Other"]
-    talk.say("/regen")
-    assert talk.sent[-1] == ("user", "two")
-    assert talk.said == ["one", ANSWER, "two", "Other"]
-
-
-def test_regenerate_moves_a_fixed_seed_on(talk: Talk) -> None:
-    talk.chat.state.request = Request(sampling=Sampling(seed=5))
-    talk.say("one", "/regen")
-    assert [request.sampling.seed for request in talk.worker.requests] == [5, 6]
-
-
-def test_regenerate_and_undo_without_a_turn(talk: Talk) -> None:
-    assert "nothing to undo" in talk.say("/regen", "/undo")
-    assert "there is no answer to regenerate" in talk.errors
-
-
-def test_undo_and_clear(talk: Talk) -> None:
-    talk.say("one", "two", "/undo", "three")
-    assert talk.sent == [("user", "one"), ("assistant", ANSWER), ("user", "three")]
-    talk.say("/clear", "four")
-    assert talk.sent == [("user", "four")]
-
-
-def test_system_message(talk: Talk, tmp_path: Path) -> None:
-    (tmp_path / "s").write_text("from a file")
-    talk.say("/system Be brief", "one", f"/system @{tmp_path}/s", "two", "/system none", "three")
-    systems = [request.messages[0] for request in talk.worker.requests]
-    assert systems[:2] == [Message("system", "Be brief"), Message("system", "from a file")]
-    assert systems[2].role == "user"
-
-
-def test_save_and_load(talk: Talk, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "chat.json"
-    assert "saved 2 messages to" in talk.say("/system S", "one", f"/save {path}")
-    again = Talk(capsys)
-    assert "loaded 2 messages from" in again.say(f"/load {path}", "two")
-    assert again.sent == [("system", "S"), ("user", "one"), ("assistant", ANSWER), ("user", "two")]
-    again.say(f"/save {path}")
-    assert again.errors == ""
-    assert [turn["user"] for turn in json.loads(path.read_text())["turns"]] == ["one", "two"]
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_save_keeps_other_peoples_files(talk: Talk, tmp_path: Path) -> None:
-    path = tmp_path / "thesis.tex"
-    path.write_text("years of work")
-    talk.say("one", f"/save {path}")
-    assert path.read_text() == "years of work"
-    assert "is not a localspec chat" in talk.errors
-
-
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{}", "null", "[" * 100_000, '{"schema":"localspec.chat/1","system":1,"turns":[]}', "\xff"]
-)
-def test_load_refuses_what_is_no_chat(talk: Talk, tmp_path: Path, content: str) -> None:
-    path = tmp_path / "x"
-    path.write_text(content, "latin-1")
-    talk.say("one", f"/load {path}", "/load", f"/load {tmp_path}", f"/load {tmp_path}/none", "two")
-    assert talk.errors.count("localspec: ") == 4
-    assert talk.sent[0] == ("user", "one")
-
-
-def test_read_attaches_a_file_to_the_next_message(talk: Talk, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("a\nb\n")
-    assert "took notes.txt: 4 B, about 2 tokens; for your next message" in talk.say(f"/read {tmp_path}/notes.txt")
-    talk.say("explain", "more")
-    assert talk.sent[0] == ("user", "```notes.txt\na\nb\n```\n\nexplain")
-    assert talk.sent[-1] == ("user", "more")
-    assert " · 4 messages · attached: notes.txt (2 lines)\n" in talk.say("/new", "/list", "/resume 1")
-
-
-@pytest.mark.parametrize("line", ["/read none", "/new", "/resume 1"])
-def test_what_was_attached_is_taken_back(talk: Talk, tmp_path: Path, line: str) -> None:
-    (tmp_path / "n.txt").write_text("A note.")
-    talk.say("one", "/list", f"/read {tmp_path}/n.txt", line, "two")
-    assert talk.sent[-1] == ("user", "two")
-
-
-def test_history_is_safe_to_show(talk: Talk) -> None:
-    talk.worker.passes = ["\x1b[2Jgone"]
-    shown = talk.say("on\x9be", "/history").split("Assistant:", 1)[1]
-    assert "\x1b" not in shown.split("You: /history")[1]
-    assert "\x9b" not in shown
-
-
-def test_marks(talk: Talk) -> None:
-    assert "⟦time⟧" not in talk.say("one")
-    assert "⟦there⟧" in talk.say("/tokens", "one")
-
-
-def test_a_dead_engine_loads_again(talk: Talk) -> None:
-    talk.worker.fails[2] = WorkerDiedError("the engine was killed (SIGKILL)", hint="--ctx 512")
-    shown = talk.say("one")
-    assert "Assistant: Once upon a time there\n" in shown
-    assert talk.errors.count("\n") == 1
-    talk.say("two")
-    assert len(talk.worker.loads) == 2
-    assert talk.sent == [("user", "one"), ("assistant", "Once upon a time there"), ("user", "two")]
-
-
 def test_an_engine_that_died_idle_loads_again_and_answers(talk: Talk) -> None:
     talk.say("one")
     talk.worker.died_idle = WorkerDiedError("The engine was ended by SIGKILL while idle")
@@ -247,33 +36,6 @@ def test_an_engine_that_died_idle_loads_again_and_answers(talk: Talk) -> None:
     assert talk.code == 0
     assert len(talk.worker.loads) == 2
     assert talk.sent == [("user", "one"), ("assistant", ANSWER), ("user", "two")]
-
-
-def test_a_script_ends_with_the_code_of_its_last_error(talk: Talk) -> None:
-    talk.worker.fails[0] = WorkerDiedError("the engine was killed (SIGKILL)")
-    talk.say("one", "two")
-    assert talk.code == 9
-    talk.say("/hlep", "three")
-    assert talk.code == 2
-    talk.say("four")
-    assert talk.code == 0
-
-
-def test_a_full_context_is_said(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_REASON", "context")
-    talk.say("one", "two")
-    assert talk.errors.count("the context is full: 1024 tokens with the prompt; /ctx 2048 for more") == 2
-
-
-def test_stats_name_the_seed_and_who_chose_it(talk: Talk) -> None:
-    assert re.search(r"\n  seed         \d+, drawn\n", talk.say("one", "/stats"))
-    assert "\n  seed         42\n" in talk.say("/seed 42", "two", "/stats")
-
-
-def test_a_message_without_an_answer_is_not_sent_again(talk: Talk) -> None:
-    talk.worker.fails[0] = WorkerDiedError("the engine was killed (SIGKILL)")
-    talk.say("one", "two")
-    assert talk.sent == [("user", "two")]
 
 
 def test_one_message_that_is_too_long_costs_the_next_one_nothing(talk: Talk) -> None:
@@ -415,23 +177,12 @@ def test_a_script_of_lines() -> None:
     assert done.stderr == b""
 
 
-def test_quiet_is_the_answers_alone() -> None:
-    assert localspec("chat", "-q", program=FAKE, stdin=b"one\n").stdout.decode() == f"{ANSWER}\n"
-
-
 def test_an_error_on_a_terminal_is_not_the_chats() -> None:
     terminal = chat_terminal(FAKE_DIES="1")
     terminal.type("Hello\n")
     terminal.wait_for(lambda: ready(terminal, 2))
     terminal.type("\x04")
     assert terminal.wait() == 0
-
-
-def test_a_script_with_a_broken_model_fails(tmp_path: Path) -> None:
-    (tmp_path / "broken.gguf").write_bytes(b"GGUF")
-    done = run_engine("chat", "-m", str(tmp_path / "broken.gguf"), stdin=b"hi\n")
-    assert done.returncode == 5
-    assert done.stderr.decode().count("\n") == 1
 
 
 @needs_pair

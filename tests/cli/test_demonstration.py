@@ -24,12 +24,6 @@ def bundled() -> LoadSettings:
     return LoadSettings(str(pair.target), str(pair.draft), pair.name)
 
 
-def asked(*args: str, **env: str) -> tuple[str, int | None]:
-    """Return the method and -k of a run with a scripted engine, before anything is resolved."""
-    made = json.loads(run("run", "--events", *args, "hi", env=env).stdout.splitlines()[0])
-    return made["params"]["method"], made["params"]["k"]
-
-
 def test_it_drafts_visibly_and_claims_no_speedup(tmp_path: Path) -> None:
     args = ("run", "--json", "--seed", "8", "-n", "60", "Once upon a time")
     made: dict[str, Any] = json.loads(localspec(*args, env={"LOCALSPEC_HOME": str(tmp_path)}).stdout)
@@ -38,32 +32,6 @@ def test_it_drafts_visibly_and_claims_no_speedup(tmp_path: Path) -> None:
     assert {"accepted", "corrected"} <= {name for name, n in made["spec"]["tokens_by_source"].items() if n}
     assert made["spec"]["speedup"] is None
     assert "no time is won" in made["spec"]["verdict"]
-
-
-@pytest.mark.parametrize(
-    ("args", "method", "k"),
-    [
-        ((), "draft-model", 3),
-        (("--verify", "token"), "draft-model", 3),
-        (("--temp", "0"), "draft-model", 3),
-        (("--method", "auto"), "auto", None),
-        (("--method", "suffix"), "suffix", None),
-        (("-k", "5"), "auto", 5),
-        (("-k", "auto"), "auto", None),
-        (("--tree", "sequoia"), "auto", None),
-        (("--length", "adaptive"), "auto", None),
-        (("-d", "none"), "auto", None),
-    ],
-)
-def test_what_a_person_says_wins(args: tuple[str, ...], method: str, k: int | None) -> None:
-    assert asked(*args) == (method, k)
-
-
-def test_settings_of_environment_and_file_win_too(tmp_path: Path) -> None:
-    assert asked(LOCALSPEC_METHOD="auto") == ("auto", None)
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "config.toml").write_text('method = "auto"\n')
-    assert asked(LOCALSPEC_HOME=str(tmp_path)) == ("auto", None)
 
 
 def test_another_pair_of_a_chat_drafts_in_its_own_way() -> None:

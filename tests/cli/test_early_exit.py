@@ -120,55 +120,6 @@ def test_a_large_model_is_not_tried_everywhere() -> None:
         assert 1 <= exits[0] <= exits[-1] < n
 
 
-@pytest.mark.parametrize(
-    ("args", "code", "words"),
-    [
-        ((), 2, ("MODEL",)),
-        (("nosuch",), 3, ("nosuch",)),
-        (("./nosuch.gguf",), 3, ("does not exist",)),
-        (("./README.md",), 5, ("not a valid GGUF file",)),
-        (("storyteller", "-n", "0"), 2, ("--max-tokens 0", "at least 8", "--max-tokens 64")),
-        (("storyteller", "-n", "many"), 2, ("--max-tokens 'many'",)),
-        (("storyteller", "--skips", "-1"), 2, ("--skips",)),
-        (("storyteller", "--temp", "nan"), 2, ("--temp",)),
-        (("storyteller", "--threads", "x"), 2, ("--threads",)),
-        (("storyteller", "--prompts", "/nosuch"), 3, ("--prompts", "No such file")),
-        (("storyteller", "--prompts", "/dev/null"), 2, ("no prompt",)),
-        (("storyteller", "--prompts", "."), 3, ("--prompts",)),
-        (("storyteller", "more"), 2, ("more",)),
-    ],
-)
-def test_bad_input(tmp_path: Path, args: tuple[str, ...], code: int, words: tuple[str, ...]) -> None:
-    """One line, the exit code of its kind, and nothing made."""
-    done = tune(tmp_path, *args)
-    assert_one_line(done, code, *words)
-    assert done.stdout == b""
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("word", "code"), [((), 2), (("tun",), 2)])
-def test_bad_subcommand(tmp_path: Path, word: tuple[str, ...], code: int) -> None:
-    assert_one_line(call(tmp_path, "early-exit", *word), code)
-
-
-@pytest.mark.parametrize(
-    ("args", "code", "words"),
-    [
-        (("-o", "exit=0"), 2, ("exit=0", "from 1")),
-        (("-o", "exit=3"), 2, ("exit=3", "3 layers", "-o exit=1")),
-        (("-o", "exit=99"), 2, ("3 layers",)),
-        (("-o", "exit=two"), 2, ("exit=two",)),
-        (("-o", "skip=3"), 2, ("0 to 2",)),
-        (("-o", "skip=0,1,2"), 2, ("no layer",)),
-        (("-o", "skip=1.5"), 2, ("skip=1.5",)),
-        (("-o", "leave=1"), 2, ("leave", "exit, skip")),
-    ],
-)
-def test_bad_options(tmp_path: Path, model: str, args: tuple[str, ...], code: int, words: tuple[str, ...]) -> None:
-    assert_one_line(run(tmp_path, model, *args), code, *words)
-    assert kept(tmp_path) == []
-
-
 def test_a_model_without_exits(tmp_path: Path) -> None:
     """Refused before anything is loaded or made."""
     single = str(random_gguf(replace(TINY, layers=1)))

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from typing import get_type_hints, is_typeddict
 
-import pytest
-
 from localspec.chat.commands import TABLE
 from localspec.cli.app import commands
 from localspec.cli.names_explained import named
@@ -21,7 +19,7 @@ from localspec.ui import json_fields
 from localspec.ui.explain import AXES
 from localspec.ui.explain import explain as explanation_of
 from localspec.ui.glossary import TERMS
-from tests.cli.harness import ROOT, assert_one_line, environment, run
+from tests.cli.harness import ROOT, environment, run
 
 
 def output(*args: str) -> str:
@@ -59,51 +57,6 @@ def test_methods_json() -> None:
     lookahead = next(one for one in listed["methods"] if one["name"] == "lookahead")
     window = lookahead["options"][0]
     assert (window["name"], window["low"], window["high"], window["type"]) == ("W", 1, 16, "int")
-
-
-def test_explain() -> None:
-    """A page has its headings in order, and options as they are typed."""
-    text = output("explain", "dyspec")
-    headings = ["Idea", "Formula", "When it helps", "When it hurts", "Options"]
-    assert [line for line in text.splitlines() if line in headings] == headings
-    assert "https://arxiv.org/abs/2410.11744" in text
-    assert "--tree dyspec:16,depth=12" in text
-    assert all(len(line) <= 120 for line in text.splitlines())
-
-
-def test_explain_tells_the_bias() -> None:
-    """A lossy rule says so first, and then by how much."""
-    text = output("explain", "typical")
-    assert "NO: it changes the distribution" in text
-    assert "0.9459" in text
-    (page,) = json.loads(output("explain", "typical", "--json"))["pages"]
-    assert page["bias"][0]["total_variation"]["0.3"] == 0.9459
-    assert not page["is_lossless"]
-
-
-def test_explain_a_term() -> None:
-    """A term has one line, a few sentences and related names; words may be written apart."""
-    text = output("explain", "time", "to", "first", "token")
-    assert text.startswith(
-        "time to first token: the wait from Enter to the first token\n  The time to first token, ttft"
-    )
-    assert "See also: prefill" in text
-    assert text == output("explain", "ttft")
-    wire = json.loads(output("explain", "acceptance", "--json"))
-    assert wire["pages"] == []
-    assert wire["term"]["term"] == "acceptance"
-
-
-def test_explain_misspelt() -> None:
-    """One line, exit code 2, the nearest name."""
-    assert_one_line(run("explain", "sequoa"), 2, "did you mean 'sequoia'", "localspec explain sequoia")
-    assert_one_line(run("explain", "storyteller+eagle3"), 2, "did you mean 'eagle3'", "localspec explain eagle3")
-    assert_one_line(
-        run("explain", "acceptence"),
-        2,
-        "there is no method, rule, term, option or field called 'acceptence'; did you mean 'acceptance'?",
-        "localspec explain acceptance",
-    )
 
 
 def test_explain_lists_its_terms() -> None:
@@ -150,33 +103,3 @@ def test_every_name_is_explained() -> None:
     """`keep-alive` was found nowhere."""
     for name in dict.fromkeys(every_name()):
         assert named(name) or explanation_of(name), name
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        (["keep-alive"], ["--keep-alive TIME: option of localspec run, chat", "in config.toml keep-alive"]),
-        (["--temp"], ["temperature: how much chance", "in a chat /set temp"]),
-        (["exit", "code", "124"], ["exit code 124, kind timeout", "--timeout"]),
-        (["not_found"], ["exit code 3, kind not_found"]),
-        (["predicted_n"], ["predicted_n: field of --json", "tokens of the answer"]),
-        (["/regen"], ["/regen: command of the chats", "regenerate the last answer"]),
-        (["pairs", "explain"], ["localspec pairs explain: command", "localspec pairs explain --help"]),
-    ],
-)
-def test_a_name_is_told_as_its_help_tells_it(name: list[str], words: list[str]) -> None:
-    text = output("explain", *name)
-    for each in words:
-        assert each in text
-    assert json.loads(output("explain", "--json", *name))["others"]
-
-
-def test_what_is_for_one_command_line_is_told_as_no_setting() -> None:
-    """`config set` refuses it; and an option that is kept for old scripts alone is explained nowhere."""
-    for name in ("json", "yes", "dry-run"):
-        assert "config.toml" not in output("explain", name)
-    assert "--resume" not in output("explain", "resume")
-
-
-def test_a_misspelt_option_finds_its_name() -> None:
-    assert_one_line(run("explain", "keep-alife"), 2, "did you mean 'keep-alive'", "localspec explain keep-alive")

@@ -71,31 +71,6 @@ def test_run_keeps_and_goes_on(home: Home) -> None:
     assert end["result"]["session"] == made["session"]
 
 
-def test_chat_goes_on_with_what_run_began(home: Home) -> None:
-    home.run("run", "-s", "Be brief", "one")
-    home.run("chat", "-c", stdin=b"two\n")
-    home.run("chat", stdin=b"apart\n")
-    assert home.paths == [["apart", ANSWER], ["one", ANSWER, "two", ANSWER]]
-    with Store.open(home.file) as store:
-        assert store.conversations()[1].system == "Be brief"
-
-
-@pytest.mark.parametrize("command", ["run", "chat"])
-def test_a_system_message_replaces_that_of_the_conversation(home: Home, command: str) -> None:
-    def said(*args: str) -> str | None:
-        words, typed = (("Tell",), b"") if command == "run" else ((), b"Tell\n")
-        done = home.run(command, *args, *words, stdin=typed)
-        assert done.returncode == 0, done.stderr
-        with Store.open(home.file) as store:
-            (kept,) = store.conversations()
-        return kept.system
-
-    assert said("-s", "Be brief.") == "Be brief."
-    assert said("-c") == "Be brief."
-    assert said("-c", "-s", "Be long.") == "Be long."
-    assert said("-c") == "Be long."
-
-
 @pytest.mark.parametrize("command", ["run", "chat"])
 def test_a_target_that_is_gone_can_be_replaced(home: Home, tmp_path: Path, command: str) -> None:
     with Store.open(home.file) as store:
@@ -112,16 +87,6 @@ def test_what_is_about_data_keeps_it_apart(home: Home) -> None:
     question = home.last()[0]
     assert (question.text, question.attachments[0].text) == ("explain", "a\nb\n")
     assert question.content == "```\na\nb\n```\n\nexplain"
-
-
-def test_an_answer_that_failed_is_kept_with_what_came(home: Home) -> None:
-    assert home.run("run", "one", FAKE_DIES="2").returncode == 9
-    assert [(message.text, message.finish) for message in home.last()] == [
-        ("one", "sent"),
-        ("Once upon a time there", "error"),
-    ]
-    assert home.run("run", "two", "--timeout", "0.3", FAKE_PAUSE="1").returncode == 124
-    assert [message.finish for message in home.last()] == ["sent", "timeout"]
 
 
 def scripted(home: Home, lines: bytes, until: bytes, **env: str) -> subprocess.Popen[bytes]:
@@ -166,95 +131,11 @@ def test_control_c_ends_a_script_that_waits(home: Home) -> None:
     assert process.communicate()[1] == b"interrupted\n"
 
 
-def test_a_prompt_that_was_never_answered_leaves_nothing(home: Home) -> None:
-    assert home.run("run", "one", "--timeout", "0.3", FAKE_LOAD_PAUSE="1").returncode == 124
-    assert home.paths == []
-
-
-@pytest.mark.parametrize("args", [["run", "--no-save", "one"], ["run", "--raw", "one"], ["chat", "--no-save"]])
-def test_nothing_is_written_where_nothing_is_to_be_kept(home: Home, args: list[str]) -> None:
-    assert home.run(*args, stdin=b"one\n" if args[0] == "chat" else b"").returncode == 0
-    assert not home.file.exists()
-
-
-def test_the_environment_can_say_so_for_all(home: Home) -> None:
-    assert json.loads(home.run("run", "--json", "one", LOCALSPEC_SAVE="0").stdout)["session"] is None
-    assert not home.file.exists()
-
-
 def test_going_on_without_saving_changes_nothing(home: Home) -> None:
     home.run("run", "one")
     before = home.file.read_bytes()
     assert home.run("chat", "-c", "--no-save", stdin=b"two\n/history\n").stdout.count(b"You: one") == 1
     assert home.file.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("args", "code", "words"),
-    [
-        (["run", "-c", "x"], 3, ["there is no conversation to continue", "try: localspec chat"]),
-        (["chat", "-c"], 3, ["there is no conversation to continue"]),
-        (["run", "--session", "zzzzzzzz", "x"], 3, ["there is no conversation 'zzzzzzzz'", "localspec logs"]),
-        (["run", "--session", "\x1b[31m", "x"], 3, ["there is no conversation", "'␛[31m'"]),
-        (["chat", "-c", "--session", "abc"], 2, ["--continue and --session both"]),
-        (["run", "--raw", "-c", "x"], 2, ["--raw cannot continue a conversation"]),
-    ],
-)
-def test_what_cannot_be_gone_on_with(home: Home, args: list[str], code: int, words: list[str]) -> None:
-    line = assert_one_line(home.run(*args), code, *words)
-    assert "\x1b" not in line
-
-
-def test_the_pair_that_answered_answers_again(home: Home, tmp_path: Path) -> None:
-    target = tmp_path / "my target.gguf"
-    os.link(ROOT / "models/storyteller/target-q8_0.gguf", target)
-    home.run("run", "-m", str(target), "one")
-    made = json.loads(home.run("run", "-c", "--json", "two").stdout)
-    assert made["pair"]["target"]["path"] == str(target)
-    made = json.loads(home.run("run", "-c", "-m", "storyteller", "--json", "three").stdout)
-    assert made["pair"]["target"]["path"] != str(target)
-    made = json.loads(home.run("run", "-c", "--json", "four").stdout)
-    assert made["pair"]["name"] == "storyteller", "the last that answered"
-    home.run("run", "-c", "-m", str(target), "five")
-    target.unlink()
-    assert_one_line(home.run("run", "-c", "six"), 3, "my target.gguf does not exist")
-
-
-@pytest.fixture
-def held(home: Home, tmp_path: Path) -> Path:
-    """The target of a pair that a conversation was held with; its draft lies beside it."""
-    target = tmp_path / "target.gguf"
-    os.link(ROOT / "models/storyteller/target-q8_0.gguf", target)
-    os.link(ROOT / "models/storyteller/draft-q8_0.gguf", tmp_path / "draft.gguf")
-    assert home.run("run", "-m", f"{target}+{tmp_path}/draft.gguf", "one").returncode == 0
-    return target
-
-
-def kept_pair(home: Home) -> str:
-    with Store.open(home.file) as store:
-        return store.conversations(1)[0].pair
-
-
-@pytest.mark.parametrize("command", [("run", "-c", "two"), ("chat", "-c")])
-def test_a_draft_alone_drafts_for_the_target_of_the_conversation(
-    home: Home, held: Path, command: tuple[str, ...]
-) -> None:
-    assert home.run(*command, "-d", "none", stdin=b"two\n" if "chat" in command else b"").returncode == 0
-    assert kept_pair(home) == f"{held}+none"
-    assert home.paths == [["one", ANSWER, "two", ANSWER]]
-
-
-@pytest.mark.parametrize("settings", ["draft = 'none'", "model = 'storyteller'", "model = 'storyteller+none'"])
-def test_what_is_set_for_good_leaves_a_conversation_its_pair(home: Home, held: Path, settings: str) -> None:
-    pair = kept_pair(home)
-    (home.folder / "config").mkdir(exist_ok=True)
-    (home.folder / "config" / "config.toml").write_text(settings + "\n")
-    made = json.loads(home.run("run", "-c", "--json", "two", LOCALSPEC_MODEL="storyteller").stdout)
-    assert made["pair"]["target"]["path"] == str(held)
-    assert made["pair"]["name"] == "target.gguf+draft.gguf"
-    assert kept_pair(home) == pair
-    made = json.loads(home.run("run", "-c", "-m", f"{held}+none", "--json", "three").stdout)
-    assert made["pair"]["name"] == "target.gguf+none", "what is typed goes before both"
 
 
 def test_a_conversation_keeps_template_arguments_and_adapters(home: Home, tmp_path: Path) -> None:
@@ -315,17 +196,6 @@ def test_run_and_chat_leave_out_the_same(home: Home) -> None:
     last = home.last()[-1].stats
     assert last is not None
     assert last["left_out"][: len(left_out[-1])] == left_out[-1]
-
-
-@pytest.mark.parametrize("command", ["run", "chat"])
-def test_a_conversation_goes_on_without_a_draft_that_is_gone(home: Home, held: Path, command: str) -> None:
-    held.with_name("draft.gguf").unlink()
-    words = ("two",) if command == "run" else ()
-    done = home.run(command, "-c", *words, stdin=b"two\n" if command == "chat" else b"")
-    assert done.returncode == 0
-    assert done.stderr.count(b"draft.gguf is gone: the conversation goes on without one") == 1
-    assert home.paths == [["one", ANSWER, "two", ANSWER]]
-    assert kept_pair(home) == f"{held}+none"
 
 
 def typed(home: Home, *args: str, keys: str, until: str) -> Terminal:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -16,37 +15,15 @@ from localspec.cli.options import collected
 from localspec.cli.run import run as run_command
 from localspec.errors import UsageError
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
-from tests.cli.harness import PAIR, Terminal, assert_one_line, needs_pair, run
+from tests.cli.harness import PAIR, Terminal, needs_pair, run
 
 TARGET, DRAFT = PAIR / "target-q8_0.gguf", PAIR / "draft-q8_0.gguf"
-
-
-def result(*args: str, stdin: bytes = b"") -> Any:
-    """Return the object of `localspec run --json` with these words."""
-    done = run("run", "--json", "--no-save", *args, stdin=stdin)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def given(*words: str) -> dict[str, Any]:
     """Return what click collects for `localspec run` with these words."""
     with run_command.make_context("run", list(words), parent=click.Context(click.Group("localspec"))) as ctx:
         return ctx.params
-
-
-@needs_pair
-@pytest.mark.parametrize(
-    ("word", "name"),
-    [
-        ("storyteller", "storyteller"),
-        ("storyteller+none", "storyteller+none"),
-        (str(TARGET), TARGET.name),
-        (f"{TARGET}+{DRAFT}", f"{TARGET.name}+{DRAFT.name}"),
-    ],
-)
-def test_a_first_word_that_is_a_model_is_the_model(word: str, name: str) -> None:
-    assert result(word, "Once", "upon")["pair"]["name"] == name
-    assert result("-n", "3", word, stdin=b"Once upon")["pair"]["name"] == name
 
 
 @pytest.mark.parametrize(
@@ -83,13 +60,6 @@ def test_a_file_may_have_blanks_in_its_name(tmp_path: Path, monkeypatch: pytest.
     for word in (str(tmp_path / "my model.gguf"), "~/my model.gguf"):
         assert model_first((word, "hi")) == (word, ("hi",))
     assert model_first(("what is in my model.gguf", "hi")) == (None, ("what is in my model.gguf", "hi"))
-
-
-@needs_pair
-def test_chat_takes_a_pair_as_other_commands_do() -> None:
-    assert run("chat", "--no-save", "storyteller", "--plain", stdin=b"/settings\n").returncode == 0
-    assert_one_line(run("chat", "-m", "storyteller", "storyteller"), 2, "named twice")
-    assert_one_line(run("chat", "storyteler"), 3, "Did you mean 'storyteller'?")
 
 
 @needs_pair
@@ -159,29 +129,6 @@ def test_what_can_be_meant_is_left_alone(words: list[str]) -> None:
     assert given(*words)
 
 
-def test_a_word_that_looks_like_an_option_in_other_commands() -> None:
-    assert_one_line(run("logs", "search", "-x"), 2, "-- before a word that begins with '-'")
-    assert_one_line(run("logs", "search", "--", "-x"), 3, "no message and no title contains '-x'")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["help"], "Usage: localspec [OPTIONS]"),
-        (["help", "run"], "Usage: localspec run"),
-        (["help", "logs", "show"], "Usage: localspec logs show"),
-        (["help", "acceptance"], "acceptance: "),
-        (["version"], "localspec "),
-        (["version", "--help"], "Usage: localspec"),
-        (["list"], "models"),
-    ],
-)
-def test_commands_of_other_programs(words: list[str], said: str) -> None:
-    done = run(*words)
-    assert done.returncode == 0
-    assert said in (done.stdout + done.stderr).decode()
-
-
 def test_a_draft_may_be_named_by_its_kind() -> None:
     assert is_model("storyteller+eagle3")
     assert is_model("big.gguf+mtp")
@@ -203,13 +150,6 @@ def test_the_help_of_a_group_has_whole_sentences(path: tuple[str, ...]) -> None:
         assert line.endswith("."), line
         assert not line.endswith("..."), line
         assert len(line) < 80
-
-
-def test_a_model_in_the_place_of_a_command_gets_a_chat(tmp_path: Path) -> None:
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "tale-teller.gguf").write_bytes(DRAFT.read_bytes())
-    line = assert_one_line(run("tale-tell", cwd=tmp_path), 2)
-    assert "'tale-tell' is a model, and no command — try: localspec chat tale-tell" in line
 
 
 @pytest.mark.parametrize(

@@ -162,18 +162,6 @@ def test_escapes(typed: str, meant: str) -> None:
     assert unescape(typed) == meant
 
 
-def test_a_folder_and_a_pattern_are_taken_by_run_with_one_line(tmp_path: Path) -> None:
-    (tmp_path / "a.md").write_text("alpha\n")
-    (tmp_path / "b.dat").write_bytes(bytes(range(256)))
-    (tmp_path / "c.txt").write_text("gamma\n")
-    done = run("run", "hi", "--no-save", "-f", f"{tmp_path}/*.md", "-f", str(tmp_path))
-    assert done.returncode == 0
-    assert "took 2 files: 12 B, about 4 tokens; left out: 1 binary" in done.stderr.decode()
-    refused = run("run", "hi", "-f", f"{tmp_path}/b.dat")
-    assert_one_line(refused, 2, "b.dat is no text")
-    assert b"took" not in run("run", "-q", "hi", "--no-save", "-f", str(tmp_path)).stderr
-
-
 def test_a_pipe_of_bytes_is_refused_as_a_file_is(tmp_path: Path) -> None:
     done = run("run", "what is this?", stdin=bytes(range(256)) * 8)
     assert_one_line(done, 2, "standard input is no text", "pipe a text in")
@@ -193,46 +181,10 @@ def test_a_large_file_that_is_no_text_is_told_as_that(tmp_path: Path, how: tuple
     assert_one_line(run(*how, name), 2, "model.gguf is no text")
 
 
-def test_an_empty_file_in_place_of_a_prompt_is_named(tmp_path: Path) -> None:
-    (tmp_path / "empty").touch()
-    assert_one_line(run("run", "-f", f"{tmp_path}/empty"), 3, f"{tmp_path}/empty holds no text")
-    assert_one_line(run("run", "-f", "-", "sum it up"), 3, "standard input holds no text — try: --file PATH of a text")
-
-
-def test_a_file_that_was_given_is_no_news_where_it_is_mentioned(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("x = 1")
-    done = run("run", "--no-save", "explain @a.py", "-f", "a.py", cwd=tmp_path)
-    assert b"warning" not in done.stderr
-
-
-def test_the_name_of_no_file_in_a_prompt_is_told(tmp_path: Path) -> None:
-    done = run("run", "--no-save", "explain @missing.py", cwd=tmp_path)
-    assert b"warning: there is no file missing.py: @missing.py is sent as text\n" in done.stderr
-
-
-@pytest.mark.parametrize("name", ["empty", "folder", "lines"])
-def test_an_input_without_text_is_refused_as_one_that_is_missing(tmp_path: Path, name: str) -> None:
-    (tmp_path / "empty").touch()
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "lines").mkdir()
-    (tmp_path / "lines" / "none").touch()
-    done = run("run", "--no-save", "hi", "-f", f"{tmp_path}/{name}")
-    left_out = "; left out: 1 empty" if name == "lines" else ""
-    assert_one_line(done, 3, f"{tmp_path}/{name} holds no text{left_out} — try: --file PATH of a text, or no --file")
-    (tmp_path / "text").write_text("words")
-    done = run("run", "--no-save", "hi", "-f", f"{tmp_path}/text", "-f", f"{tmp_path}")
-    assert b"holds no text" not in done.stderr, "its text was taken before"
-
-
 def test_a_context_may_be_typed_in_thousands() -> None:
     for typed, meant in (("8k", 8192), ("8192", 8192), ("2K", 2048)):
         assert Length().convert(typed, None, None) == declaration(LoadSettings, "ctx").typed(typed) == meant
         assert run("run", "--no-save", "--ctx", typed, "hi").returncode == 0
-
-
-def test_a_pattern_without_a_file_is_told_as_one(tmp_path: Path) -> None:
-    done = run("run", "hi", "--no-save", "-f", f"{tmp_path}/*.md")
-    assert_one_line(done, 3, f"no file matches {tmp_path}/*.md")
 
 
 def piped(text: bytes) -> str:

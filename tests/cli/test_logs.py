@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,9 +16,9 @@ from localspec.cli.app import call
 from localspec.cli.console import Console
 from localspec.conversations.records import Attachment
 from localspec.conversations.store import Store
-from localspec.errors import DeclinedError, LocalspecError, NotFoundError, ResourceError, UsageError
+from localspec.errors import DeclinedError, LocalspecError, NotFoundError
 from localspec.settings.folders import conversations_file
-from tests.cli.harness import REAL, Terminal, assert_one_line, run
+from tests.cli.harness import REAL, Terminal, run
 
 # What a model may say to the terminal or the browser of whoever reads it later.
 HOSTILE = "\x1b]52;c;aGk=\x07\x1b[2J\x9b31m\u202eevil\u200b</div><script>alert(1)</script>[x](javascript:alert(1))&lt;"
@@ -62,26 +61,6 @@ def keep(store: Store, *texts: str, title: str = "", pair: str = "big+small") ->
     return home
 
 
-def test_nothing_is_kept_yet(logs: Logs, home: Path) -> None:
-    assert logs() == "no conversations are kept yet\n"
-    assert json.loads(logs("--json"))["conversations"] == []
-    for args in (["show"], ["search", "x"], ["undo"], ["export"], ["rm", "zzzzzzzz"]):
-        with pytest.raises(NotFoundError) as caught:
-            logs(*args)
-        assert caught.value.hint.startswith("localspec ")
-    assert not (home / "home").exists(), "looking makes no file"
-
-
-def test_a_list_that_is_cut_says_so(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    """On stderr, for programs read the other."""
-    for i in range(3):
-        keep(store, f"question {i}", "answer")
-    assert call(["logs", "-n", "2"], Console()) == 0
-    assert capsys.readouterr().err == "2 of 3 conversations: localspec logs -n 0 lists all\n"
-    assert call(["logs", "-n", "3"], Console()) == 0
-    assert capsys.readouterr().err == ""
-
-
 def test_the_list(store: Store, logs: Logs) -> None:
     ids = [keep(store, f"question {i}", "answer") for i in range(25)]
     lines = logs().splitlines()
@@ -118,20 +97,6 @@ def test_one_is_shown(store: Store, logs: Logs) -> None:
     assert [message["text"] for message in whole["messages"]] == ["two", "2", "three", "3", "3, again"]
 
 
-def test_search(store: Store, logs: Logs) -> None:
-    home = keep(store, "where is the needle", "in the HAYSTACK")
-    keep(store, "nothing", "at all")
-    (line,) = logs("search", "needle", "the").splitlines()
-    assert line.startswith(home)
-    assert line.endswith("You: where is the needle")
-    assert logs("--search", "haystack").endswith("Assistant: in the HAYSTACK\n")
-    assert logs("search", "haystack", "-n", "99999999999999999999") == logs("--search", "haystack")
-    (hit,) = json.loads(logs("search", "haystack", "--json"))["hits"]
-    assert (hit["conversation"], hit["role"]) == (home, "assistant")
-    with pytest.raises(NotFoundError, match="no message and no title contains 'hay fork'"):
-        logs("search", "hay", "fork")
-
-
 def test_a_title_that_was_given_is_searched_too(store: Store, logs: Logs) -> None:
     """Words of it in any case; a conversation with a message that has them is listed once, by the message."""
     home = keep(store, "Why is the sky blue", "It scatters")
@@ -144,18 +109,6 @@ def test_a_title_that_was_given_is_searched_too(store: Store, logs: Logs) -> Non
     assert line.endswith("You: Why is the sky blue")
     with pytest.raises(NotFoundError):
         logs("search", "weather", "scatters")
-
-
-@pytest.mark.parametrize("typed", ["v", "4v", "0000v"])
-@pytest.mark.parametrize("args", [["rm", "-y"], ["rm", "--now", "-y"], ["show"], ["export"], ["undo"], ["--session"]])
-def test_a_part_of_an_id_that_chance_could_hit_is_refused(
-    args: list[str], typed: str, store: Store, logs: Logs
-) -> None:
-    keep(store, "one", "1")
-    with pytest.raises(UsageError, match=f"'{typed}' is too short for the ID") as caught:
-        logs(*args, typed)
-    assert caught.value.hint == "6 characters or more of the ID that begins its line in localspec logs"
-    assert len(store.conversations()) == 1
 
 
 @pytest.mark.parametrize("args", [["-y"], ["--now", "-y"], ["--json", "-y"]])
@@ -289,59 +242,6 @@ def test_nothing_that_is_printed_controls_a_terminal(store: Store, logs: Logs, a
     assert not CONTROLS.search(shown)
 
 
-def test_exports(store: Store, logs: Logs, home: Path) -> None:
-    kept = keep(store, "one", "# 1\n\n```\ncode\n```\n", title="Numbers")
-    store.finish(store.messages(kept)[1].id, "interrupted")
-    target = home / "out.md"
-    logs("export", kept, "-o", str(target))
-    text = target.read_text()
-    assert text.startswith("# Numbers\n\n*big+small · ")
-    assert text.endswith("## You\n\none\n\n## Assistant\n\n### 1\n\n```\ncode\n```\n\n*(stopped)*\n")
-    assert stat.S_IMODE(target.stat().st_mode) == 0o600
-    with pytest.raises(UsageError, match="exists"):
-        logs("export", kept, "-o", str(target), "--format", "json")
-    with pytest.raises(ResourceError, match="cannot write") as caught:
-        logs("export", kept, "-o", str(home / "missing" / "out.md"))
-    assert caught.value.hint == "another name"
-    assert target.read_text() == text
-    logs("export", kept, "-o", str(target), "--format", "json", "--force")
-    assert json.loads(target.read_text())["messages"][1]["text"].startswith("# 1\n")
-    logs("export", "-o", str(home / "page.HTML"))
-    assert (home / "page.HTML").read_text().startswith("<!DOCTYPE html>")
-    assert sorted(os.listdir(home)) == ["home", "out.md", "page.HTML"]
-    with pytest.raises(UsageError, match=r"x.md is no conversation") as mistaken:
-        logs("export", "x.md")
-    assert mistaken.value.hint == "localspec logs export -o x.md"
-    for name, error in (("x.pdf", UsageError), ("no/such/x.md", ResourceError)):
-        with pytest.raises(error):
-            logs("export", "-o", str(home / name))
-
-
-def damage(path: Path) -> None:
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"what is this? " * 1000)
-
-
-@pytest.mark.parametrize("args", [[], ["show"], ["search", "x"], ["rm", "x"], ["undo"], ["export"]])
-def test_a_damaged_file_is_one_line_and_stays(home: Path, args: list[str]) -> None:
-    path = conversations_file()
-    damage(path)
-    before = path.read_bytes()
-    done = run("logs", *args, env={"LOCALSPEC_HOME": str(home / "home")})
-    assert_one_line(done, 5, str(path), "try: mv ")
-    assert path.read_bytes() == before
-
-
-def test_nobody_is_kept_from_talking_by_a_damaged_file(home: Path) -> None:
-    damage(conversations_file())
-    env = {"LOCALSPEC_HOME": str(home / "home")}
-    done = run("run", "hi", env=env)
-    assert (done.returncode, done.stdout) == (0, b"Once upon a time there was a king.\n")
-    assert done.stderr.decode().count("nothing is saved") == 1
-    assert run("run", "--no-save", "hi", env=env).stderr == b""
-    assert_one_line(run("run", "-c", "hi", env=env), 5, "cannot be read")
-
-
 def test_what_cannot_be_changed_is_an_error(store: Store, logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = keep(store, "one", "1")
 
@@ -386,17 +286,3 @@ def test_a_number_is_that_of_the_list_that_was_seen(logs: Logs) -> None:
     for typed in ("0", "3"):
         with pytest.raises(NotFoundError, match=f"no list has shown a conversation {typed}"):
             logs("rm", typed, "-y")
-
-
-@pytest.mark.parametrize(
-    ("typed", "hint"),
-    [("2", "localspec logs show 2"), ("6fww51gf", "localspec logs show 6fww51gf"), ("serach", "localspec logs search"),
-     ("nothing", "localspec logs search nothing"), ("it's", "localspec logs search 'it'\"'\"'s'")],
-)  # fmt: skip
-def test_a_word_that_is_no_command_of_logs_gets_what_to_type(typed: str, hint: str) -> None:
-    assert_one_line(run("logs", typed), 2, f"localspec: logs has no command {typed!r} — try: {hint}\n")
-
-
-def test_a_wrong_value_of_an_option_of_logs_names_it() -> None:
-    for option in ("-n", "--count"):
-        assert_one_line(run("logs", option, "x"), 2, "-n 'x' is not an integer — try: -n 20\n")

@@ -17,7 +17,6 @@ from huggingface_hub import constants
 
 from localspec.models.available import offers
 from localspec.models.catalog import load_catalog
-from localspec.models.store import parse_pair
 from tests.cli.harness import PAIR, assert_one_line, run, run_engine
 from tests.heads.reference import write_random_head
 from tests.hub.machine import DRAFT, PARTS, TARGET, Machine
@@ -41,12 +40,6 @@ def answer(home: Path, *args: str, code: int = 0) -> Any:
     done = call(home, *args, "--json")
     assert done.returncode == code, done
     return json.loads(done.stdout)
-
-
-def test_the_bundled_pair_names_its_heads(tmp_path: Path) -> None:
-    named = answer(tmp_path, "show", "storyteller")["with_heads"]
-    assert "storyteller+eagle3" in named
-    assert all(parse_pair(name).draft is not None for name in named)
 
 
 def test_list_search_and_show(tmp_path: Path) -> None:
@@ -96,37 +89,6 @@ def test_names_of_ones_own(tmp_path: Path) -> None:
     assert "# a note" in path.read_text()
 
 
-@pytest.mark.parametrize(
-    ("args", "code", "words"),
-    [
-        (["show", "qwen3-8c"], 3, ["qwen3-8b"]),
-        (["show", "./x.gguf"], 3, ["catalogue"]),
-        (["show", "hf:"], 2, ["ORG/REPO"]),
-        (["search", "xyzzy\x1b"], 3, ["xyzzy␛"]),
-        (["add", "A B", "x.gguf"], 2, ["'A B'"]),
-        (["add", "none", "x.gguf"], 2, ["none"]),
-        (["add", "storyteller", "x.gguf"], 2, ["storyteller"]),
-        (["add", "x", "a+b+c"], 2, ["a+b+c"]),
-        (["add", "x", "nobody-knows"], 3, ["nobody-knows"]),
-        (["rm", "nobody-knows"], 3, ["pairs list"]),
-        (["rm", "qwen3-8b"], 11, ["comes with localspec"]),
-        (["explain", "storyteller", "no.gguf"], 3, ["no.gguf"]),
-        (["explain", "storyteller", "a.gguf+b.gguf"], 2, ["is a pair"]),
-        (["explain", "storyteller", "none"], 2, ["none"]),
-        (["explain", "storyteller+none"], 2, ["which draft of storyteller+none?", "pairs explain storyteller DRAFT"]),
-        (["add", "x", "no.gguf"], 3, ["no.gguf does not exist"]),
-        (["add", "x", "storyteller+no.gguf"], 3, ["no.gguf does not exist"]),
-        (["explain", "--offline", "storyteller", "hf:a/b"], 3, ["hf:a/b"]),
-        (["suggest", "storyteller"], 2, ["pairs suggest was removed in 0.2.0", "localspec plan TARGET --hub"]),
-        (["bogus"], 2, ["bogus"]),
-    ],
-    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
-)
-def test_mistakes(tmp_path: Path, args: list[str], code: int, words: list[str]) -> None:
-    assert_one_line(call(tmp_path, *args), code, *words)
-    assert not (tmp_path / "config").exists()
-
-
 def test_a_bare_name_is_kept_as_the_file_that_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after -m and -d; the name means the same in every folder, and says how it is mended when the file is gone."""
     home = tmp_path / "home"
@@ -171,17 +133,6 @@ def test_what_mends_names_is_typed_as_it_is_printed(tmp_path: Path) -> None:
     assert answer(tmp_path, "show", "tiny")["pair"] == str(moved)
 
 
-def test_what_a_name_hides_or_leaves_behind_is_said(tmp_path: Path) -> None:
-    told = call(tmp_path, "add", "qwen3-8b", "storyteller").stderr.decode()
-    assert "qwen3-8b now stands before the catalogue's own; localspec pairs rm qwen3-8b brings that back" in told
-    assert call(tmp_path, "add", "gem", "storyteller").stderr == b""
-    assert call(tmp_path, "add", "tale", "gem").stderr == b""
-    assert call(tmp_path, "add", "big", "qwen3-8b+none").stderr == b""
-    assert call(tmp_path, "rm", "qwen3-8b").stderr == b"", "the catalogue's own is back"
-    told = call(tmp_path, "rm", "gem").stderr.decode()
-    assert "tale stands for gem, which is gone; to remove it too: localspec pairs rm tale" in told
-
-
 def test_a_reason_is_printed_once(tmp_path: Path) -> None:
     (other := tmp_path / "other.gguf").write_bytes(of_other_tokens())
     told = call(tmp_path, "explain", "storyteller", str(other)).stdout.decode()
@@ -189,29 +140,6 @@ def test_a_reason_is_printed_once(tmp_path: Path) -> None:
     told_of = first.partition("because ")[2].partition(";")[0]
     assert told.count(told_of) == 1, told
     assert told.count(" in the target and ") == 5, "the others that differ are listed"
-
-
-@pytest.mark.parametrize("name", ["storyteller", "mine"])
-def test_a_pairs_name_is_a_pair_to_explain(tmp_path: Path, name: str) -> None:
-    answer(tmp_path, "add", "mine", "storyteller")
-    assert answer(tmp_path, "explain", name)["fits"] is True
-
-
-def test_a_catalogue_with_a_mistake_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "config" / "catalog.toml"
-    path.parent.mkdir()
-    path.write_text("[pairs.x]\ncolour = 1\n")
-    for args in (["list"], ["add", "y", "storyteller"]):
-        assert_one_line(call(tmp_path, *args), 2, "pairs.x", "colour")
-    assert path.read_text() == "[pairs.x]\ncolour = 1\n"
-    done = run_engine("run", "-n", "2", "-q", "hi", env={"LOCALSPEC_HOME": str(tmp_path)})
-    assert done.returncode == 0, "the bundled pair needs no catalogue"
-    assert call(tmp_path, "rm", "x").returncode == 0
-    assert call(tmp_path, "add", "y", "storyteller").returncode == 0
-    path.write_text("[pairs.x\n")
-    assert_one_line(call(tmp_path, "rm", "x"), 2, "TOML")
-    path.write_text("pairs = 1\n")
-    assert_one_line(call(tmp_path, "rm", "x"), 2, "[pairs.NAME]")
 
 
 def test_a_catalogue_that_is_a_link_stays_one(tmp_path: Path) -> None:
@@ -295,26 +223,6 @@ def test_the_lines_of_a_draft_of_another_vocabulary(tmp_path: Path) -> None:
     kinds = [line.split()[0] for line in lines[3:]]
     assert kinds == sorted(kinds, key=["because", "token", "and", "but"].index)
     assert {"because", "token", "and"} <= set(kinds)
-
-
-def test_a_head_by_its_kind_is_one_of_the_target(tmp_path: Path) -> None:
-    """And a choice is no model, though the bundled pair has a draft of its own."""
-    assert answer(tmp_path, "explain", "storyteller", "eagle3")["fits"]
-    foreign = tmp_path / "t.gguf"
-    foreign.write_bytes(without_a_token(DRAFT_BYTES))
-    assert_one_line(call(tmp_path, "explain", str(foreign), "eagle3"), 3, "t.gguf has no head of the kind eagle3")
-    for choice in ("auto", "none"):
-        done = call(tmp_path, "explain", "storyteller", choice)
-        assert_one_line(done, 2, f"'{choice}' is not a model that can be compared")
-
-
-def test_what_is_no_entry_is_shown_elsewhere(tmp_path: Path) -> None:
-    path = tmp_path / "t.gguf"
-    path.write_bytes(DRAFT_BYTES)
-    done = call(tmp_path, "show", "storyteller+eagle3")
-    assert_one_line(done, 3, "is not in the catalogue", "localspec pairs show storyteller")
-    assert_one_line(call(tmp_path, "show", str(path)), 3, "is not in the catalogue", f"localspec show {path}")
-    assert_one_line(call(tmp_path, "show", "hf:tales/none:Q4_0"), 3, "is not in the catalogue", "localspec pairs list")
 
 
 def test_auto_takes_the_draft_that_fits(machine: Machine) -> None:
@@ -488,7 +396,3 @@ def test_the_catalogues_quantisation_is_not_said_to_be_elsewhere_when_it_is_here
         (one,) = machine.json("plan", "--hub", *args, TARGET)["candidates"]
         assert (one["name"], one["where"]) == ("hf:tales/draft-GGUF/draft-Q8_0.gguf", "here")
         assert "too large to pay" in one["verdict"]
-
-
-def test_a_misspelt_name_of_earlier_versions_leads_to_the_command() -> None:
-    assert_one_line(run("pairs", "seach", "qwen"), 2, "pairs has no command 'seach'", "localspec pairs list")

@@ -33,24 +33,3 @@ def test_a_removed_name(axis: str, name: str) -> None:
     typed["chat"] = run("chat", "--no-save", "storyteller", "--plain", stdin=f"/set {axis} {name}\n".encode())
     for done in typed.values():
         assert_one_line(done, 2, *said(axis, name))
-
-
-def test_a_removed_name_with_values() -> None:
-    """What follows the colon changes nothing, and bench says the same of a contender."""
-    assert_one_line(run("run", "--tree", "opt-tree:16,threshold=0.1", "x"), 2, *said("tree", "opt-tree"))
-    assert_one_line(run("bench", "--methods", "opt-tree:16"), 2, *said("tree", "opt-tree"))
-
-
-COMMANDS = {
-    "calibrate storyteller": ("calibrate PAIR was removed in 0.2.0", "localspec plan PAIR --measure"),
-    "calibrate storyteller --seconds 3": ("calibrate --seconds was removed in 0.2.0", "localspec plan PAIR --measure"),
-    "doctor storyteller": ("doctor PAIR was removed in 0.2.0", "localspec plan PAIR --measure"),
-    "doctor storyteller --seconds 3": ("doctor --seconds was removed in 0.2.0", "localspec plan PAIR --measure"),
-    "calibrate storyteller --attention": ("calibrate --attention was removed in 0.2.0", "--flash-attn"),
-}
-
-
-@pytest.mark.parametrize("line", COMMANDS)
-def test_a_removed_command_or_option_of_one(line: str) -> None:
-    message, hint = COMMANDS[line]
-    assert hint in assert_one_line(run(*line.split()), 2, message)

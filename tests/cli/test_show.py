@@ -6,8 +6,6 @@ import hashlib
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.cli.harness import PAIR, assert_one_line, needs_pair, run
 from tests.models.gguf_files import model
 from tests.models.test_shards import parts, write
@@ -63,13 +61,3 @@ def test_of_a_pair_the_target_alone_is_looked_for(tmp_path: Path) -> None:
     target = PAIR / "target-q8_0.gguf"
     done = run("show", f"{target}+{tmp_path}/gone.gguf", "--json")
     assert (done.returncode, json.loads(done.stdout)["path"]) == (0, str(target))
-
-
-@pytest.mark.parametrize(("content", "code"), [(None, 3), (b"", 5), (b"GGUF", 5)])
-def test_what_cannot_be_shown(tmp_path: Path, content: bytes | None, code: int) -> None:
-    path = tmp_path / "m.gguf"
-    if content is not None:
-        path.write_bytes(content)
-    done = run("show", str(path), "--json")
-    assert done.returncode == code
-    assert json.loads(done.stdout)["error"]["code"] == code
