@@ -260,7 +260,6 @@ def test_options_are_judged_without_llama_cpp() -> None:
 
 @cache
 def calls() -> list[tuple[str, ast.Call]]:
-    """Return every call with the module it stands in."""
     return [(module, node) for module, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, ast.Call)]
 
 

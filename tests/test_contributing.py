@@ -29,14 +29,12 @@ EXAMPLES = [("method", "repeat", "tests/methods/test_repeat.py"), ("verify", "fi
 
 
 def block(file: str) -> str:
-    """Return the code that follows the mention of a file."""
     found = re.search(rf"^`{re.escape(file)}`.*?```\w+\n(.*?)```", TEXT, re.MULTILINE | re.DOTALL)
     assert found is not None, file
     return found[1]
 
 
 def lines(beginning: str) -> str:
-    """Return the code that begins so."""
     found = re.search(rf"```python\n({re.escape(beginning)}.*?)```", TEXT, re.DOTALL)
     assert found is not None, beginning
     return found[1]
@@ -44,7 +42,6 @@ def lines(beginning: str) -> str:
 
 @pytest.fixture(params=EXAMPLES, ids=lambda example: example[1])
 def example(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Yield axis, name and the names that the example's test defines, with its file and its page in place."""
     axis, name, test = request.param
     package = import_module(PACKAGES[axis])
     file = f"{PACKAGES[axis].replace('.', '/')}/{name}.py"

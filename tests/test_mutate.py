@@ -190,7 +190,6 @@ def test_a_run_tells_what_the_tests_see(small: Path, capsys: pytest.CaptureFixtu
 
 
 def a_run(small: Path, module: str, test: str) -> list[str]:
-    """Return the results of all changes of a module, with the limit of a second."""
     (small / "localspec/low/step.py").write_text(module)
     (small / "tests/low/test_step.py").write_text(f"import os, time\nfrom localspec.low.step import step\n\n{test}")
     mutate.main(["--seed", "1", "-n", "9", "--only", "localspec/low", "--limit", "1"])

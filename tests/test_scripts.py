@@ -54,7 +54,6 @@ def builds(folder: Path) -> list[str]:
 
 @pytest.fixture
 def tools(tmp_path: Path) -> str:
-    """Return a PATH on which there is no compiler."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for tool in ("bash", "cat", "cksum", "grep", "head", "sed", "sleep", "tail", "uname", "rm"):

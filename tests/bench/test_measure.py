@@ -21,7 +21,6 @@ class Steps:
         self.is_over = False
 
     def begin(self, _: Options) -> Iterator[Contenders]:
-        """Compare two steps."""
         try:
             yield {
                 "slow": Contender(lambda n: self._turn(n, "slow"), ("quick",)),
@@ -79,7 +78,6 @@ def test_rounds_of_one_text_are_compared_alone_too(
     """A near tie that two programs round apart makes two texts, of which one is easier to draft."""
 
     def begin(_: Options) -> Iterator[Contenders]:
-        """Compare two texts."""
         yield {
             "ours": Contender(lambda n: {"tok/s": 6.0 if n else 2.0, "text": "a king"}, ("theirs",)),
             "theirs": Contender(lambda n: {"tok/s": 2.0, "text": "a queen" if n else "a king"}),

@@ -60,7 +60,6 @@ class Programs:
         self.bench.chmod(0o755)
 
     def write(self, events: list[dict[str, Any]]) -> None:
-        """Let the server answer by these events."""
         self.server.write_text(SERVER.format(python=sys.executable, log=str(self._log), events=events))
         self.server.chmod(0o755)
 
@@ -71,7 +70,6 @@ class Programs:
 
     @property
     def depths(self) -> list[int]:
-        """The depths at which llama-bench measured."""
         lines = [line.split() for line in self._asked.read_text().splitlines()]
         return [int(words[words.index("-d") + 1]) for words in lines]
 

@@ -26,7 +26,6 @@ class Answering:
         self.asked: list[Request] = []
 
     def generate(self, request: Request) -> Iterator[Event]:
-        """Answer with two passes of a token."""
         self.asked.append(request)
         seed = request.sampling.seed
         axes = resolve_axes(request.speculation, has_draft=True, is_seeded=seed is not None)
@@ -56,7 +55,6 @@ class Inspecting(Answering):
     """One that also answers questions, with nothing."""
 
     def inspect(self, question: object) -> Iterator[Event]:
-        """Find no fork."""
         return iter(())
 
 

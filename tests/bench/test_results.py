@@ -194,7 +194,6 @@ def copying(**changes: Any) -> Measurement:
 
 
 def head(shown: str) -> list[str]:
-    """Return the names of the columns of a page."""
     (line,) = [line for line in shown.splitlines() if line.startswith("| method")]
     return [name.strip() for name in line.split("|")[1:-1]]
 

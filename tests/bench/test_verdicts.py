@@ -106,8 +106,6 @@ def test_a_prompt_that_does_not_fit_is_left_out(too_long: tuple[str, ...], monke
 
 @pytest.mark.parametrize("fork_at", [None, 0.0, 0.8])
 def test_with_reproducible_no_fork_is_accepted(fork_at: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tie neither."""
-
     def ask(_: Any, request: Request) -> Any:
         is_forked = request.speculation.method == "suffix" and request.sampling.temperature == fork_at
         drafted = 0 if request.speculation.method == "plain" else 2

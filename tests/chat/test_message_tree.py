@@ -18,7 +18,6 @@ from localspec.ui.programs import edited
 
 
 def talked(*texts: str, system: str | None = None) -> MessageTree:
-    """Return a conversation of these messages, a user's first."""
     messages, parent = MessageTree(system), None
     for n, text in enumerate(texts):
         parent = messages.add(ASSISTANT if n % 2 else USER, text, parent=parent)
@@ -95,7 +94,6 @@ def test_a_tree_comes_back_as_it_was_kept() -> None:
 
 
 def test_an_answer_that_another_process_still_writes_has_ended_here() -> None:
-    """Nothing of this process writes on in it."""
     store = Store.open(None)
     kept = store.create("pair")
     asked = store.add_message(kept.id, None, USER, "a")

@@ -49,7 +49,6 @@ class Other:
         return self.process.stdout.readline().strip()
 
     def finish(self) -> None:
-        """Let it write the other half."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()

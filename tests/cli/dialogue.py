@@ -51,7 +51,6 @@ class Section:
 
 
 def sections(text: str) -> list[Section]:
-    """Return the dialogues of a file."""
     found: list[Section] = []
     for line in text.splitlines():
         if line.startswith("# "):
@@ -65,7 +64,6 @@ def sections(text: str) -> list[Section]:
 
 
 def answered(section: Section) -> str:
-    """Return a dialogue with the answers of now."""
     with tempfile.TemporaryDirectory(prefix="dialogue-") as name:
         here = Path(name).resolve()
         (here / "home").mkdir()

@@ -37,7 +37,6 @@ MARKS = Marks("<think>", "</think>")  # as a template names them
 
 
 def facts(path: str) -> ModelFacts:
-    """Return a model that does not exist."""
     return ModelFacts(path, 5_000_000, "llama", "Q8_0", 4_700_000, 4096, 8, 2_097_152, ("CPU",))
 
 
@@ -54,7 +53,6 @@ def committed(index: int, text: str, *, position: int = 0, k: int = K, accepted:
 
 
 def sent(request: Request) -> str:
-    """Return a line of the messages of a request, and of what of it is not as usual."""
     said = [f"{each.role}: {each.content!r}" for each in request.messages] or [f"raw: {request.prompt!r}"]
     usual, changed = Request(), {}
     for part, other in ((request, usual), (request.sampling, usual.sampling), (request.speculation, usual.speculation)):
@@ -83,7 +81,6 @@ class FakeWorker:
     died_idle: WorkerDiedError | None = None  # to be told before the next request
 
     def load(self, settings: LoadSettings) -> Iterator[Event]:
-        """Load in three steps."""
         self.pid, self.is_cancelled = 4711 + len(self.loads), False
         self.loads.append(settings)
         if "FAKE_SENT" in os.environ:
@@ -100,7 +97,6 @@ class FakeWorker:
         yield Loaded(settings.name, facts(settings.target), None, 1024, 2, 12.0, versions)
 
     def generate(self, request: Request) -> Iterator[Event]:
-        """Answer with the script."""
         self.is_cancelled = False
         self.requests.append(request)
         if "FAKE_SENT" in os.environ:
@@ -149,7 +145,6 @@ class FakeWorker:
             Path(os.environ["FAKE_CANCELS"]).touch()
 
     def close(self) -> None:
-        """Forget the models."""
         self.pid = None
         self.n_closed += 1
 
@@ -161,7 +156,6 @@ class FakeWorker:
         return died
 
     def log_tail(self, lines: int = 20) -> str:
-        """Return no log."""
         return ""
 
     def __enter__(self) -> FakeWorker:
@@ -171,7 +165,6 @@ class FakeWorker:
         self.close()
 
     def _wait(self, seconds: float) -> None:
-        """Sleep, but notice a cancel as the real worker does."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self.is_cancelled:
             time.sleep(min(0.01, seconds))

@@ -79,7 +79,6 @@ def run(
 def run_engine(
     *args: str, stdin: bytes | None = b"", env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run the command line in this process, with the real engine in a thread of it."""
     from tests.cli.in_process import engine_in_process  # late: it loads what the command line must not
 
     with engine_in_process():
@@ -241,26 +240,21 @@ class Terminal:
         assert now > 1000, "the terminal was never full"
 
     def close(self) -> None:
-        """Take the terminal away."""
         os.close(self._slave)
         os.close(self._master)
 
     def type(self, text: str) -> None:
-        """Type on the keyboard."""
         os.write(self._master, text.encode())
 
     def resize(self, columns: int, rows: int) -> None:
-        """Change the size of the window."""
         fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.screen.resize(rows, columns)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the program itself."""
         self.process.send_signal(number)
 
     @property
     def modes(self) -> int:
-        """The local modes of the terminal."""
         modes: int = termios.tcgetattr(self._slave)[3]
         return modes
 

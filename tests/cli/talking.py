@@ -53,7 +53,6 @@ class Talk:
         return [(message.role, message.content) for message in self.worker.requests[-1].messages]
 
     def _find(self, pair: str) -> LoadSettings:
-        """Know any pair but /gone."""
         if pair.startswith("/gone"):
             raise NotFoundError(f"{pair} does not exist", hint="check the path")
         target, _, draft = pair.partition("+")

@@ -74,7 +74,6 @@ def test_an_option_means_the_same_in_every_command() -> None:
 
 
 def complete(*words: str) -> list[str]:
-    """Return what a shell would be told of the last word."""
     found = get_completion_class("bash")
     assert found is not None
     asked = found(cli, {}, "localspec", VARIABLE)

@@ -37,7 +37,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def file_options() -> list[tuple[str, Configurable]]:
-    """Return the options of all commands that may name a file, with their keys in config.toml."""
     found = {}
     for path, command in commands():
         for key, option in options_of(command).items():
@@ -48,7 +47,6 @@ def file_options() -> list[tuple[str, Configurable]]:
 
 
 def placed(key: str, folder: Path) -> tuple[str, str]:
-    """Return a text that names a file, and the same with its path from the root."""
     text = SAMPLES.get(key.rpartition(".")[2], ("x.txt", ""))[0]
     name = text.removeprefix("@")
     return text, text.replace(name, str(folder / name))

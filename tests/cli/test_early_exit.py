@@ -21,7 +21,6 @@ from tests.integration.gguf_models import TINY, random_gguf
 
 @pytest.fixture
 def model() -> str:
-    """A random model of three layers."""
     return str(random_gguf(TINY))
 
 

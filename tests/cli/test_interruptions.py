@@ -25,7 +25,6 @@ TALKING = {"chat"}  # where Ctrl-C is a key
 
 
 def leaves(group: click.Group, *words: str) -> Iterator[tuple[str, ...]]:
-    """Yield the words of every command that does something by itself."""
     with click.Context(group) as context:
         for name in group.list_commands(context):
             command = group.get_command(context, name)

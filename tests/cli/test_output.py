@@ -224,7 +224,6 @@ FIELDS = {
 
 
 def check_lines(stream: list[dict[str, Any]]) -> None:
-    """Check the types and the fields of each, and that the counters go on from line to line."""
     cum = {"emitted": 0, "drafted": 0, "accepted": 0, "forced": 0, "passes": 0}
     for line in stream:
         assert set(line) == {"v", "seq", "t", "type", *FIELDS[line["type"]]}

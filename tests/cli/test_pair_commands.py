@@ -61,7 +61,6 @@ LONE = {
 
 
 def called(name: str, home: Path, *more: str) -> subprocess.CompletedProcess[bytes]:
-    """Run a command of the table with the engine in this process."""
     words = list(COMMANDS[name])
     if "HEAD" in words:
         words[words.index("HEAD")] = f"{TARGET}+{write_random_head(home / 'head.gguf', 'eagle1')}"

@@ -21,7 +21,6 @@ def leave(terminal: Terminal) -> None:
 
 
 def history(terminal: Terminal) -> str:
-    """Let the chat show what was said."""
     n = terminal.text.count("You:")
     terminal.type("/history\r")
     terminal.wait_for(lambda: terminal.text.count("You:") > n + 1 and terminal.lines[-1:] == ["You:"])

@@ -15,7 +15,6 @@ from localspec.errors import IncompatibleError
 
 @click.command()
 def hello() -> None:
-    """Greet."""
     click.echo("hello from elsewhere")
 
 

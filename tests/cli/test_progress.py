@@ -12,7 +12,6 @@ from localspec.cli.fetch import ProgressLines
 
 
 def pull(phase: str, n_bytes: int) -> Any:
-    """Return a download of a gigabyte of which so much has come."""
     item = SimpleNamespace(file=SimpleNamespace(size=10**9, name="model.gguf"))
     return SimpleNamespace(files=[SimpleNamespace(name=phase, bytes=n_bytes, item=item)])
 

@@ -20,7 +20,6 @@ THOUGHT = json.dumps(["<thi", "nk>Let", " me see.", "</", "think>\n\nYes", ", it
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
-    """Return the requests that reach the worker."""
     made = FakeWorker()
     monkeypatch.setattr("tests.cli.harness.from_environment", lambda: made)
     return made.requests

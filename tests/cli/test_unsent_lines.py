@@ -27,7 +27,6 @@ def kept(home: Path) -> str:
 
 
 def type_and_keep(terminal: Terminal, home: Path, text: str, whole: str) -> None:
-    """Type a text, and wait until what was typed so far is in the file."""
     terminal.type(text)
     terminal.wait_for(lambda: kept(home) == f"{whole}\n")
 

@@ -180,7 +180,6 @@ def test_the_account_holds_where_prices_at_that_length_are_guesses(name: str, me
 
 
 def plans_of(machine: Machine, world: World, auto: Auto, monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """Return the plans of all passes."""
     plans: list[Plan] = []
     plan = auto.plan
 

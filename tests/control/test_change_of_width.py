@@ -35,7 +35,6 @@ TOKENS = 3000
 
 
 def steady(rows: int) -> float:
-    """Return the seconds of a pass among passes of its width."""
     return 1e-3 * float(np.interp(rows, ROWS, STEADY))
 
 
@@ -53,7 +52,6 @@ class Recorded:
 
 
 def measured() -> Prices:
-    """Return what a measurement at load finds."""
     target = ModelTimes({rows: steady(rows) for rows in SIZES}, change=1e-3 * CHANGE)
     return prices_of(target, ModelTimes({1: 1e-3 * DRAFT, 2: 1e-3 * DRAFT, 32: 2e-3}, change=1e-3 * CHANGE))
 

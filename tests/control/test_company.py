@@ -15,7 +15,6 @@ COMPANY = (0, 3, 0)  # others in each span
 
 
 def drafting(name: str, company: tuple[int, ...], mean: float = 0.85) -> list[float]:
-    """Return the share of passes that draft, in each span, in a text that is easily guessed."""
     machine, world, others = MACHINES[name], World(mean, 3), [0]
     auto = controller(machine)
     planner = Company(auto, Beside(auto, lambda: others[0]), lambda: others[0])

@@ -38,7 +38,6 @@ def models(tmp_path: Path) -> list[Path]:
 
 
 def learned() -> Acceptance:
-    """Return an acceptance that has seen forty passes."""
     acceptance = Acceptance(Draw.IID)
     draft = Draft.of([0, 1, 2], [-1, 0, 1], draw=Draw.IID, shares=[1.0, 0.7, 0.3])
     for i in range(40):
@@ -49,7 +48,6 @@ def learned() -> Acceptance:
 
 
 def copied() -> CopyAcceptance:
-    """Return what forty tokens taught of copies."""
     known = CopyAcceptance()
     for i in range(40):
         known.observe(CopyKind.ONLY, 9, i % 3 == 0)

@@ -32,7 +32,6 @@ class Edge:
     ready_n: int = 0
 
     def round(self, rows: int) -> float:
-        """Return the seconds until a verdict."""
         return self.way + 0.036 + 0.008 * (rows - 1)
 
     def behind(self, history: object) -> int:
@@ -66,7 +65,6 @@ def fixed_rate(edge: Edge, world: World, k: int) -> float:
 
 
 def run(edge: Edge, world: World, auto: Auto) -> Iterator[tuple[int, float]]:
-    """Yield tokens and seconds after every pass."""
     text, position, seconds, edge.ready_n = Text(), 0, 0.0, 0
     while position < TOKENS:
         plan = auto.plan(text, DraftBudget(LONGEST, 64))
@@ -89,7 +87,6 @@ def planner(edge: Edge) -> tuple[Auto, Prices]:
 
 
 def rate(edge: Edge, mean: float, seed: int = 1) -> float:
-    """Return tokens a second of the planner."""
     *_, (tokens, seconds) = run(edge, World(mean, seed), planner(edge)[0])
     return tokens / seconds
 

@@ -15,7 +15,6 @@ WAYS = (0.0, 0.5, 2.0, 8.0)  # there and back, in plain passes of the target
 
 
 def away(name: str, way: float) -> Machine:
-    """Return a machine whose target is so far off."""
     machine = MACHINES[name]
     return replace(machine, target=lambda rows: way + machine.target(rows))
 

@@ -76,7 +76,6 @@ def answer(
     rows: Callable[[int], float] = two_cores,
     read: float = READ,
 ) -> float:
-    """Return the seconds that an answer takes."""
     world, clock, text, position, seconds = World(mean, seed), Clock(seed + 1000, rows), Text(), 0, 0.0
     while position < ANSWER:
         plan: Plan = auto.plan(text, DraftBudget(ANSWER - position, 64))
@@ -97,7 +96,6 @@ def answer(
 
 
 def planner(prices: Prices, acceptance: Acceptance, reader: Reader) -> Auto:
-    """Return the planner of an answer with a draft model, whose prompt the target read."""
     chains = Chains("draft-model", prices, acceptance, Shape(16, 16, 1), Draw.IID, reader)
     auto = Auto(prices, [chains], "draft-model")
     auto.credit_reading(PROMPT * prices.of(16) / 16)

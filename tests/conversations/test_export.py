@@ -13,7 +13,6 @@ from localspec.conversations.store import Store
 
 
 def exported(tmp_path: Path, answer: str, title: str) -> tuple[str, str]:
-    """Return a conversation with one answer as Markdown and as HTML."""
     with Store.open(tmp_path / "conversations.db") as store:
         home = store.create("p").id
         asked = store.add_message(home, None, "user", "Q")

@@ -371,7 +371,6 @@ def test_a_file_that_is_held_for_long_costs_the_saving(path: Path, monkeypatch: 
 
 
 def test_processes_share_the_file(path: Path) -> None:
-    """Each in a conversation of its own, and all in one, from the making of the file on."""
     code = """
 with Store.open(Path(sys.argv[1])) as store:
     own = store.create("p").id

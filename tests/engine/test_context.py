@@ -30,7 +30,6 @@ def commit(text: Context, accepted: list[int], token: int, extra: int = 0) -> St
 
 
 def test_a_pass_commits_its_run() -> None:
-    """Accepted tokens, then the target's own, which is pending and not kept."""
     text = context()
     step = commit(text, [0, 1], 0, extra=1)
     assert step.tokens == (0, 1, 0)

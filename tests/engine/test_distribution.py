@@ -18,7 +18,6 @@ def dist_of(values: list[float]) -> Distribution:
 
 
 def dense(dist: Distribution) -> np.ndarray:
-    """Return the distribution as an array over all tokens."""
     probs = np.zeros(SIZE)
     probs[dist.ids] = dist.probs
     return probs

@@ -16,14 +16,12 @@ TREE = Draft.of([7, 1, 2, 3, 1, 5], [-1, 0, 0, 1, 2, 4])
 
 @st.composite
 def parents(draw) -> list[int]:
-    """Draw the parents of a tree of up to ten nodes."""
     size = draw(st.integers(0, 9))
     return [-1, *(draw(st.integers(0, node)) for node in range(size))]
 
 
 @given(parents())
 def test_shape_agrees_with_the_parents(parents: list[int]) -> None:
-    """Children in draw order, depth, leaves, chain and paths, each from its definition."""
     draft = Draft.of(list(range(len(parents))), parents)
     for node in range(len(parents)):
         assert draft.children[node] == tuple(child for child, parent in enumerate(parents) if parent == node)

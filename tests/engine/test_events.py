@@ -62,7 +62,6 @@ EVENTS = [
 
 
 def test_a_failure_becomes_its_error_again() -> None:
-    """Kind, message, hint and detail cross the pipe."""
     error = EVENTS[-1].exception()
     assert isinstance(error, UsageError)
     assert (error.message, error.hint, error.detail) == ("no", "--yes", {"at": [1, 2]})

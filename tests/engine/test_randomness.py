@@ -17,7 +17,6 @@ N = 20_000
 
 
 def transcript(seed: int) -> list[object]:
-    """Return what a mixed use of one random source gives."""
     rng = SeededRandom(seed)
     return [
         value

@@ -37,7 +37,6 @@ def rows(draw: Callable, most: int = 600) -> np.ndarray:
 
 
 def assert_agrees(row: np.ndarray, sampling: Sampling, history: tuple[int, ...] = ()) -> None:
-    """Assert that the shipped distribution is the reference's."""
     dist = Sampler(sampling).dist(row, history)
     truth = reference_dist(row, history, sampling)
     assert dist.ids.dtype == np.int32

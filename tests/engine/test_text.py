@@ -30,7 +30,6 @@ def split(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def cut_at_first_stop(text: str, stops: tuple[str, ...]) -> tuple[str, bool]:
-    """Return the text before the stop string that is complete first (of several that end there, the longest)."""
     for end in range(len(text) + 1):
         starts = [end - len(stop) for stop in stops if text[:end].endswith(stop)]
         if starts:

@@ -90,7 +90,6 @@ def test_a_character_that_lacks_bytes_is_read_byte_by_byte() -> None:
 
 
 def listening(model: Lexicon) -> tuple[Lexicon, list[bytes]]:
-    """Return the vocabulary, and the list of all texts that its tokenizer will be given."""
     heard: list[bytes] = []
 
     def tokenize(text: bytes) -> list[int]:

@@ -17,7 +17,6 @@ LAYERS, BLOCKS, BLOCK_SIZE, MASK = (2, 4, 7), 2, 6, 1
 
 
 def write_random_dflash(path: Path, seed: int = 0) -> Path:
-    """Write a head of two blocks without an embedding of its own."""
     rng = np.random.default_rng(seed)
     shapes = {"fc": (WIDTH, len(LAYERS) * WIDTH), "enc.output_norm": (WIDTH,), "output_norm": (WIDTH,)}
     for block in range(BLOCKS):

@@ -40,7 +40,6 @@ VOCAB = 4096
 
 @contextmanager
 def opened(path: Path, kind: Kind) -> Iterator[Any]:
-    """Load a head and yield a context of it."""
     params = api.llama_model_default_params()
     params.n_gpu_layers, params.use_extra_bufts, params.load_mtp = 0, False, kind == "mtp"
     model = api.llama_model_load_from_file(os.fsencode(path), params)

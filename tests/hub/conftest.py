@@ -30,5 +30,4 @@ def hub() -> Iterator[Server]:
 
 @pytest.fixture
 def machine(hub: Server, tmp_path: Path) -> Machine:
-    """A machine that knows this hub and has pulled nothing."""
     return Machine(hub, tmp_path)

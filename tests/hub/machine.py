@@ -53,7 +53,6 @@ class Machine:
         }
 
     def call(self, *args: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        """Run localspec to its end, in this process."""
         endpoint = self.server.endpoint
         places = {
             "ENDPOINT": endpoint,
@@ -75,7 +74,6 @@ class Machine:
         return made
 
     def start(self, *args: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """Start localspec."""
         return subprocess.Popen(
             [*REAL, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env=environment({**self.env, **(env or {})}),
@@ -87,11 +85,9 @@ class Machine:
         return make_plan(wanted, self.hub(), self.cache, self.receipts)
 
     def pull(self, *names: str) -> Pull:
-        """Pull in this process."""
         return self.carry_out(self.plan(*names))
 
     def carry_out(self, plan: PullPlan) -> Pull:
-        """Pull what was planned."""
         pull = Pull(plan, self.hub(), self.cache, self.receipts)
         pull_all(pull, lambda _: None, 0.01)
         return pull
@@ -109,7 +105,6 @@ class Machine:
         return list(self.cache.partials())
 
     def links(self) -> list[str]:
-        """Return the names of all model files in the cache."""
         return [file.name for file in self.cache.all()]
 
 

@@ -117,7 +117,6 @@ class Server:
 
 @contextmanager
 def serving(repos: dict[str, Repo]) -> Iterator[Server]:
-    """Run a hub with these repositories."""
     server = Server(repos)
     try:
         yield server
@@ -137,7 +136,6 @@ class _Handler(BaseHTTPRequestHandler, ABC):
         self._note()
 
     def do_CONNECT(self) -> None:
-        """Be a proxy that wants a login."""
         self.send(407)
 
     def log_message(self, format: str, *args: Any) -> None:

@@ -21,7 +21,6 @@ MODEL = b"GGUF and so on"
 
 
 def refused(machine: Machine, name: str, error: type[LocalspecError], *words: str) -> LocalspecError:
-    """Check that a plan is refused in words, with nothing written."""
     with pytest.raises(LocalspecError) as caught:
         machine.plan(name)
     said = f"{caught.value.message} | {caught.value.hint}"

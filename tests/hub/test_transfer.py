@@ -38,7 +38,6 @@ def partial_of(machine: Machine, data: bytes, repo: str = "tales/storyteller-GGU
 
 
 def assert_fails(machine: Machine, error: type[LocalspecError], *words: str, name: str = TARGET) -> LocalspecError:
-    """Check that a pull is refused, and leaves no name behind."""
     with pytest.raises(error) as caught:
         machine.pull(name)
     for word in words:

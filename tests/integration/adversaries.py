@@ -29,7 +29,6 @@ class Adversary:
         raise AssertionError("each adversary has its own")
 
     def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
-        """Build the tree of guesses within the plan."""
         tokens, parents, tip = [history.tokens[-1]], [-1], 0
         for depth in range(plan.max_depth):
             guess = self.guess(history.position + depth)
@@ -51,7 +50,6 @@ class Oracle(Adversary):
         self._random = random.Random(1)
 
     def guess(self, position: int) -> int:
-        """Return the truth, mostly."""
         at = position - self._start
         known = self._truth[at] if at < len(self._truth) else 5
         return known if self._random.random() < 0.7 else self._random.randrange(4096)
@@ -65,7 +63,6 @@ class Guesser(Adversary):
         self._random = random.Random(2)
 
     def guess(self, position: int) -> int:
-        """Return any token."""
         return self._random.randrange(4096)
 
 
@@ -73,7 +70,6 @@ class AlwaysWrong(Oracle):
     """Knows the text and says something else."""
 
     def guess(self, position: int) -> int:
-        """Return a token that plain decoding does not choose here."""
         at = position - self._start
         return (self._truth[at] + 1) % 4096 if at < len(self._truth) else 5
 
@@ -82,5 +78,4 @@ class AlwaysEnd(Adversary):
     """Proposes the end-of-text token everywhere."""
 
     def guess(self, position: int) -> int:
-        """Return <|endoftext|>."""
         return 0

@@ -19,14 +19,12 @@ from tests.integration.gguf_models import EXACT, random_gguf
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[Model]:
-    """A tiny random model, one per test module."""
     with Model(random_gguf(), EXACT) as opened:
         yield opened
 
 
 @pytest.fixture
 def backend(model: Model) -> Iterator[LlamaBackend]:
-    """A new context on it."""
     with LlamaBackend(model) as opened:
         yield opened
 

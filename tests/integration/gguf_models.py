@@ -81,7 +81,6 @@ def written(writer: gguf.GGUFWriter, path: Path) -> Path:
 
 
 def never() -> bool:
-    """Return the state of a cancel flag that is not set."""
     return False
 
 
@@ -106,7 +105,6 @@ def full_tree(width: int, depth: int) -> list[int]:
 
 
 def levels(parents: Sequence[int]) -> list[list[int]]:
-    """Return the nodes of each depth."""
     depths: list[int] = []
     for parent in parents:
         depths.append(depths[parent] + 1 if parent >= 0 else 0)

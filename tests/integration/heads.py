@@ -38,7 +38,6 @@ def head_on(target: LlamaBackend, file: Path) -> Iterator[HeadBackend | Marginal
 
 @contextmanager
 def opened_head(target: Path, file: Path) -> Iterator[tuple[LlamaBackend, HeadBackend | MarginalBackend]]:
-    """Yield a context of the target and one of the head."""
     with Model(target, EXACT) as model, LlamaBackend(model, EXACT) as backend, head_on(backend, file) as head:
         yield backend, head
 

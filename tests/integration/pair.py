@@ -65,7 +65,6 @@ def load_pair(settings: LoadSettings, cancel: Cancel = lambda: False) -> tuple[L
 
 @contextmanager
 def backend(path: Path, options: LoadOptions = EXACT) -> Iterator[LlamaBackend]:
-    """Open a model with one context on it."""
     with Model(path, options) as model:
         opened = LlamaBackend(model, options)
         try:

@@ -50,12 +50,10 @@ class RawContext:
         api.llama_memory_seq_cp(self.memory, source, target, -1, -1)
 
     def ends(self, sequence: int = 0) -> tuple[int, int]:
-        """Return the first and the last position of a sequence."""
         first, last = api.llama_memory_seq_pos_min, api.llama_memory_seq_pos_max
         return int(first(self.memory, sequence)), int(last(self.memory, sequence))
 
     def save(self, sequence: int = 0) -> NDArray[np.uint8]:
-        """Return what llama.cpp writes of a sequence."""
         data = np.empty(api.llama_state_seq_get_size(self.handle, sequence), np.uint8)
         n = api.llama_state_seq_get_data(self.handle, np.ctypeslib.as_ctypes(data), len(data), sequence)
         assert n == len(data)

@@ -60,7 +60,6 @@ class Priced:
         return rows
 
     def extend(self, tokens: Sequence[int], *given: Any) -> Any:
-        """Evaluate nodes."""
         rows = self._inner.extend(tokens, *given)
         self._pass(self.decode_rows if len(tokens) == 1 else len(tokens))
         return rows
@@ -99,7 +98,6 @@ class SimulatedPair:
         self.unlearn()
 
     def unlearn(self) -> None:
-        """Go on with a machine and a pair of which nothing is known."""
         self._file.unlink(missing_ok=True)
         self._pair = replace(self._pair, controllers=PairController(Profile(self._file), self._clock))
 
@@ -117,7 +115,6 @@ class SimulatedPair:
         return UNIT * tokens / (self._clock.now - began) if tokens else 1.0
 
     def close(self) -> None:
-        """Free the models."""
         self._loaded.close()
 
 

@@ -55,14 +55,12 @@ def asked(text: str, n: int = 6, method: str = "plain") -> Request:
 
 
 def answers(pairs: Sequence[LoadedPair], requests: Sequence[Request]) -> list[str]:
-    """Return what the pairs answer at once."""
     return made_for([lambda pair=pair: pair for pair in pairs], requests, pairs[0].passes)  # type: ignore[misc]
 
 
 def made_for(
     makers: Sequence[Callable[[], LoadedPair]], requests: Sequence[Request], passes: Passes | None
 ) -> list[str]:
-    """Return what pairs answer at once that are made when they are needed."""
     texts = [""] * len(requests)
     assert passes is not None
 

@@ -184,7 +184,6 @@ def test_two_backends_on_one_model_do_not_meet(model: Model) -> None:
 
 
 def broken(folder: Path, kind: str) -> Path:
-    """Return a file that is wrong in one way."""
     good, path = random_gguf().read_bytes(), folder / f"{kind}.gguf"
     match kind:
         case "missing":

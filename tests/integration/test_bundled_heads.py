@@ -133,5 +133,4 @@ def test_a_head_that_is_told_other_states_accepts_clearly_less(opened: Opened) -
 
 
 def accepted(run: pair.Run) -> float:
-    """Return the accepted tokens of a pass."""
     return float(np.mean([step.n_accepted for step in run.steps]))

@@ -139,12 +139,10 @@ class Script(Oracle):
     """Proposes the known continuation without error."""
 
     def guess(self, position: int) -> int:
-        """Return the truth."""
         at = position - self._start
         return self._truth[at] if at < len(self._truth) else 5
 
     def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
-        """Propose as far as the truth goes."""
         return super().propose(history, plan, rng)
 
 

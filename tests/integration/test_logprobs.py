@@ -47,7 +47,6 @@ class Told:
 
     @property
     def own(self) -> np.ndarray:
-        """Return the log-probabilities of the answer's tokens."""
         return np.array([each.logprob for each in self.logprobs])
 
 
@@ -162,7 +161,6 @@ def test_reproducible_ones_are_equal_to_the_bit(is_after: bool) -> None:
 
 
 def test_nothing_is_told_that_nobody_asked_for(opened: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor computed."""
     monkeypatch.setattr("localspec.engine.judge.log_softmax", lambda row: pytest.fail("computed"))
     told = [*opened("draft-model").answer(replace(REQUEST, logprobs=None))]
     assert not any(event.logprobs for event in told if isinstance(event, events.Committed))

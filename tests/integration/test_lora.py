@@ -54,7 +54,6 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows(*adapters: tuple[Path, float]) -> np.ndarray:
-    """Return the row after a prompt."""
     options = replace(pair.EXACT, adapters=tuple((str(path), scale) for path, scale in adapters))
     with Model(pair.TARGET, options) as model, LlamaBackend(model) as backend:
         return backend.prefill(model.tokenize(PROMPT, add_bos=True), lambda: False).logits(0).copy()

@@ -42,7 +42,6 @@ def options(home: Path, **other: Any) -> CopyOptions:
 
 
 def read(path: Path, tokens: list[int]) -> Matrix:
-    """Return the matrix of one text."""
     importance, loading = Importance(), LoadOptions(n_ctx=512, threads=1)
     with (
         WatchedModel(path, loading, importance) as model,

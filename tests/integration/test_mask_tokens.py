@@ -55,7 +55,6 @@ class Rig:
         return self.masked.model.masks
 
     def expected(self, text: tuple[int, ...]) -> Floats:
-        """Return the rows of all masks behind a text."""
         return mask_rows(self.weights, self.lora, text, K)
 
 
@@ -72,7 +71,6 @@ def rig(f32_pair: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def tree_with_masks(rig: Rig, parents: list[int], tokens: list[int]) -> tuple[list[int], list[int]]:
-    """Return a tree with a chain of masks below each node."""
     n = len(tokens)
     for node in range(n):
         first = len(tokens)

@@ -46,7 +46,6 @@ class Rig:
     told: dict[int, States]
 
     def assert_guesses(self, backend: MedusaBackend, text: Sequence[int], pending: int = 7) -> None:
-        """Compare all guesses behind a text with the reference."""
         rows = [backend.prefill((*text, pending), never).logits(0).copy()]
         chain = backend.extend([30] * (N - 1), range(-1, N - 2))
         rows += [chain.logits(node).copy() for node in range(N - 1)]

@@ -21,7 +21,6 @@ FEW = tuple((token, 50.0) for token in range(300, 306))  # of so few tokens some
 
 @pytest.fixture(scope="module", params=["qwen35moe", "qwen3next"])
 def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadedPair]:
-    """Yield a target that drafts with its own block."""
     file = str(write(Path(tmp_path_factory.mktemp("own")) / f"{request.param}.gguf", request.param))
     loaded, _ = pair.load_pair(LoadSettings(file, file, ctx=512, threads=1, kv_type="f32"))
     with closing(loaded):
@@ -29,7 +28,6 @@ def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def answer(session: LoadedPair, sampling: Sampling, method: str, k: int | None = None) -> tuple[str, list[Committed]]:
-    """Return the text of an answer, and its passes."""
     speculation = Speculation(method=method, k=k)
     request = Request(prompt="Once upon a time", max_tokens=60, sampling=sampling, speculation=speculation)
     passes = [event for event in session.answer(request) if isinstance(event, Committed)]

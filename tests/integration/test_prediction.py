@@ -23,7 +23,6 @@ def session() -> Iterator[LoadedPair]:
 
 
 def answered(session: LoadedPair, method: str, prediction: str | None = None) -> tuple[str, int, list[str]]:
-    """Return the text of an answer, its passes and its warnings."""
     asked = replace(ASKED, speculation=Speculation(method=method), prediction=prediction, cold=True)
     told = list(session.answer(asked))
     passes = [event for event in told if isinstance(event, events.Committed)]

@@ -30,7 +30,6 @@ def with_marks(tokens: list[str]) -> list[str]:
 
 
 def with_controls(types: list[int]) -> list[int]:
-    """Return the types of its tokens."""
     return [int(gguf.TokenType.CONTROL) if token in FIM.values() else kind for token, kind in enumerate(types)]
 
 
@@ -117,12 +116,10 @@ def test_a_model_without_the_tokens_says_so() -> None:
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the story writer without its chat template."""
     return copied(pair.TARGET, tmp_path_factory.mktemp("base") / "base.gguf", {}, without=("tokenizer.chat_template",))
 
 
 def answered(path: Path, request: Request) -> tuple[str, list[str], str]:
-    """Return the text of an answer, the warnings, and why it ended."""
     session, _ = pair.load_pair(LoadSettings(str(path)))
     told = list(session.answer(request))
     session.close()

@@ -46,17 +46,14 @@ class Kind:
 
     @property
     def settings(self) -> LoadSettings:
-        """Return what is loaded."""
         draft = None if self.draft is None else str(self.draft())
         return LoadSettings(str(self.target()), draft, ctx=4096, threads=1, reproducible=True)
 
     def request(self, prompt: str) -> Request:
-        """Return the question that all ways ask."""
         return Request(prompt=prompt, max_tokens=40, sampling=SAMPLING, speculation=Speculation(method=self.method))
 
 
 def head(kind: str) -> Path:
-    """Return a bundled head."""
     found = bundled_head("storyteller", kind)
     assert found is not None
     return Path(found)
@@ -64,7 +61,6 @@ def head(kind: str) -> Path:
 
 @cache
 def foreign() -> Path:
-    """Return the bundled draft with its tokens in another order."""
     return shuffled(pair.DRAFT, Path(_FOLDER.name) / "foreign.gguf")
 
 
@@ -93,7 +89,6 @@ class Told:
 
 
 def told_by(events: Sequence[Event]) -> Told:
-    """Return what events say."""
     text = "".join(event.text for event in events if isinstance(event, Committed))
     (tail,) = (event.tail for event in events if isinstance(event, Finished))
     (cached,) = (event.cache_n for event in events if isinstance(event, Prefilled))
@@ -102,13 +97,11 @@ def told_by(events: Sequence[Event]) -> Told:
 
 @cache
 def cold(kind: Kind, prompt: str) -> str:
-    """Return the text of an engine that keeps nothing."""
     with closing(pair.load_pair(replace(kind.settings, cache_disk="0", cache_ram="0"))[0]) as loaded:
         return told_by(list(loaded.answer(replace(kind.request(prompt), cold=True)))).text
 
 
 def from_disk(kind: Kind) -> Told:
-    """Ask, end the engine, and ask another one."""
     for _ in range(2):
         with closing(pair.load_pair(kind.settings)[0]) as loaded:
             told = told_by(list(loaded.answer(replace(kind.request(TEXT), keeps=True))))
@@ -126,7 +119,6 @@ def after_eviction(kind: Kind) -> Told:
 
 
 def from_a_warm_engine(kind: Kind) -> Told:
-    """Ask as three programs after one another."""
     pids = set()
     for prompt in (TEXT, OTHER, TEXT):
         with SharedWorker(keep_alive=KeepAlive(60.0)) as worker:
@@ -138,7 +130,6 @@ def from_a_warm_engine(kind: Kind) -> Told:
 
 
 def through_the_server(kind: Kind) -> Told:
-    """Ask as a program of llama-server."""
     settings = kind.settings
     words = ("-d", str(settings.draft), "--ctx", "4096", "-t", "1", "--reproducible", "--method", kind.method)
     with serving(*words, pair=settings.target) as server:

@@ -32,7 +32,6 @@ def state(n: int = 50, seed: int = 0, size: int = 4000) -> SavedState:
 
 
 def with_points() -> SavedState:
-    """Return a state with those of two shorter starts."""
     whole = state()
     return replace(whole, points=((10, whole.data[:300]), (20, whole.data[300:500])))
 

@@ -56,7 +56,6 @@ FEW = tuple((token, 50.0) for token in range(300, 306))  # of so few tokens a te
 
 
 def options_of(arch: str, rollback: int = K) -> LoadOptions:
-    """Return how a target of the architecture is loaded."""
     return replace(OPTIONS, rollback=rollback if arch in ROLLING else 0)
 
 
@@ -80,7 +79,6 @@ def fresh(model: Model) -> Iterator[LlamaBackend]:
 
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the rows of every pass of llama.cpp from now on."""
     rows: list[int] = []
     run = LlamaBackend._run
 
@@ -115,7 +113,6 @@ def test_what_the_models_can(model: Model, backend: LlamaBackend) -> None:
 def test_every_accepted_length_twice_in_a_row(
     backend: LlamaBackend, fresh: LlamaBackend, passes: list[int], k: int
 ) -> None:
-    """The rows that follow are those of the text alone, and each pass of the backend is one of llama.cpp."""
     backend.prefill(PROMPT, never)
     for kept in [length for length in range(k + 1) for _ in range(2)]:
         text, draft = list(backend.tokens), [7 + kept, *range(2000, 2000 + k)]
@@ -154,7 +151,6 @@ def test_after_a_rejection_the_bits_are_those_of_a_fresh_context(
 
 
 def state_of(backend: LlamaBackend) -> bytes:
-    """Return what llama.cpp writes of the state."""
     data = np.empty(api.llama_state_seq_get_size_ext(backend._growing.context, 0, 1), np.uint8)
     pointer = np.ctypeslib.as_ctypes(data)
     assert api.llama_state_seq_get_data_ext(backend._growing.context, pointer, len(data), 0, 1) == len(data)
@@ -275,7 +271,6 @@ def test_a_prompt_that_is_stopped_keeps_its_whole_chunks(backend: LlamaBackend, 
     asked: list[int] = []
 
     def stop() -> bool:
-        """Stop in the middle of the third chunk."""
         asked.extend([1] if backend.length >= 128 else [])
         return len(asked) > 3
 

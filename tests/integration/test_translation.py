@@ -60,7 +60,6 @@ def shuffled(source: Path, path: Path, *, user_defined: str = "") -> Path:
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundled draft with its tokens in another order."""
     return shuffled(pair.DRAFT, tmp_path_factory.mktemp("shuffled") / "draft.gguf")
 
 
@@ -81,7 +80,6 @@ def answered(opened: LoadedPair, request: Request) -> tuple[list[int], int]:
 
 
 def same_text(opened: LoadedPair, request: Request, expected: list[int], got: list[int]) -> None:
-    """Assert that two answers are the same, near ties apart."""
     prompt = opened.tokenised(request).tokens
     assert_same_text(opened.target.backend, prompt, expected, got, request.sampling, 8)
 

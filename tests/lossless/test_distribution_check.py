@@ -43,7 +43,6 @@ SAMPLER = Sampler(Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0))
 
 @pytest.fixture(scope="module")
 def recording() -> Recording:
-    """Rows of a toy target and a draft that resembles it."""
     table = random_table(N_VOCAB, 3, scale=1.0)
     target = TableBackend(table, N_VOCAB)
     draft = TableBackend(random_table(N_VOCAB, 4, near=table, distance=0.8), N_VOCAB)

@@ -32,7 +32,6 @@ def place(**job: Any) -> dict[str, Any]:
 
 
 def has_rpc() -> bool:
-    """Whether the installed llama.cpp has the RPC backend."""
     from localspec.backends.lib import api
 
     return bool(api.llama_supports_rpc())
@@ -44,7 +43,6 @@ needs_rpc = pytest.mark.skipif(
 
 
 def main() -> None:
-    """Do the job."""
     job = json.loads(sys.argv[1])
     from localspec.backends.lib import LOG
     from localspec.backends.options import LoadOptions, Placement
@@ -90,7 +88,6 @@ class Lines(io.StringIO):
 
 
 def resident() -> int:
-    """Return the bytes of this process that are in memory."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
 

@@ -44,7 +44,6 @@ class Server:
         self.process.wait()
 
     def close(self) -> None:
-        """End it, if it is not over yet."""
         if self.process.poll() is None:
             self.kill()
         assert self.process.stdout is not None

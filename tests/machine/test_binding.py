@@ -43,7 +43,6 @@ def decode(worker: Worker, threads: int) -> Loaded:
 
 
 def masks(worker: Worker) -> dict[int, set[int]]:
-    """Return the processors of every thread of the child."""
     assert worker.pid is not None
     tasks = Path(f"/proc/{worker.pid}/task")
     return {int(task): os.sched_getaffinity(int(task)) for task in os.listdir(tasks)}

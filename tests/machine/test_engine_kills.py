@@ -67,7 +67,6 @@ class Client:
     errors: list[WorkerDiedError] = field(default_factory=list)
 
     def run(self) -> None:
-        """Ask until an answer ends, the second time after an error."""
         with SharedWorker("thread", keep_alive=KEEP) as worker:
             for _ in range(2):
                 try:

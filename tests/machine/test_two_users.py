@@ -47,7 +47,6 @@ class User:
     home: Path
 
     def command(self, *words: str) -> list[str]:
-        """Return the command that runs words as this user there."""
         ids = ("--reuid", str(self.number), "--regid", str(self.number), "--clear-groups")
         return ["ip", "netns", "exec", self.namespace, "setpriv", *ids, *_rights(self.number), *words]
 
@@ -56,7 +55,6 @@ class User:
         return environment({"LOCALSPEC_HOME": str(self.home), "HOME": str(self.home)})
 
     def runs(self, *words: str, code: tuple[str, ...] = ("-m", "localspec")) -> subprocess.CompletedProcess[bytes]:
-        """Run the program as this user."""
         command = self.command(sys.executable, *code, *words)
         return subprocess.run(
             command, capture_output=True, timeout=TIMEOUT, env=self.environment, cwd=ROOT, stdin=subprocess.DEVNULL

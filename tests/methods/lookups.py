@@ -40,7 +40,6 @@ def propose(
 
 
 def drafted(drafter: LookupDrafter, tokens: Sequence[int], nodes: int = 8) -> list[int]:
-    """Return the tokens of the draft, in the order of its nodes."""
     return propose(drafter, tokens, nodes).tokens[1:].tolist()
 
 

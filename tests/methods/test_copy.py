@@ -20,7 +20,6 @@ NEWS = list(range(1000, 1010))  # tokens that stand nowhere else
 
 
 def follow(drafter: Copy, prompt: Sequence[int], answer: Sequence[int], n: int = 4) -> list[list[int]]:
-    """Return what is drafted before each token of an answer and after its last one."""
     drafts = [drafted(drafter, prompt, n)]
     text = list(prompt)
     for token in answer:

@@ -154,7 +154,6 @@ def test_the_text_is_plain_decodings(target: LlamaBackend, f32_target: Path, tmp
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     return tmp_path / "cache" / "early-exit"
 

@@ -28,7 +28,6 @@ SEEDED = Sampling(temperature=0.8, seed=3)
 
 @pytest.fixture
 def exits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Exits:
-    """The storyteller's exits in a cache of their own."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     return Exits(read_header(pair.TARGET), tmp_path / "cache" / "early-exit")
 

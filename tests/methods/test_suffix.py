@@ -19,7 +19,6 @@ from tests.methods.lookups import LookupContract, drafted, propose
 
 
 def paths(draft: Draft) -> set[tuple[int, ...]]:
-    """Return the tokens on the way to every node."""
     return {tuple(draft.path(node)) for node in range(1, len(draft) + 1)}
 
 

@@ -43,7 +43,6 @@ def raw(key: str, *fields: bytes) -> Fields:
 
 
 def value(kind: str, content: object) -> Fields:
-    """Return the bytes of a value without its type."""
     if kind == "str":
         assert isinstance(content, str | bytes)
         return string(content)
@@ -96,7 +95,6 @@ class File:
         return b"".join(self.fields())
 
     def boundaries(self) -> list[int]:
-        """Return where each field ends."""
         return list(accumulate(map(len, self.fields())))
 
     def set(self, key: str, kind: str, content: object) -> File:

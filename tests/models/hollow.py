@@ -43,7 +43,6 @@ QWEN3_30B_A3B = Hollow(48, 2048, 32, 4, 768, 151_936, head=128, experts=128, use
 
 
 def write(path: Path, shape: Hollow) -> Path:
-    """Write the file and return its path."""
     writer = gguf.GGUFWriter(path, shape.arch)
     head = shape.head or shape.width // shape.heads
     writer.add_name("hollow")

@@ -32,7 +32,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def cached(repo: str, name: str, data: bytes) -> None:
-    """Put a file into the cache as the hub's library does."""
     cache = Cache()
     blob = cache.blob(repo, hashlib.sha256(data).hexdigest())
     blob.parent.mkdir(parents=True, exist_ok=True)

@@ -42,7 +42,6 @@ def parts(n_bytes: int) -> Anatomy:
 
 
 def models(size: int, use: float = 1.0, *, accepted: float | None = None, spelled: float = 1.0) -> Models:
-    """A draft of so many percent of the target."""
     guessing = Guessing(share=use, is_foreign=use < 1.0, spelled=spelled)
     if accepted is not None:
         guessing = replace(guessing, accepted=tuple(accepted**k for k in range(1, 17)), how=TRIED)
@@ -59,7 +58,6 @@ def candidate(size: int, value: Worth | None = None, *, kind: str = "", fits: bo
 
 
 def pair_in(folder: Path) -> tuple[Path, Path]:
-    """A target and a draft, which is the only one that is there."""
     target, draft = (folder / f"{name}.gguf" for name in ("target", "draft"))
     target.symlink_to(PAIR / "target-q8_0.gguf")
     draft.write_bytes((PAIR / "draft-q8_0.gguf").read_bytes())
@@ -76,7 +74,6 @@ def measured(target: Path, draft: Path, prices: Prices) -> Profile:
 
 @pytest.fixture(autouse=True)
 def _home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No machine was measured."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
 
 

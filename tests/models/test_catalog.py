@@ -24,7 +24,6 @@ context = 4096
 
 @pytest.fixture
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return where this test's own catalogue goes."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     (tmp_path / "config").mkdir()
     return tmp_path / "config" / "catalog.toml"

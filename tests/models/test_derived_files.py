@@ -36,7 +36,6 @@ def exits_of(source: Path, folder: Path) -> Exits:
 
 
 def use(exits: Exits, layers: Layers, at: int) -> Path:
-    """Use a file as a session does, at a time of the test's own."""
     with exits.held(layers) as path:
         os.utime(path, ns=(at, path.stat().st_mtime_ns))
         return path

@@ -37,13 +37,11 @@ def source() -> Path:
 
 
 def logits(path: Path) -> np.ndarray:
-    """Return the row after every token of TEXT."""
     with Model(path, EXACT) as opened, LlamaBackend(opened, EXACT) as backend:
         return np.array([backend.prefill(TEXT[: n + 1], never).logits(0).copy() for n in range(len(TEXT))])
 
 
 def by_hand(source: Path, layers: Layers, path: Path) -> Path:
-    """Write the model with these layers alone, tensor by tensor."""
     reader = gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(path, "llama")
     for field in reader.fields.values():

@@ -41,7 +41,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ollama(top: Path, name: str, source: Path) -> Path:
-    """Write a model as Ollama does, with a template layer before the weights."""
     data = source.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
     blob = top / "blobs" / f"sha256-{digest}"
@@ -315,7 +314,6 @@ def test_a_part_of_a_name_may_have_blanks(home: Path, typed: str) -> None:
 
 
 def loads_each_candidate(error: UsageError, *files: Path) -> None:
-    """Each name in a list of candidates, typed as it is printed, loads one of the files, and each file has one."""
     printed = error.message.rpartition(": ")[2] if "hf:" not in error.message else error.message.split("names: ")[1]
     found = [find_model(name).resolve() for name in printed.split(", ")]
     assert sorted(found) == sorted(file.resolve() for file in files)

@@ -34,7 +34,6 @@ def hyper(name: str, kind: str, content: object) -> bytes:
 
 
 def experts(n: int, used: int, groups: int = 0) -> bytes:
-    """Return a model of experts, in groups of which one is used if there are any."""
     file = model().set("llama.expert_count", "u32", n).set("llama.expert_used_count", "u32", used)
     return file.set("llama.expert_group_count", "u32", groups).set("llama.expert_group_used_count", "u32", 1).build()
 

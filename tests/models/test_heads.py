@@ -20,7 +20,6 @@ def eagle3(layers: tuple[int, ...] = (0, 1, 1), width: int = 64) -> File:
 
 
 def mtp(width: int = 64) -> File:
-    """A file with one block, which is of a further token."""
     file = model(arch="hy_v3", width=width).set("hy_v3.block_count", "u32", 1)
     return file.set("hy_v3.nextn_predict_layers", "u32", 1)
 

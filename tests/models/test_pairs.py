@@ -290,7 +290,6 @@ def test_the_share_of_use_counts_the_tokens_of_a_sample_text(info: Info) -> None
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a home with t.gguf, d.gguf and a+b.gguf, and work in it."""
     for name in ("t.gguf", "d.gguf", "a+b.gguf", "plain"):
         (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)
@@ -300,7 +299,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def bundled(files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put the bundled pair into a folder of the test's own."""
     monkeypatch.setattr("localspec.models.store.HERE", files / "pkg")
     (files / "pkg/storyteller").mkdir(parents=True)
     for name in ("target", "draft"):

@@ -21,7 +21,6 @@ def readers() -> dict[str, gguf.GGUFReader]:
 
 
 def value(reader: gguf.GGUFReader, key: str) -> object:
-    """Return one metadata value as a Python object."""
     field = reader.get_field(key)
     assert field is not None, f"{key} is missing"
     return field.contents()

@@ -65,7 +65,6 @@ def run(template: str | None, *messages: Message, specials: tuple[str, ...] = SP
 
 
 def reference(template: str, *messages: Message) -> str:
-    """Render as transformers does."""
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     dicts = [{"role": message.role, "content": message.content} for message in messages]
     return environment.from_string(template).render(

@@ -56,7 +56,6 @@ def rows() -> dict[str, dict[str, str]]:
 
 
 def named(cell: str) -> list[str]:
-    """Return what a cell of the page has in backticks."""
     return [each.replace("\\|", "|") for each in re.findall("`([^`]+)`", cell)]
 
 

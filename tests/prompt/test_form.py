@@ -176,7 +176,6 @@ def test_a_compact_form_is_one_of_a_schema_alone() -> None:
 
 
 def write(schema: Any, text: str) -> bool:
-    """Whether a schema allows a text, byte by byte."""
     from llguidance import LLMatcher, LLTokenizer
 
     matcher = LLMatcher(LLTokenizer("byte"), compiled(("schema", json.dumps(schema))), log_level=0)

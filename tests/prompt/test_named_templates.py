@@ -29,7 +29,6 @@ NOT_THEIRS = {"none"}  # llama.cpp has no template for models without one
 
 
 def llama_cpp(name: str, chat: list[tuple[str, str]]) -> str:
-    """Return the prompt as llama.cpp writes it."""
     messages = (api.llama_chat_message * len(chat))()
     for message, (role, content) in zip(messages, chat, strict=True):
         message.role, message.content = role.encode(), content.encode()

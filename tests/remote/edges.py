@@ -62,7 +62,6 @@ class Line:
     prefixes: list[Prefix] = field(default_factory=list)
 
     def hear(self, data: bytes) -> list[bytes]:
-        """Return the replies to a message."""
         reply: ToEdge | None = None
         try:
             message = request_of(data)
@@ -143,7 +142,6 @@ class Remote:
         )
 
     def engine(self, channel, draft: Table, rng: RandomSource, capabilities) -> tuple[Engine, Context]:
-        """Compose the edge."""
         setup = self.setup
         local, context = harness.build(setup, draft, draft, rng)
         has_laws = MODES[self.mode].has_laws and self.mode != "laws"

@@ -130,7 +130,6 @@ def test_the_text_of_a_seed_is_the_local_one(kind: str, most: int) -> None:
 
 
 def said(case: str, *, reads_on: bool) -> list[tuple[list[int], list[bytes]]]:
-    """Return text and messages of twenty answers of a mode."""
     setup = replace(remote(case).setup, n_vocab=5, max_tokens=16, distance=0.5)
     target, draft = setup.tables()
     found = []

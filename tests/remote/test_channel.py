@@ -289,7 +289,6 @@ DIGEST, PACKED = vocabulary_of(WHOLE)
 
 
 def parts(*ends: int) -> Way:
-    """Return a way that brings a vocabulary in parts up to these places."""
     return Way(*(VocabularyPart(start, PACKED[start:end]) for start, end in pairwise((0, *ends))))
 
 

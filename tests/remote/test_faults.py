@@ -198,7 +198,6 @@ def remote(case: str, seed: int) -> Remote:
 def answered(
     one: Remote, way: BadWay, target: Table, draft: Table, seed: int
 ) -> tuple[list[int], LocalspecError | None]:
-    """Return the text of an answer over a bad way, and the error that ended it."""
     return through(Channel(way, lambda: False, lambda event: None), one, target, draft, seed)
 
 

@@ -86,7 +86,6 @@ def values(kind: object) -> st.SearchStrategy[object]:
 
 
 def drawn(union: object) -> st.SearchStrategy[typing.Any]:
-    """Return every message of a union, with every field."""
     kinds = typing.get_args(union)
     return st.one_of(
         *(st.builds(kind, **{f.name: values(f.type) for f in msgspec.structs.fields(kind)}) for kind in kinds)

@@ -75,7 +75,6 @@ def ask(one: VerifyingSessions, verify: Verify, *prefixes: Prefix, hello: Hello 
 
 
 def first(number: int = 1, draft: tuple[int, ...] = (), **fields) -> Verify:
-    """Return a round behind the prompt."""
     return Verify(number, len(TEXT), digest_of(TEXT), draft, **fields)
 
 
@@ -510,7 +509,6 @@ def test_who_reads_on_is_told_of_the_round_and_of_its_seconds() -> None:
 
 
 def judging(answer: ToEdge) -> RemoteJudge:
-    """Return a judge in the middle of an answer."""
     judge = RemoteJudge(Saying(answer), HELLO, backend().capabilities, CoupledVerifier(), SeededRandom(1))
     judge._told, judge._digest = len(TEXT), digest_of(TEXT)
     return judge

@@ -44,13 +44,11 @@ class Server:
 
     @property
     def engine(self) -> int:
-        """Return the number of the engine's process."""
         children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         (pid,) = {int(word) for path in children for word in path.read_text().split()}
         return pid
 
     def descriptors(self) -> int:
-        """Return how many descriptors its process has open."""
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def ask(
@@ -70,13 +68,11 @@ class Server:
             connection.close()
 
     def post(self, path: str, **body: Any) -> Any:
-        """Return the answer to a request that must succeed."""
         status, answer, _ = self.ask("POST", path, body)
         assert status == 200, answer
         return answer
 
     def read(self, path: str) -> bytes:
-        """Return what a path answers."""
         with urlopen(self.url + path, timeout=TIMEOUT) as response:
             found: bytes = response.read()
             return found
@@ -94,7 +90,6 @@ class Server:
         wait_for(lambda: self.queue() == (True, n))
 
     def queue(self) -> tuple[bool, int]:
-        """Return whether an answer is being made, and how many wait."""
         status, told, _ = self.ask("GET", "/health")
         assert status == 200
         return told["is_busy"], told["waiting"]
@@ -122,5 +117,4 @@ def serving(*arguments: str, **given: Any) -> Iterator[Server]:
 
 
 def chat(text: str = LONG, **fields: Any) -> dict[str, Any]:
-    """Return the body of a chat."""
     return {"messages": [{"role": "user", "content": text}], **fields}

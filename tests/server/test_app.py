@@ -76,8 +76,6 @@ class Served:
         await self.app({**scope, "state": {"abort": lambda: None}}, receive, send)
 
     def ask(self, method: str, path: str, **sent: Any) -> httpx.Response:
-        """Send one request."""
-
         async def going() -> httpx.Response:
             way = httpx.ASGITransport(app=self)
             async with httpx.AsyncClient(transport=way, base_url="http://localhost:80") as client:
@@ -214,7 +212,6 @@ def test_a_body_that_is_no_object_is_refused(served: Served, content: bytes, tol
 
 
 def body(*chunks: bytes, told: str | None = None, pause: float = 0.0, is_gone: bool = False) -> Any:
-    """Return what is read of a body that comes in chunks."""
     left = list(chunks)
 
     async def receive() -> dict[str, Any]:
@@ -408,7 +405,6 @@ def test_a_socket_is_refused_by_a_response_and_a_mistake_ends_it() -> None:
 
 
 def streamed(answer: httpx.Response) -> list[tuple[int, str, str | None]]:
-    """Return choice, text and reason of each chunk of a stream."""
     *chunks, done = [line.removeprefix("data: ") for line in answer.text.split("\n\n")[:-1]]
     assert (answer.status_code, done) == (200, "[DONE]")
     assert answer.headers["content-type"].startswith("text/event-stream")

@@ -33,7 +33,6 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def expected(server: Server) -> str:
-    """Return the greedy answer to LONG."""
     text: str = server.post("/v1/chat/completions", **chat())["choices"][0]["message"]["content"]
     return text
 

@@ -53,7 +53,6 @@ def local() -> Iterator[LoadedPair]:
 
 
 def settings(server: Server, *, is_drafting: bool = True) -> LoadSettings:
-    """Return how an edge of a server is loaded."""
     load = LoadSettings("", verifier=server.url.replace("http", "ws", 1), threads=1)
     return drafting_for(load, DRAFT if is_drafting else None)
 

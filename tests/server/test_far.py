@@ -34,7 +34,6 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def far(server: Server, tmp_path: Path) -> dict[str, str]:
-    """The settings of a client, whose home is not the server's."""
     return {"LOCALSPEC_HOME": str(tmp_path), "LOCALSPEC_SERVER": server.url, "LOCALSPEC_API_KEY": KEY}
 
 
@@ -82,7 +81,6 @@ def test_race_and_chats(far: dict[str, str]) -> None:
 
 
 def test_ctrl_c_stops_the_answer_there(server: Server, far: dict[str, str]) -> None:
-    """The text so far stays."""
     command = [*REAL, "run", "--raw", "--events", "--logit-bias", "2=-inf", "Once"]
     client = subprocess.Popen(command, env=environment(far), stdout=subprocess.PIPE)
     assert client.stdout is not None

@@ -423,7 +423,6 @@ def test_answers_to_one_request_have_seeds_behind_each_other() -> None:
     ],
 )
 def test_folders_are_not_told(said: str, told: str) -> None:
-    """A pair is called by its name, where it has one."""
     assert without_folders(said, LoadSettings("/srv/me/My Models/t.gguf")) == (told or said)
     assert without_folders("t.gguf.", LoadSettings("")) == "t.gguf."
     named = (called(LoadSettings("/m/t.gguf", name=name)) for name in ("", "tiny+none", "tiny+d"))

@@ -83,8 +83,6 @@ class DeafClient(Client):
 
 
 def talk(going: Callable[[EngineQueue, EndlessWorker], Any], most_waiting: int = 4) -> None:
-    """Run a conversation with an engine, which ends with it whatever happened."""
-
     async def run() -> None:
         worker = EndlessWorker()
         engine = EngineQueue(worker, Loader(), SETTINGS, most_waiting=most_waiting)

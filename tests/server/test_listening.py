@@ -96,7 +96,6 @@ class Server:
         self._thread.join(TIMEOUT)
 
     def connected(self, said: bytes = b"") -> socket.socket:
-        """Return a connection that the server has, and on which it has heard something."""
         while not self.heard.empty():
             self.heard.get()
         made = socket.create_connection(self._door.getsockname(), TIMEOUT)
@@ -122,7 +121,6 @@ def is_cut(connection: socket.socket) -> bool:
 
 
 async def hello(scope: Any, receive: Any, send: Any) -> None:
-    """Answer at once, whatever is asked."""
     assert callable(scope["state"]["abort"])
     while (await receive()).get("more_body"):
         pass
@@ -131,7 +129,6 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
 
 
 def ask(opened: socket.socket, until: bytes = b"hi") -> None:
-    """Ask, and read the answer up to a part of its body."""
     opened.sendall(WHOLE)
     hear(opened, until)
 

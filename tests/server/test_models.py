@@ -24,7 +24,6 @@ ENDLESS: dict[str, Any] = {"max_tokens": 100_000, "logit_bias": {"2": -1e6, "1":
 
 
 def put(home: Path, name: str, weights: bytes) -> None:
-    """Put a model where Ollama keeps it, under a name of its library."""
     digest = hashlib.sha256(weights).hexdigest()
     blobs, manifests = home / "blobs", home / "manifests" / "registry.ollama.ai" / "library" / name
     blobs.mkdir(parents=True, exist_ok=True)
@@ -52,12 +51,10 @@ def server(home: Path) -> Iterator[Server]:
 
 
 def model(server: Server) -> str:
-    """Return the model that is loaded."""
     return str(server.ask("GET", "/api/ps")[1]["models"][0]["name"])
 
 
 def test_a_name_loads_its_pair(server: Server) -> None:
-    """The answer is of that pair, and without a name of the first one."""
     first = server.post(CHAT, **chat(max_tokens=8))
     other = server.post(CHAT, **chat(max_tokens=8, model="tiny"))
     assert (first["model"], other["model"]) == ("storyteller", "tiny:latest")

@@ -307,7 +307,6 @@ BAD = st.one_of(st.binary(max_size=64), JSON, CHANGES, st.builds(lambda changes:
 
 
 def has_own_error(path: str, body: Any) -> bool:
-    """Whether an error has the form of the API of its path."""
     if path.startswith("/api/"):
         return isinstance(body["error"], str)
     return isinstance(body["error"]["message"], str) and (body.get("type") == "error") == ("/messages" in path)

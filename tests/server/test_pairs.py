@@ -24,7 +24,6 @@ def offer(ref: str, name: str = "") -> AvailablePair:
 
 
 def answered(each: AvailablePair) -> ServedPair:
-    """Return the pair of an offer, which was never loaded."""
     return replace(served(each.ref, other_names(each)), loaded=None)
 
 

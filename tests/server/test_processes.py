@@ -32,7 +32,6 @@ class Held(FakeWorker):
 
 
 def asked(room: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[list[str]]]:
-    """Return who is answered beside a held answer of A, and what each worker loaded, in a memory with so much room."""
     monkeypatch.setattr("localspec.backends.limits.available_memory", lambda: room)
     answered, go = list[str](), threading.Event()
     workers: list[FakeWorker] = [Held(go)]

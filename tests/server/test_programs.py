@@ -26,7 +26,6 @@ class Tmux:
         self("-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40", program, env=env)
 
     def __call__(self, *words: str, env: dict[str, str] | None = None) -> str:
-        """Return what a command of tmux says."""
         command = ["tmux", "-S", str(self._socket), *words]
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout
 
@@ -42,7 +41,6 @@ class Tmux:
             time.sleep(0.1)
 
     def click(self, text: str) -> None:
-        """Press and release the mouse on a text."""
         column, row = self.wait_for(text)
         place = f"\x1b[<0;{column + 1};{row}"
         self("send-keys", "-l", f"{place}M{place}m")

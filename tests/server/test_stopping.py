@@ -23,7 +23,6 @@ from tests.server.test_fields import served
 
 @contextmanager
 def serving() -> Iterator[tuple[HttpServer, FakeWorker, http.client.HTTPConnection]]:
-    """Serve a pair whose answers do not end by themselves, and that has no patience once it is told to go."""
     worker = FakeWorker(pause=TIMEOUT)
     engine = EngineQueue(worker, PairLoader(worker), LoadSettings("/t.gguf", name="pair"), most_waiting=1)
     app = Routes(engine, Pairs(served("pair"))).app()

@@ -374,7 +374,6 @@ def read(**fields: Any) -> ClientRequest:
 
 
 def answered(arguments: str = "{}", **call: Any) -> dict[str, Any]:
-    """Return an assistant's message with one call."""
     made = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": arguments}, **call}
     return {"role": "assistant", "content": None, "tool_calls": [made]}
 

@@ -58,7 +58,6 @@ def connection(server: Server) -> Iterator[Connection]:
 
 
 def address(server: Server, **more: str) -> Address:
-    """Return where an edge finds a server."""
     return Address(server.url.replace("http", "ws", 1), **more)
 
 
@@ -162,7 +161,6 @@ def frames(rng: random.Random) -> Iterator[bytes | str]:
 
 
 def resident(pid: int) -> int:
-    """Return the memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 

@@ -112,7 +112,6 @@ def test_calls_while_they_are_written(kind: str, snapshot: Any) -> None:
 
 
 def bare(wire: Any) -> Any:
-    """Return what depends on the text of an answer."""
     left = ("created", "created_at", "model", "object", "timings", "speculation", "system_fingerprint", "usage")
     if isinstance(wire, list):
         return list(map(bare, wire))

@@ -28,7 +28,6 @@ OBJECT = {"type": "object", "additionalProperties": False}
 
 
 def of(**fields: Any) -> dict[str, Any]:
-    """Return the schema of an object that has these fields and no others."""
     return {**OBJECT, "properties": fields, "required": list(fields)}
 
 

@@ -282,7 +282,6 @@ def test_no_two_classes_of_an_axis_share_a_name() -> None:
 
 
 def test_a_module_that_does_not_import_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broken file of a package is an error, not a missing name."""
     (tmp_path / "broken.py").write_text("import nothing_of_this_name\n")
     package = import_module("localspec.verify")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])

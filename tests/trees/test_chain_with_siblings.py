@@ -72,7 +72,6 @@ def test_free_rows_are_filled_with_what_promises_most(seed: int) -> None:
 
 
 def promises_of(dists: RandomDistributions, draft: Draft, node: int, rank: int) -> float:
-    """Return what the next child of a node of the chain would promise."""
     found = promises(draft)
     gumbel_top_k_margins = SeededRandom(int(dists._seed)).gumbel_top_k_margins(
         POSITION + node, dists.at(tuple(draft.path(node))), WIDEST

@@ -58,7 +58,6 @@ def chances(draft: Draft, source: Marginals) -> list[float]:
 
 
 def best(source: Marginals, nodes: int) -> list[float]:
-    """Return the greatest products of marginal probabilities, of all paths there are."""
     paths = (path for depth in range(1, DEPTH + 1) for path in product(range(N_VOCAB), repeat=depth))
     return sorted((source.chance(path) for path in paths), reverse=True)[:nodes]
 

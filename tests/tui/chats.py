@@ -113,7 +113,6 @@ def app_of(engine: ChatWorker, *, is_dark: bool = True, form: Sequence[Setting] 
 
 @asynccontextmanager
 async def opened(app: LocalspecApp, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Pilot[int]]:
-    """Run the app until its pair is loaded, then the test."""
     try:
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: app.screen is app.chat and app.chat_state.loaded is not None)
@@ -124,7 +123,6 @@ async def opened(app: LocalspecApp, size: tuple[int, int] = (120, 40)) -> AsyncI
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
-    """Let the app go on until something is so."""
     app = pilot.app
     assert isinstance(app, LocalspecApp)
     deadline = time.monotonic() + TIMEOUT

@@ -205,7 +205,6 @@ def going() -> Download:
 
 
 def store() -> Store:
-    """Return a store that holds two conversations."""
     made = Store.open(None, clock=lambda: NOON)
     for text in ("Which verse is it?", "Sing of the wrath of Achilles"):
         kept = made.create("storyteller")

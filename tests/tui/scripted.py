@@ -54,7 +54,6 @@ class ScriptedWorker(FakeWorker):
             yield event
 
     def generate(self, request: Request) -> Iterator[Event]:
-        """Answer with the script."""
         if self.answers:
             self.passes = self.answers.pop(0)
         for event in super().generate(request):
@@ -81,7 +80,6 @@ def made(
     store: Store | None = None,
     **settings: Any,
 ) -> LocalspecApp:
-    """Return the app around a worker."""
     writer = ConversationWriter(store or Store.open(None, clock=lambda: NOON))
     messages = MessageTree(now=lambda: NOON)
     state = ChatState(writer, SETTINGS, Request(**settings), messages, in_idle=in_idle)
@@ -98,7 +96,6 @@ async def opened(
     store: Store | None = None,
     **settings: Any,
 ) -> AsyncIterator[tuple[Pilot[int], LocalspecApp]]:
-    """Run the app until the pair is loaded, then the test."""
     app = app or made(worker or ScriptedWorker(), store=store, **settings)
     try:
         async with app.run_test(size=size) as pilot:
@@ -121,7 +118,6 @@ async def until(pilot: Pilot[int], condition: Callable[[], bool]) -> None:
 
 
 async def say(pilot: Pilot[int], text: str) -> None:
-    """Type a message and send it."""
     app = app_of(pilot)
     app.chat.composer.fill(text)
     await pilot.press("enter")
@@ -150,17 +146,14 @@ def app_of(pilot: Pilot[int]) -> LocalspecApp:
 
 
 def answers(app: LocalspecApp) -> list[Answered]:
-    """Return the answers that are shown, in order."""
     return list(app.chat.transcript.query(Answered))
 
 
 def shown(app: LocalspecApp) -> list[str]:
-    """Return what the messages on the screen say."""
     return [each.entry.text for each in app.chat.transcript.query(Spoken)]
 
 
 def plain(widget: UserMessage | Answered, part: str) -> str:
-    """Return what a part of a message shows."""
     return str(widget.query_one(f".{part}").render())
 
 
@@ -171,7 +164,6 @@ def markdown_text(answer: Widget) -> str:
 
 
 async def settled(pilot: Pilot[int]) -> None:
-    """Let a few frames pass."""
     for _ in range(3):
         await pilot.pause()
     await asyncio.sleep(0)

@@ -25,7 +25,6 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def ahead(worker: ScriptedWorker) -> list[str]:
-    """Return the last messages of what was read ahead."""
     return [each.messages[-1].content for each in worker.requests if each.reads_ahead]
 
 

@@ -17,7 +17,6 @@ from tests.tui.scripted import ScriptedWorker, ask, opened, plain, shown, until
 
 
 async def paste(composer: Composer, text: str) -> None:
-    """Paste as a terminal does."""
     await composer._on_paste(events.Paste(text))
 
 

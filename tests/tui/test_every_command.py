@@ -24,7 +24,6 @@ def said(state: ChatState) -> list[str]:
 
 
 def steps(folder: Path, copied: list[str]) -> Steps:
-    """Return lines to type, each with what must be so after it."""
     return [
         ("/temp 0.3", lambda state: state.request.sampling.temperature == 0.3),
         ("/seed 7", lambda state: state.request.sampling.seed == 7),

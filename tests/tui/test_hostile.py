@@ -52,7 +52,6 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def rows(app: LocalspecApp) -> str:
-    """Return the text of the screen as it goes to the terminal, row by row."""
     strips = app.screen._compositor.render_strips()
     return "\n".join("".join(segment.text for segment in strip if not segment.control) for strip in strips)
 

@@ -29,7 +29,6 @@ LINES = [f"Line {n}.\n\n" for n in range(60)]
 
 
 def page(app: LocalspecApp) -> str:
-    """Return the empty page as text."""
     return str(app.chat.query_one(WelcomeCard).render())
 
 

@@ -86,7 +86,6 @@ async def picker(pilot: Pilot[Any], folder: Path | None = None) -> PairsScreen:
 
 
 def is_named(app: LocalspecApp, name: str) -> bool:
-    """Whether the chat's pair has this name."""
     return bool(app.chat_state.settings.name == name)
 
 

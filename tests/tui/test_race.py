@@ -162,7 +162,6 @@ async def test_the_question_is_raced_as_it_was_asked_until_it_is_edited() -> Non
 
 
 def shown_last(app: LocalspecApp) -> str:
-    """Return what was asked last."""
     asked = app.chat_state.messages.path()[-2:]
     return asked[0].text if asked else ""
 

@@ -105,7 +105,6 @@ class Played:
 
     @property
     def losses(self) -> list[str]:
-        """Return what was lost, each in words."""
         renames = "f2" in self.keys or any(word.startswith("/title") for word in self.keys)
         after, before = self.after, self.before
         found = [f"{key} went without being named" for key in self.gone - self.named]
@@ -152,7 +151,6 @@ async def press(app: LocalspecApp, name: str) -> None:
 
 
 async def play(keys: list[str], folder: Path) -> Played:
-    """Press the keys, look at what is left, and bring back what was deleted."""
     store, named = filled(folder / "of ours" / "kept.db"), set[str]()
     (folder / "mine.txt").write_text("mine")
     before = kept(store, folder)
@@ -203,7 +201,6 @@ def test_no_keys_lose_what_they_did_not_name(
 
 
 def play_batch(batch: int, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> list[Played]:
-    """Play the sequences of a seed."""
     played: list[Played] = []
 
     @seed(batch)

@@ -40,7 +40,6 @@ def app_of(*, is_dark: bool = True) -> LocalspecApp:
 
 
 async def form(pilot: Pilot[Any]) -> SettingsScreen:
-    """Open the form."""
     app = pilot.app
     assert isinstance(app, LocalspecApp)
     await until(pilot, lambda: app.screen is app.chat)
@@ -57,7 +56,6 @@ def field(screen: SettingsScreen, name: str) -> Field:
 
 
 async def write(pilot: Pilot[Any], name: str, text: str) -> Field:
-    """Write a value into a field and leave it with Enter."""
     screen = pilot.app.screen
     assert isinstance(screen, SettingsScreen)
     found = field(screen, name)

@@ -25,7 +25,6 @@ ENDED = [b"\x1b[?1049l", b"\x1b[?1000l", b"\x1b[?1003l", b"\x1b[?1006l", b"\x1b[
 
 
 def chat(tmp_path: Path, *args: str, program: list[str] | None = None, **env: str) -> Terminal:
-    """Open the chat and wait until a message can be written."""
     more: dict[str, Any] = {} if program is None else {"program": program}
     home = {"LOCALSPEC_HOME": str(tmp_path), "LOCALSPEC_NO_HISTORY": "1"}
     terminal = Terminal(["chat", *args], env={**home, **env}, columns=120, rows=40, **more)
@@ -44,7 +43,6 @@ def say(terminal: Terminal, text: str, n: int) -> None:
 
 
 def child(terminal: Terminal) -> int:
-    """Return the engine's process."""
     threads = Path(f"/proc/{terminal.process.pid}/task").glob("*/children")
     return next(int(pid) for file in threads for pid in file.read_text().split())
 

@@ -214,7 +214,6 @@ async def test_escape_gives_an_edit_up() -> None:
 
 
 async def edit_first(pilot: Pilot[int], app: LocalspecApp) -> None:
-    """Begin to write the first message anew."""
     app.chat.transcript.query("UserMessage").first().focus()
     await pilot.press("e")
     await pilot.pause()

@@ -19,7 +19,6 @@ from tests.tui.test_terminal import chat, has
 
 
 def left_by_ended(*texts: str) -> None:
-    """Leave texts as processes that were killed."""
     for text in texts:
         code = (
             f"import os, signal; from localspec.chat.conversation_writer import write; write({text!r}); os.kill(0, 9)"
@@ -42,7 +41,6 @@ def test_a_kill_loses_neither_what_is_written_nor_what_waits(tmp_path: Path) -> 
 
 
 def chat_with(tmp_path: Path, text: str):
-    """Open the chat, which begins with what was not sent."""
     from tests.cli.harness import Terminal
 
     env = {"LOCALSPEC_HOME": str(tmp_path), "LOCALSPEC_NO_HISTORY": "1"}

@@ -16,7 +16,6 @@ from tests.tui.scripted import PATIENCE, SETTINGS, ScriptedWorker
 
 
 def drained(worker_thread: WorkerThread, job: int | None = None) -> list[Arrived | Ended]:
-    """Return what comes until the jobs at hand are over."""
     taken: list[Arrived | Ended] = []
     deadline = time.monotonic() + PATIENCE
     while worker_thread.is_busy:

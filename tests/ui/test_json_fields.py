@@ -21,7 +21,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "json.md"
 
 
 def missing(kind: Any, value: Any, path: str) -> Iterator[str]:
-    """Yield the fields of a value that its type does not have, and those of the type that it lacks."""
     if isinstance(value, list):
         for each in value:
             yield from missing(kind, each, path)
@@ -58,7 +57,6 @@ def fits(words: str, value: Any) -> bool:
 
 
 def required(kind: Any) -> set[str]:
-    """Return the fields that are always there."""
     hints = get_type_hints(kind, include_extras=True)
     return {name for name, each in hints.items() if get_origin(each) is not NotRequired}
 

@@ -143,7 +143,6 @@ def answered(*passes: Committed, plain: Sequence[float] = (), age_s: float | Non
 
 
 def measured(ms: float) -> Committed:
-    """Return a plain pass that measured plain decoding."""
     return replace(timed(0, 0, ms), plain_ms=ms)
 
 

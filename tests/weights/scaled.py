@@ -76,11 +76,9 @@ class Small:
         self.epsilon = self.value(f"{self.arch}.attention.layer_norm_rms_epsilon")
 
     def value(self, key: str) -> float:
-        """Return a metadata number."""
         return float(self.reader.fields[key].contents())
 
     def number(self, key: str) -> int:
-        """Return an integer of the architecture."""
         return int(self.value(f"{self.arch}.{key}"))
 
     def ids(self, name: str) -> NDArray[np.int64] | None:
@@ -289,7 +287,6 @@ def _copy_metadata(small: Small, writer: gguf.GGUFWriter, large: Shape, quant: s
 
 
 def add_shape_options(parser: argparse.ArgumentParser) -> None:
-    """Let a person choose the shape and its weights."""
     parser.add_argument("--shape", choices=SHAPES, default="1b")
     parser.add_argument(
         "--quant", choices=QUANTS, default="Q4_0", help="of the matrices; K-quants only llama.cpp itself can write"
@@ -312,7 +309,6 @@ def scaled_target(options: argparse.Namespace, folder: Path) -> Path:
 
 
 def main() -> None:
-    """Read the command line and write one model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("small", type=Path)
     parser.add_argument("out", type=Path)

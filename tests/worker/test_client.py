@@ -38,7 +38,6 @@ def stub(mode: str, timeouts: Timeouts = PATIENT, log_file: Path | None = None) 
 
 
 def kill(pid: int, number: signal.Signals) -> None:
-    """Send a signal that ends a process, and wait until it has."""
     os.kill(pid, number)
     wait_for(lambda: not is_running(pid))
 

@@ -56,18 +56,15 @@ def stub(mode: str = "slow", keep_alive: float = MINUTE) -> SharedWorker:
 
 
 def opened(worker: SharedWorker, settings: LoadSettings = HELD) -> SharedWorker:
-    """Return the worker with its pair loaded."""
     assert isinstance(list(worker.load(settings))[-1], Loaded)
     return worker
 
 
 def until(events: Iterator[Event], kind: type[Event]) -> Event:
-    """Return the first event of a kind."""
     return next(event for event in events if isinstance(event, kind))
 
 
 def text_of(worker: Worker | SharedWorker, settings: LoadSettings, request: Request = STORY) -> tuple[str, list[Event]]:
-    """Return a worker's answer and all events on the way."""
     events = [*worker.load(settings), *worker.generate(request)]
     last = events[-1]
     assert isinstance(last, Finished)
