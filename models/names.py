@@ -265,9 +265,9 @@ def _hub(text: str, rest: str, *, is_page: bool) -> HubName:
     if found is None:
         raise _bad_hub(text, "it is not ORG/REPO")
     owner, repo, revision, quant, file = found.group("owner", "repo", "revision", "quant", "file")
-    for what, part in (("organisation", owner), ("repository", repo)):
+    for what, part in (("an organisation", owner), ("a repository", repo)):
         if not _OWNER.fullmatch(part) or "--" in part or ".." in part:
-            raise _bad_hub(text, f"'{shown(part)}' is not the name of a {what}")
+            raise _bad_hub(text, f"'{shown(part)}' is not the name of {what}")
     if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
         raise _bad_hub(text, f"'{shown(revision)}' is not a branch, tag or commit")
     if quant is not None and not _QUANT.fullmatch(quant):
