@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.sanitize import MARKS, QUOTED, Sanitizer, quoted, sanitize
+from tests.recorded import recorded_expressions
 
 CONTROLS = {chr(code) for code in (*range(0x20), 0x7F, *range(0x80, 0xA0))} - {"\n", "\t"}
 NASTY = st.text(
@@ -18,49 +18,6 @@ NASTY = st.text(
         st.characters(categories=["Cs", "Cf", "Cc"]),
     )
 )
-
-
-@pytest.mark.parametrize(
-    ("raw", "shown"),
-    [
-        ("plain text\n\tstays", "plain text\n\tstays"),
-        ("\x1b]52;c;aGk=\x07", "␛]52;c;aGk=␇"),
-        ("\x1b[2J\x1bc\x1b[6n", "␛[2J␛c␛[6n"),
-        ("\x9b31m\x9d0;t\x9c", "\\u{9b}31m\\u{9d}0;t\\u{9c}"),
-        ("\x00\x7f\x08\x0b\x0c", "␀␡␈␋␌"),
-        ("a\r\nb\rc\r\r\n", "a\nb␍c␍\n"),
-        ("\u202eevil\u2066x\u2069", "\\u{202e}evil\\u{2066}x\\u{2069}"),
-        ("in\u200bvisi\ufeffble", "in\\u{200b}visi\\u{feff}ble"),
-        ("\U000e0068\U000e0069", "\\u{e0068}\\u{e0069}"),
-        ("line\u2028para\u2029", "line\\u{2028}para\\u{2029}"),
-        ("half \ud83d pair", "half \\u{d83d} pair"),
-        ("a\u200db\ufe0fc", "a\\u{200d}b\\u{fe0f}c"),
-        ("a" + 10 * "\u0301" + "b\u0301", "a" + 8 * "\u0301" + 2 * "\\u{301}" + "b\u0301"),
-        ("م" + 8 * "\u064b" + "\u200d\u064b", "م" + 8 * "\u064b" + "\\u{200d}\u064b"),
-        ("☺" + 8 * "\u20dd" + "\ufe0f", "☺" + 8 * "\u20dd" + "\\u{fe0f}"),
-        ("م" + 9 * "\u064b" + "\u200d", "م" + 8 * "\u064b" + "\\u{64b}\\u{200d}"),
-        ("\x1b\u200d", "␛\\u{200d}"),
-        ("e\u0301\u034f\u0301", "e\u0301\\u{34f}\u0301"),
-    ],
-)
-def test_what_a_terminal_obeys_becomes_visible(raw: str, shown: str) -> None:
-    assert sanitize(raw) == shown
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "👩‍💻 👨‍👩‍👧‍👦 🏳️‍🌈 ❤️‍🔥 👍🏽 🇩🇪 1️⃣ ☺️ ©️",  # joiners, selectors, skin tones, flags, keycaps
-        "می‌خواهم",  # Persian with a zero-width non-joiner
-        "क्‍ष",  # Devanagari with a zero-width joiner
-        "Việt Nam, b̵͇a̐d t́y̆pe",  # marks of their own
-        "Ünïcödé 漢字 한글 עברית العربية",
-        "བོད་སྐད་ ཧྐྵྨླྺྼྻྃ နိုင်ငံ့ ကြွေးကြော်သံ เปลี่ยน ਗੁਰਮੁਖੀ שָׁלוֹם וּבְרָכָה بِسْمِ ٱللَّهِ",  # scripts that pile up
-        "[/INST] [@click=app.quit]x[/] \\u{9b}",  # markup is text
-    ],
-)
-def test_what_people_write_stays(text: str) -> None:
-    assert sanitize(text) == text
 
 
 @given(NASTY)
@@ -111,3 +68,6 @@ def test_a_token_stands_between_quotes_and_is_cut_at_its_end() -> None:
     assert quoted(b"a\n\xff") == "'a\\n\\xff'"
     assert quoted(b"a" * QUOTED) == f"'{'a' * QUOTED}'"
     assert quoted(b"a" * (QUOTED + 1)) == f"'{'a' * QUOTED}...'"
+
+
+test_what_is_recorded = recorded_expressions(__file__, sanitize, shown=ascii)

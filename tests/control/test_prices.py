@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from localspec.control.prices import MAX_ROWS, WELL_KNOWN, Average, Prices, best_decode_rows
 from localspec.control.profile import Profile
 from localspec.control.timing import ModelTimes, prices_of
-from localspec.tuning import CLAMP, DOUBT, NEW, PADDED, PADDING, SHORT, SIZES, WORTH
+from localspec.tuning import CLAMP, DOUBT, NEW, PADDED, PADDING, SIZES, WORTH
+from tests.recorded import recorded_expressions
 
 times = st.floats(1e-6, 10.0)
 tables = st.dictionaries(st.sampled_from(SIZES[1:]), times, min_size=1).flatmap(
@@ -147,20 +148,6 @@ def test_padding_saves_more_than_noise_and_stays_near(table: dict[int, float]) -
         assert wanted == rows or prices.of(wanted) < PADDED * prices.of(rows)
         beyond = prices.beyond(rows)[rows - 2] if rows > 1 else 0.0
         assert prices.of(wanted) == pytest.approx(prices.plain + beyond)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "rows"),
-    [
-        ({1: 0.062, 2: 0.077, 4: 0.057, 8: 0.102}, 4),
-        ({1: 0.062, 2: 0.077, 4: 0.061, 8: 0.102}, 1),  # within what is known of prices
-        ({1: 0.9 * SHORT, 4: 0.7 * SHORT}, 1),  # too short to tell
-        ({1: 0.062, 8: 0.01}, 1),  # so many rows at once are no padding
-        ({1: 0.062}, 1),
-    ],
-)
-def test_a_pass_of_one_token_gets_more_rows_where_those_take_less_time(seconds: dict[int, float], rows: int) -> None:
-    assert best_decode_rows(seconds) == rows
 
 
 def test_a_width_that_was_never_seen_is_learned_from_its_first_pass() -> None:
@@ -321,3 +308,6 @@ def test_a_survey_says_how_prices_grow() -> None:
         assert profile.prices is not None
         profile.prices.at(1000)
         assert profile.prices.ratio(16) == pytest.approx(20.0 / 1.5)
+
+
+test_what_is_recorded = recorded_expressions(__file__, best_decode_rows)

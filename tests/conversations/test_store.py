@@ -15,6 +15,7 @@ from localspec.conversations.records import LENGTH, Attachment, StoredMessage, a
 from localspec.conversations.store import KEPT_DELETED, Store
 from localspec.errors import NotFoundError, UsageError
 from localspec.settings.folders import states_folder
+from tests.recorded import recorded_expressions
 
 
 class Clock:
@@ -419,19 +420,6 @@ def test_an_excerpt_is_where_the_word_is_whatever_capitals_do_before_it(before: 
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("a" * 31 + "needle" + "b" * 55, "…" + "a" * 30 + "needle" + "b" * 54 + "…"),
-        ("a" * 30 + "needle" + "b" * 54, "a" * 30 + "needle" + "b" * 54),
-        ("thread and needle", "thread and needle"),
-    ],
-)
-def test_an_excerpt_tells_where_it_was_cut(text: str, shown: str) -> None:
-    """At the first of the words; letters in front of it do not end it early."""
-    assert search.excerpt(text, "needle thread") == shown
-
-
-@pytest.mark.parametrize(
     ("query", "is_taken"),
     [
         (" ".join(map(str, range(100))), True),
@@ -533,3 +521,6 @@ def test_an_answer_that_ends_makes_its_conversation_the_last_used(store: Store) 
     assert [each.id for each in store.conversations()] == [two, one]
     store.finish(answer.id, "stop")
     assert [each.id for each in store.conversations()] == [one, two]
+
+
+test_what_is_recorded = recorded_expressions(__file__, search)

@@ -10,6 +10,7 @@ import pytest
 
 from localspec.engine.translation import CHUNK, Intersection, Lexicon, SameTokens, unfinished
 from tests.lexicons import BYTES, lexicon
+from tests.recorded import recorded_expressions
 
 WORDS = [b"the", b" the", b" cat", b" sat", b"\n", b"12", b" 1", b"\xe4\xbd\xa0", "好".encode(), "🙂".encode()]
 
@@ -140,27 +141,6 @@ def test_bytes_that_the_draft_cannot_write_are_replaced() -> None:
     assert translation.text([ord("a"), 0xFF, ord("b")]) == [ord("a"), 128, ord("b")]  # no character at all
 
 
-@pytest.mark.parametrize(
-    ("text", "n"),
-    [
-        (b"", 0),
-        (b"a", 0),
-        (b"\xc3", 1),
-        (b"\xc3\xa9", 0),
-        (b"\xe4\xbd", 2),
-        (b"\xf0\x9f\x99", 3),
-        (b"\xf0", 1),
-        (b"\xf0\x9f\x99\x82", 0),
-        (b"\x80\x80\x80\x80", 0),
-        (b"\xff", 1),
-        (b"a\xe4", 1),
-        (b"\xe4a", 0),
-    ],
-)
-def test_unfinished_characters(text: bytes, n: int) -> None:
-    assert unfinished(text) == n
-
-
 def test_special_tokens_of_both_stay_special_and_others_are_read_as_text() -> None:
     """By equal text or by role: the start of a text, the end of a turn, the end of a text."""
     names = [b"<s>", b"<|im_start|>", b"<|im_end|>", b"<|eos|>", b"<tool>"]
@@ -227,3 +207,6 @@ def test_the_beginning_keeps_its_tokens_while_the_text_goes_on(tokens: list[int]
     for n in (3 * CHUNK, CHUNK - 1, 5 * CHUNK - 7):  # back, and on another way
         other = [*tokens[:n], ord("y"), ord("z")]
         assert list(growing.text(other)) == list(Intersection(target, draft).text(other))
+
+
+test_what_is_recorded = recorded_expressions(__file__, unfinished)

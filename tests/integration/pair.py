@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
@@ -137,16 +136,16 @@ def generate(
     return Run(context.tokens[len(tokens) :], text, steps, context.finish.value)
 
 
-PLAIN: WeakKeyDictionary[LlamaBackend, dict[str, Run]] = WeakKeyDictionary()  # by target and settings
+PLAIN: dict[str, Run] = {}  # by target and settings
 
 
 def plain(target: LlamaBackend, verifier: Verifier | None = None, **settings: Any) -> Run:
-    """Decode plainly with the same engine, once for the same settings."""
-    rule, known = verifier or MatchVerifier(), PLAIN.setdefault(target, {})
-    key = f"{type(rule)} {settings}"
-    if key not in known:
-        known[key] = generate(target, Plain(), rule, **settings)
-    return known[key]
+    """Decode plainly with the same engine, once for the same file, options and settings."""
+    rule = verifier or MatchVerifier()
+    key = f"{target.model.path} {target.options} {type(rule)} {settings}"
+    if key not in PLAIN:
+        PLAIN[key] = generate(target, Plain(), rule, **settings)
+    return PLAIN[key]
 
 
 def assert_same(target: LlamaBackend, prompt: str, expected: Run, got: Run, sampling: Sampling) -> None:

@@ -19,8 +19,10 @@ from localspec.backends.offload import ALL_LAYERS, gpu_layers
 from localspec.backends.options import LoadOptions
 from localspec.errors import ResourceError
 from localspec.settings.sizes import size
+from tests.recorded import recorded_expressions
 
 GIB = 2**30
+THE_CPU, THE_GPU = Device("CPU", "", False, 64 * GIB), Device("CUDA0", "", True, 10 * GIB)
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
@@ -108,22 +110,6 @@ def test_memory_that_an_old_control_group_leaves(tmp_path: Path) -> None:
     assert core_quota(write(tmp_path / "root", {"cpu/a/cpu.cfs_period_us": "100000"}), own) == 3
     none = write(tmp_path / "root", {"memory/memory.limit_in_bytes": "9223372036854771712"})
     assert memory_room(none, tmp_path / "none") is None
-
-
-@pytest.mark.parametrize(
-    ("setting", "n_bytes", "layers"),
-    [
-        ("off", GIB, 0),
-        ("all", 100 * GIB, ALL_LAYERS),
-        ("12", GIB, 12),
-        ("auto", GIB, ALL_LAYERS),
-        ("auto", 17 * GIB, 16),
-    ],
-)
-def test_layers_on_the_gpu(setting: str, n_bytes: int, layers: int) -> None:
-    cpu, gpu = Device("CPU", "", False, 64 * GIB), Device("CUDA0", "", True, 10 * GIB)
-    assert gpu_layers(setting, n_bytes, [gpu, cpu]) == layers
-    assert gpu_layers(setting, n_bytes, [cpu]) == 0
 
 
 @pytest.mark.parametrize(
@@ -220,3 +206,6 @@ def test_a_gpu_is_turned_off_for_memory_where_there_is_one(
     error = _load_error(Path("big.gguf"))
     assert error.message == "llama.cpp cannot load big.gguf: unable to allocate CPU_REPACK buffer"
     assert error.hint == hint
+
+
+test_what_is_recorded = recorded_expressions(__file__, devices, gpu_layers, THE_CPU=THE_CPU, THE_GPU=THE_GPU)

@@ -27,6 +27,7 @@ from localspec.errors import (
 )
 from localspec.session.loaded_model import LoadedModel, inspect_model, load_model
 from tests.integration.gguf_models import EXACT, JAMBA, MAMBA, SLIDING, STORYTELLER, TINY, copied, never, random_gguf
+from tests.recorded import recorded_expressions
 from tests.weights.random_gguf import Shape
 
 
@@ -250,27 +251,6 @@ def test_a_context_that_cannot_fit_names_one_that_does(model: Model, n_ctx: int)
     assert caught.value.detail["needed_bytes"] > caught.value.detail["available_bytes"]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"n_ctx": 0},
-        {"n_ctx": 2**32},
-        {"n_ctx": -5},
-        {"threads": 0},
-        {"threads": 513},
-        {"threads_batch": -1},
-        {"gpu": "many"},
-        {"flash_attn": "maybe"},
-        {"max_leaves": 0},
-        {"max_leaves": 257, "n_batch": 512},
-        {"n_batch": 4},
-    ],
-)
-def test_impossible_settings_are_usage_errors(settings: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
-        LoadOptions(**settings)
-
-
 def test_a_pass_that_there_is_no_memory_for_is_no_bug(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some GPUs say so only when they compute: while loading, a smaller step is tried then."""
 
@@ -399,3 +379,6 @@ def test_a_real_qwen_reads_decomposed_text_as_it_learned() -> None:
         tokens = model.tokenize(DECOMPOSED)
         assert tokens == model.tokenize(unicodedata.normalize("NFC", DECOMPOSED))
         assert 2 * len(tokens) < len(model.tokenize(DECOMPOSED.encode()))
+
+
+test_what_is_recorded = recorded_expressions(__file__, LoadOptions)

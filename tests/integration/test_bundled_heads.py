@@ -67,6 +67,7 @@ def opened(request: pytest.FixtureRequest, f32_pair: dict[str, Path]) -> Iterato
         yield Opened(target, head)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("prompt", OPENINGS[:2])
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["T=0", "T=0.8"])
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
@@ -92,6 +93,7 @@ def targets(
         yield plain, masked
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("prompt", OPENINGS[:2])
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["T=0", "T=0.8"])
 @pytest.mark.parametrize("policy", [Chain(), Eagle2(6)], ids=lambda policy: policy.name)

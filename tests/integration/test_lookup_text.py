@@ -83,6 +83,7 @@ def assert_same_as_plain(
     return got
 
 
+@pytest.mark.thinned(2)
 @every_form
 @pytest.mark.parametrize("prompt", [OPENINGS[0], REFRAIN], ids=["opening", "refrain"])
 def test_greedy(target: LlamaBackend, form: Form, prompt: str) -> None:
@@ -90,6 +91,7 @@ def test_greedy(target: LlamaBackend, form: Form, prompt: str) -> None:
     assert_same_as_plain(target, form, GREEDY, MatchVerifier(), prompt)
 
 
+@pytest.mark.thinned(2)
 @every_form
 @pytest.mark.parametrize("prompt", [OPENINGS[2], REFRAIN], ids=["opening", "refrain"])
 def test_coupled_at_temperature(target: LlamaBackend, form: Form, prompt: str) -> None:

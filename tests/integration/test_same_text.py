@@ -120,6 +120,7 @@ ADVERSARIES: dict[str, Callable[[list[int], int, int], Drafter]] = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["T=0", "T=0.8"])
 @pytest.mark.parametrize("kind", ADVERSARIES)

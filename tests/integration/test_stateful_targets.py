@@ -314,7 +314,7 @@ def test_times_leave_the_text(backend: LlamaBackend) -> None:
     assert np.array_equal(draft_pass(backend, [5], 0), expected)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("k", [1, 2, 3, K])
 @pytest.mark.parametrize("kind", [Oracle, Guesser, AlwaysWrong])
 @pytest.mark.parametrize("sampling", [pair.GREEDY, SEEDED], ids=["greedy", "seeded"])

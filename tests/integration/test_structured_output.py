@@ -114,7 +114,7 @@ def check(session: LoadedPair, schema: Any, request: Request) -> bool:
 METHODS = ("auto", "plain", "draft-model", "copy", "suffix", "lookahead")
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("n", range(len(SCHEMAS)))
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("temperature", [0.0, 0.8, 1.5])

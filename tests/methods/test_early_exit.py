@@ -31,6 +31,7 @@ from tests.integration import pair
 from tests.integration.gguf_models import MAMBA, TINY, random_gguf
 from tests.integration.near_ties import assert_same_text
 from tests.integration.pair import GREEDY, OPENINGS
+from tests.recorded import recorded_expressions
 
 SEEDED = Sampling(temperature=0.8, seed=11)
 
@@ -69,23 +70,6 @@ def test_options_name_layers() -> None:
     assert chosen(exit="3", tuned=(0, 1, 5)) == (0, 1, 2)
     assert chosen(skip="1,3,5") == (0, 2, 4, 6, 7)
     assert chosen(exit="4", skip="1,7") == (0, 2, 3)
-
-
-@pytest.mark.parametrize(
-    ("exit", "skip", "word"),
-    [
-        ("8", "none", "8 layers"),
-        ("99", "none", "8 layers"),
-        ("auto", "8", "0 to 7"),
-        ("auto", "0,1,2,3,4,5,6,7", "no layer"),
-        ("1", "0", "no layer"),
-    ],
-)
-def test_layers_that_are_not_there(exit: str, skip: str, word: str) -> None:
-    """Told with what is possible, once the model is known."""
-    with pytest.raises(UsageError, match=word) as caught:
-        chosen(exit, skip)
-    assert caught.value.hint.startswith("-o ")
 
 
 @pytest.mark.parametrize("text", ["exit=0", "exit=-1", "exit=x", "exit=2.5", "exit=", "exit=²", "skip=", "skip=a",
@@ -233,3 +217,6 @@ def test_recurrent_models_are_refused(home: Path) -> None:
         answer(session)
     assert not home.exists()
     session.close()
+
+
+test_what_is_recorded = recorded_expressions(__file__, chosen)

@@ -21,6 +21,7 @@ from localspec.trees.static import Chain
 from localspec.verify.coupled import CoupledVerifier
 from tests.lexicons import BYTES, lexicon
 from tests.methods.test_translated_draft import TEXTS, Backwards, TestTranslatedDraft
+from tests.recorded import recorded_expressions
 
 GREEDY = Sampling(temperature=0.0)
 TARGET = lexicon([*BYTES, b"ab", b"abc", b"<stop>", "汉".encode()], specials={b"<stop>": 258}, ends=(258,))
@@ -67,20 +68,6 @@ def drafted(text: Sequence[int], draft: Lexicon, k: int) -> tuple[list[int], int
     assert draft_of_target.dists == (None,) * len(draft_of_target.tokens)
     assert draft_of_target.is_chain
     return draft_of_target.tokens[1:].tolist(), backend.evaluated
-
-
-@pytest.mark.parametrize(
-    ("text", "k", "expected", "evaluated"),
-    [
-        (b"abcd", 1, [ord("a")], 1),
-        (b"abcd", 2, [ABC, ord("d")], 4),
-        (b"dabc", 2, [ord("d"), ord("a")], 2),
-        ("汉d".encode(), 2, [HAN, ord("d")], 4),
-        ("汉d".encode(), 1, [], 2),  # it writes twice as many tokens as are wanted, at most
-    ],
-)
-def test_its_bytes_become_tokens_of_the_target(text: bytes, k: int, expected: list[int], evaluated: int) -> None:
-    assert drafted(text, lexicon(BYTES), k) == (expected, evaluated)
 
 
 def test_one_token_may_be_several() -> None:
@@ -207,3 +194,6 @@ def test_text_at_temperature_zero_is_that_of_plain_decoding() -> None:
             texts.append(list(context.tokens))
         assert texts[0] == texts[1]
     assert lengths == {0, 1, 2, 3}
+
+
+test_what_is_recorded = recorded_expressions(__file__, drafted, lexicon, BYTES=BYTES)

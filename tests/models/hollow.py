@@ -7,8 +7,10 @@ is a file of some kilobytes. Nothing may be computed with it: every weight reads
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import gguf
@@ -43,6 +45,21 @@ QWEN3_30B_A3B = Hollow(48, 2048, 32, 4, 768, 151_936, head=128, experts=128, use
 
 
 def write(path: Path, shape: Hollow) -> Path:
+    header, size = _written(shape)
+    path.write_bytes(header)
+    os.truncate(path, size)
+    return path
+
+
+@cache
+def _written(shape: Hollow) -> tuple[bytes, int]:
+    """Return the header of a file of this shape and the file's size in bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "header.gguf"
+        return _write_header(path, shape), path.stat().st_size
+
+
+def _write_header(path: Path, shape: Hollow) -> bytes:
     writer = gguf.GGUFWriter(path, shape.arch)
     head = shape.head or shape.width // shape.heads
     writer.add_name("hollow")
@@ -75,8 +92,9 @@ def write(path: Path, shape: Hollow) -> Path:
     at = writer.fout[0].tell()
     total = sum(-(-info.nbytes // 32) * 32 for info in writer.tensors[0].values())
     writer.close()
+    header = path.read_bytes()
     os.truncate(path, at + -at % 32 + total)
-    return path
+    return header
 
 
 def tensors(shape: Hollow, head: int) -> Iterator[tuple[str, tuple[int, ...], str]]:

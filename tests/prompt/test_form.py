@@ -11,19 +11,7 @@ from localspec.errors import UsageError
 from localspec.prompt import form
 from localspec.prompt.form import compiled, form_of, refused
 from localspec.settings.request import Request
-
-
-@pytest.mark.parametrize(
-    ("request_", "found"),
-    [
-        (Request(prompt="x"), None),
-        (Request(schema="{}"), ("schema", "{}")),
-        (Request(choices="a\nb"), ("choices", "a\nb")),
-        (Request(grammar=""), ("grammar", "")),
-    ],
-)
-def test_the_form_of_a_request(request_: Request, found: tuple[str, str] | None) -> None:
-    assert form_of(request_) == found
+from tests.recorded import recorded_expressions
 
 
 @pytest.mark.parametrize(
@@ -54,51 +42,6 @@ def test_which_bounds_are_taken_for_what_they_are(bound: float, is_kept: bool) -
 
 FAR, WHOLE = 2**53, {"type": "integer", "minimum": -(2**53), "maximum": 2**53}
 NUMBER, CLOSED = {**WHOLE, "type": "number", "multipleOf": 1e-9}, {"additionalProperties": False}
-
-
-@pytest.mark.parametrize(
-    ("schema", "kept"),
-    [
-        ({"type": "integer"}, WHOLE),
-        ({"type": "integer", "minimum": 3}, {"type": "integer", "minimum": 3, "maximum": FAR}),
-        ({"type": "integer", "exclusiveMaximum": 3}, {"type": "integer", "exclusiveMaximum": 3, "minimum": -FAR}),
-        ({"type": "integer", "default": 5}, {**WHOLE, "default": 5}),
-        ({"type": ["null", "integer"]}, {**WHOLE, "type": ["null", "integer"]}),
-        ({"items": [{"type": "integer"}, {"not": {"type": "integer"}}]}, {"items": [WHOLE, {"not": WHOLE}]}),
-        ({"type": "number"}, NUMBER),
-        ({"type": "number", "minimum": 0.5}, {**NUMBER, "minimum": 0.5}),
-        ({"type": ["integer", "number"]}, {**NUMBER, "type": ["integer", "number"]}),
-        ({"properties": {"enum": {"type": "integer"}}}, {"properties": {"enum": WHOLE}, **CLOSED}),
-        ({"properties": {"type": "integer"}}, {"properties": {"type": "integer"}, **CLOSED}),
-        ({"maxLength": 3.0, "maxItems": 2.5, "minItems": 1}, {"maxLength": 3, "maxItems": 2.5, "minItems": 1}),
-        ({"format": "password"}, {}),
-        ({"format": "date"}, {"format": "date"}),
-        ({"properties": {"format": {"format": 3}}}, {"properties": {"format": {"format": 3}}, **CLOSED}),
-        ({"$defs": {"type": {"type": "integer"}}}, {"$defs": {"type": WHOLE}}),
-        *(
-            (same, same)
-            for same in (
-                {"type": "integer", "minimum": 0, "exclusiveMaximum": 9},
-                {"type": "integer", "maximum": 2**63 - 1},
-                {"type": "integer", "enum": [10**30]},
-                {"type": "integer", "multipleOf": 999983},
-                {"allOf": [{"type": "integer"}, {"multipleOf": 999983}]},
-                {"type": "integer", "allOf": [{"multipleOf": 999983}]},
-                {"type": "integer", "anyOf": [{"const": 10**17}]},
-                {"type": "integer", "oneOf": [{"enum": [10**17]}, {"minimum": 3}]},
-                {"type": "integer", "$ref": "#/$defs/large"},
-                {"const": {"type": "integer"}, "default": {"type": "integer"}},
-                {"type": "number", "maximum": 1e30},
-                {"type": "number", "enum": [0.5]},
-                {"type": "integer", "minimum": "far"},
-                True,
-            )
-        ),
-    ],
-)
-def test_how_a_schema_is_kept(schema: Any, kept: Any) -> None:
-    """Numbers have ends: a small model wrote zeros until the context was full. Objects are closed."""
-    assert form.prepared(schema, is_closed=True) == kept
 
 
 @pytest.mark.parametrize(
@@ -146,35 +89,6 @@ def test_white_space_between_the_parts_of_json(text: str, is_spaced: bool) -> No
     assert write(json.loads(compact[1]), text) is not is_spaced
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"a":[1,2],  "b":3}',
-        '{"a":[1,2],\n\n\n"b":3}',
-        "{\n" + 21 * " " + '"a":[],"b":3}',
-        ' {"a":[],"b":3}',
-        '{"a":[],"b":3}\n',
-        '{"a":[],"b":0.1234567891}',
-        '{"a":[],"b":1e9}',
-        '{"a":[],"b":99999999999999999}',
-    ],
-)
-def test_what_small_models_repeat_has_an_end(text: str) -> None:
-    assert not write(SPACED, text)
-
-
-def test_a_compact_form_is_one_of_a_schema_alone() -> None:
-    assert form_of(Request(schema="true", schema_compact=True)) == (
-        "schema",
-        '{"x-guidance": {"whitespace_flexible": false}}',
-    )
-    assert form_of(Request(schema="false", schema_compact=True)) == ("schema", "false")
-    assert form_of(Request(regex="a", schema_compact=True)) == ("regex", "a")
-    assert form_of(Request(schema="{}")) == ("schema", "{}")
-    with pytest.raises(UsageError, match="--schema: /if is a keyword that cannot"):  # no option comes from outside
-        compiled(("schema", '{"x-guidance": {"lenient": true}, "if": {}}'))
-
-
 def write(schema: Any, text: str) -> bool:
     from llguidance import LLMatcher, LLTokenizer
 
@@ -200,26 +114,6 @@ def test_numbers_of_many_digits_are_no_integers_of_a_form() -> None:
 
 
 ROOT = {"a": [{"b": 1}, {"c/d": {"e~f": 2}}], "": 3}
-
-
-@pytest.mark.parametrize(
-    ("ref", "found"),
-    [
-        ("#", ROOT),
-        ("", ROOT),
-        ("#/a/0", {"b": 1}),
-        ("#/a/1/c~1d/e~0f", 2),
-        ("other.json#/a/0/b", 1),
-        ("#/a/2", None),
-        ("#/a/x", None),
-        ("#/a/0/b/c", None),
-        ("#/z", None),
-        ("#/", 3),
-        ("#/a%20b", ROOT),
-    ],
-)
-def test_the_part_that_a_reference_names(ref: str, found: Any) -> None:
-    assert form._named(ROOT, ref) == found
 
 
 @pytest.mark.parametrize(("n", "is_refused"), [(255, False), (256, True)])
@@ -264,25 +158,6 @@ def test_the_levels_of_a_part_are_counted_once(monkeypatch: pytest.MonkeyPatch) 
     assert len(counted) == 2, "all of the schema, and what each of the references may name"
 
 
-@pytest.mark.parametrize(
-    ("text", "read"),
-    [
-        (r'root ::= "A"', 'root ::= "A"'),
-        (r'root ::= "\u0041"', r'root ::= "\x41"'),
-        (r'root ::= "\u0080"', 'root ::= "\x80"'),
-        (r'root ::= "\u007f"', r'root ::= "\x7f"'),
-        (r'root ::= "\U0001F600"', 'root ::= "😀"'),
-        (r'root ::= "\ud7ff\ue000"', 'root ::= "\ud7ff\ue000"'),
-        (r'root ::= "\ud800\udfff"', r'root ::= "\ud800\udfff"'),
-        (r'root ::= "\U0010ffff\U00110000"', 'root ::= "\U0010ffff' + r'\U00110000"'),
-        (r'root ::= "\\u0041"', r'root ::= "\\u0041"'),
-        (r'root ::= "\\\u00e9"', r'root ::= "\\é"'),
-    ],
-)
-def test_numbers_of_characters_become_characters(text: str, read: str) -> None:
-    assert form._without_numbers(text) == read
-
-
 def test_what_llguidance_is_given() -> None:
     assert compiled(("schema", "true")) == compiled(("schema", "{}")) != compiled(("schema", '{"type": "string"}'))
     assert compiled(("grammar", r'start: "\u0041"')) == r'start: "\u0041"', "only GBNF is spelled anew"
@@ -295,19 +170,6 @@ def test_what_the_reader_of_grammars_cannot_put_in_words(monkeypatch: pytest.Mon
     monkeypatch.setattr("llguidance.gbnf_to_lark.any_to_lark", fail)
     with pytest.raises(UsageError, match="--grammar cannot be kept: it cannot be read"):
         compiled(("grammar", "root ::= x"))
-
-
-def test_where_schemas_are_looked_for() -> None:
-    """In a grammar of Lark those behind %json; not in what is too deep or no JSON, and not in other forms."""
-    assert list(form._schemas("schema", '{"a": 1} more')) == [{"a": 1}]
-    assert list(form._schemas("grammar", 'start: %json {"a": 1}\nx: %json  {"b": [2]} y: %json {')) == [
-        {"a": 1},
-        {"b": [2]},
-    ]
-    assert list(form._schemas("regex", '%json {"a": 1}')) == list(form._schemas("choices", '{"a": 1}')) == []
-    for levels, n in ((form.DEEPEST, 1), (form.DEEPEST + 1, 0)):
-        assert len(list(form._schemas("schema", "[" * levels + "]" * levels))) == n
-    assert list(form._schemas("schema", "[" * 100_000)) == []
 
 
 def test_the_parts_of_a_schema_and_their_paths() -> None:
@@ -324,24 +186,6 @@ def test_the_parts_of_a_schema_and_their_paths() -> None:
     }
     found = {"properties/a": {"x": 1}, "items": {"y": 2}, "anyOf/0": {"z": 3}, "$defs/q": {}}
     assert dict(form._parts(schema)) == found
-
-
-@pytest.mark.parametrize(
-    ("message", "said"),
-    [
-        ("plain\nmore", "plain"),
-        ("at 3(14): odd", "line 3, character 14: odd"),
-        ("3(14): odd", "line 3, character 14: odd"),
-        ("x (in regex): 5(6): odd '", "line 5, character 6: odd"),
-        ("NoExtensionBias of something", "no text has it"),
-        ("oneOf constraints are not", "the parts of oneOf overlap, or may; anyOf can be kept"),
-        ("Pointer '/x' does not exist", "$ref /x is not in the schema itself, and nothing is looked up elsewhere"),
-        ("Resource '/x' is not present in", "$ref /x is not in the schema itself, and nothing is looked up elsewhere"),
-        ("regex parse error:\n    ab[c\n      ^^\nerror: unclosed", "unclosed, at '[c' in ab[c"),
-    ],
-)
-def test_what_llguidance_says_in_fewer_words(message: str, said: str) -> None:
-    assert form._told(message) == said
 
 
 def test_an_error_is_one_line_of_two_hundred_characters() -> None:
@@ -381,3 +225,8 @@ def test_two_hundred_parts_are_tried(monkeypatch: pytest.MonkeyPatch, n: int, pa
     monkeypatch.setattr(form, "_read", lambda _name, text: ("", "no" if "bad" in text else ""))
     assert form._path({"anyOf": parts, "$defs": {}}, "no") == path
     assert form._path([{"bad": 1}], "no") == ""
+
+
+test_what_is_recorded = recorded_expressions(
+    __file__, Request, compiled, form, form_of, write, ROOT=ROOT, SPACED=SPACED
+)

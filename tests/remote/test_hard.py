@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from localspec.engine.distribution import Distribution
-from localspec.remote.hard import HardRule, Signals, rule_of
+from localspec.remote.hard import Signals, rule_of
+from tests.recorded import recorded_expressions
 
 
 def law(*probs: float) -> Distribution:
@@ -43,18 +44,4 @@ def test_at_each_threshold_nothing_is_hard_yet(signals: Signals) -> None:
     assert replace(signals, margin=0.19).is_hard
 
 
-@pytest.mark.parametrize(
-    ("text", "rule"),
-    [
-        (" 17", HardRule.NUMBER),
-        ("3", HardRule.NUMBER),
-        (" 2026-11", HardRule.DATE),
-        (" March", HardRule.DATE),
-        (" Alice", HardRule.NAME),
-        (" the", None),
-        ("(", None),
-        ("", None),
-    ],
-)
-def test_classes(text: str, rule: HardRule | None) -> None:
-    assert rule_of(text) is rule
+test_what_is_recorded = recorded_expressions(__file__, rule_of)

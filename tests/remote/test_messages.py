@@ -50,6 +50,7 @@ from localspec.remote.messages import (
     unpacked,
 )
 from localspec.settings.request import Sampling
+from tests.recorded import recorded_expressions
 
 SAMPLINGS = st.builds(
     Sampling,
@@ -273,32 +274,6 @@ def test_an_edge_that_says_no_more_asks_for_the_defaults() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("wire", "message"),
-    [
-        ([3], Fetch(start=0)),
-        ([8, 1, 2, 3], Verify(1, 2, 3, draft=(), parents=(), committed=(), q=b"", laws=(), draw="")),
-        ([8, 1, 2, 3, [4], [], [], b"", [[]]], Verify(1, 2, 3, (4,), laws=(Law(ids=b"", probs=b""),))),
-    ],
-)
-def test_an_edge_that_says_less_means_nothing_more(wire: list[typing.Any], message: ToVerifier) -> None:
-    assert request_of(msgspec.msgpack.encode(wire)) == message
-    assert Law.of(None) == Law(b"", b"")
-
-
-@pytest.mark.parametrize(
-    ("wire", "message"),
-    [
-        ([6, "s", 64, 8], Welcome("s", 64, 8, max_leaves=1, have=0, digest=0)),
-        ([9, 1, 0, None, 3], Result(1, 0, None, 3, micros=0, finish="", laws=(), peak=0)),
-        ([11, 0, 0], Resync(0, 0)),
-        ([12, "usage", "no"], Error("usage", "no", hint="", answer=0)),
-    ],
-)
-def test_a_verifier_that_says_less_means_nothing_more(wire: list[typing.Any], message: ToEdge) -> None:
-    assert reply_of(msgspec.msgpack.encode(wire)) == message
-
-
 def test_bytes_of_a_round() -> None:
     """Eight ids in a vocabulary of 150 000: no more than a text of them would take."""
     up = Verify(1000, 3000, 2**63, (140_000,) * 8)
@@ -405,3 +380,6 @@ def test_a_draft_is_a_tree() -> None:
     ):
         with pytest.raises(MessageError):
             wrong.tree()
+
+
+test_what_is_recorded = recorded_expressions(__file__, msgspec, reply_of, request_of)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import stat
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from localspec.errors import ResourceError, UsageError
-from localspec.settings.config_file import MAX_BYTES, assign, config_file, read_configuration, remove
+from localspec.settings.config_file import assign, config_file, read_configuration, remove
+from tests.recorded import recorded_expressions
 
 
 @pytest.fixture(autouse=True)
@@ -23,48 +26,21 @@ def write(text: str | bytes) -> Path:
     return config_file()
 
 
+def entries(text: str | bytes) -> list[tuple[Any, ...]]:
+    """Return path, value and line of each value of a file with this text."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCALSPEC_HOME", folder)
+        config_file().parent.mkdir()
+        write(text)
+        try:
+            return [(each.path, each.value, each.line) for each in read_configuration().entries]
+        except UsageError as error:
+            error.message = error.message.replace(folder, "…")
+            raise
+
+
 def test_no_file_says_nothing() -> None:
     assert read_configuration().entries == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("temp = 0.5\n", [(("temp",), 0.5, 1)]),
-        ("\n# why\n\ntemp = 0.5 # cold", [(("temp",), 0.5, 4)]),
-        ("temp = 0\r\n[run]\r\nseed = 3\r\n", [(("temp",), 0, 1), (("run", "seed"), 3, 3)]),
-        ("[early-exit.tune]\nskips = 1\n", [(("early-exit", "tune", "skips"), 1, 2)]),
-        ("run.temp = 1.0\nchat = { temp = 0.1, seed = 2 }\n",
-         [(("run", "temp"), 1.0, 1), (("chat", "temp"), 0.1, 2), (("chat", "seed"), 2, 2)]),
-        ('stop = [\n  "a", # one\n  "]",\n]\ntemp = 1\n', [(("stop",), ["a", "]"], 1), (("temp",), 1, 5)]),
-        ('system = """\n[run]\ntemp = 5\n"""\nseed = 1\n', [(("system",), "[run]\ntemp = 5\n", 1), (("seed",), 1, 5)]),
-        ("\ufefftemp = 1\n", [(("temp",), 1, 1)]),
-        ('"a b" = 1\n', [(("a b",), 1, 1)]),
-    ],
-)  # fmt: skip
-def test_values_have_their_lines(text: str, found: list[tuple[tuple[str, ...], object, int]]) -> None:
-    write(text)
-    assert [(entry.path, entry.value, entry.line) for entry in read_configuration().entries] == found
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("temp = 1\nmodel = 'x\n", ":2: this is not TOML"),
-        ("temp 1\n", ":1:6: this is not TOML"),
-        ("a = 1\na = 2\n", ":2:6: this is not TOML"),
-        ("b = 1\na = [1,\n2\n", ":2: this is not TOML"),
-        ("a = " + "[" * 5000, ": this is not TOML"),
-        (b"temp = 1\n\xff\n", ":2: this is not a text of UTF-8"),
-        ("# " + "x" * MAX_BYTES, "longer than 64 KiB"),
-    ],
-)
-def test_what_is_no_configuration_is_one_error(text: str | bytes, words: str) -> None:
-    file = write(text)
-    with pytest.raises(UsageError) as caught:
-        read_configuration()
-    assert str(file) in caught.value.message
-    assert words in caught.value.message
 
 
 def test_a_folder_is_no_configuration(home: Path) -> None:
@@ -144,3 +120,6 @@ def test_where_nothing_can_be_written_the_file_stays(home: Path, monkeypatch: py
         assign(("temp",), 2)
     assert file.read_text() == MINE
     assert list(file.parent.iterdir()) == [file]
+
+
+test_what_is_recorded = recorded_expressions(__file__, entries)

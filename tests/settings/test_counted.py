@@ -9,6 +9,7 @@ import pytest
 
 from localspec.cli.rank import _summary
 from localspec.settings.sizes import counted, three_digits
+from tests.recorded import recorded_expressions
 
 ROOT = Path(__file__).parents[2]
 BY_HAND = re.compile(r"""\{['"]e?s['"] (?:if|\*)""")
@@ -37,18 +38,4 @@ def test_no_plural_is_made_by_hand() -> None:
     assert [str(file) for file in files if BY_HAND.search(file.read_text())] == []
 
 
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [
-        (0.00004, "0"),
-        (0.0001, "0.0001"),
-        (0.1234, "0.123"),
-        (45.67, "45.7"),
-        (999.4, "999"),
-        (999.6, "1000"),
-        (1243.0, "1243"),
-        (1e6, "1000000"),
-    ],
-)
-def test_a_number_is_never_a_power_of_ten(value: float, told: str) -> None:
-    assert three_digits(value) == told
+test_what_is_recorded = recorded_expressions(__file__, three_digits)

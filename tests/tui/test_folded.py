@@ -14,6 +14,7 @@ from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.widgets import folded as widgets_folded
 from localspec.tui.widgets.folded import folded, pieces
+from tests.recorded import recorded_expressions
 from tests.tui.chats import shown
 from tests.tui.scripted import ScriptedWorker, made, opened, settled, until
 
@@ -32,24 +33,6 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> None:
         return line_end(word, at, width)
 
     monkeypatch.setattr(widgets_folded, "_line_end", checked)
-
-
-@pytest.mark.parametrize(
-    ("word", "width", "expected"),
-    [
-        ("/srv/me/models/a.gguf", 12, ["/srv/me/", "models/", "a.gguf"]),
-        ("qwen2.5-coder-0.5b.gguf", 10, ["qwen2.5-", "coder-0.5b", ".gguf"]),
-        ("a_long_name.gguf", 11, ["a_long_name", ".gguf"]),
-        ("abcdefgh", 3, ["abc", "def", "gh"]),
-        ("/abcdefgh", 4, ["/abc", "defg", "h"]),
-        ("ééé", 2, ["éé", "é"]),
-        ("模型/模型", 5, ["模型/", "模型"]),
-        ("模", 1, ["模"]),
-        ("", 5, []),
-    ],
-)
-def test_a_word_goes_on_behind_a_slash_or_between_parts(word: str, width: int, expected: list[str]) -> None:
-    assert pieces(word, width) == expected
 
 
 def test_a_long_text_without_spaces_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,3 +98,6 @@ async def test_the_pane_of_a_pair_breaks_its_name_between_parts() -> None:
         )
         app.chat.show_figures()
         await until(pilot, lambda: "imatrix" in shown(app))
+
+
+test_what_is_recorded = recorded_expressions(__file__, pieces)

@@ -17,23 +17,7 @@ from textual.app import App
 from localspec.tui.keyboard import ANSWERS, Keyboard
 from localspec.tui.launch import GRACE, QUESTION, STUCK, _ask, background, darkness
 from tests.cli.harness import TIMEOUT, Terminal
-
-
-@pytest.mark.parametrize(
-    ("answer", "is_dark"),
-    [
-        (b"\x1b]11;rgb:0000/0000/0000\x1b\\", True),
-        (b"\x1b]11;rgb:ffff/ffff/ffff\x07\x1b[?62c", False),
-        (b"\x1b]11;rgb:ff/fa/f0\x07", False),
-        (b"\x1b]11;rgb:28/2c/34\x07", True),
-        (b"\x1b]11;rgb:0/0/f\x07", True),
-        (b"\x1b[?62;4c", None),
-        (b"", None),
-        (b"\x1b]11;nonsense\x07", None),
-    ],
-)
-def test_an_answer_is_read(answer: bytes, is_dark: bool | None) -> None:
-    assert darkness(answer) is is_dark
+from tests.recorded import recorded_expressions
 
 
 @pytest.mark.parametrize("answer", [b"\x1b]11;rgb:ffff/ffff/ffff\x1b\\\x1b[?62c", b"\x1b[?62c", b""])
@@ -145,3 +129,6 @@ async def test_what_is_typed_for_the_shell_is_left_to_it(monkeypatch: pytest.Mon
         keyboard.disable_input()
         assert os.read(slave, 100) == typed
     os.close(master)
+
+
+test_what_is_recorded = recorded_expressions(__file__, darkness)

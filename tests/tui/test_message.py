@@ -12,6 +12,7 @@ from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets.card import WelcomeCard
 from localspec.tui.widgets.message import Spoken
 from localspec.tui.widgets.reply import Flow, wrap
+from tests.recorded import recorded_expressions
 from tests.tui.scripted import (
     SETTINGS,
     ScriptedWorker,
@@ -152,23 +153,6 @@ async def test_a_text_that_outgrows_markdown_goes_on_as_plain_rows() -> None:
         assert len(answers(app)) == 1
 
 
-@pytest.mark.parametrize(
-    ("line", "width", "rows"),
-    [
-        ("", 10, [""]),
-        ("one two", 10, ["one two"]),
-        ("one two three", 8, ["one two ", "three"]),
-        ("abcdefghij", 4, ["abcd", "efgh", "ij"]),
-        ("a bcdefgh i", 4, ["a ", "bcde", "fgh ", "i"]),
-        ("日本語です", 4, ["日本", "語で", "す"]),
-        ("日本語", 3, ["日", "本", "語"]),
-    ],
-)
-def test_rows(line: str, width: int, rows: list[str]) -> None:
-    assert wrap(line, width) == rows
-    assert "".join(rows) == line
-
-
 async def test_keys_go_from_message_to_message_and_back_to_writing() -> None:
     async with opened() as (pilot, app):
         await pilot.press("tab")
@@ -196,3 +180,6 @@ async def test_a_link_is_copied_and_not_opened(monkeypatch: pytest.MonkeyPatch) 
         await settled(pilot)
         assert copied == ["http://example.org/x"]
         assert app.is_running
+
+
+test_what_is_recorded = recorded_expressions(__file__, wrap)

@@ -14,6 +14,7 @@ from localspec.tui.app import LocalspecApp
 from localspec.tui.keyboard import HANDS, HELD, SLOW, Burst, Reader
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
+from tests.recorded import recorded_expressions
 from tests.tui.scripted import ScriptedWorker, ask, made, opened, settled, shown, until
 
 SPEED = HANDS / 10  # seconds between two keys of a paste, also where a machine is slow
@@ -221,21 +222,6 @@ def test_an_answer_without_an_end_takes_no_text_with_it() -> None:
     assert seen_of("\x1b]11;rgb:ffff/ff", "", "hello") == ["hello"]
 
 
-@pytest.mark.parametrize(
-    ("reads", "keys"),
-    [
-        (("\x1b", ""), ["escape"]),
-        (("\x1b", "", "x"), ["escape", "x"]),
-        (("\x1b", "[A"), ["up"]),
-        (("\x1b[", "A"), ["up"]),
-        (("\x1b[?2026;", "2$y", "x"), ["x"]),
-        (("\x1b[D\x1b", "[D"), ["left", "left"]),
-    ],
-)
-def test_keys_that_begin_as_an_answer_does_are_keys(reads: tuple[str, ...], keys: list[str]) -> None:
-    assert seen_of(*reads) == keys
-
-
 @pytest.mark.parametrize("cut", range(1, len("\x1b[201~")))
 def test_a_paste_may_end_late(cut: int) -> None:
     """On a slow line its end comes in two parts. All that was typed behind it went into the paste, for good."""
@@ -370,3 +356,6 @@ async def test_what_is_typed_before_ctrl_s_is_saved_with_it() -> None:
         for event in (*reader.read("Be brief.\x13", 10.0), *reader.quiet()):
             app.post_message(event)
         await until(pilot, lambda: app.chat_state.messages.system == "Be brief.")
+
+
+test_what_is_recorded = recorded_expressions(__file__, seen_of)

@@ -14,6 +14,7 @@ from localspec.engine.events import NOT_YET
 from localspec.settings.sizes import counted
 from localspec.ui import speedup, stats, summary
 from localspec.ui.explain import explain
+from tests.recorded import recorded_expressions
 
 SHORT = 3  # words: less is a part of a sentence
 
@@ -83,18 +84,4 @@ def test_each_reason_is_explained(text: str) -> None:
     assert explain(text).term is not None
 
 
-@pytest.mark.parametrize(
-    ("line", "term"),
-    [
-        ("not worth the risk", "loss account"),
-        ("Nothing was guessed: a copied token adds at least 291 ms to a pass of 408 ms", "nothing drafted"),
-        ("Nothing was guessed: here a guess costs more to check than it can save.", "nothing drafted"),
-        ("speedup unknown: the machine changed its pace", "speedup"),
-        ("plain decoding", "plain"),
-        ("pass", "pass"),
-    ],
-)
-def test_what_is_typed_finds_its_term(line: str, term: str) -> None:
-    found = explain(line).term
-    assert found is not None
-    assert found.name == term
+test_what_is_recorded = recorded_expressions(__file__, explain)

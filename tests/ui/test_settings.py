@@ -10,34 +10,7 @@ from localspec.prompt.form import EXAMPLES
 from localspec.settings.declaration import Option, declared
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.settings import SETTINGS, changed, options_in
-
-
-@pytest.mark.parametrize(
-    ("line", "commands"),
-    [
-        ("-d none", ["/draft none"]),
-        ("--draft FILE.gguf", ["/draft FILE.gguf"]),
-        ("--ctx 8192", ["/set ctx 8192"]),
-        ("--method draft-model -k 4", ["/set method draft-model", "/set draft-tokens 4"]),
-        ("--approximate --verify typical", ["/set approximate on", "/set verify typical"]),
-        ("--approximate off", ["/set approximate off"]),
-        ("--temp=0", ["/set temp 0"]),
-        ("--regex '[a-z]+'", ["/set regex [a-z]+"]),
-        ("--logit-bias 5=-1", ["/set logit-bias 5=-1"]),
-        ("--gpu off", ["/set gpu off"]),
-        ("-s be short", ["/system be short"]),
-        ("--api-key KEY", []),
-        ("--- a/file.py", []),
-        ("- a list", []),
-        (" --temp 0", []),
-        ("--temp 0\nand a second line", []),
-        ("--temp 'open", []),
-        ("", []),
-    ],
-)
-def test_a_line_of_options_is_commands(line: str, commands: list[str]) -> None:
-    assert options_in(line) == commands
-    assert TABLE.is_command(line) == bool(commands)
+from tests.recorded import recorded_expressions
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=lambda each: each.key)
@@ -65,3 +38,6 @@ def test_a_setting_of_the_load_is_one_of_the_next_chat(setting: Option) -> None:
         with pytest.raises(UsageError) as caught:
             changed(Request(), setting.key, "1")
         assert caught.value.hint.startswith("localspec chat -c --")
+
+
+test_what_is_recorded = recorded_expressions(__file__, options_in, TABLE=TABLE)

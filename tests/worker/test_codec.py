@@ -35,6 +35,7 @@ from localspec.settings.request import LoadSettings, Message, Request, Sampling
 from localspec.worker import main
 from localspec.worker.codec import CodecError, event_line, event_of, job_line, job_of
 from tests.engine.test_events import COMMITTED, EVENTS
+from tests.recorded import recorded_expressions
 from tests.worker.wire import crossed
 
 REQUEST = Request(
@@ -103,21 +104,6 @@ def test_a_newer_writer_may_say_more_and_an_older_one_less(event: Event) -> None
 
 
 @pytest.mark.parametrize(
-    ("wire", "said"),
-    [
-        ({"type": "warned", "code": 1, "message": ""}, r"warned: Expected `str`, got `int` - at `\$\.code`"),
-        ({"type": "warned"}, "warned: Object missing required field `code`"),
-        ({"type": "committed", **json.loads(event_line(COMMITTED, 1)), "ms": 3}, r"committed: .*`\$\.ms`"),
-        ({"type": "started", "method": []}, "started: "),
-        ({"type": "failed", "error": 5}, r"failed: Expected `object`, got `int` - at `\$\.error`"),
-    ],
-)
-def test_an_event_of_another_form_names_the_field(wire: dict[str, Any], said: str) -> None:
-    with pytest.raises(CodecError, match=said):
-        event_of(wire)
-
-
-@pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"command": "sing"}, "there is no job 'sing'"),
@@ -135,3 +121,6 @@ def test_a_job_of_another_form_names_the_field(change: dict[str, Any], said: str
 def test_the_wire_stays_readable() -> None:
     assert event_line(Warned("pair", "ü"), 4) == b'{"seq":4,"type":"warned","code":"pair","message":"\\u00fc"}\n'
     assert json.loads(job_line(MachineFacts(("a:1",)))) == {"seq": 0, "command": "machinefacts", "servers": ["a:1"]}
+
+
+test_what_is_recorded = recorded_expressions(__file__, event_of)

@@ -107,7 +107,7 @@ def test_8b_is_put_onto_the_devices_whole_wherever_that_fits(n_devices: int) -> 
     of the 33 layers come to 5 041 143 808, all of them to 4 885 135 360. At every size that holds all, all is there.
     """
     models, before, n_whole = pair(LLAMA_8B, None), float("inf"), 0
-    for memory in range(4 * GIB // n_devices, 6 * GIB // n_devices, GIB // 64):
+    for memory in range(4 * GIB // n_devices, 6 * GIB // n_devices, GIB // 32):
         devices = tuple(MachineDevice(f"CUDA{i}", memory, gbps(448)) for i in range(n_devices))
         machine = Machine(16 * GIB, 8, devices, gbps(50))
         plan, search = best(machine, models), Search(machine, models)
@@ -117,7 +117,7 @@ def test_8b_is_put_onto_the_devices_whole_wherever_that_fits(n_devices: int) -> 
         assert (plan.target.n_offloaded == 33) == fits, memory
         assert plan.seconds <= before * (1 + 1e-12), "more memory never makes it slower"
         before, n_whole = plan.seconds, n_whole + fits
-    assert 10 < n_whole < 128
+    assert 10 < n_whole < 64
 
 
 def test_apple_unified_memory_is_counted_once() -> None:
