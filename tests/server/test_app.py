@@ -8,6 +8,7 @@ import importlib
 import json
 import pkgutil
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -23,7 +24,7 @@ from localspec.errors import InternalError, LocalspecError, PromptTooLongError, 
 from localspec.server import answering, fields, listening, messages, openai, own, refusal, reply, verifying
 from localspec.server import app as app_module
 from localspec.server import engine as engine_module
-from localspec.server.app import ABSENT, LONGEST_BODY, Routes, body_of
+from localspec.server.app import LONGEST_BODY, Routes, body_of
 from localspec.server.engine import LEAVING, EngineQueue
 from localspec.server.guard import Guard, Rules
 from localspec.server.pairs import Pairs
@@ -33,6 +34,7 @@ from localspec.settings.request import LoadSettings, Request
 from localspec.ui.stats import Stats
 from tests.cli.fakes import FakeWorker
 from tests.cli.harness import TIMEOUT, wait_for
+from tests.recorded import Section, sections
 from tests.server.serving import chat
 from tests.server.test_fields import SERVED
 
@@ -97,27 +99,30 @@ def served(worker: Asked) -> Iterator[Served]:
     made.engine.end(TIMEOUT)
 
 
-def test_what_is_told_without_an_answer(served: Served) -> None:
-    for path in ("/health", "/v1/health", "/"):
-        health = served.ask("GET", path)
-        assert health.json() == {"status": "ok", "is_busy": False, "waiting": 0}
-        assert (health.status_code, health.headers["content-type"]) == (200, "application/json")
-    for path in ("/api/version/", "/api//version", "/ollama/api/version"):  # as proxies and clients spell them
-        assert served.ask("GET", path).status_code == served.ask("HEAD", path).status_code == 200
+def answered(asked: str) -> Iterator[str]:
+    """Yield status, type and text of the answer to a method, a path and perhaps a body."""
+    method, path, body = [*asked.removeprefix("> ").split(" ", 2), ""][:3]
+    served = Served(Asked())
+    found = served.ask(method, path, content=body.encode())
+    served.engine.end(TIMEOUT)
+    beside = (
+        found.headers[name] for name in ("content-type", "allow", "content-security-policy") if name in found.headers
+    )
+    yield " | ".join((str(found.status_code), *beside))
+    if found.headers.get("content-type") == "application/json":
+        yield found.text.replace(__version__, "<version>")
+    assert not served.ended, "no question is an answer"
+
+
+@pytest.mark.parametrize("section", sections(Path(__file__).with_name("app.txt")))
+def test_what_is_recorded(section: Section, request: pytest.FixtureRequest) -> None:
+    section.check(answered, request)
+
+
+def test_what_the_front_page_is_depends_on_who_asks(served: Served) -> None:
     front = served.ask("GET", "/", headers={"Accept": "text/html,*/*"})
     assert front.headers["content-type"].startswith("text/html")
     assert "default-src" in front.headers["content-security-policy"]
-    assert [each["id"] for each in served.ask("GET", "/v1/models").json()["data"]] == ["storyteller"]
-    assert served.ask("GET", "/v1/models/target-q8_0").json()["id"] == "storyteller"
-    assert served.ask("GET", "/v1/models/a/b").json()["error"]["code"] == "model_not_found"
-    assert served.ask("GET", "/api/version").json() == {"version": "0.13.0", "localspec": __version__}
-    assert served.ask("GET", "/props").json()["model_alias"] == "storyteller"
-    assert served.ask("GET", "/api/tags").json()["models"][0]["name"] == "storyteller"
-    assert served.ask("GET", "/api/ps").json()["models"][0]["context_length"] == 1024
-    pair = served.ask("GET", "/v1/pair").json()
-    assert (pair["model"], pair["has_draft"], pair["loaded"]["type"]) == ("storyteller", False, "loaded")
-    assert served.ask("GET", "/v1/pair?model=storyteller").json() == pair
-    assert served.ask("GET", "/v1/pair?model=other").status_code == 404
 
 
 def test_figures_follow_the_answers(served: Served, worker: Asked) -> None:
@@ -166,49 +171,6 @@ def test_answers_that_overlap_are_one_busy_time() -> None:
     assert busy.end(13.0) == 3.0
     busy.begin(20.0)
     assert busy.end(21.5) == 4.5
-
-
-def test_what_is_not_here_says_so_in_the_form_of_its_api(served: Served) -> None:
-    for path, why in ABSENT.items():
-        assert served.ask("POST", path, json={}).status_code == 501
-        told = served.ask("POST", path, json={}).json()["error"]
-        assert why == (told if path.startswith("/api/") else told["message"])
-    nowhere = served.ask("GET", "/nowhere" + "x" * 100)
-    assert nowhere.status_code == 404
-    assert nowhere.json()["error"]["message"] == f"there is no /nowhere{'x' * 72}"
-    assert served.ask("GET", "/api/nowhere").json() == {"error": "there is no /api/nowhere"}
-    wrong = served.ask("PUT", CHAT)
-    assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
-    assert wrong.json()["error"]["message"] == f"{CHAT} takes no PUT"
-    assert served.ask("X" * 30, CHAT).json()["error"]["message"] == f"{CHAT} takes no {'X' * 20}"
-
-
-def test_questions_about_texts_are_answered(served: Served) -> None:
-    asked = served.ask("POST", "/tokenize", json={"content": "On", "with_pieces": True})
-    assert asked.status_code == 200
-    told = asked.json()
-    assert told == {"tokens": [{"id": 1, "piece": "O"}, {"id": 2, "piece": [255]}]}
-    assert served.ask("POST", "/tokenize", json={"content": "On"}).json() == {"tokens": [1, 2]}
-    assert served.ask("POST", "/detokenize", json={"tokens": [1, 2]}).json() == {"content": "On"}
-    assert served.ask("POST", "/apply-template", json=chat()).json() == {"prompt": "On"}
-    assert "answers_total 0" in served.ask("GET", "/metrics").text, "no question is an answer"
-    assert not served.ended
-
-
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        (b"{", "the body is no JSON: Input data was truncated"),
-        (b"[" * 99_999, "the body is no JSON: "),
-        (b"5", "the body is not a JSON object"),
-    ],
-)
-def test_a_body_that_is_no_object_is_refused(served: Served, content: bytes, told: str) -> None:
-    refused = served.ask("POST", CHAT, content=content)
-    assert refused.status_code == 400
-    error = refused.json()["error"]
-    assert error["message"].startswith(told)
-    assert (error["param"], error["type"]) == (None, "invalid_request_error")
 
 
 def body(*chunks: bytes, told: str | None = None, pause: float = 0.0, is_gone: bool = False) -> Any:

@@ -26,7 +26,7 @@ from localspec.session.loaded_pair import LoadedPair
 from localspec.session.loading import load
 from localspec.session.remote_target import RemoteTarget
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
-from tests.cli.harness import REAL, ROOT, assert_one_line, environment, localspec, wait_for
+from tests.cli.harness import REAL, ROOT, assert_one_line, environment, run_engine, wait_for
 from tests.integration.pair import DRAFT, TARGET, load_pair
 from tests.models.hollow import Hollow, write
 from tests.server.serving import Server, chat, serving
@@ -305,7 +305,7 @@ def test_what_goes_wrong_is_one_line_with_its_exit_code(
     server: Server, arguments: list[str], code: int, told: str
 ) -> None:
     given = [each.replace("URL", server.url.partition("://")[2]) for each in arguments]
-    ended = localspec("run", "--no-save", "-n", "4", *given, "Once")
+    ended = run_engine("run", "--no-save", "-n", "4", *given, "Once")
     lines = ended.stderr.decode().splitlines()
     assert (ended.returncode, len(lines)) == (code, 1)
     assert told in lines[0]
@@ -315,26 +315,26 @@ def test_a_draft_of_another_vocabulary_is_compared_with_the_verifier_by_name(ser
     """The file that was fetched has a digest for a name, which says nothing to people."""
     foreign = write(tmp_path / "foreign.gguf", Hollow(1, 64, 1, 1, 64, 1024, "F16", word="z"))
     where = server.url.partition("://")[2]
-    ended = localspec("run", "--no-save", "--verifier", f"ws://{where}", "-m", str(foreign), "Once")
+    ended = run_engine("run", "--no-save", "--verifier", f"ws://{where}", "-m", str(foreign), "Once")
     assert_one_line(ended, 6, f"foreign.gguf does not fit the target at {where}: they share 256 of the target's")
 
 
 @pytest.mark.parametrize("command", ["bench", "verify"])
 def test_what_measures_rows_takes_no_verifier(command: str) -> None:
-    ended = localspec(command, str(DRAFT), "--verifier", "ws://127.0.0.1:1")
+    ended = run_engine(command, str(DRAFT), "--verifier", "ws://127.0.0.1:1")
     assert ended.returncode == 2
     assert "stay with a verifier" in ended.stderr.decode()
 
 
 def test_a_verifier_that_is_set_for_good_is_for_other_commands() -> None:
-    ended = localspec("bench", "none.gguf", env={"LOCALSPEC_VERIFIER": "ws://127.0.0.1:1"})
+    ended = run_engine("bench", "none.gguf", env={"LOCALSPEC_VERIFIER": "ws://127.0.0.1:1"})
     assert "none.gguf" in ended.stderr.decode()
 
 
 def test_a_race_of_edge_alone_verifier_alone_and_both(server: Server) -> None:
     """Both have the verifier's text; the draft alone is a model of its own."""
     url = server.url.replace("http", "ws", 1)
-    ended = localspec("race", str(DRAFT), "--verifier", url, "--seed", "3", "-n", "12", "Once upon a time")
+    ended = run_engine("race", str(DRAFT), "--verifier", url, "--seed", "3", "-n", "12", "Once upon a time")
     assert ended.returncode == 0
     told = ended.stdout.decode()
     assert "identical output, 12 tokens" in told
@@ -347,7 +347,7 @@ def test_a_race_of_edge_alone_verifier_alone_and_both(server: Server) -> None:
 def test_a_race_without_a_model_at_the_edge(server: Server) -> None:
     """Nobody is alone there. Several rounds have their percentiles, and programs all of it."""
     url = server.url.replace("http", "ws", 1)
-    ended = localspec("race", "none", "--verifier", url, "--repeat", "2", "--seed", "3", "-n", "12", "--json", "Once")
+    ended = run_engine("race", "none", "--verifier", url, "--repeat", "2", "--seed", "3", "-n", "12", "--json", "Once")
     found = json.loads(ended.stdout)
     assert list(found["sides"]) == ["verifier alone", "both"]
     assert [one["edge_alone"] for one in found["rounds"]] == [None, None]
@@ -362,7 +362,7 @@ def test_figures_of_the_way(server: Server) -> None:
     """`--json` has them, and the line below an answer."""
     url = server.url.replace("http", "ws", 1)
     more = ("--method", "draft-model", "-k", "4", "--seed", "3", "-n", "32", "--no-save", "--raw", PROMPT)
-    ended = localspec("run", "--verifier", url, "-m", str(DRAFT), "--json", *more)
+    ended = run_engine("run", "--verifier", url, "-m", str(DRAFT), "--json", *more)
     found = json.loads(ended.stdout)["edge"]
     assert found["rounds"] > 3
     assert found["bytes_per_token"] == pytest.approx((found["up_bytes"] + found["down_bytes"]) / 31, rel=0.1)
@@ -371,5 +371,5 @@ def test_figures_of_the_way(server: Server) -> None:
     assert found["text_bytes"] > 20
     assert found["peak_bytes"] > 10_000_000
     assert 0 < found["cache_share"] < 0.2
-    below = localspec("run", "--verifier", url, "--stats", *more[4:]).stderr.decode()
+    below = run_engine("run", "--verifier", url, "--stats", *more[4:]).stderr.decode()
     assert re.search(r"verifier \d+ ms away, \d+ bytes a token, \d+ % of its cache; \d+ MiB there", below)

@@ -18,7 +18,7 @@ from localspec.settings.jobs import Generate
 from localspec.settings.request import Message, Request, Sampling, Speculation
 from localspec.worker.codec import job_line
 from localspec.worker.served import ServedWorker
-from tests.cli.harness import REAL, Terminal, assert_one_line, environment, localspec, needs_pair, wait_for
+from tests.cli.harness import REAL, Terminal, assert_one_line, environment, needs_pair, run_engine, wait_for
 from tests.server.serving import LONG, Server, serving
 
 pytestmark = needs_pair
@@ -39,8 +39,8 @@ def far(server: Server, tmp_path: Path) -> dict[str, str]:
 
 def test_run_has_the_text_of_this_machine_and_its_figures(far: dict[str, str]) -> None:
     """A conversation is kept here and goes on, and nothing of the model is."""
-    here = json.loads(localspec("run", "--json", "--method", "draft-model", "-k", "3", *WORDS).stdout)
-    done = localspec("run", "--json", "--method", "draft-model", "-k", "3", *WORDS, env=far)
+    here = json.loads(run_engine("run", "--json", "--method", "draft-model", "-k", "3", *WORDS).stdout)
+    done = run_engine("run", "--json", "--method", "draft-model", "-k", "3", *WORDS, env=far)
     there = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0, b"")
     assert there["text"] == here["text"]
@@ -48,27 +48,27 @@ def test_run_has_the_text_of_this_machine_and_its_figures(far: dict[str, str]) -
     assert there["spec"]["drafted"] > 0
     assert there["pair"]["name"].startswith("storyteller at 127.0.0.1:")
     assert there["pair"]["draft"]["n_params"] == here["pair"]["draft"]["n_params"]
-    more = json.loads(localspec("run", "-c", "--json", *WORDS, env=far).stdout)
+    more = json.loads(run_engine("run", "-c", "--json", *WORDS, env=far).stdout)
     assert more["session"] == there["session"]
     assert more["timings"]["prompt_n"] > there["timings"]["prompt_n"]
 
 
 def test_every_output_of_run(far: dict[str, str]) -> None:
-    steps = [json.loads(line) for line in localspec("run", "--events", *WORDS, env=far).stdout.splitlines()]
+    steps = [json.loads(line) for line in run_engine("run", "--events", *WORDS, env=far).stdout.splitlines()]
     assert steps[-1]["type"] == "end"
     assert sum(len(each["out"]) for each in steps if each["type"] == "step") == 16
-    with_tokens = json.loads(localspec("run", "--json", "--logprobs", "2", *WORDS, env=far).stdout)
+    with_tokens = json.loads(run_engine("run", "--json", "--logprobs", "2", *WORDS, env=far).stdout)
     assert len(with_tokens["tokens"]) == 16
-    bare = localspec("run", "--raw", "--logit-bias", "2=-inf", *WORDS, env=far)
+    bare = run_engine("run", "--raw", "--logit-bias", "2=-inf", *WORDS, env=far)
     assert (bare.returncode, bare.stderr) == (0, b"")
 
 
 def test_race_and_chats(far: dict[str, str]) -> None:
-    done = localspec("race", "storyteller", *WORDS, env=far)
+    done = run_engine("race", "storyteller", *WORDS, env=far)
     assert done.returncode == 0, done.stderr
     assert b"identical output, 16 tokens" in done.stdout
     said = b"Once\n/regen\n/model storyteller\nOnce\n"
-    done = localspec("chat", "--plain", "-n", "8", "--temp", "0", stdin=said, env=far)
+    done = run_engine("chat", "--plain", "-n", "8", "--temp", "0", stdin=said, env=far)
     assert b"is for" not in done.stderr
     assert done.stdout.count(b"Assistant:") == 3
     assert b"this chat cannot change its pair" in done.stderr
@@ -121,25 +121,27 @@ class Other(BaseHTTPRequestHandler):
 def test_one_clear_line(server: Server, far: dict[str, str]) -> None:
     """Where the server cannot be reached, wants another key, has no such model, or is none of ours."""
     run = ("run", *WORDS)
-    unreachable = localspec(*run, env={**far, "LOCALSPEC_SERVER": "http://127.0.0.1:9"})
+    unreachable = run_engine(*run, env={**far, "LOCALSPEC_SERVER": "http://127.0.0.1:9"})
     assert_one_line(unreachable, 4, "no server answers at http://127.0.0.1:9: Connection refused", "localspec serve")
-    wrong = localspec(*run, env={**far, "LOCALSPEC_API_KEY": "wrong"})
+    wrong = run_engine(*run, env={**far, "LOCALSPEC_API_KEY": "wrong"})
     assert_one_line(wrong, 4, "does not take this key", "--api-key KEY")
-    without = localspec(*run, env={**far, "LOCALSPEC_API_KEY": ""})
+    without = run_engine(*run, env={**far, "LOCALSPEC_API_KEY": ""})
     assert_one_line(without, 4, "wants its API key", "--api-key KEY")
     assert KEY not in wrong.stderr.decode()
     assert_one_line(
-        localspec("run", "-m", "smollm", *WORDS, env=far), 3, "there is no model 'smollm' here", "/v1/models"
+        run_engine("run", "-m", "smollm", *WORDS, env=far), 3, "there is no model 'smollm' here", "/v1/models"
     )
-    assert_one_line(localspec(*run, env={**far, "LOCALSPEC_SERVER": "ftp://x"}), 2, "--server 'ftp://x' is no address")
-    assert_one_line(localspec("run", "--ctx", "512", *WORDS, env=far), 2, "--ctx is for who loads the pair")
-    assert_one_line(localspec("run", "--corpus", ".", *WORDS, env=far), 2, "--corpus names files of this machine")
+    assert_one_line(run_engine(*run, env={**far, "LOCALSPEC_SERVER": "ftp://x"}), 2, "--server 'ftp://x' is no address")
+    assert_one_line(run_engine("run", "--ctx", "512", *WORDS, env=far), 2, "--ctx is for who loads the pair")
+    assert_one_line(run_engine("run", "--corpus", ".", *WORDS, env=far), 2, "--corpus names files of this machine")
     other = HTTPServer(("127.0.0.1", 0), Other)
     thread = threading.Thread(target=other.serve_forever)
     thread.start()
     try:
         url = f"http://127.0.0.1:{other.server_address[1]}"
-        assert_one_line(localspec(*run, env={**far, "LOCALSPEC_SERVER": url}), 4, f"at {url} is no server of localspec")
+        assert_one_line(
+            run_engine(*run, env={**far, "LOCALSPEC_SERVER": url}), 4, f"at {url} is no server of localspec"
+        )
     finally:
         other.shutdown()
         thread.join()

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from localspec.server import llama_server as api
 from localspec.server.engine import Totals
-from localspec.server.refusal import Refusal
-from localspec.settings.request import Request
 from tests.cli.harness import needs_pair, wait_for
 from tests.server.serving import Server, serving
 from tests.server.test_fields import SERVED
 from tests.server.test_openai_replies import EVENTS, told
-
-
-def test_a_completion() -> None:
-    asked = api.completion({"prompt": "Once", "n_predict": 5, "top_k": 1, "stop": ["\n"], "cache_prompt": True}, SERVED)
-    request = asked.request
-    assert (request.prompt, request.max_tokens, request.sampling.top_k, request.stop) == ("Once", 5, 1, ("\n",))
-    assert not asked.is_streamed
 
 
 def test_a_gap_with_text_of_other_files() -> None:
@@ -41,27 +31,6 @@ def test_a_gap_with_text_of_other_files() -> None:
     assert (request.sampling.min_p, request.sampling.temperature) == (0.0, 1.0)  # not among the samplers
     assert request.prompt == f"{api.SNIPPET}x = 1\n{api.SNIPPET}def f():\n    ret"
     assert request.suffix == "\n"
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [({"prompt": None}, "prompt"), ({"n_probs": 101}, "n_probs"), ({"mirostat": 2}, "mirostat"),
-     ({"grammar": 'root ::= "a'}, "grammar"), ({"n_predict": -2}, "n_predict")],
-    ids=str,
-)  # fmt: skip
-def test_a_refusal_names_the_field(fields: dict[str, Any], param: str) -> None:
-    with pytest.raises(Refusal) as caught:
-        api.completion({"prompt": "x", **fields}, SERVED)
-    assert (caught.value.status, caught.value.param) == (400, param)
-
-
-def test_chunks_are_the_whole() -> None:
-    reply = api.LlamaServer("m", Request(prompt="Once"))
-    chunks = [wire for event in EVENTS for wire in reply.pieces(event)]
-    (last,) = reply.closing(told(EVENTS))
-    whole = reply.whole(told(EVENTS))
-    assert "".join(chunk["content"] for chunk in chunks) == whole["content"] == "Once upon a time"
-    assert (last["stop"], last["stop_type"], last["tokens_evaluated"]) == (True, "eos", 16)
 
 
 def test_totals_add_up() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
-from tests.cli.harness import PAIR, assert_one_line, localspec, needs_pair, wait_for
+from tests.cli.harness import PAIR, assert_one_line, localspec, needs_pair, run_engine, wait_for
 from tests.integration.pair import TARGET
 from tests.server.serving import Server, chat, serving
 
@@ -59,7 +59,7 @@ def test_a_name_loads_its_pair(server: Server) -> None:
     other = server.post(CHAT, **chat(max_tokens=8, model="tiny"))
     assert (first["model"], other["model"]) == ("storyteller", "tiny:latest")
     assert model(server) == "tiny:latest"
-    alone = localspec("run", "-m", str(PAIR / "draft-q8_0.gguf"), "--temp", "0", "-n", "8", *chat_words())
+    alone = run_engine("run", "-m", str(PAIR / "draft-q8_0.gguf"), "--temp", "0", "-n", "8", *chat_words())
     assert other["choices"][0]["message"]["content"].strip() == alone.stdout.decode().strip()
     again = server.post(CHAT, **chat(max_tokens=8))
     assert again["choices"] == first["choices"]

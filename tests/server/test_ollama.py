@@ -12,11 +12,9 @@ import pytest
 from localspec.server import ollama as api
 from localspec.server.fields import ClientRequest
 from localspec.server.refusal import Refusal
-from localspec.settings.request import Message, Sampling
 from tests.cli.harness import needs_pair
 from tests.server.serving import LONG, Server, serving
 from tests.server.test_fields import HELLO, SERVED
-from tests.server.test_openai_replies import EVENTS, told
 
 
 def chat(**fields: Any) -> ClientRequest:
@@ -29,34 +27,6 @@ def generate(**fields: Any) -> ClientRequest:
     asked = api.generate({"model": "storyteller", **fields}, SERVED)
     assert isinstance(asked, ClientRequest)
     return asked
-
-
-def test_a_chat_with_options() -> None:
-    options = {
-        "temperature": 0.5,
-        "top_k": 3,
-        "seed": 7,
-        "num_predict": 9,
-        "stop": ["a"],
-        "num_ctx": 1024,
-        "num_gpu": 0,
-    }
-    asked = chat(options=options, think=False, keep_alive="5m")
-    request = asked.request
-    assert request.sampling == Sampling(temperature=0.5, top_k=3, seed=7)
-    assert (request.max_tokens, request.stop, request.think, request.shorten) == (9, ("a",), "off", True)
-    assert asked.is_streamed
-    assert not chat(stream=False).is_streamed
-
-
-@pytest.mark.parametrize(
-    ("given", "think", "level"),
-    [(True, "on", None), ("true", "on", None), ("low", "on", "low"), ("max", "on", "max"), (False, "off", None),
-     ("false", "off", None), (None, "auto", None)],
-)  # fmt: skip
-def test_thinking(given: Any, think: str, level: str | None) -> None:
-    request = chat(think=given).request
-    assert (request.think, dict(request.template_args).get("reasoning_effort")) == (think, level)
 
 
 def test_a_longer_context_than_there_is() -> None:
@@ -85,70 +55,6 @@ def test_the_size_of_a_model(n: int, size: str) -> None:
         assert api.show({name: "storyteller"}, pair)["details"]["parameter_size"] == size
         with pytest.raises(Refusal, match="there is no model 'other'"):
             api.show({name: "other"}, pair)
-
-
-@pytest.mark.parametrize(("given", "most"), [(-1, None), (-2, None), (5, 5)])
-def test_limits(given: int, most: int | None) -> None:
-    assert chat(options={"num_predict": given}).request.max_tokens == most
-
-
-def test_prompts() -> None:
-    assert generate(prompt="Hi", system="Be brief.").request.messages == (
-        Message("system", "Be brief."),
-        Message("user", "Hi"),
-    )
-    raw = generate(prompt="Hi", raw=True).request
-    assert (raw.prompt, raw.suffix, raw.messages) == ("Hi", None, ())
-    gap = generate(prompt="a", suffix="c").request
-    assert (gap.prompt, gap.suffix) == ("a", "c")
-
-
-def test_a_request_that_only_loads() -> None:
-    for wire in (api.generate({"model": "storyteller"}, SERVED), api.chat({"messages": []}, SERVED)):
-        assert isinstance(wire, dict)
-        assert (wire["done"], wire["done_reason"]) == (True, "load")
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"format": "yaml"}, "format"),
-        ({"tools": [{}]}, "tools[0].function.name"),
-        ({"options": {"mirostat": 1}}, "options.mirostat"),
-        ({"think": "banana"}, "think"),
-        ({"think": ""}, "think"),
-        ({"options": {"num_predict": 0}}, "options.num_predict"),
-        ({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, "messages[0].images"),
-        ({"messages": "x"}, "messages"),
-        ({"stream": 1}, "stream"),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_a_refusal_names_the_field(fields: dict[str, Any], param: str) -> None:
-    with pytest.raises(Refusal) as caught:
-        chat(**fields)
-    assert (caught.value.status, caught.value.param) == (400, param)
-
-
-@pytest.mark.parametrize("is_chat", [True, False])
-def test_lines_are_the_whole(is_chat: bool) -> None:
-    reply = api.Ollama("m", is_chat=is_chat)
-    lines = [wire for event in EVENTS for wire in reply.pieces(event)]
-    (last,) = reply.closing(told(EVENTS))
-    whole = reply.whole(told(EVENTS))
-
-    def text(wire: dict[str, Any], name: str) -> str:
-        said = wire["message"] if is_chat else wire
-        return str(said.get(name, ""))
-
-    name = "content" if is_chat else "response"
-    assert "".join(text(line, name) for line in lines) == text(whole, name) == "Once upon a time"
-    assert "".join(text(line, "thinking") for line in lines) == text(whole, "thinking") == "Hmm"
-    assert not any(line["done"] for line in lines)
-    assert (last["done"], last["done_reason"]) == (True, "stop")
-    for key in ("prompt_eval_count", "eval_count", "eval_duration", "total_duration"):
-        assert last[key] == whole[key]
-    assert (last["prompt_eval_count"], last["prompt_eval_duration"]) == (16, 10_000_000)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cli.harness import localspec, needs_pair, wait_for
+from tests.cli.harness import needs_pair, run_engine, wait_for
 from tests.server.serving import LONG, Server, chat, serving
 from tests.server.test_fields import JSON, NAMES
 
@@ -26,7 +26,7 @@ def test_an_answer_is_that_of_run(server: Server, client: openai.OpenAI) -> None
     """At temperature 0 the text is the one that `localspec run` prints."""
     made = client.chat.completions.create(model="storyteller", messages=HELLO, max_tokens=24)
     choice = made.choices[0]
-    done = localspec("run", "-m", "storyteller", "--temp", "0", "-n", "24", "--no-save", LONG)
+    done = run_engine("run", "-m", "storyteller", "--temp", "0", "-n", "24", "--no-save", LONG)
     assert f"{choice.message.content}\n" == done.stdout.decode()
     assert choice.finish_reason == "length"
     assert made.usage is not None

@@ -44,6 +44,12 @@ TARGET = PAIR / "target-q8_0.gguf"
 LINE = "Once upon a time"
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handshake may take long beside other programs."""
+    monkeypatch.setattr("localspec.remote.connection.OPENING", TIMEOUT)
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     with serving("--temp", "0") as server:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -70,18 +70,52 @@ def _same(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(f"localspec.server.{module}.{name}", other, raising=False)
 
 
-@pytest.mark.parametrize("calls", [False, True], ids=["text", "call"])
+def ended(*events: Event, reason: str = "stop", **more: Any) -> list[Event]:
+    return [STARTED, Prefilled(16, 6, 10.0), *events, Finished(reason, "", 100.0, 20.0, 1 << 20, **more)]
+
+
+def thought(i: int, text: str, answer: str = "", k: int = 0) -> Event:
+    return replace(committed(i, text + answer, k=k), text=answer, reasoning=text)
+
+
+ONLY = (
+    Logprob(7, ONCE, -0.5, (Logprob(7, ONCE, -0.5), Logprob(2, (), -1.5))),
+    Logprob(8, tuple(b" upon"), None, ()),
+    Logprob(2, (), -0.1, ()),
+)
+PARTS = tuple(Logprob(i, tuple(raw), -1.0) for i, raw in enumerate((b"a", b"\xe9\x80", b"\x82", b"\xe9", b"b")))
+HAPPENED: dict[str, list[Event]] = {
+    "text": EVENTS,
+    "call": CALLING,
+    "a call that cannot be read": ended(committed(0, "<tool_call>{weather}</tool_call>", k=0)),
+    "nothing drafted": ended(committed(0, "Once", k=0), reason="length"),
+    "a full context": ended(committed(0, "Once", k=4), reason="context"),
+    "a stop word": ended(committed(0, "Once", k=0), stopping_word="END"),
+    "no text": ended(committed(0, "", k=0)),
+    "log-probabilities": ended(
+        replace(committed(0, "Once upon", k=0), logprobs=ONLY[:2]), replace(committed(1, "", k=0), logprobs=ONLY[2:])
+    ),
+    "parts of a character": ended(replace(committed(0, "", k=0), logprobs=(replace(PARTS[0], top=PARTS), *PARTS[1:]))),
+    "a thought and its answer in a pass": ended(
+        thought(0, "Hmm"), thought(1, "so", " Once", k=1), committed(2, " upon", k=0)
+    ),
+    "a thought without an end": ended(thought(0, "Hmm"), reason="length", reasoning="m"),
+}
+
+
+@pytest.mark.parametrize("happened", HAPPENED)
 @pytest.mark.parametrize("kind", REPLIES)
-def test_an_answer(kind: str, calls: bool, snapshot: Any) -> None:
-    events: Sequence[Event] = CALLING if calls else EVENTS
+def test_an_answer(kind: str, happened: str, snapshot: Any) -> None:
+    events, calls = HAPPENED[happened], "call" in happened
     reply, stats = REPLIES[kind](calls), told(events)
     wires = [*reply.opening(), *(wire for event in events for wire in reply.pieces(event))]
     wires += [*reply.following(stats), *reply.closing(stats)]
     if kind != "own":
         wires.append(REPLIES[kind](calls).whole(stats))
     assert lines(*wires) == snapshot
-    waiting = re.sub(rb'("created_at":")[^"]*', rb"\1now", reply.waiting())
-    assert [reply.frame({"type": "x"}), reply.frame({"type": "y"}), waiting, reply.end] == snapshot
+    if happened in ("text", "call"):
+        waiting = re.sub(rb'("created_at":")[^"]*', rb"\1now", reply.waiting())
+        assert [reply.frame({"type": "x"}), reply.frame({"type": "y"}), waiting, reply.end] == snapshot
 
 
 # Two calls in two forms with text around, in pieces as a model writes them.
