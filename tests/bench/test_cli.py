@@ -16,11 +16,10 @@ from localspec.models.early_exit import Exits, Tuned
 from localspec.models.gguf.header import read_header
 from tests.cli.harness import (
     PAIR,
-    assert_advice,
     assert_one_line,
+    home_of,
     localspec,
     needs_pair,
-    run,
     run_engine,
 )
 from tests.integration.gguf_models import MAMBA, TINY, random_gguf
@@ -32,13 +31,8 @@ SEED = ("--seed", "1")
 SMALL = ("-n", "8", "--prompts", "2", "--repeats", "1", "--temps", "0", "--methods", "draft-model:k=3")
 
 
-def test_a_budget_of_no_token_is_refused() -> None:
-    """It measured plain decoding twice."""
-    assert_one_line(run("bench", "--budgets", "4,0"), 2, "--budgets 0 is out of range: it must be at least 1")
-
-
 def call(home: Path, *args: str, **env: str) -> subprocess.CompletedProcess[bytes]:
-    return run_engine(*args, env={"LOCALSPEC_HOME": str(home), **env})
+    return run_engine(*args, env={**home_of(home), **env})
 
 
 @pytest.fixture(scope="module")
@@ -127,46 +121,6 @@ def test_a_baseline_of_another_model_is_refused_before_anything_loads(measured: 
     assert_one_line(call(tmp_path, "bench", "compare", str(measured), str(baseline)), 6, "different target models")
 
 
-BAD = {
-    "unknown suite": (("--suite", "storys"), 3, "there is no suite 'storys'"),
-    "no file": (("--suite", "./none.jsonl"), 3, "cannot read --suite ./none.jsonl"),
-    "not JSONL": (("--suite", "{bad}"), 2, "the file is not JSONL"),
-    "unknown column": (("--column", "text"), 3, "has no column 'text'"),
-    "no prompts": (("--prompts", "0"), 2, "--prompts"),
-    "no temperature": (("--temps", "warm"), 2, "not a list of numbers"),
-    "a negative one": (("--temps=-1",), 2, "out of range"),
-    "not a number": (("--temps", "nan"), 2, "out of range"),
-    "a model for its JSON": (("--json", "{bad}.gguf"), 2, "is named like a model"),
-    "budgets for nobody": (("--methods", "auto", "--budgets", "4"), 2, "--budgets reaches no method"),
-    "no budget": (("--budgets", "four"), 2, "not a list of numbers"),
-    "unknown method": (("--methods", "magic"), 2, "no method or tree 'magic'"),
-    "unknown preset": (("--preset", "papper"), 2, "no preset 'papper'"),
-    "no such pair": (("nothere",), 3, "nothere"),
-    "two pairs": (("storyteller", "storyteller"), 2, "one pair at a time"),
-    "no place for JSON": (("--json", "/nowhere/at/all.json"), 7, "cannot write --json"),
-    "a folder as Markdown": (("--markdown", "/"), 7, "cannot write --markdown"),
-    "Markdown to stdout": (("--markdown", "-"), 2, "--markdown -: only --json goes to standard output"),
-    "a baseline at home": (("--baseline=~/none.json",), 3, "cannot read /nobody/none.json"),
-    "compare at home": (("compare", "~/a.json", "~/b.json"), 3, "cannot read /nobody/a.json"),
-    "no baseline": (("--baseline", "none.json"), 3, "cannot read none.json"),
-    "a baseline that is none": (("--baseline", "{bad}"), 2, "is not JSON"),
-    "compare one": (("compare", "a.json"), 2, "takes two results"),
-    "compare and measure": (("compare", "a", "b", "--suite", "stories"), 2, "has no --suite"),
-    "a context too small": (("--ctx", "16"), 8, "the context holds"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line(tmp_path: Path, case: str) -> None:
-    bad = tmp_path / "bad.jsonl"
-    bad.write_text("Once upon a time\n")
-    args, code, words = BAD[case]
-    spelt = [arg.format(bad=bad) for arg in args]
-    command = spelt if spelt[:1] == ["compare"] else [*SMALL, *spelt]
-    done = run("bench", *command, env={"LOCALSPEC_HOME": str(tmp_path), "HOME": "/nobody"})
-    assert_advice(assert_one_line(done, code, words))
-
-
 def test_a_read_only_cache_is_said_and_no_more(tmp_path: Path) -> None:
     """A file stands where the cache folder would be made."""
     (tmp_path / "cache").write_text("")
@@ -249,20 +203,6 @@ def test_a_race_for_people(tmp_path: Path) -> None:
     assert "texts are not compared" in other.stdout.decode()
 
 
-@pytest.mark.parametrize(
-    ("args", "code", "words"),
-    [
-        ((), 2, "missing argument"),
-        (("storyteller",), 2, 'there is no prompt — try: localspec race storyteller "Once upon a time",'),
-        (("nothere", "x"), 3, "nothere"),
-        (("storyteller", "x", "--repeat", "0"), 2, "--repeat"),
-        (("storyteller", "x", "--temp", "nan"), 2, "--temp"),
-    ],
-)
-def test_races_that_cannot_start(tmp_path: Path, args: tuple[str, ...], code: int, words: str) -> None:
-    assert_one_line(call(tmp_path, "race", *args), code, words)
-
-
 @pytest.mark.parametrize("extra", [(), ("--tree", "static:2,2"), ("--method", "suffix")])
 def test_verify_finds_nothing_wrong(tmp_path: Path, extra: tuple[str, ...]) -> None:
     """On a prompt that repeats itself: copies are then tried whatever rounding makes of the text."""
@@ -320,29 +260,6 @@ def test_verify_catches_a_lossy_rule(tmp_path: Path) -> None:
     text = done.stdout.decode()
     assert "FAIL distribution" in text
     assert "NOT lossless: --verify typical" in text
-
-
-@pytest.mark.parametrize(
-    ("args", "code", "words"),
-    [
-        (("--temp", "0"), 2, "leaves no distribution to test"),
-        (("--method", "plain"), 2, "no method drafts"),
-        (("-k", "0"), 2, "no method drafts"),
-        (("--suite", "nope"), 3, "no suite 'nope'"),
-        (("--verify", "nope"), 2, "does not exist"),
-        (("--draws", "1"), 2, "--draws"),
-        (("nothere",), 3, "nothere"),
-    ],
-)
-def test_verifications_that_cannot_start(tmp_path: Path, args: tuple[str, ...], code: int, words: str) -> None:
-    assert_one_line(call(tmp_path, "verify", *args), code, words)
-
-
-def test_errors_are_objects_where_json_was_promised(tmp_path: Path) -> None:
-    done = call(tmp_path, "bench", *SMALL, "--suite", "nope", "--json", "-")
-    assert json.loads(done.stdout)["error"]["code"] == 3
-    done = call(tmp_path, "verify", "--temp", "0", "--json")
-    assert json.loads(done.stdout)["error"]["kind"] == "usage"
 
 
 def test_a_result_that_cannot_be_written_is_not_lost(tmp_path: Path) -> None:

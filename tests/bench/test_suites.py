@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.bench.contenders import HINT, parse_contenders, without_size
+from localspec.bench.contenders import parse_contenders, without_size
 from localspec.bench.suites import SAMPLES, Prompt, Suite, choose, load_suite
 from localspec.errors import NotFoundError, UsageError
+from tests.recorded import recorded_expressions
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -160,65 +161,6 @@ def test_budgets_that_nothing_takes_are_refused(text: str, has_draft: bool) -> N
     assert parse_contenders(methods, (4,), has_draft=has_draft)
 
 
-@pytest.mark.parametrize(
-    ("text", "hint"),
-    [
-        ("draft-model:verify=typical", HINT),
-        ("plain:k=4", HINT),
-        ("draft-model:approximate=yes:verify=typical", "approximate=on, or =off"),
-    ],
-)
-def test_hints_are_in_the_words_of_a_bench(text: str, hint: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        parse_contenders(text, has_draft=True)
-    assert raised.value.hint == hint
-
-
-@pytest.mark.parametrize(
-    ("name", "like"),
-    [
-        ("draft-model:k=4", "draft-model"),
-        ("draft-model:4", "draft-model"),
-        ("draft-model:k=4:verify=token", "draft-model:verify=token"),
-        ("dyspec:16", "dyspec"),
-        ("dyspec:k=16", "dyspec"),
-        ("dyspec:16,depth=4:draft-temp=1", "dyspec:depth=4:draft-temp=1"),
-        ("static:3,2,1", "static"),
-        ("draft-model:tree=dyspec:16:k=8", "draft-model:tree=dyspec"),
-        ("draft-model:length=confidence:0.4:k=6", "draft-model:length=confidence:0.4"),
-        ("auto", "auto"),
-    ],
-)
-def test_contenders_of_one_name_differ_in_size_only(name: str, like: str) -> None:
-    assert without_size(name) == like
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "names none"),
-        (",", "names none"),
-        ("drft-model", "there is no method or tree 'drft-model'"),
-        ("draft-model:x", "'x' is no number"),
-        ("draft-model:k=-1", "is no number"),
-        ("draft-model:k=99999999", "-k"),
-        (f"draft-model:k={'9' * 5000}", "-k"),
-        ("draft-model:draft-temp=warm", "no temperature"),
-        ("dyspec:0", "dyspec:0"),
-        ("static:0", "static:0"),
-        ("draft-model:verify=nothing", "does not exist"),
-        ("draft-model:verify=typical", "changes the distribution"),
-        ("draft-model:colour=red", "colour"),
-        ("plain:k=4", "has no effect with --method plain"),
-    ],
-)
-def test_methods_that_are_none(text: str, words: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        parse_contenders(text, has_draft=True)
-    assert words in raised.value.message
-    assert raised.value.hint
-
-
 def test_a_pair_without_a_draft_has_none_to_measure() -> None:
     with pytest.raises(UsageError, match="needs a draft model"):
         parse_contenders("dyspec:16", has_draft=False)
@@ -232,3 +174,6 @@ def test_the_sources_of_the_samples_are_told() -> None:
     for name in SAMPLES:
         for line in (files("localspec.bench") / "samples" / f"{name}.jsonl").read_text().splitlines():
             json.loads(line)
+
+
+test_what_is_recorded = recorded_expressions(__file__, parse_contenders, without_size)

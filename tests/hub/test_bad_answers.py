@@ -19,8 +19,12 @@ Prepare = Callable[[Machine], object]
 REPO, FILE = "tales/draft-GGUF", "sub/draft.Q8_0.gguf"
 
 
-def pull(machine: Machine, name: str = DRAFT, **env: str) -> subprocess.CompletedProcess[bytes]:
-    """Pull with the real program, as a user whom permissions bind."""
+def pull(machine: Machine, name: str = DRAFT) -> subprocess.CompletedProcess[bytes]:
+    return machine.call("pull", "-q", name)
+
+
+def pull_apart(machine: Machine, name: str = DRAFT, **env: str) -> subprocess.CompletedProcess[bytes]:
+    """Pull in a process with an environment of its own, as a user whom permissions bind."""
     return subprocess.run(
         [*REAL, "pull", "-q", name], input=b"", capture_output=True, timeout=TIMEOUT, preexec_fn=bound,
         env=environment({**machine.env, **env}), cwd=machine.folder,
@@ -95,7 +99,7 @@ def _read_only(machine: Machine) -> None:
 )
 def test_a_cache_that_is_not_as_it_should_be(machine: Machine, prepare: Prepare, code: int, text: str) -> None:
     prepare(machine)
-    assert_refused(machine, pull(machine), code, text, "HF_HUB_CACHE")
+    assert_refused(machine, pull_apart(machine), code, text, "HF_HUB_CACHE")
     assert not list((machine.folder / "elsewhere").glob("*"))
 
 
@@ -149,14 +153,14 @@ def test_an_answer_that_is_no_model(machine: Machine, prepare: Prepare, code: in
 )
 def test_an_environment_that_leads_nowhere(machine: Machine, env: dict[str, str], code: int, words: list[str]) -> None:
     host = machine.server.endpoint.removeprefix("http://")
-    done = pull(machine, **{name: text.replace("{host}", host) for name, text in env.items()})
+    done = pull_apart(machine, **{name: text.replace("{host}", host) for name, text in env.items()})
     assert_refused(machine, done, code, *words)
     assert not {b"hf_", b"secret"} & set(re.findall(rb"hf_|secret", done.stderr)), "no secret is repeated"
 
 
 def test_a_token_with_a_newline_behind_it_is_taken(machine: Machine) -> None:
     machine.server.repos[REPO].gate = "gated"
-    assert pull(machine, HF_TOKEN="hf_right\r\n").returncode == 0
+    assert pull_apart(machine, HF_TOKEN="hf_right\r\n").returncode == 0
     assert machine.found(DRAFT) == [DRAFT_BYTES]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.harness import REAL, TIMEOUT, Terminal, assert_advice, assert_one_line, environment, wait_for
+from tests.cli.harness import REAL, TIMEOUT, Terminal, assert_one_line, environment, wait_for
 from tests.hub.machine import DRAFT, PAIR, PARTS, TARGET, Machine, sha256
 from tests.hub.models import DRAFT as DRAFT_BYTES
 from tests.hub.models import TARGET as TARGET_BYTES
@@ -314,48 +314,6 @@ def test_what_a_server_says_reaches_no_terminal(machine: Machine) -> None:
     done = machine.call("pull", TARGET)
     assert_one_line(done, 4, "refuses access")
     assert b"\x1b" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("args", "code", "words"),
-    [
-        (["pull"], 2, ["pairs list"]),
-        (["pull", "hf:"], 2, ["ORG/REPO"]),
-        (["pull", "nobody-knows"], 3, ["nobody-knows", "pairs list"]),
-        (["pull", "qwen3-8c"], 3, ["qwen3-8b"]),
-        (["pull", "./no.gguf"], 3, ["no.gguf"]),
-        (["pull", "n" * 10_000], 2, []),
-        (["pull", "x\x1b[2J"], 2, [r"\x1b"]),
-        (["pull", "https://u:p@h/x"], 2, ["HF_TOKEN"]),
-        (["rm"], 2, ["localspec ls"]),
-        (["rm", "-y", TARGET], 3, ["not in the cache"]),
-        (["rm", "-y", "storyteller"], 2, ["localspec ls"]),
-        (["ls", "x"], 2, []),
-        (["run", "-m", "hf:a/b", "--draft", "hf:", "hi"], 2, ["hf:"]),
-        *(
-            (["run", "-m", name, "hi"], 2, words)
-            for name, words in {
-                "": ["the pair's name is empty"],
-                "+": ["a target and one draft"],
-                "storyteller+": ["a target and one draft"],
-                "+storyteller": ["a target and one draft"],
-                "a+b+c": ["a target and one draft"],
-                "hf:org": ["not ORG/REPO"],
-                "hf:org/": ["'' is not the name of a repository"],
-                "hf:org//repo": ["'' is not the name of a repository"],
-                "hf:../..": ["'..' is not the name of a"],
-                "hf:org/..": ["'..' is not the name of a repository"],
-                "org/repo:../../x": ["not ORG/REPO"],
-                "file:///m.gguf": ["give its path"],
-                "http://127.0.0.1/m.gguf": ["not on the Hugging Face hub", "give its path"],
-            }.items()
-        ),
-    ],
-    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
-)
-def test_bad_names(machine: Machine, args: list[str], code: int, words: list[str]) -> None:
-    assert_advice(assert_one_line(machine.call(*args), code, *words))
-    assert not machine.server.requests
 
 
 def test_ls_and_rm(machine: Machine) -> None:

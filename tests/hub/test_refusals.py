@@ -16,6 +16,7 @@ from localspec.models.pull import make_plan
 from tests.hub.machine import DRAFT, TARGET, Machine
 from tests.hub.models import DRAFT as DRAFT_BYTES
 from tests.hub.server import Repo
+from tests.recorded import recorded_expressions
 
 MODEL = b"GGUF and so on"
 
@@ -261,74 +262,7 @@ NAMES = [
 MANY = [f"{i}-Q8_0.gguf" for i in range(40)]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "found"),
-    [
-        (HubName("o/r"), ["model-Q4_K_M.gguf"]),
-        (HubName("o/r", quant="Q8_0"), ["model-Q8_0.gguf"]),
-        (HubName("o/r", quant="IQ2_XXS"), ["model-IQ2_XXS.gguf"]),
-        (HubName("o/r", quant="UD-Q4_K_XL"), ["UD/model-UD-Q4_K_XL.gguf"]),
-        (HubName("o/r", quant="F16"), NAMES[8:10]),
-        (HubName("o/r", file=NAMES[9]), NAMES[8:10]),
-        (HubName("o/r", file="one-Q5_0.gguf"), ["one-Q5_0.gguf"]),
-        (HubName("o/r", quant="Q2_K"), NAMES[14:16]),
-    ],
-)
-def test_which_files_are_meant(wanted: HubName, found: list[str]) -> None:
-    assert list(select(NAMES, wanted)) == found
-
-
-@pytest.mark.parametrize(
-    ("names", "wanted", "error", "words"),
-    [
-        (NAMES, HubName("o/r", quant="Q3_K_S"), UsageError, ["Q3_K_S", "IQ2_XXS", "Q8_0"]),
-        (NAMES, HubName("o/r", quant="Q5_0"), UsageError, ["2 models of the quantisation Q5_0: one-Q5_0.gguf, two"]),
-        (["a-Q4_K_M.gguf", "b-Q4_K_M.gguf"], HubName("o/r"), UsageError, ["2 models of the quantisation Q4_K_M: a-"]),
-        (["x-mtp-Q8_0.gguf", "x-draft-Q8_0.gguf"], HubName("o/r", quant="Q8_0"), UsageError, ["2 models"]),
-        (NAMES, HubName("o/r", file="F16/model.gguf"), UsageError, ["no file F16/model.gguf; it has"]),
-        (NAMES, HubName("o/r", file="F16/model-00001-of-00003.gguf"), UsageError, ["no file F16/model-00001-of-00003"]),
-        (
-            [*(f"model-{i}.gguf" for i in range(9)), "mist-of-other-sort.gguf"],
-            HubName("o/r", file="model.gguf"),
-            UsageError,
-            ["it has model-8.gguf, model-7.gguf, model-6.gguf | hf:o/r/model-8.gguf"],
-        ),
-        (["mobile-9.gguf", "zzzzzzzzzzzzzz.gguf"], HubName("o/r", file="model.gguf"), UsageError, ["mobile-9.gguf | "]),
-        (NAMES, HubName("o/r", file="modle-Q8_0.gguf"), UsageError, ["no file", "model-Q8_0.gguf"]),
-        (NAMES, HubName("o/r", quant="Q6_K"), IntegrityError, ["00002-of-00003"]),
-        (NAMES[:4], HubName("o/r"), UsageError, ["no GGUF model"]),
-        (NAMES[:4], HubName("o/r", file="a.gguf"), UsageError, ["no file a.gguf, nor any other GGUF model"]),
-        (["zz.gguf", "yy.gguf"], HubName("o/r", file="00000"), UsageError, ["file 00000; it has yy.gguf, zz.gguf |"]),
-        (["zz.gguf", "yy.gguf"], HubName("o/r", quant="Q8_0"), UsageError, ["Q8_0; it has yy.gguf, zz.gguf | hf:o"]),
-        (NAMES[5:8], HubName("o/r"), UsageError, ["Q4_K_M, and several others", "UD-Q4_K_XL | hf:o/r:IQ2_XXS"]),
-        (MANY[:12], HubName("o/r", quant="Q8_0"), UsageError, ["12 models", ", 9-Q8_0.gguf | "]),
-        (MANY, HubName("o/r", quant="Q8_0"), UsageError, ["40 models", "28 more"]),
-        (["x-00001-of-99999.gguf"], HubName("o/r"), IntegrityError, ["00002-of-99999"]),
-        (["X-00001-OF-00002.GGUF", "X-00002-OF-00002.GGUF"], HubName("o/r"), IntegrityError, ["X-00001-of-00002.gguf"]),
-    ],
-)
-def test_none_or_several(names: list[str], wanted: HubName, error: type[LocalspecError], words: list[str]) -> None:
-    with pytest.raises(error) as caught:
-        select(names, wanted)
-    for word in words:
-        assert word in f"{caught.value.message} | {caught.value.hint}"
-    assert caught.value.hint
-
-
 DRAFTERS = ["m-Q4_0.gguf", "m-Q8_0.gguf", "MTP/m-mtp-Q8_0.gguf", "m-eagle3-Q8_0.gguf", "draft/m-draft-Q4_0.gguf"]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "found"),
-    [
-        (HubName("o/r", "v1", quant="Q4_0"), DRAFTERS[4:]),
-        (HubName("o/r", "v1", quant="Q8_0"), DRAFTERS[3:4]),
-        (HubName("o/r", "v1", file="m-eagle3-Q8_0.gguf"), []),
-    ],
-)
-def test_which_files_draft_for_a_model(wanted: HubName, found: list[str]) -> None:
-    """Of its own quantisation, where there are such; what lies in a folder of drafters for others is none of them."""
-    assert drafters(DRAFTERS, wanted) == tuple(HubName("o/r", "v1", file=name) for name in found)
 
 
 def test_a_drafter_of_another_quantisation_is_better_than_none() -> None:
@@ -346,21 +280,6 @@ def test_the_only_model_needs_no_quantisation(machine: Machine) -> None:
     assert [item.file.name for item in machine.plan("hf:o/r").items] == ["model-Q2_K.gguf"]
 
 
-@pytest.mark.parametrize(
-    ("name", "quant"),
-    [
-        ("Qwen3-8B-Q4_K_M.gguf", "Q4_K_M"),
-        ("gemma-3-1b-it-q4_0.gguf", "Q4_0"),
-        ("gpt-oss-20b-mxfp4.gguf", "MXFP4"),
-        ("Phi-3-mini-4k-instruct-q4.gguf", "Q4"),
-        ("phi-fp16.gguf", "F16"),
-        ("x.BF16.gguf", "BF16"),
-        ("IQ4_XS/x-00001-of-00002.gguf", "IQ4_XS"),
-        ("Qwen2.5-7B.gguf", "?"),
-        ("x-TQ1_0.gguf", "TQ1_0"),
-        ("Qwen-27B-MTP-Q4_K_M.gguf", "Q4_K_M"),
-    ],
+test_what_is_recorded = recorded_expressions(
+    __file__, HubName, drafters, is_model, quant_of, select, DRAFTERS=DRAFTERS, MANY=MANY, NAMES=NAMES
 )
-def test_quantisations_in_names(name: str, quant: str) -> None:
-    assert quant_of(name) == quant
-    assert is_model(name)
