@@ -51,6 +51,17 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **ours, **(extra or {})}
 
 
+def home_of(folder: Path) -> dict[str, str]:
+    """Return the environment of a home of a test's own, where what was measured of pairs is that of the other tests."""
+    cache = folder / "cache"
+    if not cache.exists():
+        measured = Path(os.environ["LOCALSPEC_HOME"]) / "cache" / "profiles"
+        measured.mkdir(parents=True, exist_ok=True)
+        cache.mkdir(parents=True)
+        (cache / "profiles").symlink_to(measured)
+    return {"LOCALSPEC_HOME": str(folder)}
+
+
 def localspec(
     *args: str | bytes,
     program: list[str] = REAL,

@@ -18,7 +18,7 @@ SHORT = ("run", "--raw", "--json", "-n", "6", "--temp", "0")
 
 def run(home: Path, *args: str, has_engine: bool = True):
     runs = harness.run_engine if has_engine else harness.run
-    return runs(*SHORT, *args, "abc", env={"LOCALSPEC_HOME": str(home)})
+    return runs(*SHORT, *args, "abc", env=harness.home_of(home))
 
 
 def error(done) -> dict[str, object]:

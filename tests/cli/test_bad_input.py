@@ -261,14 +261,6 @@ def test_the_bundled_pair_is_the_default() -> None:
     assert parse_pair().name == "storyteller"
 
 
-def test_an_unexpected_error_is_one_line_unless_debugging(tmp_path: Path) -> None:
-    crash = {"FAKE_PASSES": "{"}
-    assert_one_line(run("run", "hi", env=crash), 1, "unexpected", "LOCALSPEC_DEBUG=1")
-    assert b"Traceback" in run("run", "hi", env={**crash, "LOCALSPEC_DEBUG": "1"}).stderr
-    run("run", "hi", "--log-file", str(tmp_path / "log"), env=crash)
-    assert "Traceback" in (tmp_path / "log").read_text()
-
-
 @pytest.mark.parametrize("name", ["/dev/zero", "/dev/stdin", "FIFO"])
 def test_files_without_an_end(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / "fifo")

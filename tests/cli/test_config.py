@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from localspec.conversations.store import Store
 from localspec.errors import UsageError
 from localspec.settings.config_file import config_file
 from localspec.settings.folders import conversations_file
-from tests.cli.harness import ROOT, assert_one_line, environment, localspec
+from tests.cli.harness import ROOT, assert_one_line, environment, run
 
 BUNDLED_HEADS = ("eagle1", "eagle3", "mask-tokens", "medusa")
 BUNDLED_NAMES = ["plain,storyteller", *(f"plain,storyteller+{head}" for head in BUNDLED_HEADS)]
@@ -44,10 +43,10 @@ def test_edit_opens_the_editor_and_checks_afterwards(tmp_path: Path) -> None:
     script.write_text('#!/bin/sh\nprintf "temp = 1\\ntmep = 2\\n" > "$1"\n')
     script.chmod(0o755)
     env = {"LOCALSPEC_HOME": str(tmp_path), "VISUAL": str(script)}
-    assert_one_line(localspec("config", "edit", env=env), 2, f"{config_file()}:2", "'tmep'")
+    assert_one_line(run("config", "edit", env=env), 2, f"{config_file()}:2", "'tmep'")
     assert config_file().read_text() == "temp = 1\ntmep = 2\n"
-    assert_one_line(localspec("config", "edit", env={**env, "VISUAL": "", "EDITOR": ""}), 11, "no terminal")
-    assert_one_line(localspec("config", "edit", env={**env, "VISUAL": "/none/there"}), 2, "/none/there")
+    assert_one_line(run("config", "edit", env={**env, "VISUAL": "", "EDITOR": ""}), 11, "no terminal")
+    assert_one_line(run("config", "edit", env={**env, "VISUAL": "/none/there"}), 2, "/none/there")
 
 
 def test_no_two_variables_are_the_same() -> None:
@@ -110,9 +109,8 @@ def test_completion_needs_no_engine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_are_sound(shell: str, call: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
-    code, out, _ = call("completions", shell)
-    assert code == 0
+def test_completion_scripts_are_sound(shell: str, tmp_path: Path) -> None:
+    out = run("completions", shell).stdout.decode()
     assert "_LOCALSPEC_COMPLETE" in out
     if shutil.which(shell):
         script = tmp_path / "script"

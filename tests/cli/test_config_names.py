@@ -14,7 +14,7 @@ from localspec.cli.option_sources import ONCE, Configurable, options_of
 from localspec.cli.settings_table import described
 from localspec.conversations.store import Store
 from localspec.settings.config_file import config_file, read_configuration
-from tests.cli.harness import PAIR, localspec, needs_pair, run
+from tests.cli.harness import PAIR, needs_pair, run, run_engine
 
 TARGET, DRAFT = PAIR / "target-q8_0.gguf", PAIR / "draft-q8_0.gguf"
 SAMPLES = {  # what is typed, and what of it is a file's name
@@ -95,7 +95,7 @@ def test_a_conversation_goes_on_with_its_file_from_every_folder(name: str, home:
         shutil.copy(source, folder / "t.gguf")
         shutil.copy(DRAFT, folder / "d.gguf")
     env = dict(os.environ)
-    assert localspec("run", "-m", name, "-n", "2", "Once", cwd=one, env=env).returncode == 0
+    assert run_engine("run", "-m", name, "-n", "2", "Once", cwd=one, env=env).returncode == 0
     with Store.open(home / "home" / "data" / "conversations.db") as store:
         assert store.conversations(1)[0].pair.startswith("/")
     assert going_on(two, env) == (one / "t.gguf", [])
@@ -112,7 +112,7 @@ def test_a_name_that_is_no_text_is_found_again(home: Path) -> None:
     name = os.fsdecode(b"t\xff.gguf")
     shutil.copy(TARGET, home / name)
     env = dict(os.environ)
-    done = localspec("run", "-m", f"{name}+none", "-n", "2", "Once", cwd=home, env=env)
+    done = run_engine("run", "-m", f"{name}+none", "-n", "2", "Once", cwd=home, env=env)
     assert done.returncode == 0, done.stderr
     with Store.open(home / "home" / "data" / "conversations.db") as store:
         assert store.conversations(1)[0].pair == f"{home / name}+none"
@@ -131,7 +131,7 @@ def test_a_conversation_of_an_earlier_version_goes_on(home: Path) -> None:
     two.mkdir()
     shutil.copy(TARGET, one / "t.gguf")
     env = dict(os.environ)
-    assert localspec("run", "-m", "t.gguf", "-n", "2", "Once", cwd=one, env=env).returncode == 0
+    assert run_engine("run", "-m", "t.gguf", "-n", "2", "Once", cwd=one, env=env).returncode == 0
     with Store.open(home / "home" / "data" / "conversations.db") as store:
         store.set_pair(store.conversations(1)[0].id, "t.gguf")
     assert going_on(two, env)[0] == one / "t.gguf"
@@ -139,7 +139,7 @@ def test_a_conversation_of_an_earlier_version_goes_on(home: Path) -> None:
 
 def going_on(folder: Path, env: dict[str, str]) -> tuple[Path, list[str]]:
     """Go on with the last conversation in a folder; return the target's file and the warnings about the pair."""
-    done = localspec("run", "-c", "-n", "2", "--json", "And then?", cwd=folder, env=env)
+    done = run_engine("run", "-c", "-n", "2", "--json", "And then?", cwd=folder, env=env)
     assert done.returncode == 0, done.stderr
     made = json.loads(done.stdout)
     warnings = [each["message"] for each in made["warnings"] if "another file" in each["message"]]

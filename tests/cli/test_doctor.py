@@ -11,11 +11,11 @@ import pytest
 from localspec.cli.doctor import command as doctor
 from localspec.cli.doctor.command import _devices as devices_found
 from localspec.cli.doctor.gpus import Gpu, backend_for, gpus, rebuild_line
-from tests.cli.harness import assert_one_line, localspec
+from tests.cli.harness import assert_one_line, localspec, run
 
 
 def test_this_machine() -> None:
-    done = localspec("doctor")
+    done = run("doctor")
     assert done.returncode == 0, done.stderr.decode()
     text = done.stdout.decode()
     for name in ("versions", "engine", "devices", "memory", "figures", "models", "cache", "terminal"):
@@ -23,7 +23,7 @@ def test_this_machine() -> None:
 
 
 def test_json(tmp_path: Path) -> None:
-    wire = json.loads(localspec("doctor", "--json", env={"LOCALSPEC_HOME": str(tmp_path)}).stdout)
+    wire = json.loads(run("doctor", "--json", env={"LOCALSPEC_HOME": str(tmp_path)}).stdout)
     assert wire["ok"]
     checks = {one["name"]: one for one in wire["checks"]}
     assert checks["engine"]["facts"]["llama_cpp"]
@@ -79,7 +79,7 @@ def test_without_llama_cpp(tmp_path: Path) -> None:
 
 def test_a_cache_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    wire = json.loads(localspec("doctor", "--json", env={"LOCALSPEC_HOME": str(tmp_path / "file")}).stdout)
+    wire = json.loads(run("doctor", "--json", env={"LOCALSPEC_HOME": str(tmp_path / "file")}).stdout)
     (cache,) = [one for one in wire["checks"] if one["name"] == "cache"]
     assert cache["state"] == "note"
     assert "LOCALSPEC_HOME" in cache["hint"]
@@ -100,8 +100,8 @@ def test_models_are_where_the_hub_keeps_them(tmp_path: Path, monkeypatch: pytest
 
 
 def test_servers_are_checked_only_where_named() -> None:
-    assert_one_line(localspec("doctor", "--rpc", "nowhere"), 2, "is not HOST:PORT")
-    done = localspec("doctor", "--rpc", "127.0.0.1:1", "--json")
+    assert_one_line(run("doctor", "--rpc", "nowhere"), 2, "is not HOST:PORT")
+    done = run("doctor", "--rpc", "127.0.0.1:1", "--json")
     (rpc,) = [one for one in json.loads(done.stdout)["checks"] if one["name"] == "rpc"]
     assert rpc["state"] == "broken"
     assert done.returncode in (4, 6)  # not there, or a build without RPC

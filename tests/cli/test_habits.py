@@ -13,9 +13,9 @@ from localspec.cli.app import commands
 from localspec.cli.habits import is_model, model_first
 from localspec.cli.options import collected
 from localspec.cli.run import run as run_command
-from localspec.errors import UsageError
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from tests.cli.harness import PAIR, Terminal, needs_pair, run
+from tests.recorded import recorded_expressions
 
 TARGET, DRAFT = PAIR / "target-q8_0.gguf", PAIR / "draft-q8_0.gguf"
 
@@ -24,34 +24,6 @@ def given(*words: str) -> dict[str, Any]:
     """Return what click collects for `localspec run` with these words."""
     with run_command.make_context("run", list(words), parent=click.Context(click.Group("localspec"))) as ctx:
         return ctx.params
-
-
-@pytest.mark.parametrize(
-    ("words", "model", "rest"),
-    [
-        (("hf:org/repo:Q4_K_M", "hi"), "hf:org/repo:Q4_K_M", ("hi",)),
-        (("hf.co/org/repo", "hi"), "hf.co/org/repo", ("hi",)),
-        (("qwen3-8b", "hi"), "qwen3-8b", ("hi",)),
-        (("Qwen3-8B+none", "hi"), "Qwen3-8B+none", ("hi",)),
-        (("missing.gguf", "hi"), "missing.gguf", ("hi",)),
-        (("and/or", "not"), None, ("and/or", "not")),
-        (("why", "is", "the sky blue"), None, ("why", "is", "the sky blue")),
-        (("storyteller is a name",), None, ("storyteller is a name",)),
-        (("llama", "wool", "is", "warm"), None, ("llama", "wool", "is", "warm")),
-        (("story", "time"), None, ("story", "time")),
-        (("falcons", "fly"), None, ("falcons", "fly")),
-        (("note:", "buy milk"), None, ("note:", "buy milk")),
-        (("1/2", "of it"), None, ("1/2", "of it")),
-        (("yes/no", "is it"), None, ("yes/no", "is it")),
-        (("python3", "or", "not"), None, ("python3", "or", "not")),
-        (("C++", "or C"), None, ("C++", "or C")),
-        (("2+2",), None, ("2+2",)),
-        (("",), None, ("",)),
-        ((), None, ()),
-    ],
-)
-def test_what_is_a_model_and_what_is_a_prompt(words: tuple[str, ...], model: str | None, rest: tuple[str, ...]) -> None:
-    assert model_first(words) == (model, rest)
 
 
 def test_a_file_may_have_blanks_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,20 +124,4 @@ def test_the_help_of_a_group_has_whole_sentences(path: tuple[str, ...]) -> None:
         assert len(line) < 80
 
 
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        (("mistral", "Hi"), "did you mean -m mistral-7b?"),
-        (("Qwen/Qwen3-8B", "Hi"), "did you mean -m hf:Qwen/Qwen3-8B?"),
-        (("gone:latest", "Hi"), "localspec ls lists those here"),
-        (("gone:latest", "tell", "me"), "localspec ls lists those here"),
-    ],
-)
-def test_a_name_of_no_model_is_no_prompt(words: tuple[str, ...], meant: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(f"there is no pair called {words[0]!r}; {meant}")):
-        model_first(words)
-
-
-@pytest.mark.parametrize("words", [("and/or", "x"), ("tell", "me"), ("mistral", "tell", "me"), ("note:", "x")])
-def test_a_word_that_names_no_model_begins_a_prompt(words: tuple[str, ...]) -> None:
-    assert model_first(words) == (None, words)
+test_what_is_recorded = recorded_expressions(__file__, model_first)

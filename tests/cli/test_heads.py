@@ -12,7 +12,7 @@ import pytest
 from localspec.heads.head_file import HeadOrigin, Kind, write_head
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.header import read_header
-from tests.cli.harness import assert_one_line, run_engine
+from tests.cli.harness import assert_one_line, home_of, run_engine
 from tests.heads.dflash import BLOCK_SIZE, write_random_dflash
 from tests.heads.reference import TARGET, random_weights, storyteller_shape
 
@@ -20,7 +20,7 @@ KINDS: tuple[Kind, ...] = ("eagle3", "eagle1", "mtp", "medusa")
 
 
 def call(home: Path, *args: str) -> subprocess.CompletedProcess[bytes]:
-    return run_engine(*args, env={"LOCALSPEC_HOME": str(home)})
+    return run_engine(*args, env=home_of(home))
 
 
 def write(path: Path, kind: Kind = "eagle3", *, target: str | None = None, accepted: tuple[float, ...] = ()) -> Path:

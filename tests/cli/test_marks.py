@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.cli.output import marked
 from localspec.engine.events import Committed, Piece, StepMs
 from localspec.ui.sources import SourceSpans, Span
+from tests.recorded import recorded_expressions
 
 
 def event(text: str, *pieces: tuple[str, str]) -> Committed:
@@ -40,21 +40,6 @@ def test_a_character_in_three_tokens() -> None:
     assert spans[-1] == Span("x", "bonus")
 
 
-@pytest.mark.parametrize(
-    ("span", "plain", "coloured"),
-    [
-        (Span(" the", "accepted"), " the", " \x1b[32mthe\x1b[0m"),
-        (Span(" sun", "corrected"), " ⟦sun⟧", " ⟦sun⟧"),
-        (Span("blue", "bonus"), "blue⁺", "blue⁺"),
-        (Span(" x", "plain"), " x", " x"),
-        (Span("\n", "accepted"), "\n", "\n"),
-    ],
-)
-def test_marks(span: Span, plain: str, coloured: str) -> None:
-    assert marked(span, can_color=False) == plain
-    assert marked(span, can_color=True) == coloured
-
-
 @given(st.lists(st.binary(min_size=1, max_size=3), max_size=12), st.lists(st.integers(0, 5), max_size=20))
 def test_no_character_is_lost_or_added(tokens: list[bytes], cuts: list[int]) -> None:
     text = b"".join(tokens).decode("utf-8", "replace")
@@ -67,3 +52,6 @@ def test_no_character_is_lost_or_added(tokens: list[bytes], cuts: list[int]) -> 
         rest = rest[n:]
     spans += sources.release(rest)
     assert "".join(span.text for span in spans) == text
+
+
+test_what_is_recorded = recorded_expressions(__file__, Span, marked)

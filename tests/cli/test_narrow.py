@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localspec.cli.console import broken
-from tests.cli.harness import PAIR, REAL, Terminal, localspec, needs_pair
+from tests.cli.harness import PAIR, REAL, Terminal, needs_pair, run
 
 TARGET = str(PAIR / "target-q8_0.gguf")
 LONG = "Answer in one sentence of plain English, and name the file and its line whenever there is one to be named."
@@ -25,9 +25,9 @@ COMMANDS = [
 @pytest.mark.parametrize("columns", [80, 60])
 def test_no_word_is_broken(columns: int, tmp_path: Path) -> None:
     env = {"LOCALSPEC_HOME": str(tmp_path), "HF_HOME": str(tmp_path), "COLUMNS": ""}
-    assert localspec("config", "preset", "save", "review", "-m", TARGET, "-s", LONG, env=env).returncode == 0
+    assert run("config", "preset", "save", "review", "-m", TARGET, "-s", LONG, env=env).returncode == 0
     for args in COMMANDS:
-        piped = localspec(*args, env=env)
+        piped = run(*args, env=env)
         terminal = Terminal(list(args), program=REAL, env=env, columns=columns)
         assert terminal.wait() == piped.returncode
         lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.output.decode()).replace("\r", "").split("\n")

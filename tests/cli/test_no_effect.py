@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 
 from localspec.settings import folders
-from tests.cli.harness import PAIR, REAL, localspec, needs_pair
+from tests.cli.harness import PAIR, REAL, localspec, needs_pair, run_engine
 
 TARGET, DRAFT = PAIR / "target-q8_0.gguf", PAIR / "draft-q8_0.gguf"
 
 
 @needs_pair
-def test_earlier_answers_are_copied_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+def test_earlier_answers_are_copied_from(tmp_path: Path) -> None:
     said = ("run", "-m", str(TARGET), "-d", "none", "--temp", "0", "-n", "60", "--json", "--method", "copy")
 
     def answered(*words: str) -> tuple[str, int, list[str]]:
-        found = json.loads(localspec(*said, *words, "Once upon a time").stdout)
+        found = json.loads(run_engine(*said, *words, "Once upon a time", env={"LOCALSPEC_HOME": str(tmp_path)}).stdout)
         return found["text"], found["spec"]["passes"], [each["message"] for each in found["warnings"]]
 
     hidden = answered("--no-save", "--corpus", "answers")
@@ -38,7 +37,7 @@ def test_earlier_answers_are_copied_from(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_prediction_is_read_from_its_file_and_copied_from(tmp_path: Path) -> None:
     def answered(*words: str) -> dict[str, Any]:
         settings = ("--temp", "0", "-n", "24", "--no-save", "--json")
-        done = localspec("run", "-m", str(TARGET), "-d", "none", *settings, *words)
+        done = run_engine("run", "-m", str(TARGET), "-d", "none", *settings, *words)
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 

@@ -30,7 +30,6 @@ from localspec.cli.options import (
 )
 from localspec.cli.version import version_line
 from localspec.errors import UsageError
-from localspec.sanitize import sanitize
 from tests.cli import harness
 from tests.cli.harness import FAKE, TIMEOUT, environment, needs_pair, run_engine, wait_for, wait_until_idle
 
@@ -45,78 +44,8 @@ def events(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_a_pipe_gets_the_text_and_one_newline() -> None:
-    assert run().stdout.decode() == f"{ANSWER}\n"
-    assert run(FAKE_PASSES='["a\\n"]').stdout == b"a\n\n"
-    assert run().stderr == b""
-
-
-def test_a_pipe_gets_exact_bytes() -> None:
-    text = "a\x1b[31m\x07\u202e"
-    passes = json.dumps([text])
-    assert run(FAKE_PASSES=passes).stdout.decode() == f"{text}\n"
-    assert run("--control-chars", "show", FAKE_PASSES=passes).stdout.decode() == f"{sanitize(text)}\n"
-
-
-def test_stats_in_a_pipe_only_when_asked() -> None:
-    line = run("--stats").stderr.decode()
-    assert line.count("\n") == 2
-    assert "6 of 8 guesses right" in line
-    assert line.endswith("\nseed 7, drawn\n")
-    assert run("--stats", "--seed", "7").stderr.decode().endswith("\nseed 7\n")
-    assert "\x1b" not in line
-
-
-def test_the_verdict_stands_below_the_numbers() -> None:
-    told = run("--stats", FAKE_VERDICT="parked: a draft token costs 0.40 of a target pass and 31 % is accepted")
-    numbers, verdict, _ = told.stderr.decode().splitlines()
-    assert "9 tokens" in numbers
-    assert verdict == "Parked: a draft token costs 0.40 of a target pass and 31 % is accepted."
-
-
-def test_the_speedup_of_a_verdict_is_the_measured_one() -> None:
-    long = {"FAKE_PASSES": json.dumps([" a"] * 33), "FAKE_PLAIN": "1"}
-    told = run("--json", FAKE_VERDICT="drafted by draft-model; 62 % is accepted", **long)
-    spec = json.loads(told.stdout)["spec"]
-    low, high = spec["speedup_ci95"]
-    factor = f"{spec['speedup']:.2f} times as fast as plain decoding ({low:.2f} to {high:.2f})"
-    assert spec["verdict"] == f"Guesses made this answer {factor}."
-    assert spec["cause"] == "Drafted by draft-model; 62 % is accepted."
-    told = run("--json", FAKE_VERDICT="drafted by draft-model; 62 % is accepted")
-    assert json.loads(told.stdout)["spec"]["verdict"] == "Drafted by draft-model; 62 % is accepted."
-
-
 def test_color_always() -> None:
     assert b"\x1b[" in run("--stats", "--color", "always").stderr
-
-
-def test_no_speedup_is_said_not_invented() -> None:
-    assert "speedup unknown: too few plain passes, 0 of 8" in run("--stats").stderr.decode()
-
-
-def test_marks() -> None:
-    assert run("--tokens").stdout.decode() == "Once upon a time ⟦there⟧ was a ⟦king.⟧\n"
-
-
-@pytest.mark.parametrize("form", ["--json", "--events"])
-def test_a_banned_token_is_valid_json(form: str) -> None:
-    """JSON knows no infinity, and strict readers refuse Python's spelling of it."""
-    said = run(form, "--logit-bias", "13=-inf", "--logit-bias", "7=1.5").stdout.decode()
-    assert "Infinity" not in said
-    params = next(line for line in map(json.loads, said.splitlines()) if "params" in line)["params"]
-    assert params["logit_bias"] == [[13, "-inf"], [7, 1.5]]
-
-
-def test_aliases_of_other_programs() -> None:
-    made = json.loads(run("--json", "--temperature", "0", "--predict", "7", "--num-draft-tokens", "3").stdout)
-    assert (made["params"]["temperature"], made["params"]["max_tokens"]) == (0.0, 7)
-    help_text = harness.run("run", "--help").stdout.decode()
-    assert "--num-draft-tokens" not in help_text
-    assert "--draft-tokens" in help_text
-
-
-def test_generate_is_run() -> None:
-    assert harness.run("generate", "hi").stdout.decode() == f"{ANSWER}\n"
 
 
 def check_result(made: dict[str, Any]) -> None:
@@ -161,15 +90,6 @@ def test_json() -> None:
     check_result(made)
     assert made["text"] == ANSWER
     assert [piece["s"] for piece in json.loads(run("--json", "--tokens").stdout)["tokens"]][:2] == ["Once upon", ""]
-
-
-def test_json_of_a_failure_keeps_the_text() -> None:
-    done = run("--json", FAKE_DIES="2")
-    assert done.returncode == 9
-    error = json.loads(done.stdout)["error"]
-    assert (error["code"], error["kind"]) == (9, "worker_died")
-    assert error["detail"]["text"] == "Once upon a time there"
-    assert done.stderr.decode().count("\n") == 1
 
 
 def check_stream(stream: list[dict[str, Any]], last: str) -> None:
@@ -260,18 +180,6 @@ def test_events_have_their_names_and_fields() -> None:
     assert by_type["end"]["result"]["spec"]["passes"] == types.count("step")
 
 
-def test_events_tell_warnings() -> None:
-    stream = events(run("--events", FAKE_WARN="1"))
-    check_lines(stream)
-    (line,) = [line for line in stream if line["type"] == "warn"]
-    assert (line["code"], line["message"]) == ("test", "this is a test")
-
-
-def test_a_token_that_is_no_text_alone_is_the_replacement_character() -> None:
-    steps = [line for line in events(run("--events", FAKE_PASSES='["a", " \ufffd\ufffd"]')) if line["type"] == "step"]
-    assert steps[1]["out"][-1]["s"] == "\ufffd"
-
-
 @pytest.mark.parametrize("at", ["0", "2"])
 def test_events_of_a_dead_engine(at: str) -> None:
     done = run("--events", FAKE_DIES=at)
@@ -305,31 +213,6 @@ def test_events_before_anything_started() -> None:
     check_stream(stream, "error")
     check_lines(stream)
     assert [line["type"] for line in stream] == ["start", "error"]
-
-
-@pytest.mark.parametrize(("name", "kinds"), [("JSON", [None]), ("EVENTS", ["start", "error"])])
-@pytest.mark.parametrize("args", [["--temp", "nan"], ["--bogus"]])
-def test_usage_errors_in_a_form_from_the_environment(name: str, kinds: list[str | None], args: list[str]) -> None:
-    done = harness.run("run", *args, "hi", env={f"LOCALSPEC_{name}": "1"})
-    assert done.returncode == 2
-    lines = events(done)
-    assert [line.get("type") for line in lines] == kinds
-    assert lines[-1]["error"]["kind"] == "usage"
-
-
-def test_a_chat_has_no_form_to_keep() -> None:
-    done = harness.run("chat", "--bogus", env={"LOCALSPEC_JSON": "1"})
-    assert (done.returncode, done.stdout) == (2, b"")
-
-
-@pytest.mark.parametrize("args", [[], ["--json"], ["--events"]])
-def test_a_full_context_is_told_to_people(args: list[str]) -> None:
-    done = run(*args, FAKE_REASON="context")
-    assert done.returncode == 0
-    assert done.stderr.decode() == (
-        "localspec: warning: the context is full: 1024 tokens with the prompt; --ctx 2048 for more\n"
-    )
-    assert run("-q", FAKE_REASON="context").stderr == b""
 
 
 def test_a_load_that_was_stopped_has_no_numbers(tmp_path: Path) -> None:
@@ -571,21 +454,6 @@ def test_log_probabilities() -> None:
     ]
     after = json.loads(run_engine(*args, "--json", "--post-sampling", "--temp", "0").stdout)
     assert {token["logprob"] for token in after["tokens"]} == {0.0}
-
-
-def test_log_probabilities_need_a_place() -> None:
-    for words in (
-        ("--logprobs", "3"),
-        ("--logprobs", "0", "--post-sampling"),
-        ("--post-sampling",),
-        ("--json", "--post-sampling"),
-        ("--events", "--post-sampling"),
-    ):
-        line = harness.assert_one_line(harness.run("run", "hi", *words), 2, "--logprobs")
-        for hint in line.rstrip().partition(" — try: ")[2].split(", or "):
-            assert set(words) <= set(hint.split())
-            assert harness.run("run", "hi", *hint.split()).returncode == 0, "it works as it is printed"
-    harness.assert_one_line(harness.run("run", "hi", "--json", "--logprobs", "101"), 2, "--logprobs")
 
 
 @needs_pair

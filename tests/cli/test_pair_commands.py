@@ -60,10 +60,17 @@ LONE = {
 }
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of all loads here: each pair is measured once."""
+    return tmp_path_factory.mktemp("home")
+
+
 def called(name: str, home: Path, *more: str) -> subprocess.CompletedProcess[bytes]:
     words = list(COMMANDS[name])
     if "HEAD" in words:
-        words[words.index("HEAD")] = f"{TARGET}+{write_random_head(home / 'head.gguf', 'eagle1')}"
+        head = home / "head.gguf"
+        words[words.index("HEAD")] = f"{TARGET}+{head if head.exists() else write_random_head(head, 'eagle1')}"
     if "TINY" in words:
         words[words.index("TINY")] = str(random_gguf(TINY))
     if WARNS[name] == "threads share":
@@ -137,7 +144,7 @@ def test_no_command_starts_an_engine_in_another_way() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_warning_of_the_load_is_told(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warning_of_the_load_is_told(name: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A draft that has no room on its device, unless the command takes no draft."""
     monkeypatch.setattr("localspec.session.placement.devices", lambda: (Device("CUDA0", "", True, 1000),))
     monkeypatch.setattr("localspec.session.placement.available_memory", lambda: 64 * 10**9)
@@ -145,14 +152,14 @@ def test_a_warning_of_the_load_is_told(name: str, tmp_path: Path, monkeypatch: p
     more = ("--draft-gpu", "all") if WARNS[name].startswith("there") else ()
     # A server serves until it is told to end.
     with struck("load", Loaded, interrupt if name == "serve" else lambda: None):
-        done = called(name, tmp_path, *more)
+        done = called(name, home, *more)
     told = done.stderr.decode()
     assert re.search(f"^localspec: warning: .*{WARNS[name]}", told, re.MULTILINE), told
     assert "Traceback" not in told
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_an_engine_that_dies_is_one_line(name: str, tmp_path: Path) -> None:
+def test_an_engine_that_dies_is_one_line(name: str, home: Path) -> None:
     """The child is killed where it starts; each command says so, and ends with its own exit code."""
     start = Child.start
 
@@ -161,7 +168,7 @@ def test_an_engine_that_dies_is_one_line(name: str, tmp_path: Path) -> None:
         return start([sys.executable, "-S", "-c", dies], log)
 
     with patch("tests.cli.in_process._start", dying):
-        done = called(name, tmp_path, *(("-q",) if "chat" in name else ()))
+        done = called(name, home, *(("-q",) if "chat" in name else ()))
     if name == "chat, a race":  # a line for the answer, and one for the race
         done.stderr = done.stderr.split(b"\n", 1)[0] + b"\n"
     assert_one_line(done, 9, "SIGKILL", "starting")
@@ -188,22 +195,22 @@ def test_a_process_without_a_pair_that_dies_is_one_line(
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_an_interrupt_ends_the_load(name: str, tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_load(name: str, home: Path) -> None:
     with struck("load", Loading, interrupt):
-        assert_interrupted(called(name, tmp_path))
+        assert_interrupted(called(name, home))
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"serve"}))
-def test_an_interrupt_ends_the_measurement(name: str, tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_measurement(name: str, home: Path) -> None:
     with struck("start", Started | Loading | RankQuestion, interrupt):
-        assert_interrupted(called(name, tmp_path))
+        assert_interrupted(called(name, home))
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"serve"}))
-def test_an_interrupt_before_the_first_job_is_for_that(name: str, tmp_path: Path) -> None:
+def test_an_interrupt_before_the_first_job_is_for_that(name: str, home: Path) -> None:
     """Between the load and what is asked of the pair nothing runs that could be cancelled."""
     with struck("start", LoadedJob, interrupt):
-        assert_interrupted(called(name, tmp_path))
+        assert_interrupted(called(name, home))
 
 
 def assert_interrupted(done: subprocess.CompletedProcess[bytes]) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from localspec.errors import UsageError
 from localspec.settings.sizes import read_size
-from tests.cli.harness import PAIR, REAL, Terminal, assert_one_line, json_of, localspec, needs_pair, run
+from tests.cli.harness import PAIR, REAL, Terminal, json_of, localspec, needs_pair, run
 from tests.integration.pair import TARGET
 from tests.models.hollow import LLAMA_1B, LLAMA_8B, write
+from tests.recorded import recorded_expressions
 
 GIB = 2**30
 
@@ -145,38 +145,6 @@ def test_this_machine() -> None:
     assert wire["chosen"]["memory"]["CPU"]["total"] < 50e6
 
 
-@pytest.mark.parametrize(
-    ("args", "code", "words"),
-    [
-        (("--vram", "lots", "--ram", "1G"), 2, ("--vram 'lots' is not a size", "24G")),
-        (("--vram", "8G", "--ram", "-1G"), 2, ("not a size",)),
-        (("--vram", "8G", "--ram", "16G", "--bandwidth", "gpu"), 2, ("is not NAME=GB/S",)),
-        (("--vram", "8G", "--ram", "16G", "--bandwidth", "gpu=0"), 2, ("is not NAME=GB/S",)),
-        (("--vram", "8G", "--ram", "16G", "--bandwidth", "gpu=nan"), 2, ("is not NAME=GB/S",)),
-        (("--vram", "8G", "--ram", "16G", "--bandwidth", "npu=5"), 2, ("'npu', which this machine does not have",)),
-        (("--vram", "8G", "--ram", "16G", "--acceptance", "2"), 2, ("acceptance",)),
-        (("--vram", "0", "--ram", "1G", "--ctx", "100000"), 7, ("GB are missing",)),
-        (("--rpc", "nowhere"), 2, ("is not HOST:PORT",)),
-    ],
-)
-def test_what_cannot_be_planned(pair: str, args: tuple[str, ...], code: int, words: tuple[str, ...]) -> None:
-    assert_one_line(run("plan", pair, *args), code, *words)
-
-
-@pytest.mark.parametrize(
-    ("text", "n_bytes"),
-    [("0", 0), ("512", 512), ("24G", 24 * GIB), ("24GiB", 24 * GIB), ("24GB", 24 * 10**9), ("1.5g", 3 * GIB // 2)],
-)
-def test_sizes(text: str, n_bytes: int) -> None:
-    assert read_size("--vram", text) == n_bytes
-
-
-@pytest.mark.parametrize("text", ["", "G", "1e9", "-1", "1GG", "9" * 40, "1.G", "0x10", "xG"])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(UsageError):
-        read_size("--vram", text)
-
-
 def test_a_long_name_loses_its_middle_where_a_terminal_has_no_room(tmp_path: Path) -> None:
     draft = tmp_path / f"{'long-' * 20}draft-q8_0.gguf"
     draft.write_bytes((PAIR / "draft-q8_0.gguf").read_bytes())
@@ -187,3 +155,6 @@ def test_a_long_name_loses_its_middle_where_a_terminal_has_no_room(tmp_path: Pat
     assert line.startswith("long-long-")
     assert "q8_0.gguf" in line
     assert f"{draft.name}: " in localspec(*words).stdout.decode(), "its own line has it whole"
+
+
+test_what_is_recorded = recorded_expressions(__file__, read_size)

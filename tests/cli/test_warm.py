@@ -40,11 +40,11 @@ def env(tmp_path: Path) -> Iterator[dict[str, str]]:
     """Give the test a home of its own, and leave nothing of it running."""
     here = {"LOCALSPEC_HOME": str(tmp_path / "home")}
     yield here
-    localspec("stop", env=here)
+    run("stop", env=here)
 
 
 def listed(env: dict[str, str]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(localspec("ps", "--json", env=env).stdout)["engines"]
+    found: list[dict[str, Any]] = json.loads(run("ps", "--json", env=env).stdout)["engines"]
     return found
 
 
@@ -59,7 +59,7 @@ def answer(*args: str, env: dict[str, str]) -> dict[str, Any]:
 def test_a_run_finds_what_the_run_before_left(env: dict[str, str]) -> None:
     prompt = "Once upon a time there was a fox"
     cold = answer(prompt, env=env)
-    assert localspec("ps", env=env).stdout.decode() == NOTHING
+    assert run("ps", env=env).stdout.decode() == NOTHING
     first, second = answer("--keep-alive", "10m", prompt, env=env), answer(prompt, env=env)
     assert cold["text"] == first["text"] == second["text"]
     (engine,) = listed(env)
@@ -69,17 +69,17 @@ def test_a_run_finds_what_the_run_before_left(env: dict[str, str]) -> None:
     assert engine["tokens"] >= 16
     assert engine["memory"] is None or engine["memory"] > 1_000_000
     assert (engine["clients"], engine["waiting"], engine["state"]) == (0, 0, "idle")
-    table = localspec("ps", env=env).stdout.decode().splitlines()
+    table = run("ps", env=env).stdout.decode().splitlines()
     assert table[0].split() == ["pair", "since", "state", "memory", "tokens", "for"]
     assert table[1].startswith("storyteller  ")
-    assert "in memory: storyteller; localspec stop frees it\n" in localspec("ls", env=env).stdout.decode()
-    assert localspec("stop", "Story", env=env).stdout == b"stopped storyteller\n", "a part of its name"
+    assert "in memory: storyteller; localspec stop frees it\n" in run("ls", env=env).stdout.decode()
+    assert run("stop", "Story", env=env).stdout == b"stopped storyteller\n", "a part of its name"
     answer("--keep-alive", "10m", prompt, env=env)
     (engine,) = listed(env)
-    assert_one_line(localspec("stop", "qwen", env=env), 3, "no model called 'qwen' is in memory", "localspec ps")
-    assert localspec("stop", "Target-q8", env=env).stdout == b"stopped storyteller\n", "a part of its file's name"
+    assert_one_line(run("stop", "qwen", env=env), 3, "no model called 'qwen' is in memory", "localspec ps")
+    assert run("stop", "Target-q8", env=env).stdout == b"stopped storyteller\n", "a part of its file's name"
     assert not is_running(engine["pid"])
-    assert localspec("stop", env=env).stdout.decode() == NOTHING
+    assert run("stop", env=env).stdout.decode() == NOTHING
 
 
 @needs_pair
@@ -114,12 +114,12 @@ def test_stop_ends_an_answer_with_the_text_so_far(env: dict[str, str]) -> None:
     assert client.stdout is not None
     while json.loads(client.stdout.readline())["type"] != "step":
         pass
-    assert localspec("stop", env=env).returncode == 0
+    assert run("stop", env=env).returncode == 0
     out, told = client.communicate()
     assert client.returncode == 143
     assert told.decode().splitlines()[-1].startswith("localspec: The engine was stopped, by localspec stop")
     assert json.loads(out.splitlines()[-1])["error"]["kind"] == "terminated"
-    kept = localspec("logs", "show", env=env).stdout.decode()
+    kept = run("logs", "show", env=env).stdout.decode()
     assert "There was" in kept
     assert kept.partition("There was")[2].strip()
 
@@ -226,7 +226,7 @@ def test_what_other_commands_hold_is_listed_and_stopped(env: dict[str, str], tmp
         assert askers["in use"] == [f"chat {chat.process.pid}"]
         found = {each["pid"]: each for each in listed(env)}
         assert server.engine in found
-        done = localspec("stop", env=env)
+        done = run("stop", env=env)
         assert done.stdout == 3 * b"stopped storyteller\n"
         assert server.process.wait(TIMEOUT) == 143
         assert not {each["pid"] for each in listed(env)} & found.keys(), "all three have ended"
