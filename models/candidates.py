@@ -21,7 +21,7 @@ from localspec.models.heads import head_for
 from localspec.models.hub.cache import Cache
 from localspec.models.hub.files import drafters, is_model, part_number
 from localspec.models.hub.remote import Hub
-from localspec.models.low_bit import copies_of
+from localspec.models.low_bit import copies_of, four_bit_copies
 from localspec.models.names import HubName, ModelName
 from localspec.models.pairs import PairReport, check_pair, require_fit
 from localspec.models.plan.models import ModelPart
@@ -127,7 +127,7 @@ def require_sound(target: Path, draft: Path | None) -> None:
 def local_candidates(target: ModelPart) -> Iterator[DraftCandidate]:
     """Yield every GGUF model on this machine that is smaller than the target: the hub's cache, the target's folder.
 
-    A file that lies in several places is one candidate.
+    A file that lies in several places is one candidate. Where a copy of it in four bits was made, that is it.
     """
     info = seen_info(target)
     seen = {os.path.realpath(info.path)}
@@ -142,7 +142,10 @@ def local_candidates(target: ModelPart) -> Iterator[DraftCandidate]:
             size = size_on_disk(path)
             if size < info.bytes and part_number(path.name) == 1:
                 same.setdefault(file_fingerprint(path), []).append((name, size, path))
-    for (name, size, path), *others in same.values():
+    faster = four_bit_copies()
+    for mark, ((name, size, path), *others) in same.items():
+        if mark in faster:
+            name, size, path = str(faster[mark].path), faster[mark].n_bytes, faster[mark].path
         yield replace(_checked(target, name, size, path), copies=tuple(other for other, _, _ in others))
 
 

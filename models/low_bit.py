@@ -1,8 +1,11 @@
-"""Copies of a target in fewer bits, as drafts for it: what they are made of, where they are and how they are found.
+"""Copies of a model in fewer bits, as drafts: what they are made of, where they are and how they are found.
 
-A copy has the target's vocabulary and needs no training. It is for devices: a GPU reads two bits in half the time of
-four. Kernels for two bits on a plain processor unpack each weight anew, so there a pass of the copy takes longer than
-one of the target (`tuning.LOW_BIT_ON_CPU`).
+A copy has the model's vocabulary and needs no training. In two or three bits it drafts for the model itself. That is
+for devices: a GPU reads two bits in half the time of four. Kernels for two bits on a plain processor unpack each weight
+anew, so there a pass of the copy takes longer than one of the target (`tuning.LOW_BIT_ON_CPU`).
+
+In four bits (Q4_0) a copy of a small model drafts for larger ones, in its place: llama.cpp lays Q4_0 out for the
+kernels of a processor, and does not do so with Q5_0, Q6_K and Q8_0, of which small models mostly are.
 """
 
 from __future__ import annotations
@@ -27,13 +30,14 @@ from localspec.models.plan.search import PlacementRequest, best_and_plain
 from localspec.sanitize import shown
 from localspec.settings.folders import drafts_folder
 
-BITS = ("2", "3", "mixed")
+BITS = ("2", "3", "mixed", "4")
+FOUR = "Q4_0"
 SUFFIX = ".gguf"
 KEY = "localspec.draft."  # of the metadata that tell a copy
 ENDS = 8  # of so many layers one at either end has three bits in a mixed copy
 # Types whose blocks unpack by shifts and masks, which every device does fast. The last two look patterns up in tables:
 # they take less room and more arithmetic, so they are for copies that do not fit otherwise.
-KINDS = {"2": "Q2_K", "3": "Q3_K_S", "mixed": "Q2_K"}
+KINDS = {"2": "Q2_K", "3": "Q3_K_S", "mixed": "Q2_K", "4": FOUR}
 SMALLER = {"2": "IQ2_XXS", "mixed": "IQ2_XXS"}
 # Bits of a weight of the layers, and of the head, in llama.cpp's mixes: counted in Qwen2.5-Coder 1.5B.
 BODY = {"Q2_K": 2.93, "Q3_K_S": 3.44, "IQ2_XXS": 2.10}
@@ -42,7 +46,7 @@ TABLE = {"Q2_K": 2.63, "Q3_K_S": 3.44, "IQ2_XXS": 2.63}
 TYPES = {"Q2_K": "Q2_K", "Q3_K_S": "Q3_K", "IQ2_XXS": "IQ2_XXS"}
 COUNTED = "counted with a copy of Qwen2.5-Coder 1.5B"
 # The chance that a token of such a copy is accepted at the usual temperature: docs/benchmarks.md.
-ACCEPTED = {"Q2_K": 0.85, "Q3_K_S": 0.91, "IQ2_XXS": 0.71}
+ACCEPTED = {"Q2_K": 0.85, "Q3_K_S": 0.91, "IQ2_XXS": 0.71, FOUR: 0.93}
 CUT = 0.9  # of that chance is lost, times the share of the layers that are left out
 USUAL = 4.8  # bits of a weight of an unknown type
 _BLOCK = re.compile(r"(\d+)(?:-(\d+))?")
@@ -101,11 +105,17 @@ def kept_copies() -> tuple[list[LowBitCopy], list[tuple[Path, LocalspecError]]]:
 
 
 def copies_of(target: Path) -> list[LowBitCopy]:
-    """Return the copies that were made of exactly this file: those that were predicted to pay first, then by size."""
+    """Return the copies of exactly this file that draft for it: first those predicted to pay, then by size."""
     if not drafts_folder().is_dir():
         return []
     mark = file_fingerprint(target)
-    return sorted((one for one in kept_copies()[0] if one.target == mark), key=lambda one: (not one.pays, one.n_bytes))
+    found = [one for one in kept_copies()[0] if one.target == mark and one.kind != FOUR]
+    return sorted(found, key=lambda one: (not one.pays, one.n_bytes))
+
+
+def four_bit_copies() -> dict[str, LowBitCopy]:
+    """Return the copies in four bits by the fingerprints of the models in whose place they draft."""
+    return {one.target: one for one in kept_copies()[0] if one.kind == FOUR}
 
 
 def copy_of(target: Path) -> Path:
@@ -156,7 +166,12 @@ def kinds(bits: str) -> tuple[str, ...]:
 
 
 def other_types(bits: str, n_layers: int) -> tuple[tuple[str, str], ...]:
-    """Return the types that differ from the mix, by patterns of names: a mixed copy has three bits at either end."""
+    """Return the types that differ from the mix, by patterns of names: a mixed copy has three bits at either end.
+
+    llama.cpp would keep the output matrix of one in four bits in six or eight.
+    """
+    if bits == "4":
+        return ((r"^(output|token_embd)\.weight$", FOUR),)
     if bits != "mixed":
         return ()
     n = max(1, n_layers // ENDS)

@@ -1,5 +1,6 @@
-"""`localspec drafts`: copies of a model in fewer bits, which draft for it."""
+"""`localspec drafts`: copies of a model in fewer bits, which draft for it or, in four bits, for larger ones."""
 
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,16 @@ from localspec.models.early_exit import n_layers, require_prunable
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.kinds import LOW_BIT
 from localspec.models.gguf.shards import read_model
-from localspec.models.low_bit import BITS, LowBitCopy, dropped_layers, kept_copies, kinds, named_copy, planned_copy
+from localspec.models.low_bit import (
+    BITS,
+    FOUR,
+    LowBitCopy,
+    dropped_layers,
+    kept_copies,
+    kinds,
+    named_copy,
+    planned_copy,
+)
 from localspec.models.plan.compare import compare
 from localspec.models.plan.machine import Machine
 from localspec.models.plan.models import ModelPart, placed
@@ -36,10 +46,13 @@ MATRIX_TOKENS = 4096
 
 @click.group(cls=CommandGroup, no_args_is_help=False)  # click's help would come as an error of many lines
 def drafts() -> None:
-    """Copies of a model in fewer bits, which draft for it where a GPU is near and the model is not all on it.
+    """Copies of a model in fewer bits, which draft.
 
-    A pair with a copy is TARGET+low-bit. TARGET+auto takes one that was predicted to pay, unless a smaller model is
-    here.
+    In two or three bits a copy drafts for its own model, where a GPU is near and the model is not all on it. That pair
+    is TARGET+low-bit. TARGET+auto takes such a copy if it was predicted to pay, unless a smaller model is here.
+
+    In four bits a copy of a small model drafts for larger ones on a processor. TARGET+auto takes it in the place of
+    its model.
     """
 
 
@@ -62,7 +75,7 @@ class Predicted:
 @drafts.command(cls=Command)
 @click.argument("target", shell_complete=pair_names)
 @option("--bits", is_own=True, type=click.Choice(BITS), default="2", section=COPY,
-        help="Of a weight; mixed: three at either end of the layers, else two.  [default: 2]")  # fmt: skip
+        help="Of a weight; mixed: three at either end, else two; 4: for a small model.  [default: 2]")  # fmt: skip
 @option("--skip", is_own=True, metavar="LAYERS", section=COPY, help="Leave out these layers, counted from 0: 30-39.")
 @option("--prompts", is_own=True, metavar="FILE", section=COPY,
         help="A prompt a line, or JSONL, to be read.  [default: those that come with localspec]")  # fmt: skip
@@ -92,6 +105,9 @@ def make(
 
     The copy has the target's vocabulary. It pays where it fits a GPU beside a target that does not. On a processor a
     pass of it takes longer than one of the target, so there it is refused, with the predicted speed.
+
+    With --bits 4, TARGET is a small model that drafts for larger ones. A pass of its copy takes less time on a
+    processor, and its guesses are nearly those of the model.
     """
     path = find_model(target).absolute()
     header = read_model(path)
@@ -99,8 +115,8 @@ def make(
     if skip is not None:
         require_prunable(header)
     dropped = () if skip is None else dropped_layers(skip, n_layers(header))
-    found = predicted(this_machine(), ModelPart.of(header, info), bits, len(dropped))
-    if found.gain <= 1.0 and not force:
+    found = predicted(this_machine(), ModelPart.of(header, info), bits, len(dropped)) if bits != "4" else None
+    if found is not None and found.gain <= 1.0 and not force:
         raise DeclinedError(
             f"a copy of {one_line(target)} in fewer bits would not pay here: "
             f"drafting with it is predicted at {found.gain:.2f} of plain decoding{found.doubt}",
@@ -110,17 +126,20 @@ def make(
         )
     prompts, is_raw = values.pop("prompts"), values.pop("raw")
     texts: dict[str, Any] = read_texts(prompts, is_raw=is_raw, info=info) if tokens else {}
-    folder, pays = str(cache_folder("importance")), found.gain > 1.0
-    options = CopyOptions(str(path), folder, bits, found.kind, dropped, tokens=tokens, pays=pays, **texts, **values)
+    folder, pays = str(cache_folder("importance")), found is None or found.gain > 1.0
+    kind = FOUR if found is None else found.kind
+    options = CopyOptions(str(path), folder, bits, kind, dropped, tokens=tokens, pays=pays, **texts, **values)
     done = list(made(console, options, _status, "making the copy ended", "with what was read"))[-1]
     if done["warning"]:
         console.warn(done["warning"])
     if as_json:
-        write_json({**done, "predicted": found.gain, "is_measured": found.is_measured})
+        forecast = {} if found is None else {"predicted": found.gain, "is_measured": found.is_measured}
+        write_json({**done, **forecast})
     else:
-        share = 100 * done["bytes"] / done["target_bytes"]
-        write_out(f"{one_line(done['path'])}: {done['kind']}, {size(done['bytes'])}, {share:.0f} % of the target\n")
-        write_out(f"try: localspec race {one_line(target)}+{LOW_BIT} PROMPT\n")
+        copy, share = one_line(done["path"]), 100 * done["bytes"] / done["target_bytes"]
+        pair = f"{one_line(target)}+{LOW_BIT}" if found is not None else f"TARGET+{shlex.quote(copy)}"
+        write_out(f"{copy}: {done['kind']}, {size(done['bytes'])}, {share:.0f} % of its model\n")
+        write_out(f"try: localspec race {pair} PROMPT\n")
     return 0
 
 

@@ -11,6 +11,8 @@ from localspec.models.low_bit import low_bit_copy
 from tests.cli.harness import assert_one_line, run_engine
 from tests.heads.reference import TARGET
 
+DRAFT = TARGET.with_name("draft-q8_0.gguf")
+
 
 def call(home: Path, *args: str) -> subprocess.CompletedProcess[bytes]:
     return run_engine(*args, env={"LOCALSPEC_HOME": str(home)})
@@ -46,6 +48,33 @@ def test_a_copy_is_made_found_and_removed(tmp_path: Path) -> None:
     assert_one_line(call(tmp_path, "drafts", "rm", file.stem), 11, "would be removed", "-y removes without asking")
     assert call(tmp_path, "drafts", "rm", "-y", file.stem).returncode == 0
     assert not file.exists()
+
+
+def test_a_copy_of_a_draft_in_four_bits_drafts_in_its_place(tmp_path: Path) -> None:
+    """All of its matrices are of the type that a processor's kernels read fastest, the output matrix too."""
+    target, draft = (tmp_path / f"{name}.gguf" for name in ("target", "draft"))
+    target.symlink_to(TARGET)
+    draft.symlink_to(DRAFT)
+    done = call(tmp_path, "drafts", "make", str(draft), "--bits", "4", "--tokens", "300")
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.decode().splitlines()
+    (file,) = (tmp_path / "data" / "drafts").glob("draft-4bit-*.gguf")
+    assert first.startswith(f"{file}: Q4_0, "), first
+    assert first.endswith(" % of its model")
+    assert second == f"try: localspec race TARGET+{file} PROMPT"
+    kinds = {tensor.type for tensor in read_model(file).tensors if len(tensor.shape) == 2}
+    assert kinds == {"Q4_0"}
+    (line,) = call(tmp_path, "drafts", "list").stdout.decode().splitlines()
+    assert line.endswith("Q4_0, with importance matrix")
+    alone = call(tmp_path, "run", "-m", f"{draft}+low-bit", "Once")
+    assert_one_line(alone, 3, f"{draft} has no low-bit copy", f"to make one: localspec drafts make {draft}")
+    answer = call(tmp_path, "run", "-m", f"{target}+auto", "--raw", "Once", "-n", "4", "--temp", "0", "--events", "-")
+    assert answer.returncode == 0, answer.stderr
+    assert str(file) in answer.stdout.decode()
+    again = call(tmp_path, "drafts", "make", str(draft), "--bits", "4", "--tokens", "300", "--json")
+    assert json.loads(again.stdout).keys() == {
+        "stage", "path", "kind", "bytes", "target_bytes", "has_matrix", "seconds", "warning",
+    }  # fmt: skip
 
 
 def test_where_it_cannot_pay_it_is_refused_with_the_figure(tmp_path: Path) -> None:

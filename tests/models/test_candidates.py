@@ -14,13 +14,16 @@ from localspec.control.chain import ASSUMED, MEASURED, Worth
 from localspec.control.prices import Prices
 from localspec.control.profile import Learned, Profile
 from localspec.control.trial import Kind, Trial
+from localspec.heads.target_file import read_tensor
+from localspec.heads.writer import write_gguf
 from localspec.models import candidates
 from localspec.models.candidates import DraftCandidate, best_local_draft, local_candidates, look_at
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.layer_sizes import Anatomy, Layer
 from localspec.models.gguf.shards import read_model
-from localspec.models.low_bit import LowBitCopy
+from localspec.models.gguf.values import KeyValue
+from localspec.models.low_bit import KEY, LowBitCopy, copies_of
 from localspec.models.overlap import Overlap
 from localspec.models.pairs import PairReport
 from localspec.models.plan.compare import compare
@@ -28,7 +31,7 @@ from localspec.models.plan.machine import Machine, flat
 from localspec.models.plan.models import TRIED, Guessing, ModelPart, Models, placed
 from localspec.models.plan.search import PlacementRequest, best
 from localspec.models.worth import learned, worth
-from localspec.settings.folders import cache_folder
+from localspec.settings.folders import cache_folder, drafts_folder
 from tests.cli.harness import PAIR
 from tests.models.gguf_files import model
 
@@ -304,3 +307,28 @@ def test_copies_of_one_file_are_one_candidate(tmp_path: Path) -> None:
         (tmp_path / f"{name}.gguf").write_bytes((PAIR / "draft-q8_0.gguf").read_bytes())
     (one,) = local_candidates(look_at(target))
     assert (one.name, one.copies) == (f"{tmp_path}/a.gguf", (f"{tmp_path}/b.gguf", f"{tmp_path}/c.gguf"))
+
+
+def test_a_copy_in_four_bits_drafts_in_the_place_of_its_model(tmp_path: Path) -> None:
+    """Of exactly this file: whoever names the model gets the model."""
+    target, draft = pair_in(tmp_path)
+    source, folder = read_model(draft), drafts_folder()
+    folder.mkdir(parents=True)
+    copies = {}
+    for name, mark, kind in (
+        ("four", file_fingerprint(draft), "Q4_0"),
+        ("two", file_fingerprint(draft), "Q2_K"),
+        ("other", file_fingerprint(target), "Q4_0"),
+    ):
+        origin = {"target": mark, "kind": kind, "layers": "8 of 8", "matrix": "no", "pays": "yes"}
+        pairs = [KeyValue(key, source.types[key], value) for key, value in source.metadata.items()]
+        pairs += [KeyValue(f"{KEY}{key}", "str", text) for key, text in origin.items()]
+        tensors = [found for one in source.tensors if (found := read_tensor(source, one.name)) is not None]
+        write_gguf(copies.setdefault(name, folder / f"{name}.gguf"), pairs, tensors)
+    (found,) = local_candidates(look_at(target))
+    assert (found.name, found.path, found.bytes) == (str(copies["four"]), copies["four"], copies["four"].stat().st_size)
+    assert best_local_draft(target) == (copies["four"], "")
+    assert [one.path for one in copies_of(draft)] == [copies["two"]], "one in four bits drafts for others"
+    assert copies_of(target) == []
+    copies["four"].unlink()
+    assert best_local_draft(target) == (draft, "")

@@ -41,7 +41,7 @@ def test_a_mixed_copy_has_three_bits_at_either_end() -> None:
     assert (pattern[: len(r"^blk\.(0|1|14|15)\.")], kind) == (r"^blk\.(0|1|14|15)\.", "Q3_K")
     ((pattern, _),) = other_types("mixed", 4)
     assert pattern.startswith(r"^blk\.(0|3)\."), "at least one"
-    assert other_types("2", 16) == ()
+    assert other_types("2", 16) == other_types("3", 16) == ()
 
 
 def test_a_copy_is_refused_on_a_processor_and_pays_beside_a_gpu() -> None:
