@@ -19,16 +19,7 @@ from localspec.models.early_exit import n_layers, require_prunable
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.kinds import LOW_BIT
 from localspec.models.gguf.shards import read_model
-from localspec.models.low_bit import (
-    BITS,
-    FOUR,
-    LowBitCopy,
-    dropped_layers,
-    kept_copies,
-    kinds,
-    named_copy,
-    planned_copy,
-)
+from localspec.models.low_bit import BITS, LowBitCopy, dropped_layers, kept_copies, kinds, named_copy, planned_copy
 from localspec.models.plan.compare import compare
 from localspec.models.plan.machine import Machine
 from localspec.models.plan.models import ModelPart, placed
@@ -127,7 +118,7 @@ def make(
     prompts, is_raw = values.pop("prompts"), values.pop("raw")
     texts: dict[str, Any] = read_texts(prompts, is_raw=is_raw, info=info) if tokens else {}
     folder, pays = str(cache_folder("importance")), found is None or found.gain > 1.0
-    kind = FOUR if found is None else found.kind
+    kind = kinds(bits)[0] if found is None else found.kind
     options = CopyOptions(str(path), folder, bits, kind, dropped, tokens=tokens, pays=pays, **texts, **values)
     done = list(made(console, options, _status, "making the copy ended", "with what was read"))[-1]
     if done["warning"]:
