@@ -3,8 +3,8 @@
     model := PATH | [hf:]ORG/REPO[@REV][:QUANT | /FILE.gguf] | ALIAS
     pair  := model [+ (model | auto | none)]
 
-Invariants: `parse(str(name)) == name`, and nothing but a UsageError is ever raised for a text. Nothing is looked up
-here but whether a file of a doubtful name exists, because a '+' may be part of one.
+Invariants: `parse(str(name)) == name`, and nothing but a UsageError is ever raised for a text. Only a doubtful
+name is looked up: whether such a file exists, since a '+' may be part of its name, and whether Ollama has it.
 """
 
 import difflib

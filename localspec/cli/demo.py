@@ -80,8 +80,8 @@ class Shown:
 def demo(console: Console, /, model: str | None, as_json: bool, **values: Any) -> int:
     """Show in a minute what localspec gains here: the same answer without guesses and with them.
 
-    MODEL edits a short file. Without one, the smallest model on this machine does that is large enough. Where there is
-    none, the bundled story writer tells a story, at the pace of a larger model. Nothing is downloaded.
+    MODEL edits a short file. Without MODEL, localspec uses the smallest model here that is large enough. If there is
+    none, the bundled story writer tells a story at the pace of a larger model. Nothing is downloaded.
     """
     options = picked(ReportOptions, values)
     options.apply(console)

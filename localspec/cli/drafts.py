@@ -39,8 +39,8 @@ MATRIX_TOKENS = 4096
 def drafts() -> None:
     """Copies of a model in fewer bits, which draft.
 
-    In two or three bits a copy drafts for its own model, where a GPU is near and the model is not all on it. That pair
-    is TARGET+low-bit. TARGET+auto takes such a copy if it was predicted to pay, unless a smaller model is here.
+    In two or three bits a copy drafts for its own model, if there is a GPU that does not hold the whole model. That
+    pair is TARGET+low-bit. TARGET+auto takes such a copy if it was predicted to pay, unless a smaller model is here.
 
     In four bits a copy of a small model drafts for larger ones on a processor. TARGET+auto takes it in the place of
     its model.
@@ -94,7 +94,7 @@ def make(
     The target reads prompts first. Weights that meet large inputs there are rounded with more care (an importance
     matrix). A run that was ended goes on where it was when the command is repeated.
 
-    The copy has the target's vocabulary. It pays where it fits a GPU beside a target that does not. On a processor a
+    The copy has the target's vocabulary. It pays if it fits on the GPU and the whole target does not. On a processor a
     pass of it takes longer than one of the target, so there it is refused, with the predicted speed.
 
     With --bits 4, TARGET is a small model that drafts for larger ones. A pass of its copy takes less time on a

@@ -37,7 +37,7 @@ def explain(name: tuple[str, ...], as_json: bool) -> int:
     keeps the target's distribution. localspec methods lists these names.
 
     Terms such as acceptance, pass, verdict or ttft are explained in a few sentences. Without NAME all terms are listed.
-    Options, settings, commands, exit codes and fields of --json are told as their help and their pages tell them.
+    For options, settings, commands, exit codes and fields of --json it shows their help or their part of the docs.
     """
     if not name:
         return _list_terms(as_json=as_json)
@@ -156,10 +156,10 @@ def _wrapped(text: str, first: str, other: str = "") -> list[str]:
 def methods(as_json: bool) -> int:
     """List drafting methods, tree shapes, length rules and verifiers.
 
-    First stand those for every day, with which a gain was measured; the others are for the laboratory.
+    Everyday methods come first: each has a measured gain. The others are experimental.
 
     The four are independent. localspec run refuses a combination that does not work and names one that does. localspec
-    explain NAME tells more about each.
+    explain NAME says more about each.
     """
     listed = {axis: [entry.to_wire() for entry in facts(axis)] for axis in AXES}
     return write_result({"methods": listed.pop("method"), **listed}, _listing().rstrip("\n"), as_json=as_json)

@@ -130,8 +130,8 @@ def plan(
 
     --hub looks for drafts that are not here, too, and says which fit. Only their headers are read, some megabytes each.
 
-    With a GPU or an RPC server, --gpu auto loads by this plan. A draft that was named is never left out. Where a
-    copy of the target in fewer bits would draft faster than nothing, it is shown too: localspec drafts make.
+    With a GPU or an RPC server, --gpu auto loads by this plan. A draft that was named is never left out. If
+    drafting with a copy of the target in fewer bits beats plain decoding, the plan shows it too: localspec drafts make.
 
     Of files that are not downloaded yet, the headers are read from the hub, some megabytes. Offline, a pair of the
     catalogue is planned from its sizes there, about.

@@ -141,7 +141,7 @@ class ServeOptions(ReportOptions):
 @click.command(cls=Command)
 @click.argument("pair", required=False, shell_complete=pair_names)
 @option("--host", is_own=True, default="127.0.0.1", metavar="ADDRESS", section=SERVER,
-        help="Where to listen; another machine's way in needs a key.  [default: 127.0.0.1]")  # fmt: skip
+        help="Where to listen; other machines need a key.  [default: 127.0.0.1]")  # fmt: skip
 @option("--port", is_own=True, type=click.IntRange(0, 65535), default=8080, metavar="N", section=SERVER,
         help="0: any that is free.  [default: 8080]")  # fmt: skip
 @option("--api-key", is_own=True, metavar="KEY", section=SERVER, help="Ask every client for this key.")
@@ -149,7 +149,7 @@ class ServeOptions(ReportOptions):
 @option("--cors", is_own=True, multiple=True, metavar="ORIGIN", section=SERVER,
         help="Let pages of this origin ask, such as http://localhost:3000 or 'http://localhost:*'.")  # fmt: skip
 @option("--alias", is_own=True, multiple=True, metavar="NAME", section=SERVER,
-        help="A further name of the model, for clients that name another.")  # fmt: skip
+        help="Another name for the model, for clients that insist on theirs.")  # fmt: skip
 @option("--models", is_own=True, multiple=True, metavar="all|NAME,...", section=SERVER,
         help="Let requests name these pairs too, or all that are on this machine.")  # fmt: skip
 @option("--queue", is_own=True, type=click.IntRange(0, 10_000), default=16, metavar="N", section=SERVER,

@@ -67,9 +67,10 @@ class VerifyOptions(ReportOptions):
 def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     """Check that speculation changes nothing on PAIR.
 
-    There are three checks. At temperature 0, and with coupled noise at --temp, the text must be that of plain decoding.
-    A fork is accepted only if the two tokens' scores are within twice the measured rounding of that text. Third,
-    thousands of draws of the rule on recorded rows must have the target's distribution by a chi-square test.
+    There are three checks. The first two compare texts with plain decoding, at temperature 0 and with coupled noise at
+    --temp. They accept a fork only if the two tokens' scores are within twice the measured rounding of that text. The
+    third draws thousands of tokens by the rule on recorded rows, and tests them for the target's distribution by
+    chi-square.
 
     In these checks --method auto drafts in every pass, with the draft model or with copies of the text. --method suffix
     checks copies beside a draft model.

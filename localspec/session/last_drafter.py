@@ -1,19 +1,13 @@
 """The drafter of the last answer, for the next one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from localspec.engine.protocols import Drafter
 from localspec.methods import DrafterContext
+from localspec.session.decision import Decision
 from localspec.settings.request import Sampling
 from localspec.speculation import registered
 from localspec.speculation.capabilities import draft_temperature
-
-if TYPE_CHECKING:
-    pass
-from localspec.session.decision import Decision
 
 
 @dataclass(slots=True)

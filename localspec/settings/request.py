@@ -105,11 +105,11 @@ class LoadSettings:
     )  # fmt: skip
     cache_disk: str = setting(
         "2GB", "--cache-disk", group=MODEL, metavar="SIZE", parse=memory_size,
-        help="Most that prompts which were read may take on disk; 0: none.",
+        help="Disk limit for saved prompt states; 0 keeps none.",
     )  # fmt: skip
     cache_ram: str | None = setting(
         None, "--cache-ram", group=MODEL, metavar="SIZE", parse=memory_size, nothing="auto",
-        default_help="a quarter of what is free", help="Most that other prompts which were read may take in memory.",
+        default_help="a quarter of what is free", help="Memory limit for the states of other prompts.",
     )  # fmt: skip
 
     def check(self) -> None:

@@ -185,7 +185,7 @@ def parsed(arguments: list[str]) -> tuple[str, Options]:
     for name, one in CASES.items():
         text = one.begin.__doc__ or ""
         sub = each.add_parser(
-            name, help=text.splitlines()[0], description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+            name, help=text.partition("\n")[0], description=text, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         one.add_options(sub)
         sub.add_argument("--rounds", type=count, default=one.rounds, help=f"that count (default: {one.rounds})")
