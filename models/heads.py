@@ -61,6 +61,7 @@ def kept_heads() -> tuple[list[Head], list[tuple[Path, LocalspecError]]]:
 
 
 def named_head(name: str) -> Path:
+    """Return the file of a head by its name in the folder, or by its path. Raises NotFoundError."""
     path = heads_folder() / f"{name}{SUFFIX}"
     if Path(name).name == name and path.is_file():
         return path

@@ -115,6 +115,7 @@ def parse(text: str, *, exists: Exists | None = None) -> PairName:
 
 
 def parse_draft(text: str, *, exists: Exists | None = None) -> ModelName | DraftChoice:
+    """Return the draft that `text` names, auto or none included. Raises UsageError."""
     _check_size(text)
     if not text.strip():
         raise UsageError("--draft is empty", hint="give a path or a name, 'auto', or 'none' for no draft model")

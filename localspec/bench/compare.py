@@ -76,6 +76,7 @@ class ResultComparison:
 
 
 def compare(before: BenchResult, after: BenchResult) -> ResultComparison:
+    """Return what changed from one to the other. Raises IncompatibleError for results of different models."""
     require_same_models(before, after)
     first, second = ({key: rates(group) for key, group in grouped(one.measurements).items()} for one in (before, after))
     keys = ("suite_sha256", "prompt_tokens", "raw")

@@ -95,6 +95,7 @@ def _opened(pair: LoadedPair, passes: Passes, cancel: Cancel, tell: Tell) -> Cal
 
 
 def _beside(pair: LoadedPair, cancel: Cancel, opened: Callable[[], Lane]) -> LoadedPair:
+    """Return a pair for another answer. Raises ResourceError."""
     first, draft = pair.target.backend, pair.draft
     assert isinstance(first, Lane)
     lane = opened()

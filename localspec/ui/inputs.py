@@ -82,6 +82,7 @@ class Inputs:
         return prompt
 
     def regular(self, name: str) -> str:
+        """Return the text of a file that ends: no device, and no pipe that nobody writes to. Raises NotFoundError."""
         return self._text(name, read_regular(name, self.limit))
 
     def word(self, text: str) -> str:
