@@ -57,6 +57,7 @@ def load(folder: Path) -> Calibration | None:
 
 
 def store(folder: Path, calibration: Calibration) -> Path:
+    """Keep the figures in `folder`; return the file. Raises ResourceError where it cannot be written."""
     path = folder / FILE
     try:
         write_stored(path, calibration)
