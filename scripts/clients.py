@@ -433,7 +433,7 @@ def main() -> int:
         for name in asked.programs or PROGRAMS:
             home = folder / name
             home.mkdir(exist_ok=True)
-            version, lines = tried(name, home, url, asked.model)
+            version, lines = tried(name, home, url, Path(asked.model).name)
             failed += any("FAILED" in line for line in lines)
             print(f"| {name} | {version} | {', '.join(lines)} |", flush=True)
     finally:
