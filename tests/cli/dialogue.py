@@ -1,7 +1,7 @@
 """Dialogues with the command line: text files that hold what is typed, what is written, and the exit code.
 
     # A line that begins a dialogue: in a folder and a home of its own, and says what it shows.
-    > home/config/config.toml        a file with the lines below it
+    > own/config/config.toml        a file with the lines below it
     | temp = -1
     $ localspec run hi               the scripted engine of tests/cli/fakes.py; `$$` takes the real one
     < a line of standard input
@@ -11,7 +11,7 @@
     $ localspec run --json hi | get params.temp spec     of a JSON object these values alone
     $ localspec --help | grep ps     any other filter is one of the shell
     $ LOCALSPEC_TEMP=0 localspec run hi
-    $ cat home/config/config.toml    any other command is one of the shell
+    $ cat own/config/config.toml     any other command is one of the shell
 
 `python -m tests.cli.dialogue NAME...` writes the answers into the files again. Times, sizes, ids and paths are masked.
 """
@@ -67,7 +67,7 @@ def sections(text: str) -> list[Section]:
 def answered(section: Section) -> str:
     with tempfile.TemporaryDirectory(prefix="dialogue-") as name:
         here = Path(name).resolve()
-        (here / "home").mkdir()
+        (here / "own").mkdir()
         lines = [f"# {section.title}"]
         for typed, given in section.typed:
             lines += [typed, *given]
@@ -82,7 +82,7 @@ def answered(section: Section) -> str:
 
 def _answer(typed: str, given: str, here: Path) -> Iterator[str]:
     prompt, _, command = typed.partition(" ")
-    env = {"LOCALSPEC_HOME": str(here / "home"), "HERE": str(here), "PAIR": str(PAIR), "COLUMNS": "80"}
+    env = {"LOCALSPEC_HOME": str(here / "own"), "HERE": str(here), "PAIR": str(PAIR), "COLUMNS": "80"}
     line, _, filtered = command.partition(" | ")
     words = [word.replace("$HERE", str(here)).replace("$PAIR", str(PAIR)) for word in shlex.split(line)]
     while words[0].partition("=")[0].isidentifier() and "=" in words[0]:
