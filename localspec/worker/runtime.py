@@ -75,8 +75,11 @@ class Runtime:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from binding and removing sockets meanwhile."""
-        fcntl.flock(self.fd, fcntl.LOCK_EX)
+        """Keep other processes from binding and removing sockets meanwhile. Raises ResourceError without locks."""
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX)
+        except OSError as error:
+            raise _unsafe(self.path, error) from None
         try:
             yield
         finally:

@@ -6,7 +6,10 @@ Answers that end only when they are cancelled come from the stub; the text is th
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -381,6 +384,21 @@ def test_a_folder_that_is_not_safe_is_not_used(spoil: Callable[[Path], None]) ->
     os.unlink(runtime_folder()) if not runtime_folder().is_dir() or runtime_folder().is_symlink() else os.rmdir(
         runtime_folder()
     )
+
+
+def test_a_file_system_without_locks_holds_no_warm_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    runtime_folder().mkdir(parents=True, mode=0o700)
+    reason = f"{runtime_folder()} cannot hold the socket of a warm engine: No locks available"
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", no_locks)
+        for request in (engines_in_memory, lambda: stub("good").load(HELD)):
+            with pytest.raises(ResourceError, match=re.escape(reason)):
+                request()
+        with opened(stub("good", keep_alive=0.0)) as worker:
+            assert isinstance(list(worker.generate(REQUEST))[-1], Finished)
 
 
 def test_an_engine_of_another_pair_stays_while_memory_holds_both(monkeypatch: pytest.MonkeyPatch) -> None:
