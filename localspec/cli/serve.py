@@ -1,4 +1,4 @@
-"""`localspec serve`: pairs behind the HTTP APIs of OpenAI, Ollama and llama-server, until Ctrl-C."""
+"""`localspec serve`: pairs behind the HTTP APIs of OpenAI, Anthropic, Ollama and llama-server, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class ServeOptions(ReportOptions):
 def serve(console: Console, /, pair: str | None, **values: Any) -> int:
     """Serve PAIR to editors, scripts and other programs, until Ctrl-C.
 
-    They use the APIs of OpenAI, of Ollama and of llama-server.
+    They use the APIs of OpenAI, Anthropic, Ollama and llama-server.
 
     The options below are the defaults of every request. A request may change those of sampling and speculation.
 
