@@ -274,7 +274,7 @@ class Weather(Tool):
     def forward(self, city: str) -> str:
         cities.append(city)
         return "rain"
-last = ToolCallingAgent(tools=[Weather()], model=model, max_steps=3).run("Hello")
+last = ToolCallingAgent(tools=[Weather()], model=model, max_steps=3, verbosity_level=0).run("Hello")
 ok("call", cities == ["Oslo"] and "done" in str(last), last)
 """
 LM_EVAL = """
