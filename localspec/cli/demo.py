@@ -19,6 +19,7 @@ from localspec.cli.output import lone_stop, write_json
 from localspec.cli.pair_engine import open_engine
 from localspec.cli.params import Command, json_option
 from localspec.cli.plan import this_machine
+from localspec.cli.plan_table import GAIN
 from localspec.cli.race import shown_race
 from localspec.errors import LocalspecError, ResourceError
 from localspec.heads.deeper import write_deeper
@@ -31,7 +32,6 @@ from localspec.settings.request import LoadSettings, Message, Request, Sampling,
 
 LEAST = 300e6  # parameters: smaller models repeat a file badly
 MORE = 100  # layers of the bundled model, which then has as many as a model of 70 billion parameters
-GAIN = 1.05  # times as fast: less is told as no gain
 MOST_BAR = 40  # columns
 ASKED = "Rename the parameter items to cart in every function. Answer with the whole file, and nothing else."
 EDITED = '''\

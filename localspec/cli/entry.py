@@ -26,6 +26,7 @@ from localspec.errors import (
     UsageError,
 )
 
+MODELS = ("pair", "model", "target")  # arguments that name a model, which other commands take as -m
 STOPPED = {INTERRUPTED: "interrupted", TIMED_OUT: "timeout"}
 
 
@@ -127,7 +128,10 @@ def _usage(error: click.ClickException) -> LocalspecError:
     hint = getattr(error, "cure", example)
     if isinstance(error, click.NoSuchOption) and context is not None:
         what = "prompt" if takes_prompt(context.command) else "word"
-        if any(isinstance(each, click.Argument) for each in context.command.params):
+        first = next((each for each in context.command.params if isinstance(each, click.Argument)), None)
+        if first is not None and first.name in MODELS and error.option_name in ("-m", "--model"):
+            hint = f"{command} {first.human_readable_name}, without {error.option_name}"
+        elif first is not None:
             hint += f", or -- before a {what} that begins with '-'"
     elif context is not None and context.info_name == "chat" and "unexpected extra argument" in message:
         hint = "localspec run PROMPT, for an answer; what is said in a chat is typed there"

@@ -21,6 +21,7 @@ from localspec.settings.sizes import counted, size, three_digits
 from localspec.ui.columns import fitted
 
 COPIES = "copies only"
+GAIN = 1.05  # times as fast: less is a small gain
 COLUMNS = 80  # of a pipe
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 UNKNOWN = (
@@ -110,6 +111,8 @@ def verdict(judged: Mapping[str, Judgement], loads: Loads) -> str:
     first, others = next(iter(judged.values())), list(judged.values())
     is_known = first.is_measured if first.speed > 1.0 else all(each.is_measured for each in others)
     pays = "pays here" if is_known else "is expected to pay here"
+    if 1.0 < first.speed < GAIN:
+        pays = "gains little here" if is_known else "is expected to gain little here"
     if first.speed > 1.0:
         basis = ", if the assumed share of its guesses is right" if first.how == ASSUMED else ""
         return f"{brief(first.name)} {pays}: {first.speed:.2f} times the speed without a draft{basis}."
@@ -190,7 +193,7 @@ def _accepted(row: PlannedDraft, request: PlacementRequest) -> str:
 
 def _notes(rows: Sequence[PlannedDraft], judged: Mapping[str, Judgement], loads: Loads) -> list[str]:
     chosen, fastest = rows[0].plan, rows[0].name
-    notes = [f"{COPIES}: no draft. Text that repeats itself is still guessed, at no cost."]
+    notes = [f"{COPIES}: no draft. Text that repeats itself is still guessed, by copies."]
     if any(each.accepted and not each.is_measured for each in judged.values()) or not judged:
         basis = f"Speeds are predicted from bandwidths: {chosen.basis}."
         notes.append(UNKNOWN if chosen.tokens_per_s is None else basis)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from localspec.cli.plan_table import Judgement, Loads, verdict
 from localspec.settings.sizes import read_size
 from tests.cli.harness import PAIR, REAL, Terminal, json_of, localspec, needs_pair, run
 from tests.integration.pair import TARGET
@@ -21,6 +22,22 @@ def test_a_target_that_is_here_is_planned_with_a_draft_that_is_not() -> None:
     done = run("plan", f"{TARGET}+{draft}", "--offline", "--vram", "8G", "--ram", "16G")
     assert done.returncode == 0, done.stderr
     assert "a context of 1024 tokens" in done.stdout.decode(), "the target's own header was read"
+
+
+@pytest.mark.parametrize(
+    ("speed", "is_measured", "line"),
+    [
+        (0.99, True, "small.gguf does not pay here: copies only."),
+        (1.0, False, "small.gguf is not expected to pay here: copies only."),
+        (1.01, True, "small.gguf gains little here: 1.01 times the speed without a draft."),
+        (1.04, False, "small.gguf is expected to gain little here: 1.04 times the speed without a draft."),
+        (1.05, True, "small.gguf pays here: 1.05 times the speed without a draft."),
+        (1.05, False, "small.gguf is expected to pay here: 1.05 times the speed without a draft."),
+    ],
+)
+def test_a_gain_of_less_than_a_twentieth_is_little(speed: float, is_measured: bool, line: str) -> None:
+    judged = Judgement("small.gguf", 1, speed, 1.0, 0.5, "measured here", is_measured=is_measured)
+    assert verdict({judged.name: judged}, Loads("")) == line
 
 
 @pytest.fixture(scope="module")
