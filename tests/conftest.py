@@ -8,15 +8,15 @@ A test marked `thinned(n)` runs one case in n, `--exhaustive` runs all of them.
 No test uses a GPU of NVIDIA or AMD: many compare rows bit for bit, which holds for a processor's kernels alone.
 LOCALSPEC_TEST_GPU=1 leaves GPUs visible.
 
+Programs under test keep what Python compiled of them, whatever the environment says: it is half of a start.
 Programs under test heed SIGHUP and SIGINT, also where nohup or the background of a shell made the tests ignore both.
 """
-
-from __future__ import annotations
 
 import atexit
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections import defaultdict
 
@@ -33,6 +33,9 @@ if "LOCALSPEC_HOME" not in os.environ:
 
 if not os.environ.get("LOCALSPEC_TEST_GPU"):
     os.environ |= dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES"), "")
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

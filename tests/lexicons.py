@@ -1,7 +1,5 @@
 """Vocabularies made by hand, with a tokenizer that takes the longest token that fits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from localspec.engine.translation import Lexicon

@@ -7,8 +7,6 @@
 `pytest --snapshot-update` writes the answers of now into the files, after a deliberate change.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable

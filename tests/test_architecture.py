@@ -1,7 +1,5 @@
 """The rules of the house, checked on the source: who may import whom, and how long things may get (ARCHITECTURE.md)."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

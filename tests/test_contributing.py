@@ -1,7 +1,5 @@
 """The worked examples of CONTRIBUTING.md: each is complete with the files that it names, and registers itself."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

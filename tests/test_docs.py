@@ -1,7 +1,5 @@
 """The written pages: sentences and paragraphs stay short, and every link and path in them leads somewhere."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The error tree: one sentence, a hint, an exit code, and the same again behind the pipe."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

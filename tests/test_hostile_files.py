@@ -1,7 +1,5 @@
 """Texts and files that are made to be slow or deep: nothing is read for ever, and nothing nested ends a command."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """scripts/mutate: what a seed draws, what each operator changes, and a run on a small tree."""
 
-from __future__ import annotations
-
 import ast
 import json
 import subprocess

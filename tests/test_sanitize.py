@@ -1,7 +1,5 @@
 """Nothing that a terminal obeys, and nothing invisible, passes; wherever the text is cut."""
 
-from __future__ import annotations
-
 import unicodedata
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Scripts: what `--with` hands to pip, which is not run here, and that their imports exist."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import platform

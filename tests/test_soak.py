@@ -1,7 +1,5 @@
 """scripts/soak: what its verdict counts. The soak itself takes hours and is not run here."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """The thinned default run still has every test, and every value of every parameter of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conftest import KEPT, LEFT_OUT, places_of

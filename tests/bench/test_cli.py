@@ -1,7 +1,5 @@
 """`localspec bench`, `race` and `verify` as people run them, on the bundled pair with tiny budgets."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

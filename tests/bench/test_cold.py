@@ -1,7 +1,5 @@
 """Cold answers on the real pair: nothing of an earlier one helps, and a prompt is cut to what was asked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

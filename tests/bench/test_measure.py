@@ -1,7 +1,5 @@
 """The runner of scripts/bench: turns, intervals, a file that is gone on with, and what an error leaves."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The case `peers` of scripts/bench, with small programs in place of llama-server and llama-bench."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

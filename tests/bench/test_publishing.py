@@ -1,7 +1,5 @@
 """What becomes of a bench once it is measured: files and standard output. No model."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator

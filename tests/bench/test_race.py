@@ -1,7 +1,5 @@
 """What a race runs, and what it says of its ratio: no more than its interval holds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast

@@ -1,7 +1,5 @@
 """What is kept of a bench: rows, files, the state of an interrupted one, comparisons, figures. No model is needed."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

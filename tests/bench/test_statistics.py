@@ -1,7 +1,5 @@
 """Medians, intervals and the order of measurements, by property."""
 
-from __future__ import annotations
-
 import itertools
 from statistics import median
 

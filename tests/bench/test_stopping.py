@@ -1,7 +1,5 @@
 """Ctrl-C before a bench has a request that could be cancelled: while it hashes the models."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

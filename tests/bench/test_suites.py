@@ -1,7 +1,5 @@
 """Prompts and methods as people name them: what comes with the package, what a file may look like, what is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import itertools

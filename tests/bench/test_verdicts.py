@@ -1,7 +1,5 @@
 """What `localspec verify` comes to where a check cannot run: the others are told, and the exit code is theirs first."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from types import SimpleNamespace

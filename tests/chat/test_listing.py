@@ -1,7 +1,5 @@
 """Lines for people: lists of conversations and of hits, attachments, what was said."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from localspec.chat.listing import about, attached, came_back, hits, in_columns, named, rows, said, when

@@ -1,7 +1,5 @@
 """The tree of a conversation: paths, branches, what is sent, and what comes back from the store."""
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile

@@ -1,7 +1,5 @@
 """A conversation that opens says that another pair has answered in it, and that another process answers now."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Going through a conversation in any order: what is sent alternates, what is looked at is a path, nothing is lost."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

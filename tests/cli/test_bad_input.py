@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from localspec.backends.build import build_info
+from localspec.backends.limits import allowed
 from localspec.models.store import parse_pair
 from tests.cli.harness import (
     FAKE,
@@ -35,6 +36,7 @@ from tests.hub.models import of_other_tokens
 TARGET = PAIR / "target-q8_0.gguf"
 DRAFT = PAIR / "draft-q8_0.gguf"
 WAITS = "reading standard input…"
+MANY = len(allowed()) + 1  # threads
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -91,7 +93,8 @@ def test_a_gpu_that_is_not_there_is_warned_of() -> None:
 @needs_pair
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel says what is locked")
 @pytest.mark.parametrize(
-    ("option", "said"), [(["--mlock"], "the system locks only"), (["--threads", "500"], "500 threads share")]
+    ("option", "said"),
+    [(["--mlock"], "the system locks only"), (["--threads", str(MANY)], f"{MANY} threads share")],
 )
 def test_a_wish_that_cannot_be_granted_is_told(option: list[str], said: str) -> None:
     """In a process that may lock nothing, as an ordinary user's."""

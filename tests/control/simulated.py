@@ -3,8 +3,6 @@
 Positions have their own chance of acceptance, the same for every policy; a draft knows it up to noise.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from localspec.engine.distribution import Distribution

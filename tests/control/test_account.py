@@ -1,7 +1,5 @@
 """The loss account: what it charges, what it allows, and the bound that follows from both."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -2,8 +2,6 @@
 least as fast as the best fixed length and as plain decoding, to two percent. Costs are in plain passes.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Functions of Python that a pass and the line of it call: time that no model takes. A count needs no quiet machine."""
 
-from __future__ import annotations
-
 import sys
 from statistics import median
 from types import FrameType

@@ -4,8 +4,6 @@ The costs are those of an 8B model in Q4_0 on an H100: a pass of a new width lau
 records the launches, and the following ones replay them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Plans of an answer that others join and leave: drafts end where rows are dear, and come back once it is alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from localspec.control.company import Beside, Company

@@ -1,7 +1,5 @@
 """The planner where something goes wrong: a pass that another program held up."""
 
-from __future__ import annotations
-
 from statistics import median
 
 import numpy as np

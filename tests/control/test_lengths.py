@@ -1,7 +1,5 @@
 """The draft-length rules by themselves: what they read, how they move, and that they keep to the shape and the room."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

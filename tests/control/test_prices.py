@@ -1,7 +1,5 @@
 """What passes cost, as it is learned: between what was measured, in step with the machine, unmoved by interruptions."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is kept of a pair between runs: found again by what it depends on, and never in the way."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from itertools import count

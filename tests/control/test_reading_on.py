@@ -1,7 +1,5 @@
 """A draft model that reads on while a target elsewhere judges: the planner knows that what is ready costs nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile

@@ -1,7 +1,5 @@
 """A target elsewhere: each pass has the way there and back, and nothing but its seconds says so."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

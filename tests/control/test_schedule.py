@@ -1,7 +1,5 @@
 """When a pass is plain to measure plain decoding, and which measurements an answer goes on with."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """First measurements and surveys on machines whose clock is ours: within the budget, in rounds, and cancelled."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Generator
 from typing import Any

@@ -1,7 +1,5 @@
 """What a trial keeps, and what a plan may expect by it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a draft is worth, when a chain ends, and what it then promises."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

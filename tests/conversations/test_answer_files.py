@@ -1,7 +1,5 @@
 """Earlier answers as files to copy from: those that are kept, the latest first, and none that was deleted."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

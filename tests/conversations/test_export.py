@@ -1,7 +1,5 @@
 """Exports: titles and endings, hostile answers, texts that are too much for Markdown."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The index of words grows without keeping other processes from the file."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ctrl+C at every place of a transaction."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from pathlib import Path

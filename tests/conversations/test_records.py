@@ -1,7 +1,5 @@
 """Records: what stands around an attached text, why an answer is not whole, the names of a pair."""
 
-from __future__ import annotations
-
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 from typing import Any

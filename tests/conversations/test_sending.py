@@ -1,7 +1,5 @@
 """What is sent of a path, and what a conversation keeps from its last answer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from localspec.conversations.records import Attachment, StoredMessage

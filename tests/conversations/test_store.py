@@ -1,7 +1,5 @@
 """The tree of messages: what is added, looked at, switched, forked, found, deleted and brought back."""
 
-from __future__ import annotations
-
 import os
 import stat
 import time

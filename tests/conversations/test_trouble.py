@@ -1,7 +1,5 @@
 """Files that must not be touched, files that cannot be written, several processes, and processes that are killed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

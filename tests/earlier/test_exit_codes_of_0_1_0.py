@@ -1,7 +1,5 @@
 """Whatever localspec 0.1.0 refused is refused with the code that it had, but for the codes of CHANGELOG.md."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ The folder `v0_1_0` has what that version wrote, with other paths. A later versi
 folder beside it, and leaves this one as it is.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3

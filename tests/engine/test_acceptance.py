@@ -3,8 +3,6 @@
 Of copies every token of an answer tells, by the kind of the source and the length of the passage.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

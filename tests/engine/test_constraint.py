@@ -1,7 +1,5 @@
 """Constraints: where a matcher walks, what is cut off a draft, runs of forced tokens, whether a text is whole."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

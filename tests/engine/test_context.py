@@ -1,7 +1,5 @@
 """The text under way: what a pass commits, where it is cut, why it ends, and how much room is left."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

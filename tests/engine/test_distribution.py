@@ -1,7 +1,5 @@
 """Distributions and residuals: the arithmetic that every verifier stands on, against dense arrays."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

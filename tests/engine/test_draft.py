@@ -1,7 +1,5 @@
 """Drafts as trees: their shape, what counts as acceptable, and what a pass tells of itself."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

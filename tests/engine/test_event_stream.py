@@ -1,7 +1,5 @@
 """How a pass is told."""
 
-from __future__ import annotations
-
 from localspec.engine.context import Vocabulary
 from localspec.engine.draft import Draft, Source, Step, Times
 from localspec.engine.event_stream import _committed, _drafted

@@ -1,7 +1,5 @@
 """Events: a sample of each, which tests/worker/test_codec.py sends through a pipe; errors in them."""
 
-from __future__ import annotations
-
 from dataclasses import FrozenInstanceError
 
 import pytest

@@ -1,7 +1,5 @@
 """Which row judges a token, what stands before it, and what is told of it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

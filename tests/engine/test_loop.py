@@ -1,7 +1,5 @@
 """The loop: order of events, times, cancellation, and that cache and text agree at every yield."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise

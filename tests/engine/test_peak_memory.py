@@ -1,7 +1,5 @@
 """The peak of memory is that of the answer, not of all that the process did before."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

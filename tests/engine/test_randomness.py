@@ -2,8 +2,6 @@
 tests/exact/test_coupled.py.)
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reasoning is told from the answer, however the text is cut into tokens, and never found in ordinary text."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """DRY and XTC against the slow reference, on any text and row; what breakers end."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

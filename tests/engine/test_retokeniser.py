@@ -1,7 +1,5 @@
 """What a draft writes becomes the tokens that its target has for the same text."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Every filter against a slow, obvious reference on random rows; bad rows are engine failures, never a token."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

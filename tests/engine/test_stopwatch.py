@@ -1,7 +1,5 @@
 """The two accounts of a pass: its parts add up to the wall clock, and its cost includes the reader's turn."""
 
-from __future__ import annotations
-
 from localspec.engine.stopwatch import Stopwatch
 
 

@@ -1,7 +1,5 @@
 """From token bytes to shown text: nothing half, nothing past a stop string, nothing taken back."""
 
-from __future__ import annotations
-
 import codecs
 from itertools import pairwise
 

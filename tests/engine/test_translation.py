@@ -1,7 +1,5 @@
 """A draft with other tokens: it reads the target's text in its own, and drafts with those that both have."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ every way one pass of the target can go, and `target_answers` the distribution t
 distribution alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache

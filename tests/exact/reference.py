@@ -4,8 +4,6 @@ Nothing of localspec is used but the settings' names. The order is llama.cpp's d
 the model gives them and stay so through bias and penalties, probabilities are Python floats.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

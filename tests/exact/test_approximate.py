@@ -6,8 +6,6 @@ models. Typical acceptance of argmax drafts hands most of the text over to the d
 is implausible.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

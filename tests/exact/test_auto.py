@@ -5,8 +5,6 @@ The costs are such that what it drafts, how far and from whom changes from pass 
 accepted; the draft model's chains and copies of the text stand side by side.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ The reference masks the target's row first and knows nothing of matchers. The sh
 forwards and backwards through the same language.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -8,8 +8,6 @@ Statistical tests have fixed seeds, so a pass is reproducible. Their level is 1e
 implementation had to be given another seed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -41,8 +39,8 @@ from localspec.trees.static import Static
 from localspec.verify.coupled import CoupledVerifier
 from tests.exact.harness import OPEN, PROMPT, Answer, Setup, Table, build
 
-TABLES = 1_000  # noise tables of one block
-BLOCKS = 10
+TABLES = 500  # noise tables of one block
+BLOCKS = 20
 V, EOG, LENGTH = 4, 3, 4
 SAMPLING = Sampling(temperature=1.5, top_k=3, top_p=1.0, min_p=0.0)
 Z = 4.753  # the normal quantile of 1 - 1e-6

@@ -3,8 +3,6 @@
 A rule that tossed one coin for a whole pass would not be: it is planted here, and caught.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

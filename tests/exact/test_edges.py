@@ -2,8 +2,6 @@
 tokens inside a draft, the clamp at the end, adaptive drafting, measuring passes. All by enumeration.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ token, the passes' hand-over and the clamp at the end; single passes, continued 
 wider shapes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import pytest

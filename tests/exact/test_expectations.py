@@ -3,8 +3,6 @@
 Every expectation is the exact one over all branches of one pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 

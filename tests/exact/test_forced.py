@@ -1,7 +1,5 @@
 """Forced tokens before the drafts: every rule, shape and drafter keeps the target's masked distribution, enumerated."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ enumerated as those of the lossy rules are (test_approximate.py): the total vari
 five toy models.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 

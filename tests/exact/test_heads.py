@@ -1,7 +1,5 @@
 """A head's guesses depend on the target's own hidden states, and the text still has the target's distribution."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Calls held to a form: the law is the target's, restricted inside calls alone. Every rule is enumerated over it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

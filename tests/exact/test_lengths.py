@@ -5,8 +5,6 @@ distribution equals the target's to 1e-9. The same threshold applied *after* the
 caught.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

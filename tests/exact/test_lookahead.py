@@ -4,8 +4,6 @@ Whole generations, every branch of chance replayed: the window's predictions and
 so a wrong row or a stale draft would show in the distribution of the later tokens.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -55,7 +53,7 @@ def setup_of(rule: str, shape: tuple[int, int, int], kind: type[Lookahead] = Loo
     return replace(setup, **settings)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])

@@ -3,8 +3,6 @@
 The models repeat themselves, so that drafts occur and are accepted in whole, in part and not at all, which is asserted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -123,7 +121,7 @@ def n_vocab(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return size
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize(("method", "rule"), PAIRS)
 @pytest.mark.parametrize("filters", SAMPLINGS)
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])

@@ -4,8 +4,6 @@ Whole generations, every branch of chance replayed. A row of a wrong node, or on
 no error; a distribution that a token was not drawn from would show.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

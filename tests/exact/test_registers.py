@@ -4,8 +4,6 @@ The cases come from the registers, so an entry without a proof fails here, and n
 files of this folder go further: each axis with the others, filters, temperatures and sizes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """K-SEQ: exact for one to three drafts, the token rule for one, and as good as its formula says (arXiv 2310.15141)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import cast
 

@@ -1,7 +1,5 @@
 """A draft with other tokens keeps the target's distribution: every rule, shape and filter, by enumeration."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

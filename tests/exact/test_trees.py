@@ -4,8 +4,6 @@ The policies decide as they draw, or choose among candidates; what each may look
 Wrong forms of the same policies stand beside them and are caught.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@
 pairs must show: about two thirds of what was measured, far above 1e-6 and far above the 1e-9 that right rules keep.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

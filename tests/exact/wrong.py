@@ -3,8 +3,6 @@
 They plug into the same seams as the right ones. A test suite that does not flag every one of them is worthless.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar

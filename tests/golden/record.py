@@ -7,8 +7,6 @@ It runs the program as people do, and knows nothing of its modules. `tests/golde
 with the present. Times, sizes, paths, ids and versions are masked.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """The program gives what was recorded of it; `scripts/golden NAME` records a deliberate change."""
 
-from __future__ import annotations
-
 import difflib
 
 import pytest

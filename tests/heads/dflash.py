@@ -1,7 +1,5 @@
 """The arithmetic of a DFlash head in numpy, and heads of random weights for the bundled target."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Mask tokens of random weights for the bundled target, and their rows in numpy, to compare llama.cpp with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The arithmetic of both heads in numpy, to compare llama.cpp and PyTorch with; and heads of random weights."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -14,6 +12,7 @@ from numpy.typing import NDArray
 
 from localspec.heads.head_file import HeadOrigin, HeadShape, Kind, Weights, write_head
 from localspec.models.gguf.header import read_header
+from tests.weights.read_gguf import read_gguf
 
 Floats = NDArray[np.floating]
 
@@ -65,7 +64,7 @@ def write_random_head(path: Path, kind: Kind, *, seed: int = 0, matrices: str = 
 def read_weights(path: Path) -> dict[str, NDArray[np.generic]]:
     """Read all tensors of a file by name, F32 but for ids."""
     weights: dict[str, NDArray[np.generic]] = {}
-    for tensor in gguf.GGUFReader(path).tensors:
+    for tensor in read_gguf(path).tensors:
         is_ids = tensor.tensor_type == gguf.GGMLQuantizationType.I64
         weights[tensor.name] = np.array(tensor.data if is_ids else dequantize(tensor.data, tensor.tensor_type))
     return weights

@@ -1,7 +1,5 @@
 """Training text: states stand beside their tokens, and what was ended goes on with the same text."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The files of heads: llama.cpp loads them and computes what the reference computes."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Iterator

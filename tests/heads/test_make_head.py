@@ -1,7 +1,5 @@
 """`train`: from the bundled target to a head that fits it; a run that was ended goes on."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from importlib.util import find_spec

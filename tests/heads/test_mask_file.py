@@ -1,7 +1,5 @@
 """Mask tokens as files: the masks alone, the target with them, and targets that cannot have any."""
 
-from __future__ import annotations
-
 from array import array
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +20,7 @@ from tests.heads.masks import random_masks, write_masks, write_random_masks
 from tests.heads.reference import FACTS, TARGET, read_weights
 from tests.integration.gguf_models import copied, random_gguf
 from tests.weights.random_gguf import Shape
+from tests.weights.read_gguf import read_gguf
 
 K = 4
 V = 4096
@@ -134,7 +133,7 @@ def test_tensors_and_widths_that_the_form_does_not_have(tmp_path: Path) -> None:
     """A llama whose positions are scaled by a table, and one that turns a part of a head."""
     source = random_gguf(Shape(vocab=512, width=64, layers=1, heads=4, kv_heads=4, ff=128, quant="F32"))
     table = tmp_path / "table.gguf"
-    writer, reader = gguf.GGUFWriter(table, "llama"), gguf.GGUFReader(source)
+    writer, reader = gguf.GGUFWriter(table, "llama"), read_gguf(source)
     writer.add_block_count(1)
     for tensor in reader.tensors:
         writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)

@@ -1,7 +1,5 @@
 """The PyTorch heads compute the same as the reference: features, true pairs, and each unrolled step."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Shards keep texts as they are; windows and vocabularies are cut from them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training: a head learns, a killed run ends as one that was not killed, and damaged checkpoints are one error."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

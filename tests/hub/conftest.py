@@ -1,7 +1,5 @@
 """A hub of one test, and a machine with nothing on it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A machine of a test's own: folders for the hub's cache and localspec's state, and localspec run there."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The bundled storyteller as repositories of a hub, whole and in parts."""
 
-from __future__ import annotations
-
 import struct
 from functools import cache
 from pathlib import Path
@@ -11,6 +9,7 @@ import gguf
 
 from tests.cli.harness import PAIR
 from tests.hub.server import Repo
+from tests.weights.read_gguf import read_gguf
 
 TARGET = (PAIR / "target-q8_0.gguf").read_bytes()
 DRAFT = (PAIR / "draft-q8_0.gguf").read_bytes()
@@ -30,7 +29,7 @@ def whole() -> dict[str, Repo]:
 @cache
 def parts() -> dict[str, bytes]:
     """Return the target split into parts, as llama-gguf-split does: some tensors each, the metadata in the first."""
-    reader = gguf.GGUFReader(PAIR / "target-q8_0.gguf")
+    reader = read_gguf(PAIR / "target-q8_0.gguf")
     n_per_part = -(-len(reader.tensors) // 3)
     writer = gguf.GGUFWriter(None, "llama", split_max_tensors=n_per_part)
     for field in reader.fields.values():

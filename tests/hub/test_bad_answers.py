@@ -1,7 +1,5 @@
 """What a hub, a network or a cache can do to `localspec pull`: the exit code, one line that helps, and nothing kept."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A line that breaks again and again, but brings bytes each time, is not given up."""
 
-from __future__ import annotations
-
 import pytest
 
 from localspec.errors import NetworkError

@@ -1,7 +1,5 @@
 """The cache over time: what was whole stays found, and what is removed leaves nothing behind."""
 
-from __future__ import annotations
-
 import errno
 import os
 from dataclasses import FrozenInstanceError, fields

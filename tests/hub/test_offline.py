@@ -1,7 +1,5 @@
 """Without a way to the hub: one short attempt, one word for it, and everything that is known without the hub."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

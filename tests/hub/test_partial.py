@@ -1,7 +1,5 @@
 """A partial file has on the disk what it counts."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

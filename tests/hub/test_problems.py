@@ -1,7 +1,5 @@
 """Which errors of a request pass by themselves, and what is said of a connection that fails."""
 
-from __future__ import annotations
-
 import errno
 import importlib
 

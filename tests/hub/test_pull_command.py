@@ -1,7 +1,5 @@
 """`localspec pull` and `run -m` with models that are not here: the real program against the hub on loopback."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """What `localspec pull` asks and says: a person whatever they are shown, and what came before what does not fit."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """Receipts: a blob that looks changed is hashed again, and one that is as it was keeps what was found."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

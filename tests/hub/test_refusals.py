@@ -1,7 +1,5 @@
 """What the hub may answer, and what is then said: exit code, reason, and the next thing to do."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """How the hub is asked: when a connection is tried first, how long each question may take, what bounds an answer."""
 
-from __future__ import annotations
-
 import importlib
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Bytes that several repositories share: found, linked, and removed only when nobody else refers to them."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Bringing files: whatever the hub and the network do, the cache has the right bytes under a name, or no name."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

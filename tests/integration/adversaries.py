@@ -3,8 +3,6 @@
 They propose chains or bushy trees of fixed tokens, and never look at the models.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

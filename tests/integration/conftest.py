@@ -4,8 +4,6 @@ Q8_0 products round activations to eight bits, which turns a difference of 1e-6 
 alone into 1e-2; in F32 both agree to 1e-3, so a wrong cache cannot hide behind the rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A tiny model of the architecture deepseek4: three layers, one for each way in which its cache compresses the text."""
 
-from __future__ import annotations
-
 from tests.weights.stateful import Arrays, Draw, Plan, Size, Values
 
 RATIOS = (0, 4, 128)  # tokens for one compressed entry; 0: attention to a window alone

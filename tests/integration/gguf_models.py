@@ -1,7 +1,5 @@
 """Tiny random models, changed copies of models, and shapes of trees, for tests on the real llama.cpp."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -14,6 +12,7 @@ from numpy.typing import NDArray
 
 from localspec.backends.llama_cpp import LoadOptions
 from tests.weights.random_gguf import Shape, write_random_gguf
+from tests.weights.read_gguf import read_gguf
 
 TINY = Shape(vocab=512, width=64, layers=3, heads=4, kv_heads=2, ff=128, ctx=1024, quant="F32")
 MAMBA = Shape(arch="mamba", vocab=512, width=64, layers=2, ctx=1024, quant="F32")
@@ -50,7 +49,7 @@ def copied(
 
     A `template` is a chat template for a model that has none.
     """
-    reader, writer = gguf.GGUFReader(source), gguf.GGUFWriter(path, "llama")
+    reader, writer = read_gguf(source), gguf.GGUFWriter(path, "llama")
     for field in reader.fields.values():
         if field.name.startswith("GGUF.") or field.name in ("general.architecture", *without):
             continue

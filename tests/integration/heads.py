@@ -1,7 +1,5 @@
 """A target and a head on it, opened together; the states that the head is told; its rows beside those of numpy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

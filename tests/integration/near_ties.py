@@ -1,7 +1,5 @@
 """Same text, up to floating-point ties: measured, printed, never a blanket tolerance (`localspec.lossless.fork`)."""
 
-from __future__ import annotations
-
 import pytest
 
 from localspec.backends.llama_cpp import LlamaBackend

@@ -4,8 +4,6 @@ The configuration: F32 cache, flash attention off, one thread, so that a batch's
 one-by-one rows as little as they can.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

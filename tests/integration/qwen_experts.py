@@ -1,7 +1,5 @@
 """Tiny models of the architectures qwen35moe and qwen3next: qwen35 with experts, and a block for further tokens."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

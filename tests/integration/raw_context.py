@@ -1,7 +1,5 @@
 """A llama.cpp context without the engine's bookkeeping: for tests of what llama.cpp itself does."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self

@@ -4,8 +4,6 @@ A pass of the target takes a given time by its rows, one of the draft model anot
 rule is tried in seconds for machines that are not at hand, and two rules are compared without the noise of a machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.resources import files

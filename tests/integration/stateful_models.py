@@ -3,8 +3,6 @@
 The shapes are the least that llama.cpp accepts.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,7 +1,5 @@
 """What the trial of llama.cpp's AMX kernels says: real child processes, dying and not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Several answers of one loaded pair at once, on real llama.cpp: what they share, and what each keeps to itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What is committed stays, what is not goes, whatever was drafted: the cache after keep, truncate and prefill."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The bookkeeping of sequences against a model of llama.cpp's cache, on random trees."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What the backend finds out about the machine: cores, memory, where layers go, why a load failed."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Loading, the vocabulary, and everything that can be wrong with a file or a setting."""
 
-from __future__ import annotations
-
 import os
 import re
 import unicodedata

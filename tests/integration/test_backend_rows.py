@@ -1,7 +1,5 @@
 """Every row of a tree is the row that plain decoding of its path gives: what all verification stands on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Models whose memory is not a plain KV cache: recurrent, and sliding-window attention."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

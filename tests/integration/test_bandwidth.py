@@ -1,7 +1,5 @@
 """Measuring a device: every figure is there, and they agree with each other; how large they are depends."""
 
-from __future__ import annotations
-
 from localspec.backends.bandwidth import ROWS, TYPES, measure
 
 

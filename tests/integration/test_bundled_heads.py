@@ -1,7 +1,5 @@
 """The draft heads and mask tokens that come with storyteller: they change no text, and most first guesses are right."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +33,7 @@ from tests.integration.pair import GREEDY, OPENINGS
 FILES = {kind: path for kind in KINDS if (path := bundled_head("storyteller", kind)) is not None}
 HEADS = {kind: path for kind, path in FILES.items() if kind != MASKS}
 SEEDED = Sampling(temperature=0.8, seed=11)
-LENGTH = 200
+LENGTH = 120
 POLICIES: tuple[TreePolicy, ...] = (Chain(), Eagle2(16))
 
 

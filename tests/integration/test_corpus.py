@@ -1,7 +1,5 @@
 """Drafts copied from files: the same text in fewer passes, indexed once, and read again where a file changed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import threading

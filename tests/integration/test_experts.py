@@ -1,7 +1,5 @@
 """What a pass of a mixture of experts reads: passes are timed on a text, whose rows share experts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A context that grows with its text: what moved is what was there, and a text never knows of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 Traps of llama.cpp that would bias a head without an error are tested one by one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -73,11 +71,16 @@ class Rig:
         self.target.keep(tuple(range(len(tokens))))
 
 
-@pytest.fixture(params=KINDS)
-def rig(request: pytest.FixtureRequest, tmp_path: Path, f32_pair: dict[str, Path]) -> Iterator[Rig]:
-    file = write_random_head(tmp_path / "head.gguf", request.param)
+@pytest.fixture(scope="module", params=KINDS)
+def head(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Kind, Path]:
+    return request.param, write_random_head(tmp_path_factory.mktemp(request.param) / "head.gguf", request.param)
+
+
+@pytest.fixture
+def rig(head: tuple[Kind, Path], f32_pair: dict[str, Path]) -> Iterator[Rig]:
+    kind, file = head
     with opened_head(f32_pair["target"], file) as (target, backend):
-        yield Rig(request.param, file, target, backend, told_states(target, backend.model.traits.tap, backend))
+        yield Rig(kind, file, target, backend, told_states(target, backend.model.traits.tap, backend))
 
 
 def test_the_first_row(rig: Rig) -> None:

@@ -1,7 +1,5 @@
 """Lanes on llama.cpp: what one answer sees beside others is what it sees alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

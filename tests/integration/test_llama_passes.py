@@ -1,7 +1,5 @@
 """Rows, sequences, graphs and samplers of llama.cpp's passes, where the engine relies on what they do."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

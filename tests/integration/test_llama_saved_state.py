@@ -1,7 +1,5 @@
 """The saved state of a sequence: between which contexts llama.cpp moves it, refuses it, or takes it and is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

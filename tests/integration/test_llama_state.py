@@ -3,8 +3,6 @@
 docs/llama.md lists it. A test that fails after an upgrade says that the engine may now do otherwise.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -4,8 +4,6 @@ Each is compared with a reading of the same text: in passes of one token, and in
 reads. Weights and cache are F32, so that passes of several rows differ from lone ones by little.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache

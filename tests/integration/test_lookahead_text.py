@@ -1,7 +1,5 @@
 """Lookahead on llama.cpp: the text of plain decoding, the rows of plain decoding, and a cache that holds no guesses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Drafts read off the text, on the storyteller: they never change it, and leave nothing in the target's cache."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

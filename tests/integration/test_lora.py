@@ -2,8 +2,6 @@
 was measured without an adapter is taken for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A copy of the bundled target in fewer bits: its importance matrix, its file, and the same text when it drafts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

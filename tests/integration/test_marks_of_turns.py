@@ -1,7 +1,5 @@
 """What a person wrote never becomes a mark of a turn, also where the vocabulary calls those user-defined."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import gguf

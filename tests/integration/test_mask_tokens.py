@@ -1,7 +1,5 @@
 """Mask tokens on the real llama.cpp: rows of the text bit for bit, rows of the masks as in numpy, the target's text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace

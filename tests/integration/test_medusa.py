@@ -1,7 +1,5 @@
 """A Medusa head on the real llama.cpp, beside the same arithmetic in numpy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

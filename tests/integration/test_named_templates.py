@@ -1,7 +1,5 @@
 """A file with several chat templates: the default one is used, and `--template NAME` takes another one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A target's own block for further tokens, on hybrids with experts: qwen35moe rolls back, qwen3next has snapshots."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace

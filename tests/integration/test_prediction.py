@@ -1,7 +1,5 @@
 """A predicted answer on real models: fewer passes where it is right, the same text whatever it says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Prompts that were read before: put back from memory and from disk they answer as if they had been read anew."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Raw prompts, fill in the middle, and models without a chat template, on real vocabularies and on the loaded pair."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`localspec rank` on the bundled pair: the items that scoring each alone finds, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

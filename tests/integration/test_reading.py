@@ -1,7 +1,5 @@
 """How far a prompt is read is told while llama.cpp reads it, by the real engine in its own process."""
 
-from __future__ import annotations
-
 from localspec.engine.events import Event, Prefilled, Reading, Started
 from localspec.settings.request import LoadSettings, Request
 from localspec.worker.client import Worker

@@ -1,7 +1,5 @@
 """The start of a message that is being written is read: what follows evaluates the rest, and writes the same text."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ The bundled pair drafts and verifies; what a pass takes is made up. It must not 
 decoding where nothing is to be won, by more than the account allows.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from contextlib import closing
@@ -31,7 +29,7 @@ def whole(
     folder: Path, machine: tuple[Sequence[float], float], lengths: Sequence[int | None], temp: float, n: int
 ) -> list[float]:
     """Return the speed of all answers together, for each length."""
-    prompts = choose(load_suite("stories", is_chat=False), 8).prompts
+    prompts = choose(load_suite("stories", is_chat=False), 5).prompts
     requests = [
         Request(prompt=prompt.text, max_tokens=n, sampling=Sampling(temperature=temp, seed=1), cold=True)
         for prompt in prompts

@@ -5,8 +5,6 @@ One thread decodes, and two where their sharing of the work matters: two that sp
 With LOCALSPEC_REAL, a folder of real models, these are compared, too.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Speculation never changes the text: at temperature 0 for every rule, and with coupled noise at any temperature."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

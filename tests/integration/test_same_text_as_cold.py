@@ -4,8 +4,6 @@ Under --reproducible texts are compared. Bits of rows without it are compared in
 LOCALSPEC_REAL, a folder of real models, these are asked, too.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing

@@ -8,8 +8,6 @@ llama.cpp computes in float32, localspec in float64. Where they may differ by ri
   either way, and have the probabilities that the logits give on them; at most one row in four may need it.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What a backend says of a saved text: how much of it serves, what it depends on, and what is left of one refused."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace

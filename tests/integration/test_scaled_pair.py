@@ -1,7 +1,5 @@
 """A scaled model says what the small one says: every row agrees, so text, acceptance and cache behaviour do."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

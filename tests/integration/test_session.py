@@ -1,7 +1,5 @@
 """The session on real files: what the parts cannot show alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A target in parts, loaded by llama.cpp, says what the whole one says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import gguf
@@ -9,11 +7,12 @@ import numpy as np
 
 from localspec.models.gguf.shards import read_model
 from tests.integration import pair
+from tests.weights.read_gguf import read_gguf
 
 
 def split(source: Path, folder: Path, n: int) -> Path:
     """Write `source` in `n` parts with about as many tensors each; return the first."""
-    reader = gguf.GGUFReader(source)
+    reader = read_gguf(source)
     paths = [folder / f"t-{number + 1:05}-of-{n:05}.gguf" for number in range(n)]
     for number, path in enumerate(paths):
         writer = gguf.GGUFWriter(path, "llama")

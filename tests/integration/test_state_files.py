@@ -1,7 +1,5 @@
 """Files of saved states: whatever happens to one, what comes back is what was written, or nothing."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import resource

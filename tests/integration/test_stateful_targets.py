@@ -4,8 +4,6 @@ Rows are compared bit for bit where the passes have equal shapes. llama.cpp sums
 rows, so against a text that was read in one piece they are compared within NOISE.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace

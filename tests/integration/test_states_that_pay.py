@@ -1,7 +1,5 @@
 """What is kept of a text and what is read back, by figures: each case lies just beside its bound."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing

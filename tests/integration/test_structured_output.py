@@ -3,8 +3,6 @@
 With LOCALSPEC_REAL, a folder of real models, these are asked, too.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

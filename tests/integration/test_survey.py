@@ -1,7 +1,5 @@
 """Surveys of real models: every width is timed, and nothing of it stays in a cache or in the text that follows."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Drafts with other tokens on the real llama.cpp: the text stays, and equal models draft as well as in equal tokens."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,6 +23,7 @@ from localspec.settings.request import LoadSettings, Request, Sampling, Speculat
 from tests.integration import pair
 from tests.integration.gguf_models import written
 from tests.integration.near_ties import assert_same_text
+from tests.weights.read_gguf import read_gguf
 
 REAL = Path(os.environ.get("LOCALSPEC_REAL", "/nonexistent"))
 TEXT = "Once upon a time there was a king"
@@ -36,7 +35,7 @@ def shuffled(source: Path, path: Path, *, user_defined: str = "") -> Path:
 
     One token may become a user-defined one.
     """
-    reader, writer = gguf.GGUFReader(source), gguf.GGUFWriter(path, "llama")
+    reader, writer = read_gguf(source), gguf.GGUFWriter(path, "llama")
     n = len(reader.fields["tokenizer.ggml.tokens"].data)
     order = np.random.default_rng(0).permutation(n)  # new token i is the old token order[i]
     place = np.argsort(order)

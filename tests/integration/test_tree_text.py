@@ -1,7 +1,5 @@
 """Every expansion policy on llama.cpp: the text is plain decoding's, the caches hold, every row sees its own path."""
 
-from __future__ import annotations
-
 from itertools import cycle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A draft model is tried once, on shipped text, while its pair is loaded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A conversation of several turns on the real pair: what was said is in both models' caches already."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The chi-square distribution in closed form, against tables, and the test's error and power against simulation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The distribution test on recorded rows: every shipped rule passes, and well-known wrong ones are caught."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

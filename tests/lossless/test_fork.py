@@ -1,7 +1,5 @@
 """Forks explained: the place, the two tokens, how far apart plain decoding held them, and what rounding does there."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

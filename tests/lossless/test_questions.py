@@ -1,7 +1,5 @@
 """Questions on their way to the worker."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

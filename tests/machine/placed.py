@@ -5,8 +5,6 @@ job comes as JSON in the first argument: `path`, `rpc` servers, `placement` and 
 tokens.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

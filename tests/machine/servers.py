@@ -1,7 +1,5 @@
 """RPC servers on loopback, each a process of its own: real second devices on a machine that has none."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

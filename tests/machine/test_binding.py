@@ -1,7 +1,5 @@
 """Where the engine's threads may run: one processor each, if it has as many as this process has processors."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Each client that lives gets its whole text, or the start of it and one error. No
 With LOCALSPEC_KILLS=500 it kills 500 times, else ten.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -2,8 +2,6 @@
 compiled here.
 """
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess

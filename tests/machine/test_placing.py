@@ -1,7 +1,5 @@
 """How a session places its pair where nothing is to be planned, and what it does where memory is not there."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What planning says a model takes, against what llama.cpp takes."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace

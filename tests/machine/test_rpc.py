@@ -2,8 +2,6 @@
 error when a server is gone.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

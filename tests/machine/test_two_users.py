@@ -3,8 +3,6 @@
 Making them takes root. Where only root may read the interpreter, both users keep the one right to read any file.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The worker with a real session on the bundled pair: killed at every stage, cancelled in a long prefill."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

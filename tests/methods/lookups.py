@@ -1,7 +1,5 @@
 """What the drafters that read the text have in common, tested once: a contract beyond `DrafterContract`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 

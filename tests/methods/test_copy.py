@@ -1,7 +1,5 @@
 """Copies of the text: which passage is gone on with, how an edit is survived, and how likely a copy is right."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Texts of other files: the places whose passage is longest are found, and copies end where a file does."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

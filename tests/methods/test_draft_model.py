@@ -1,7 +1,5 @@
 """The draft model: the contract, and that its reported distributions are those its tokens were really drawn from."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Early exit: which layers its options name, that it drafts like any model, and that the text stays the target's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 That the text stays plain decoding's, near ties told apart, is in test_early_exit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

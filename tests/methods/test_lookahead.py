@@ -1,7 +1,5 @@
 """Lookahead: the contract, the window as the paper lays it out, and a pool that holds nothing but what came from it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

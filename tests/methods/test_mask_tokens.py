@@ -1,7 +1,5 @@
 """Mask tokens: the contract, where the masks stand, and whose guesses become the next draft."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

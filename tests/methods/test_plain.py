@@ -1,7 +1,5 @@
 """Plain decoding as a drafter: it keeps the contract by never proposing."""
 
-from __future__ import annotations
-
 from localspec.engine.protocols import Plan, TreePolicy
 from localspec.engine.randomness import SeededRandom
 from localspec.methods.plain import Plain

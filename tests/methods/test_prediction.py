@@ -1,7 +1,5 @@
 """A predicted answer is copied from as if it had been said before, whatever method reads the text."""
 
-from __future__ import annotations
-
 import pytest
 
 from localspec.engine.sampling import Sampler

@@ -1,7 +1,5 @@
 """Prompt lookup: the latest place of the longest n-gram, and the copy that runs into itself."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import pytest

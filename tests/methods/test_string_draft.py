@@ -1,7 +1,5 @@
 """A draft model of another vocabulary that writes text: chains of its likeliest tokens, in the target's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Suffix decoding: the counted tree, its limits, and the text that went back."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The suffix automaton against naive search, and what a token costs, counted in executed lines."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence

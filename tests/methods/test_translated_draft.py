@@ -1,7 +1,5 @@
 """A draft model with other tokens keeps the contract of drafters, and counts its own tokens."""
 
-from __future__ import annotations
-
 from localspec.engine.protocols import Logits, Mask, Plan, Tokens, TreePolicy
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler

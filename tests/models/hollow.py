@@ -4,8 +4,6 @@ The header says everything that sizes, plans and llama.cpp's own dry runs look a
 is a file of some kilobytes. Nothing may be computed with it: every weight reads as zero.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What can be chosen from: the catalogue, the hub's cache, the files of a folder."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Drafts are ranked by tokens a pass over price, whatever their vocabulary."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The catalogue: what comes with localspec is sound, a user's wins, and every mistake in one names file and entry."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Early exits do not pile up, and nothing is removed that is not theirs, is wanted, or is about to be opened."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Early exits as files: right weights, made once, whole or not there, and refused where the result would be unsound."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Equal fingerprints mean interchangeable vocabularies; whatever makes a difference makes another fingerprint."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

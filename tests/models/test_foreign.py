@@ -1,7 +1,5 @@
 """Models that other programs keep are found, and never changed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

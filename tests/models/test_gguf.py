@@ -1,7 +1,5 @@
 """The header reader against files that are right, and against other readers and writers."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

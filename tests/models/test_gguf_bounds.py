@@ -1,7 +1,5 @@
 """What reading a header may cost: bytes, time, and no more than the file has."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

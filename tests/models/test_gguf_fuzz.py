@@ -1,7 +1,5 @@
 """Whatever the bytes: a header or a LocalspecError, in bounded time, and nothing else."""
 
-from __future__ import annotations
-
 import random
 import time
 from pathlib import Path

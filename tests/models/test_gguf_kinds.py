@@ -1,7 +1,5 @@
 """Sound GGUF files that are no language model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

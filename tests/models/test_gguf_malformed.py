@@ -1,7 +1,5 @@
 """The header reader against files that lie: cases B01 to B23 of the bad-input list."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Paths that are no readable file, and paths that are odd (cases B25 to B34)."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Arrays of strings in a header: their time is bounded while they are read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Draft heads in GGUF: recognised, described, and refused for targets that they were not made for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a model consists of, against sums made by hand, llama.cpp's own caches and every file there is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

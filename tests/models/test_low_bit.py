@@ -1,7 +1,5 @@
 """Copies in fewer bits: what is left out, what they are predicted to bring, and on which machine."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

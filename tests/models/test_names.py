@@ -1,7 +1,5 @@
 """Names of models and pairs: one canonical spelling, strict refusal, and no other exception for any text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The random-weight models, checked by our reader and by llama.cpp."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The list of pairs that were loaded last."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

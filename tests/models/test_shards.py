@@ -1,7 +1,5 @@
 """A model in several files: read as one, refused with the reason where a part is missing or does not belong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

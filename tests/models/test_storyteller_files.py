@@ -1,13 +1,13 @@
 """The bundled pair as files: sizes, metadata, parameter counts, one vocabulary."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
+
+from tests.weights.read_gguf import read_gguf
 
 FOLDER = Path(__file__).parents[2] / "models" / "storyteller"
 FILES = {"target": FOLDER / "target-q8_0.gguf", "draft": FOLDER / "draft-q8_0.gguf"}
@@ -17,7 +17,7 @@ BOTH = pytest.mark.parametrize("which", list(FILES))
 
 @pytest.fixture(scope="module")
 def readers() -> dict[str, gguf.GGUFReader]:
-    return {which: gguf.GGUFReader(path) for which, path in FILES.items()}
+    return {which: read_gguf(path) for which, path in FILES.items()}
 
 
 def value(reader: gguf.GGUFReader, key: str) -> object:

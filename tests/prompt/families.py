@@ -1,7 +1,5 @@
 """Templates in the form of the families of docs/templates.md, written for the tests, and what is read off each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

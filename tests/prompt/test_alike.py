@@ -1,7 +1,5 @@
 """Templates are compared by what they render."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

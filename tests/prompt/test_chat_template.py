@@ -1,7 +1,5 @@
 """Chat templates: real shapes render as the reference does, hostile ones are refused, and no user text is control."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from pathlib import Path
 from typing import Any

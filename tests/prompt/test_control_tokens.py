@@ -1,7 +1,5 @@
 """No text of a message becomes a control token, by a tokeniser that reads text as llama.cpp does."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """What the families of docs/templates.md ask for, each by a template of our own in the same form."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Where an answer that fills in the middle ends: it begins to repeat the suffix."""
 
-from __future__ import annotations
-
 from localspec.engine.text import TextStream
 from localspec.prompt.prompt import repetition
 from tests.recorded import recorded_expressions

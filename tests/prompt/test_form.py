@@ -1,7 +1,5 @@
 """What is looked for in a form before llguidance reads it, and what its errors become: by figures, without a model."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Masks of llguidance on the storyteller's vocabulary, and what is said of forms that cannot be kept."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

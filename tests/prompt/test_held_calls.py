@@ -1,7 +1,5 @@
 """The grammar of a call in each family's form, on the storyteller's vocabulary."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

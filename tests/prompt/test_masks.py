@@ -3,8 +3,6 @@
 With LOCALSPEC_REAL, a folder of real models, 2 000 places are tried in a large vocabulary, too.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Templates by name: the prompts of llama.cpp's own templates, and the texts that end their answers."""
 
-from __future__ import annotations
-
 import ctypes
 
 import pytest

@@ -1,7 +1,5 @@
 """From a request to tokens: how a prompt begins, and what of it may stand for structure."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Which marks a template names, and whether its prompt ends inside the reasoning."""
 
-from __future__ import annotations
-
 import pytest
 
 from localspec.engine.text import Marks

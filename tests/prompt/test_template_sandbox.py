@@ -1,7 +1,5 @@
 """Hostile chat templates are refused in time, whatever they call, and the next template renders as ever."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

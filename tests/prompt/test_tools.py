@@ -1,7 +1,5 @@
 """Tools, calls and results in a prompt: by the model's own template, or as text for a template that knows none."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Which turns are left out of a request: a third of the room is left, and a cut holds while what follows fits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

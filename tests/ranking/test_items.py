@@ -1,7 +1,5 @@
 """Items become a trie, which is kept; files that hold none are refused in a line."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

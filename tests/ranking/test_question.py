@@ -1,7 +1,5 @@
 """An item has the tokens that continue the prompt, and those that the tokenizer would join are counted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The likeliest items are those that scoring every item finds: on toy models, for all N, with ends and without."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

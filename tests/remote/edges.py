@@ -1,7 +1,5 @@
 """An edge and a verifier in one process, with all that they say encoded, and a way between them that may be bad."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any

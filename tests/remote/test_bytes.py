@@ -1,7 +1,5 @@
 """What a round weighs, as docs/edge-and-cloud.md tells it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

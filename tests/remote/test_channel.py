@@ -1,7 +1,5 @@
 """What an edge hears from its verifier, and what a person is told while it waits."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The edge's connection to a verifier that is silent, refuses, breaks or speaks otherwise; keys; vocabularies."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import socket

@@ -1,7 +1,5 @@
 """Every mode gives the target's distribution through real messages, by enumeration; forms that would not are caught."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ The channel, the judge and the verifier are the shipped ones. What is in between
 cuts messages, breaks, and kills the verifier before and after it hears; all of it drawn by a seed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import count
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Signals of hard tokens, by hand-made laws."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

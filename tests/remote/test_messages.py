@@ -1,7 +1,5 @@
 """The messages between an edge and its verifier: what is sent arrives, and what is none is refused in one line."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import pkgutil

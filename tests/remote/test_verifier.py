@@ -1,7 +1,5 @@
 """What a verifier refuses, what it forgets, and what an edge does not believe."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

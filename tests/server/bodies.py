@@ -10,8 +10,6 @@
 tests/recorded.py tells how answers are written anew.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass

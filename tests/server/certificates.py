@@ -1,7 +1,5 @@
 """A certificate of one's own, as people make them."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A real server on the bundled pair, and what raw clients of it need."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

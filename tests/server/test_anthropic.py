@@ -1,7 +1,5 @@
 """Anthropic's /v1/messages: bodies, events, and a real server."""
 
-from __future__ import annotations
-
 import json
 
 from localspec.server import anthropic as api

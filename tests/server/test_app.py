@@ -1,7 +1,5 @@
 """Every path in this process, over a scripted engine: what is a status, which body is read, who is told what."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import importlib

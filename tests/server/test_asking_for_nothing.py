@@ -1,7 +1,5 @@
 """Fields that cannot be obeyed: with a value that asks for nothing they pass, with another they are refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What each API reads of a body is as it was recorded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

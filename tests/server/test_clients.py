@@ -3,14 +3,11 @@
 `openai` and `ollama` have tests of their own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,16 +16,10 @@ import openai
 import pytest
 
 from tests.cli.harness import TIMEOUT, environment, needs_pair
-from tests.server.serving import LONG, Server, chat, serving
+from tests.server.serving import LONG, Server, chat
 
 pytestmark = needs_pair
 HELLO: list[Any] = [{"role": "user", "content": LONG}]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving("--temp", "0", "-n", "16") as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

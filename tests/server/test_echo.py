@@ -3,10 +3,7 @@
 These are what tools of evaluation ask for, and editors that read ahead.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,17 +11,11 @@ import pytest
 from localspec.server import llama_server, openai
 from localspec.server.refusal import Refusal
 from tests.cli.harness import needs_pair
-from tests.server.serving import LONG, Server, serving
+from tests.server.serving import LONG, Server
 from tests.server.test_fields import SERVED
 
 pytestmark = needs_pair
 TEXTS = "/v1/completions"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving("--temp", "0") as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

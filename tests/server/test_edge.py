@@ -1,7 +1,5 @@
 """An edge and its verifier, both real: the text is the local one, whatever breaks on the way."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What an edge says, in any order and at any length, and what it is told of its place in the queue."""
 
-from __future__ import annotations
-
 import asyncio
 import queue
 import threading

@@ -1,7 +1,5 @@
 """`--server URL`: run, chat and race with the pair of a server, as on another machine; and jobs that harm it."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

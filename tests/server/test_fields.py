@@ -1,7 +1,5 @@
 """Bodies of requests become settings of the engine, and what cannot be obeyed is refused by its name."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

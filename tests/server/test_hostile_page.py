@@ -1,7 +1,5 @@
 """A page of another origin in a real browser, also under a name that it made lead here: it reads and starts nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

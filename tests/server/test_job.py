@@ -1,7 +1,5 @@
 """What a client is told of its answer, in order, also after pauses."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Generator, Iterator

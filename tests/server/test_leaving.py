@@ -1,7 +1,5 @@
 """A client that leaves stops its answer and gives up its place: seen within seconds, on a worker that never ends."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Generator, Iterator, MutableMapping

@@ -1,7 +1,5 @@
 """llama-server's own paths, and the figures for Prometheus."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """`--models`: a request's name loads the pair that it means, once the running answer has ended."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

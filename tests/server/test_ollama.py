@@ -1,8 +1,5 @@
 """Ollama's API: bodies, lines, and the `ollama` package against a real server."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +10,7 @@ from localspec.server import ollama as api
 from localspec.server.fields import ClientRequest
 from localspec.server.refusal import Refusal
 from tests.cli.harness import needs_pair
-from tests.server.serving import LONG, Server, serving
+from tests.server.serving import LONG, Server
 from tests.server.test_fields import HELLO, SERVED
 
 
@@ -55,12 +52,6 @@ def test_the_size_of_a_model(n: int, size: str) -> None:
         assert api.show({name: "storyteller"}, pair)["details"]["parameter_size"] == size
         with pytest.raises(Refusal, match="there is no model 'other'"):
             api.show({name: "other"}, pair)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving("--temp", "0") as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

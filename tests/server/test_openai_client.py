@@ -1,7 +1,5 @@
 """A real server on the bundled pair, asked by the `openai` package and by raw requests."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Events become OpenAI's chunks and objects."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Jobs of another localspec, as /v1/events reads them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

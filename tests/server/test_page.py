@@ -1,10 +1,7 @@
 """The page: who may see it, what it holds, and that no text of a model does anything in a browser."""
 
-from __future__ import annotations
-
 import re
 import shutil
-from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,7 +12,7 @@ from localspec.server.refusal import Refusal
 from localspec.ui.stats import Stats
 from tests.cli.fakes import committed
 from tests.cli.harness import needs_pair
-from tests.server.serving import LONG, Server, chat, serving
+from tests.server.serving import LONG, Server, chat
 from tests.server.test_openai_replies import EVENTS
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -80,12 +77,6 @@ def test_what_others_are_answered_needs_a_key() -> None:
     assert [status(keyed, key) for key in ("", "page", "s3cret")] == [401, 200, 200]
     assert status(keyed, "page", CHAT) == 401, "it opens nothing else"
     assert Rules().page_key != Rules().page_key
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving("--temp", "0", "-n", "64") as server:
-        yield server
 
 
 @needs_pair

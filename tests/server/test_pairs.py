@@ -1,7 +1,5 @@
 """Names of pairs: what each leads to, when it is looked up, and what is listed."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Several pairs in memory: each in a process of its own where it fits, else in place of the idle one of longest ago."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Whole programs of others on a real server, each where it is installed: oterm on a terminal, and an edit by aider."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

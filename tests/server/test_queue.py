@@ -1,7 +1,5 @@
 """One answer at a time: clients that come at once, that leave, and an engine that dies."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal
@@ -111,12 +109,12 @@ def test_a_signal_lets_the_answer_end(number: signal.Signals) -> None:
     """The answer at hand is complete, who waits is refused, and nothing is left behind."""
     with serving("--ctx", "4096") as server, ThreadPoolExecutor(2) as pool:
         engine = server.engine
-        running = pool.submit(server.post, CHAT, **chat(max_tokens=1500, logit_bias={"2": -1e6}))
+        running = pool.submit(server.post, CHAT, **chat(max_tokens=600, logit_bias={"2": -1e6}))
         server.wait_until_waiting(0)
         waiting = pool.submit(server.ask, "POST", CHAT, chat(max_tokens=1))
         server.wait_until_waiting(1)
         assert server.stop(number) == 128 + number
-        assert running.result()["usage"]["completion_tokens"] == 1500
+        assert running.result()["usage"]["completion_tokens"] == 600
         assert waiting.result()[0] == 503
         assert not is_running(engine)
         said = server.close()

@@ -1,7 +1,5 @@
 """/v1/responses: bodies, events, and the `openai` package against a real server."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

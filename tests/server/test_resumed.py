@@ -1,7 +1,5 @@
 """A last message of the assistant is gone on with, unless the request says otherwise."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

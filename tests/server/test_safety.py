@@ -1,7 +1,5 @@
 """Who is answered: no page of another origin, no name that is not this machine's, and with a key nobody without it."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path

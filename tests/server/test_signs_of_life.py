@@ -1,7 +1,5 @@
 """While a prompt is read nobody hears nothing: a stream is open at once, and a connection that waits is used."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

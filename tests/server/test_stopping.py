@@ -1,7 +1,5 @@
 """A server that is told to go: an answer that does not end in time is told of it, as JSON and in a stream."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import threading

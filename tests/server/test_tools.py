@@ -1,7 +1,5 @@
 """Tools: what a request offers, calls in an answer's text, and calls and results that go back into the prompt."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -246,9 +244,9 @@ CUT = '<tool_call>{"name": "weather", "arguments": {"a": "</tool_call>'
 
 
 @pytest.mark.parametrize("part", [*MARKS, *ENDS, "{", '{"a":', "<tool_call>{", "<tool_call><function=weather>", CUT])
-def test_a_megabyte_that_is_no_call_passes(part: str) -> None:
+def test_a_long_text_that_is_no_call_passes(part: str) -> None:
     """All of it comes back, and the work does not grow by the square: that would take hours."""
-    size = 200_000 if part == CUT else 1_000_000  # ends of calls that have begun are looked at many times
+    size = 200_000
     text = (part * (size // len(part)))[:size]
     for n in (size, 40):
         assert pieces_of(text, WEATHER, tuple(range(n, len(text), n)))[0] == text

@@ -1,7 +1,5 @@
 """`/v1/verify`: who may come in, what is said of what the server holds, and what hostile edges can do: nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """Requests of programs as they were seen on the wire: each is taken, and the notes name what is not obeyed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """What each API says, field by field: whole, as a stream, and of a model. `--snapshot-update` writes it anew."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """config.toml: every value with its line, one error for what is none, and changes that lose nothing."""
 
-from __future__ import annotations
-
 import stat
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A number and its noun agree, by one function."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

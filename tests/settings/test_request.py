@@ -1,7 +1,5 @@
 """Settings: each bad value is refused by the option's name as typed, and all of them survive the pipe."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Small files that are stored: what is written is read again, and lies there as JSON."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from localspec.settings.stores import read_stored, write_stored

@@ -1,7 +1,5 @@
 """What people type for the form of an answer, what is wrong with it, and what of a schema has no end."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`--reproducible`: what is refused, how drafts are shortened, and that no pass is wider than allowed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

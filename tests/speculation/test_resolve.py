@@ -1,7 +1,5 @@
 """The four axes: what `auto` decides, which combinations are legal, and that every refusal names a legal one."""
 
-from __future__ import annotations
-
 import math
 import re
 import shlex

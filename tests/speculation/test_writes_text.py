@@ -1,7 +1,5 @@
 """When a draft model of another vocabulary writes text, and when it drafts shared tokens."""
 
-from __future__ import annotations
-
 from localspec.engine.sampling import Sampler
 from localspec.settings.request import Sampling, Speculation
 from localspec.speculation.capabilities import draft_temperature, writes_text

@@ -1,7 +1,5 @@
 """Wide candidate trees: no more sequences than there are, and all of them where they are wanted."""
 
-from __future__ import annotations
-
 import pytest
 
 from localspec.engine.draft import Draw

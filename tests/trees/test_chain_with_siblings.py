@@ -1,7 +1,5 @@
 """Siblings beside a coupled chain: which are added, in what order, and what stays as it was without them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

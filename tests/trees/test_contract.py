@@ -1,7 +1,5 @@
 """Every expansion policy keeps the drafters' contract: caches, limits, ends, and a nearly full draft context."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from localspec.engine.protocols import TreePolicy

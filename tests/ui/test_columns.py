@@ -1,7 +1,5 @@
 """Columns within a terminal: names give way in the middle, words go on below, no figure is cut."""
 
-from __future__ import annotations
-
 from localspec.ui.columns import fitted
 
 PAIR = "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf+qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"

@@ -1,7 +1,5 @@
 """The engine's work before the first token, in words."""
 
-from __future__ import annotations
-
 from localspec.engine.events import Loading, Prefilled, Probed, Reading, Started, Waiting
 from localspec.ui.doing import Doing
 

@@ -1,7 +1,5 @@
 """What is told of methods, trees, length rules and verifiers: complete, and read off the declarations."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

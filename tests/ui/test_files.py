@@ -1,7 +1,5 @@
 """Paths are completed as a shell does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The terms of the glossary: complete, short, and without two meanings for a name."""
 
-from __future__ import annotations
-
 import pytest
 
 from localspec.ui.explain import AXES, explain, facts

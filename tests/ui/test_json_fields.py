@@ -1,7 +1,5 @@
 """docs/json.md has every field that `run --json` and `run --events` write, as the types say."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

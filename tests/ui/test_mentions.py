@@ -1,7 +1,5 @@
 """Files named in a message: what is taken, what is left out and counted, and what stays text."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

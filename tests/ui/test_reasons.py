@@ -1,7 +1,5 @@
 """Every reason that the lines below an answer give is explained by `localspec explain`, in its own words."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The object of --json: its figures, from the events alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from localspec.engine import events

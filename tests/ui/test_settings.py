@@ -1,7 +1,5 @@
 """A chat takes options as the command line does: a hint can be typed in both."""
 
-from __future__ import annotations
-
 import pytest
 
 from localspec.chat.commands import TABLE

@@ -1,7 +1,5 @@
 """The identities between the counters, whatever happened."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ For tests and benchmarks, which need a model of a given shape in seconds. Weight
 quantised blocks are filled with random bits directly, so a shape of a billion parameters takes little memory.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Iterator

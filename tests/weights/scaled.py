@@ -15,8 +15,6 @@ The noise of a shape is drawn and quantised once and stands in every layer, so a
 Writing takes the memory of the largest matrix, some five times in F32, and of one layer for each of the small model's.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Callable
@@ -32,6 +30,7 @@ from numpy.typing import NDArray
 
 from localspec.models.gguf.head import N_STATES, encoder_width
 from localspec.models.gguf.kinds import MEDUSA
+from tests.weights.read_gguf import read_gguf
 
 Matrix = NDArray[np.float32]  # [rows out, columns in], as ggml stores it: the row is contiguous
 Quantised = NDArray[np.uint8]  # [rows out, bytes of a row], as the file holds it
@@ -65,7 +64,7 @@ class Small:
     """The small model's tensors, as F32, and its metadata."""
 
     def __init__(self, path: Path) -> None:
-        self.reader = gguf.GGUFReader(path)
+        self.reader = read_gguf(path)
         self._tensors = {tensor.name: tensor for tensor in self.reader.tensors}
         self.arch = str(self.reader.fields["general.architecture"].contents())
         guesses = self.reader.fields.get("localspec.head.guesses")

@@ -3,8 +3,6 @@
 Logits deviate by about three, so that temperature 0 has few near ties. No end token is ever the most probable.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Jobs without a pair, in a process of their own: answers, our own errors, and whatever else can come back."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """The client against children that die, hang and lie. Each test has a time limit, so that nothing hangs."""
 
-from __future__ import annotations
-
 import gc
 import os
 import resource

@@ -1,7 +1,5 @@
 """What crosses a process: every event and job arrives as it was sent, and anything else is one clear line."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

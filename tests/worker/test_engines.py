@@ -3,8 +3,6 @@
 Answers that end only when they are cancelled come from the stub; the text is the real engine's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """A client of a scripted server whose answers break, or are none, and who leaves before it is connected."""
 
-from __future__ import annotations
-
 import json
 import socket
 import struct

@@ -1,7 +1,5 @@
 """Values as they arrive on the other side of a process's pipe."""
 
-from __future__ import annotations
-
 import json
 from typing import TypeVar
 

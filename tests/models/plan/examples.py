@@ -1,7 +1,5 @@
 """Real shapes and machines to place them on; figures are given, as with `localspec plan --bandwidth`."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,7 +1,5 @@
 """Figures of a machine are kept with their provenance, and used for the device they belong to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ Llama 70B on 24 GiB at 936 GB/s, the rest in main memory at 60 GB/s, as in test_
 the target's shape with an output of 32 000 tokens: 481 361 920 + 4096 x 4096 / 4 bytes of cache + 147 456 000.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What a model of the catalogue consists of, about: its size is the catalogue's, its shape a typical one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -8,8 +8,6 @@ Llama 1B, the draft: 16 layers of 34 226 176 bytes, 547 618 816 together, a head
 embedding, a cache of 134 217 728; a pass reads 547 618 816 + 134 217 728 / 4 + 147 759 104 = 728 932 352 bytes.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

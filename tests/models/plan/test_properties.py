@@ -1,7 +1,5 @@
 """What holds of every plan for every pair on every machine: it fits, nothing simpler beats it, memory never hurts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import assume, given, settings

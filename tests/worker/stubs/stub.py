@@ -1,7 +1,5 @@
 """A child that speaks the worker's protocol and misbehaves on purpose: `stub.py MODE COMMANDS CONTROL EVENTS ...`."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
