@@ -51,6 +51,7 @@ def setup_of(case: Case, temperature: float, seed: int = 0) -> Setup:
     return Setup(case.verifier, case.policy, case.nodes, 2, case.draw, sampling, seed=seed, max_tokens=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_bias(case: Case) -> None:
     """The measured total variation is the stored one, and no rule that is called lossy is exact."""

@@ -181,6 +181,7 @@ def test_whole_generations(form: Form, filters: str, seed: int) -> None:
     assert_exact(answers(setup), truth(setup))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_a_draft_that_is_not_masked(form: Form) -> None:
     """Any q is exact: chosen tokens that are not allowed are cut, drawn ones are judged and rejected."""

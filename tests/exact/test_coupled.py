@@ -163,6 +163,7 @@ KINDS: dict[str, Setup] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.thinned(BLOCKS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -363,6 +364,11 @@ def test_the_test_can_fail() -> None:
 EVEN = Distribution(np.arange(4, dtype=np.int32), np.full(4, 0.25))
 
 
+@cache
+def winners(position: int, first: int) -> list[int]:
+    return [SeededRandom(seed).gumbel_top_k(position, EVEN)[0] for seed in range(first, first + N)]
+
+
 @pytest.mark.parametrize(
     ("seed_step", "position_step"),
     [(0, 1), (1, 0), (1, -1), (0, 256)],
@@ -370,13 +376,7 @@ EVEN = Distribution(np.arange(4, dtype=np.int32), np.full(4, 0.25))
 )
 def test_neighbouring_noise_is_independent(seed_step: int, position_step: int) -> None:
     """The joint winners of two neighbouring (seed, position) keys are uniform over all 16 pairs."""
-    pairs = (
-        (
-            *SeededRandom(s).gumbel_top_k(300, EVEN),
-            *SeededRandom(s + seed_step).gumbel_top_k(300 + position_step, EVEN),
-        )
-        for s in range(N)
-    )
+    pairs = zip(winners(300, 0), winners(300 + position_step, seed_step), strict=True)
     assert chi_square(counted(pairs), {(i, j): 1 / 16 for i in range(4) for j in range(4)}) < critical(15)
 
 

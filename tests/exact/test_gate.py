@@ -37,6 +37,7 @@ class Gate:
         return Verdict(tuple(range(1, n)), int(draft.tokens[n]), Source.ACCEPTED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "bias"),
     [

@@ -174,6 +174,7 @@ def independent(pair: Pair) -> dict[tuple[Answer, Answer], float]:
     return {(a, b): p * q for (a, p), (b, q) in product(one.items(), other.items())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("joins", [0, 1, 2, 3])
 def test_two_answers_are_each_alone(rule: str, joins: int) -> None:

@@ -53,6 +53,7 @@ def setup_of(rule: str, shape: tuple[int, int, int], kind: type[Lookahead] = Loo
     return replace(setup, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.thinned(6)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -121,6 +121,7 @@ def n_vocab(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return size
 
 
+@pytest.mark.slow
 @pytest.mark.thinned(8)
 @pytest.mark.parametrize(("method", "rule"), PAIRS)
 @pytest.mark.parametrize("filters", SAMPLINGS)
@@ -151,6 +152,7 @@ def test_temperature_zero_is_the_argmax_text(method: str, rule: str, filters: st
     assert tally.seen & {"some", "all"}
 
 
+@pytest.mark.slow
 @pytest.mark.thinned(3)
 @pytest.mark.parametrize("method", METHOD_OPTIONS)
 @pytest.mark.parametrize("nodes", range(1, 7))

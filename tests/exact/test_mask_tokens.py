@@ -59,6 +59,7 @@ def setup_of(case: str, kind: type[MaskTokens] = MaskTokens, sampling: Sampling 
     return replace(setup, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.thinned(3)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("temperature", [0.3, 1.0])

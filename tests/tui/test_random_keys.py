@@ -22,7 +22,7 @@ from localspec.conversations.store import Store
 from localspec.tui.app import LocalspecApp
 from tests.tui.scripted import ScriptedWorker, opened, settled, until
 
-BATCHES, SEQUENCES = 40, 5  # 200 sequences
+BATCHES, SEQUENCES = 20, 5  # 100 sequences
 WORDS = (
     "dragon",
     "wolf",
