@@ -8,7 +8,9 @@ A test marked `thinned(n)` runs one case in n, `--exhaustive` runs all of them.
 No test uses a GPU of NVIDIA or AMD: many compare rows bit for bit, which holds for a processor's kernels alone.
 LOCALSPEC_TEST_GPU=1 leaves GPUs visible.
 
-Programs under test keep what Python compiled of them, whatever the environment says: it is half of a start.
+Programs under test keep what Python compiled of them, whatever the environment says: it is half of a start. Their
+threads share the cores with other tests, so one that waits for the others sleeps, and numpy has one.
+
 Programs under test heed SIGHUP and SIGINT, also where nohup or the background of a shell made the tests ignore both.
 """
 
@@ -34,6 +36,8 @@ if "LOCALSPEC_HOME" not in os.environ:
 if not os.environ.get("LOCALSPEC_TEST_GPU"):
     os.environ |= dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES"), "")
 
+for name, value in {"GOMP_SPINCOUNT": "0", "OPENBLAS_NUM_THREADS": "1"}.items():
+    os.environ.setdefault(name, value)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
