@@ -16,8 +16,6 @@
 `python -m tests.cli.dialogue NAME...` writes the answers into the files again. Times, sizes, ids and paths are masked.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

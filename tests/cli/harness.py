@@ -4,8 +4,6 @@
 terminal and no signal. Its engine is scripted, that of `run_engine` is the real one, in a thread.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

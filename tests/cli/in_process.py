@@ -4,8 +4,6 @@ Commands, events and cancelling pass through the same pipes as between two proce
 numpy and llama.cpp anew takes four times as long as a tiny model's answer.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

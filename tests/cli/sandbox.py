@@ -5,8 +5,6 @@ that is localspec's own. Waiting has no limit here but the harness's, since a bu
 computing has one, which a reader that goes round in circles meets.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

@@ -1,7 +1,5 @@
 """A chat whose lines come from a list, with a scripted worker and conversations in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Drafts that cannot be: one line, exit code 2 or 6, on real models, with something to type that works."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import replace

@@ -4,8 +4,6 @@ What the reader says of each lie in a header is checked in tests/models; here it
 person gets.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -3,8 +3,6 @@
 tests/models/test_gguf_paths.py has those that the reader of headers alone refuses.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable

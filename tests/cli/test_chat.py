@@ -1,7 +1,5 @@
 """The line chat with a scripted worker: turns, commands, interruptions, a dead engine."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

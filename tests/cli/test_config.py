@@ -1,7 +1,5 @@
 """Settings from config.toml and the environment: who wins, what is refused and where that is said, and completion."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

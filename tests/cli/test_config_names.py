@@ -1,7 +1,5 @@
 """Names of files in config.toml and in conversations mean the same file from every folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

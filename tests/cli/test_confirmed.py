@@ -1,7 +1,5 @@
 """Questions on the terminal: which answers are a yes, and where the cursor is afterwards."""
 
-from __future__ import annotations
-
 import io
 import sys
 

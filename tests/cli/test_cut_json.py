@@ -1,7 +1,5 @@
 """Answers of JSON that are cut, or have no character, say so."""
 
-from __future__ import annotations
-
 import pytest
 
 from localspec.chat.answer_writer import empty_form, unfinished_form

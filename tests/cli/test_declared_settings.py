@@ -1,7 +1,5 @@
 """A setting is declared once: every declared field is walked through option, config.toml, /set, form and wire."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

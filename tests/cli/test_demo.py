@@ -1,7 +1,5 @@
 """`localspec demo`: what guesses gain here, in one true sentence."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

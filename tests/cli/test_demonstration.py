@@ -1,7 +1,5 @@
 """The bundled pair demonstrates drafting where nobody says how to draft, and claims nothing for it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What is typed is answered as it was recorded: `python -m tests.cli.dialogue NAME` records a deliberate change."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.cli.dialogue import FOLDER, Section, answered, sections

@@ -1,7 +1,5 @@
 """`localspec doctor`: on this machine, on one without llama.cpp, and its parts on machines that are not here."""
 
-from __future__ import annotations
-
 import json
 import platform
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`localspec drafts`: made, refused, listed and removed; a pair finds the copy."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

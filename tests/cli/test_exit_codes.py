@@ -1,7 +1,5 @@
 """One fault has one exit code, whatever command or option meets it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

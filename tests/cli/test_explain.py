@@ -1,7 +1,5 @@
 """`localspec methods` and `localspec explain` as people and programs read them; the generated pages are up to date."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The habits of ollama, llama.cpp and llm: each is understood, or one line says what to type here."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

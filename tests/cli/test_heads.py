@@ -1,7 +1,5 @@
 """`localspec heads`, and a pair whose draft is a head."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from dataclasses import replace

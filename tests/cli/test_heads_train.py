@@ -1,7 +1,5 @@
 """`localspec heads train` and `heads eval`: options, progress, figures."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

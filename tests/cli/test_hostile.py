@@ -1,7 +1,5 @@
 """What a model says cannot control the terminal: on a pseudo-terminal, in run, chat and logs, however it is cut."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How words, standard input and files become one prompt."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import os

@@ -1,7 +1,5 @@
 """`localspec logs`: what is kept, listed, shown, searched, exported, deleted and brought back."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

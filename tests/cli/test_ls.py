@@ -1,7 +1,5 @@
 """`localspec ls`: what is here, what was used lately, and that nothing stays loaded."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every released character gets the mark of the token it came from, however text and tokens are held back."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Commands on terminals of 80 and 60 columns: no word is broken, no figure cut."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

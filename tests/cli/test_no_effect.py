@@ -1,7 +1,5 @@
 """What has no effect is told in one line: settings beside others, and a draft that no method will use."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every command that loads a pair goes one way: warnings of the load, an engine that dies, Ctrl-C."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

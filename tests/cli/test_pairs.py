@@ -1,7 +1,5 @@
 """`localspec pairs`: the catalogue on the command line, and which draft fits which target, to the token."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

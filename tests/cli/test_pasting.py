@@ -1,7 +1,5 @@
 """What is pasted into the line chat is one message; what is typed ahead, and commands in one go, are lines."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.cli.harness import Terminal

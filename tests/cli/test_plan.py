@@ -1,7 +1,5 @@
 """`localspec plan` as people and programs read it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

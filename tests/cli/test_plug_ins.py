@@ -1,7 +1,5 @@
 """Commands of other packages: found by their entry point, listed, and refused in one line where they do not load."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 

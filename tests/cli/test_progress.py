@@ -1,7 +1,5 @@
 """What a download says where there is no screen to draw bars on."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Raw prompts with a gap, settings of the template from every source, and reasoning in every form of output."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A chat that names no pair opens that of the last one, where somebody sits there and the pair is still here."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Each recipe of docs/recipes.md, run as it stands there, with a scripted engine."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

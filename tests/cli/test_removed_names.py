@@ -1,7 +1,5 @@
 """A name of an earlier version is one line wherever it is typed or kept: when it went, and what does its work."""
 
-from __future__ import annotations
-
 import pytest
 
 from localspec.settings.config_file import config_file

@@ -1,7 +1,5 @@
 """What a screen reader is given: sentences, in order, and nothing lost."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

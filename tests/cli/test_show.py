@@ -1,7 +1,5 @@
 """`localspec show` as people and programs read it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands of the line chat that go about its conversations, and those that change what answers."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

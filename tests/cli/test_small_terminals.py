@@ -1,7 +1,5 @@
 """Terminals of no size and of one character: every answer is written whole, and every chat can be left."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whether the model knows of the form that its answer must have: from the prompt, or by --tell-schema."""
 
-from __future__ import annotations
-
 import pytest
 
 from localspec.settings.structure import schema_text

@@ -1,7 +1,5 @@
 """The line chat loses nothing that was typed: Ctrl-C, a kill and the end of a terminal leave it for the next chat."""
 
-from __future__ import annotations
-
 import signal
 import termios
 from functools import partial

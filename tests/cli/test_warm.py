@@ -1,7 +1,5 @@
 """`run --keep-alive`, `ps` and `stop`, as people use them: with the real engine in processes of their own."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """One pair, measured here, through every command that values drafts: all say the same, in the same words."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Wrapping an answer at words while it comes."""
 
-from __future__ import annotations
-
 import textwrap
 
 import pytest

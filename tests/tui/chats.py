@@ -1,7 +1,5 @@
 """The app with a scripted engine, or with the real one, driven without a terminal."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Tests of the full-screen chat may be coroutines: each runs in a loop of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from pathlib import Path

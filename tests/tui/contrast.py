@@ -1,7 +1,5 @@
 """The contrast of what is drawn, computed from the cells as they are sent to the terminal."""
 
-from __future__ import annotations
-
 from textual.app import App
 from textual.color import Color
 

@@ -1,7 +1,5 @@
 """A scripted worker, and the app around it: every pass is under the test's control."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

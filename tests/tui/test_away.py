@@ -1,7 +1,5 @@
 """Other conversations are looked at while an answer is written, which goes on, is kept, and is there on return."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

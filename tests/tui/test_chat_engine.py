@@ -1,7 +1,5 @@
 """What is being written is read before it is sent: when, what of it, and that nobody waits for it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

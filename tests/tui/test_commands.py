@@ -1,7 +1,5 @@
 """Commands that are typed as a message, and the keys of the palette and the help."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

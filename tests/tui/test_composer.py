@@ -1,7 +1,5 @@
 """Writing a message: newlines, history, and what is pasted."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

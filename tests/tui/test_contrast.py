@@ -1,7 +1,5 @@
 """Colours keep a contrast of 4.5:1; that of whole screens is checked with their pictures, in test_snapshots."""
 
-from __future__ import annotations
-
 import pytest
 from textual.color import Color
 from textual.theme import Theme

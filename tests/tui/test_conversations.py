@@ -1,7 +1,5 @@
 """Kept conversations: saved while they come, resumed, searched, forked, exported, deleted and brought back."""
 
-from __future__ import annotations
-
 import json
 import re
 import string

@@ -1,7 +1,5 @@
 """What goes wrong with the engine becomes a card in the transcript, and the chat goes on."""
 
-from __future__ import annotations
-
 import pytest
 from textual.widgets import Button
 

@@ -1,7 +1,5 @@
 """Every command does the same in the line chat and in the full-screen chat, and both list the same table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

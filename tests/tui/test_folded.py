@@ -1,7 +1,5 @@
 """No path is broken inside a name where it could be broken between its parts."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Nothing that a model, a person, a file or the hub says is obeyed: not by the terminal, not by Textual's markup."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """A list makes only the rows that are seen, and its cursor stays on them."""
 
-from __future__ import annotations
-
 from rich.text import Text
 from textual.app import App, ComposeResult
 

@@ -1,7 +1,5 @@
 """The screen takes no more than its share of a processor, and text never waits long."""
 
-from __future__ import annotations
-
 import pytest
 from textual.widgets import Static
 

@@ -1,7 +1,5 @@
 """Screens over the chat: keys that come faster than they go close each of them once, and never the chat."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Iterator

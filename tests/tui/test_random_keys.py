@@ -4,8 +4,6 @@ Each batch of sequences has its seed. A deletion is named in a notice or a note 
 back by Ctrl+Y.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """The settings form: typed, checked as it is written, each value with its origin, kept on demand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

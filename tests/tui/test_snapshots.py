@@ -5,8 +5,6 @@ Every scene has a picture of the largest and the smallest size in the dark theme
 After a change that is meant: `pytest tests/tui/test_snapshots.py --snapshot-update`, and look at the pictures.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import time

@@ -1,7 +1,5 @@
 """Sending, stopping, answering again, editing, branches: with a scripted worker, on the real app."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tab completes commands, letters typed at a message are written, and a paste without brackets is one message."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

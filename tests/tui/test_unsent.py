@@ -1,7 +1,5 @@
 """What was written and not sent survives the end of the process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The thread between the worker and the screen: jobs in order, one end each, stops that reach what runs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import replace
