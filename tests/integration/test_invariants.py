@@ -64,10 +64,10 @@ def test_after_every_pass(
     rule: TreeVerifier | BlockVerifier | MatchVerifier,
     draw: Draw,
 ) -> None:
-    """600 tokens, beyond the first context; then 32 plain steps on the used caches equal 32 on fresh ones."""
+    """450 tokens; then 32 plain steps on the used caches equal 32 on fresh ones."""
     drafter = Watching(target, draft, Sampler(WARM), policy, lambda: False)
     run = pair.generate(
-        target, drafter, rule, shape=policy.shape(4), draw=draw, sampling=WARM, max_tokens=600, eog=frozenset()
+        target, drafter, rule, shape=policy.shape(4), draw=draw, sampling=WARM, max_tokens=450, eog=frozenset()
     )
     assert drafter.passes == len(run.steps) - 1
     text = target.model.tokenize(OPENINGS[0], add_bos=True) + run.tokens
