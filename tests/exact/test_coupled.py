@@ -39,8 +39,8 @@ from localspec.trees.static import Static
 from localspec.verify.coupled import CoupledVerifier
 from tests.exact.harness import OPEN, PROMPT, Answer, Setup, Table, build
 
-TABLES = 500  # noise tables of one block
-BLOCKS = 20
+TABLES = 625  # noise tables of one block
+BLOCKS = 16
 V, EOG, LENGTH = 4, 3, 4
 SAMPLING = Sampling(temperature=1.5, top_k=3, top_p=1.0, min_p=0.0)
 Z = 4.753  # the normal quantile of 1 - 1e-6

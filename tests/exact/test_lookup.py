@@ -122,7 +122,7 @@ def n_vocab(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(("method", "rule"), PAIRS)
 @pytest.mark.parametrize("filters", SAMPLINGS)
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
