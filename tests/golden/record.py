@@ -154,7 +154,8 @@ bench storyteller --suite nosuch; bench storyteller --methods nosuch; bench stor
 bench storyteller --repeat 0; bench storyteller --json /no/such/x; race nosuch hi
 race storyteller hi --methods nosuch; rank storyteller hi; rank storyteller hi --items a; verify nosuch
 verify storyteller --seeds 0; show nosuch; show; plan nosuch; plan storyteller --ctx 0
-plan storyteller --gpu some; demo -m storyteller; ls --model x; logs show nosuch1; logs show 999; logs show; logs rm; logs rm -y 999
+plan storyteller --gpu some; demo -m storyteller; ls --model x
+logs show nosuch1; logs show 999; logs show; logs rm; logs rm -y 999
 logs export -o /no/such/x; logs search; logs undo 999; pairs show nosuch; pairs rm nosuch
 pairs rm storyteller; pairs add x; pairs add a/b storyteller; pairs explain nosuch; heads show nosuch
 heads rm nosuch; stop nosuch; pull nosuch; pull storyteller; pull; rm nosuch; rm; config get nosuch
