@@ -135,12 +135,7 @@ class Trainer:
         self._resume()
 
     def run(
-        self,
-        held: Sequence[Text],
-        *,
-        save_seconds: float = 300.0,
-        report_every: int = 5,
-        measure_every: int = 200,
+        self, held: Sequence[Text], *, save_seconds: float = 300.0, report_every: int = 5, measure_every: int = 200
     ) -> Iterator[Progress]:
         """Train to the last update and report the progress; the last report is measured on the texts `held`.
 

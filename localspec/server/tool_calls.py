@@ -90,9 +90,8 @@ class CallReader:
         self._warning = ""  # of a call that could not be read
         self._n_calls = 0
         self._written: CallsInPieces | None = None  # that are being written
-        self._held_form: tuple[CallForm, int] | None = (
-            None  # of a call that may be, and where it begins in the held text
-        )
+        # Of a call that may be, and where it begins in the held text.
+        self._held_form: tuple[CallForm, int] | None = None
 
     def feed(self, text: str) -> list[Part]:
         """Return what the text so far is in any case, and was not returned before."""

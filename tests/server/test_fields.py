@@ -33,6 +33,7 @@ from localspec.settings.request import LoadSettings, Request, Sampling, Speculat
 from localspec.settings.structure import LONGEST_FORM
 from localspec.ui.stats import Stats
 from tests.cli.fakes import facts
+from tests.cli.harness import TIMEOUT
 
 
 def served(name: str, aliases: tuple[str, ...] = (), request: Request | None = None) -> ServedPair:
@@ -289,7 +290,7 @@ def test_a_body_that_is_slow_to_be_read_stops_nobody_else() -> None:
     is_answered = threading.Event()
 
     def read_slowly(body: object, served: ServedPair) -> Wire:
-        return {"is_answered": is_answered.wait(10)}
+        return {"is_answered": is_answered.wait(TIMEOUT)}
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": b"{}"}

@@ -103,7 +103,7 @@ def test_a_round(connection: Connection) -> None:
     found = first_round(connection)
     assert found.length == 4
     connection.send(Verify(1, 3, digest_of((1, 2, 3))))
-    again = connection.receive(10)
+    again = connection.receive(TIMEOUT)
     assert isinstance(again, Result)
     assert (again.node, again.token, again.length) == (found.node, found.token, found.length)
 
@@ -223,7 +223,7 @@ def test_hostile_frames_change_nothing(server: Server) -> None:
 
 def test_frames_of_a_megabyte_are_read_and_longer_ones_cut_the_line(connection: Connection) -> None:
     connection.send(Prefix(0, (2**31 - 1,) * MOST_IDS))
-    reply = connection.receive(10)
+    reply = connection.receive(TIMEOUT)
     assert isinstance(reply, Error)
     with contextlib.suppress(ConnectionClosed):  # it may be cut before all is sent
         connection._socket.send(bytes(5 << 20))
