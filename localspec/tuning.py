@@ -16,7 +16,6 @@ CLAMP = 3.0  # times the known price: the most that one pass teaches or is charg
 FASTER = 2.0  # times less than its price: such a pass shows that the machine got faster
 NEW = 0.2  # weight of the newest pass in the price of its width
 DOUBT = 1.15  # times the known price: what a pass may cost before it is begun
-PADDING = 6  # rows that may be added to a pass where more rows cost less
 PADDED = 0.95  # of the price without them: less is noise
 SHORT = 0.002  # seconds of a plain pass: below, padding does not gain what it costs
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 24, 32, 33, 48, 64, 96, 128)  # rows that are timed

@@ -17,11 +17,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from localspec.control.chain import best_length
-from localspec.tuning import CLAMP, DOUBT, FASTER, NEW, PADDED, PADDING, SHORT, WORTH
+from localspec.tuning import CLAMP, DOUBT, FASTER, NEW, PADDED, SHORT, WORTH
 
 MAX_ROWS = 128  # rows of a pass
 LONGEST_CHAIN = 16  # tokens, where chains of all lengths are compared
@@ -168,14 +167,14 @@ class Prices:
         return self.plain * (DOUBT * self.ratio(2) - 1.0) if self._replays else 0.0
 
     def padded(self, rows: int) -> int:
-        """Return how many rows a pass of `rows` should have: as many, or a few more where those cost less."""
+        """Return how many rows a pass of `rows` should have: as many, or more where those cost less."""
         full, cheapest = self._table
         can_keep = self.change and self.is_steady and 1 < rows <= self.width
         if can_keep and self.plain * (full[self.width] - cheapest[rows]) <= self.change:
             return self.width
         if rows <= 1 or cheapest[rows] == full[rows]:
             return rows
-        return min((n for n in self._known if rows < n <= rows + PADDING), key=lambda n: float(full[n]))
+        return min((n for n in self._known if rows < n), key=lambda n: float(full[n]))
 
     def chain(self) -> tuple[float, ...]:
         """Return the prices, in plain passes, of passes that check 0, 1, ... LONGEST_CHAIN guesses, padded."""
@@ -205,9 +204,9 @@ class Prices:
         slope = max((high - low) / (last - first), 0.0)
         rows, ratios = zip((0, 0.0), *known, (MAX_ROWS + 1, high + slope * (MAX_ROWS + 1 - last)), strict=True)
         full = np.interp(np.arange(MAX_ROWS + 1), rows, ratios)
-        measured = np.full(MAX_ROWS + 1 + PADDING, np.inf)
+        measured = np.full(MAX_ROWS + 2, np.inf)
         measured[self._known] = full[self._known]
-        wider = sliding_window_view(measured[1:], PADDING).min(axis=1)[: MAX_ROWS + 1]  # of row n: n + 1 to n + PADDING
+        wider = np.minimum.accumulate(measured[:0:-1])[::-1]  # of n rows: of those with more
         cheapest = np.where(wider < PADDED * full, wider, full)
         cheapest[:2] = full[:2]
         return full, cheapest
@@ -293,7 +292,7 @@ class Prices:
         rows = {int(n): _seconds(seconds) for n, seconds in wire["rows"].items()}
         decode_rows = wire["lone"]
         are_rows = min(rows, default=0) == 1 and max(rows) <= MAX_ROWS and all(rows.values())
-        if not are_rows or not isinstance(decode_rows, int) or not 1 <= decode_rows <= 1 + PADDING:
+        if not are_rows or not isinstance(decode_rows, int) or not 1 <= decode_rows <= MAX_ROWS:
             raise ValueError("not the prices of a machine")
         draft, read, change = (_seconds(wire[key]) for key in ("draft", "read", "change"))
         growth = {int(n): _seconds(part) for n, part in wire.get("growth", {}).items()}
@@ -332,7 +331,7 @@ def best_decode_rows(seconds: Mapping[int, float]) -> int:
 
     Where a kernel takes weights four rows at a time, four rows can take less than PADDED of the time of one.
     """
-    rival = min((rows for rows in seconds if 1 < rows <= 1 + PADDING), key=seconds.__getitem__, default=1)
+    rival = min((rows for rows in seconds if rows > 1), key=seconds.__getitem__, default=1)
     return rival if seconds[1] >= SHORT and seconds[rival] < PADDED * seconds[1] else 1
 
 

@@ -25,7 +25,6 @@ from localspec.engine.text import common_prefix
 MASKS = 64  # that are kept: a mask may be as long as the vocabulary
 NOTHING: Ids = np.empty(0, np.int32)
 FREE: Ids = np.empty(0, np.int32)  # this very object: any token may follow
-LONGEST_RUN = 32  # forced tokens of a pass
 CHOSEN = (Draw.FIXED, Draw.COUPLED)  # draws whose rules take any draft, so that a token may be looked at and dropped
 
 
@@ -129,7 +128,7 @@ def forced_run(constraint: Constraint, text: Sequence[int], most: int) -> tuple[
     The target's distribution is certain of them at any temperature, so each rule accepts them and no drafter is needed.
     """
     run: list[int] = []
-    while len(run) < min(most, LONGEST_RUN) and (ids := constraint.allowed([*text, *run])).size == 1:
+    while len(run) < most and (ids := constraint.allowed([*text, *run])).size == 1:
         run.append(int(ids[0]))
     return tuple(run)
 

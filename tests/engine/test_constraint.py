@@ -156,12 +156,12 @@ def test_a_run_is_of_tokens_that_alone_are_allowed() -> None:
     assert run(0, 1, END, most=9) == ()
 
 
-def test_a_run_without_an_end_is_cut() -> None:
+def test_a_run_without_an_end_is_as_long_as_there_is_room() -> None:
     class Endless:
         def allowed(self, text: Sequence[int]) -> Ids:
             return np.array([1], np.int32)
 
-    assert forced_run(Endless(), PROMPT, 1000) == (1,) * 32
+    assert forced_run(Endless(), PROMPT, 127) == (1,) * 127
 
 
 def test_a_text_is_whole_where_it_may_end() -> None:

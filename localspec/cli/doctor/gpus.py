@@ -30,7 +30,7 @@ WITH = ("rpc", "cuda", "vulkan")  # what scripts/localspec --with knows
 COMPILERS = {"cuda": "nvcc", "vulkan": "glslc"}
 SOURCES = {
     "nvcc": "the CUDA toolkit",
-    "glslc": "the Vulkan SDK (on Debian: apt install libvulkan-dev glslc)",
+    "glslc": "the Vulkan SDK (on Debian 13: apt install libvulkan-dev glslc spirv-headers)",
 }
 DRM = Path("/sys/class/drm")
 PATIENCE = 5  # seconds for a tool of the system
