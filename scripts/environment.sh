@@ -128,12 +128,20 @@ compile_with() {
 # The requirement of pyproject.toml.
 binding() { sed -n 's/^ *"\(llama-cpp-python[^"]*\)".*/\1/p' "$root/pyproject.toml"; }
 
+# End where Vulkan's headers are older than llama.cpp's code for it: the compiler finds that out after a quarter of an hour.
+check_vulkan() {
+    local header=${VULKAN_SDK:-/usr}/include/vulkan/vulkan_core.h
+    [ ! -e "$header" ] || grep -q VK_EXT_layer_settings "$header" || fail "--with vulkan needs Vulkan's headers of 1.3.272" \
+        "or newer, and $header is older: set VULKAN_SDK=FOLDER to the folder of a newer Vulkan SDK."
+}
+
 # Compile llama.cpp with the best compiler, unless it was, and with the other one where that fails.
 build() {
     local log=$venv/build.log first other=zig why key
     read -r first why < <(best_compiler)
     key=$(build_key "$first")
     if [ "$(cat "$venv/.built" 2>/dev/null)" = "$key" ] && "$python" -c 'import llama_cpp' 2>/dev/null; then return; fi
+    [[ $flags != *VULKAN* ]] || check_vulkan
     echo "Compiling llama.cpp with ${flags:+$flags and }$(compiler_name "$first"): $why (--compiler zig|system decides)." >&2
     echo "It takes about 5 minutes on 2 cores, less on more, and happens once. Details: .venv/${log##*/}" >&2
     : >"$log"

@@ -78,6 +78,21 @@ def test_unknown_names_stop_before_anything_is_installed(tmp_path: Path, names: 
     assert "--with takes rpc, cuda and vulkan" in done.stderr
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_headers_of_an_old_vulkan_end_before_anything_is_compiled(tmp_path: Path, is_new: bool) -> None:
+    header = tmp_path / "include" / "vulkan" / "vulkan_core.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("#define VK_EXT_layer_settings 1\n" if is_new else "#define VK_HEADER_VERSION 239\n")
+    done = bash('flags="-DGGML_VULKAN=on"; build', tmp_path, VULKAN_SDK=str(tmp_path))
+    assert (done.returncode, (tmp_path / "record").exists()) == ((0, True) if is_new else (1, False))
+    told = (
+        f"--with vulkan needs Vulkan's headers of 1.3.272 or newer, and {header} is older: set VULKAN_SDK=FOLDER to the"
+    )
+    assert is_new or done.stderr == f"{told} folder of a newer Vulkan SDK.\n"
+    header.unlink()
+    assert bash('flags="-DGGML_VULKAN=on"; build', tmp_path, VULKAN_SDK=str(tmp_path)).returncode == 0
+
+
 def test_other_flags_are_built_anew_and_the_same_ones_once(tmp_path: Path) -> None:
     done = bash('flags="-DGGML_RPC=on"; build; build', tmp_path, CMAKE_ARGS="-DGGML_BLAS=on")
     assert done.returncode == 0, done.stderr

@@ -27,6 +27,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--types", type=lambda text: text.split(","), default=TYPES.split(","), help=TYPES)
     parser.add_argument("--widths", type=numbers, default=numbers(WIDTHS), help=WIDTHS)
     parser.add_argument("--threads", type=count, default=2, help="of llama.cpp (default: 2)")
+    parser.add_argument("--folder", type=Path, help="where files that were made stay, for the next time")
 
 
 @case(_options, rounds=3, warm_up=1)
@@ -39,8 +40,9 @@ def rows(asked: Options) -> Iterator[Contenders]:
     options = LoadOptions(n_ctx=DEPTH + READING, threads=asked.threads, threads_batch=asked.threads)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         for kind in asked.types:
-            path = Path(folder) / f"{kind}.gguf"
-            if quantise(asked.model, path, QuantiseRecipe(kind), {}, lambda share: None) is None:
+            path = Path(asked.folder or folder) / f"{asked.model.stem}-as-{kind}.gguf"
+            made = path.exists() or quantise(asked.model, path, QuantiseRecipe(kind), {}, lambda share: None)
+            if not made:
                 raise ValueError(f"llama.cpp cannot write {asked.model.name} as {kind}: leave it out of --types")
             backend = stack.enter_context(LlamaBackend(stack.enter_context(Model(path, options)), options))
             backend.prefill(list(range(5, 5 + DEPTH)), lambda: False)
