@@ -212,8 +212,9 @@ class EngineQueue:
         """Put work of a pair into the queue, all or nothing; raises Refusal where that is full or closed.
 
         For coroutines. Work that comes together takes one place of `most_waiting`; what is not limited takes none. A
-        round of an edge is one pass, and goes before whole answers: an edge's text would wait for them many times. A
-        question of a text takes no pass, and waits for nobody once the pair is loaded.
+        round of an edge is one pass, and goes before whole answers: an edge's text would wait for them many times.
+        Beside several answers it waits for none. A question of a text takes no pass, and waits for nobody once the pair
+        is loaded.
         """
         pair = settings or self._settings
         jobs = [QueuedJob(each, pair, self, goes_first=isinstance(each, VerifyRound)) for each in work]
@@ -227,7 +228,8 @@ class EngineQueue:
             raise Refusal(429, told, code="queue_full", headers={"Retry-After": str(seconds)})
         for job in jobs:
             job.process = process
-        at_once = process.loader.has(pair) and all(isinstance(job.work, TextQuestion) for job in jobs)
+        kinds = TextQuestion | VerifyRound if self._parallel > 1 else TextQuestion
+        at_once = process.loader.has(pair) and all(isinstance(job.work, kinds) for job in jobs)
         if not (queue.submit_beside(jobs) if at_once else queue.submit(jobs)):
             raise Refusal(503, LEAVING)
         return jobs

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
+from localspec.backends.batch import ignored
 from localspec.backends.breakers import sequence_breakers
 from localspec.backends.lanes import Lane, SharedLane
 from localspec.backends.passes import Passes
@@ -161,20 +162,23 @@ class LoadedPair:
             self.draft.close()
         self.target.close()
 
-    def branched(self) -> LoadedPair:
+    def branched(self, cancel: Cancel | None = None) -> LoadedPair:
         """Return a pair that verifies trees: itself, or one whose target has a context of its own, beside its lane.
 
-        Raises ResourceError.
+        There is one such context for each `cancel`, which stops it in place of this pair's own. Raises ResourceError.
         """
         lane = self.target.backend
         if not isinstance(lane, SharedLane):
             return self
-        if not self.branching:
+        stop = cancel or self.cancel
+        made = next((each for each in self.branching if each.cancel is stop), None)
+        if made is None:
             options = replace(lane.shared.own, threads=lane.threads)
-            own = Lane(lane.passes, self.target.model, options, self.cancel, lane.tell)
+            own = Lane(lane.passes, self.target.model, options, stop, lane.tell if cancel is None else ignored)
             target = replace(self.target, backend=own)
-            self.branching.append(replace(self, target=target, last_drafter=LastDrafter(), grammars=Grammars()))
-        return self.branching[0]
+            made = replace(self, target=target, cancel=stop, last_drafter=LastDrafter(), grammars=Grammars())
+            self.branching.append(made)
+        return made
 
     def forget(self) -> None:
         self.last_drafter.drop()

@@ -64,7 +64,9 @@ class CancelFlag:
 class JobServer:
     """Does the jobs of one pair at a time: as many answers at once as the pair has lanes, all else alone.
 
-    Jobs begin in the order in which they came. `take`, `end` and `cancel` are for other threads than that of `run`.
+    Jobs begin in the order in which they came. An edge's round goes before answers that wait, and beside those that
+    run, one round at a time, where the pair has a context for it. `take`, `end` and `cancel` are for other threads than
+    that of `run`.
     """
 
     def __init__(self, events: int) -> None:
@@ -78,6 +80,8 @@ class JobServer:
         self._texts: dict[int, str] = {}  # by lane, what was asked last
         self._free: list[int] = []  # lanes without a job, the one that was used last at the end
         self._verifying: Verifying | None = None  # the edges of that pair, once one came
+        self._round = CancelFlag(self._cancels)  # of an edge, which is judged
+        self._is_judging = False  # beside answers
         self._binding = Binding()
         self._told_at = 0.0
         self._waiting: deque[dict[str, Any]] = deque()
@@ -137,12 +141,27 @@ class JobServer:
         return 0 if self._passes is None else self._passes.n_running
 
     def _next(self) -> dict[str, Any] | None:
-        if not self._waiting:
+        first = next(iter(self._waiting), None)
+        if first is None:
             return None
-        is_alone = self._waiting[0]["command"] != "generate"
-        return self._waiting.popleft() if not self._n_running or (self._free and not is_alone) else None
+        is_beside = first["command"] in ("generate", "verifyround")
+        rounds = [each for each in self._waiting if each["command"] == "verifyround"]
+        if is_beside and rounds and self._can_judge:
+            self._waiting.remove(rounds[0])
+            return rounds[0]
+        can_begin = not self._n_running or (self._free and first["command"] == "generate")
+        return self._waiting.popleft() if can_begin else None
+
+    @property
+    def _can_judge(self) -> bool:
+        """Whether an edge's round can run beside answers now."""
+        return self._passes is not None and not self._is_judging and self._loaded(0).target.backend.capabilities.is_lane
 
     def _begin(self, command: dict[str, Any]) -> None:
+        if self._passes is not None and command["command"] == "verifyround" and self._can_judge:
+            self._is_judging = True
+            self._passes.start(partial(self._judge, command))
+            return
         if self._passes is None or command["command"] != "generate":
             self.serve(command)
             return
@@ -159,10 +178,16 @@ class JobServer:
 
         self._passes.start(answered)
 
+    def _judge(self, command: dict[str, Any]) -> None:
+        try:
+            self.serve(command, lane=None)
+        finally:
+            self._is_judging = False
+
     def serve(self, command: dict[str, Any], lane: int | None = 0) -> None:
         """Do one job to its end and write its events; the last is Loaded, Finished, Inspected or Failed.
 
-        Without a `lane` nothing is decoded for it.
+        Without a `lane` nothing is decoded in one for it.
         """
         sequence = int(command["seq"])
         if lane is not None:
@@ -252,7 +277,8 @@ class JobServer:
             case VerifyRound():
                 from localspec.session.pair_jobs import Verifying
 
-                self._verifying = self._verifying or Verifying(pair.branched())
+                self._round.current = int(command["seq"])
+                self._verifying = self._verifying or Verifying(pair.branched(self._round))
                 yield Inspected(self._verifying.answer(job))
             case _:
                 yield from pair.branched().inspect(job)

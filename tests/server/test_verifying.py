@@ -36,7 +36,7 @@ from localspec.remote.vocabulary import fetched, look, vocabulary_of
 from localspec.server import verifying
 from tests.cli.harness import PAIR, REAL, TIMEOUT, localspec, wait_for
 from tests.server.certificates import self_made
-from tests.server.serving import Server, serving
+from tests.server.serving import Server, chat, serving
 
 TARGET = PAIR / "target-q8_0.gguf"
 LINE = "Once upon a time"
@@ -106,6 +106,29 @@ def test_a_round(connection: Connection) -> None:
     again = connection.receive(TIMEOUT)
     assert isinstance(again, Result)
     assert (again.node, again.token, again.length) == (found.node, found.token, found.length)
+
+
+def test_rounds_wait_for_no_answers() -> None:
+    """Four answers are under way, for as long as an edge's text takes."""
+    with serving("--parallel", "4", "--temp", "0.8", "--ctx", "4096") as server:
+        endless = chat(stream=True, max_tokens=3000, ignore_eos=True)
+        streams = [server.open("/v1/chat/completions", **endless) for _ in range(4)]
+        for stream in streams:
+            while b"delta" not in stream.recv(1 << 16):
+                pass
+        opened = Connection.open(address(server))
+        found = first_round(opened)
+        ids = (1, 2, 3, found.token)
+        for number in range(2, 6):
+            opened.send(Prefix(len(ids) - 1, ids[-1:]))
+            reply = opened.ask(Verify(number, len(ids), digest_of(ids)))
+            assert isinstance(reply, Result)
+            ids = (*ids, reply.token)
+        assert server.queue() == (True, 0)
+        assert int(re.findall(rb"requests_answered_now (\d+)", server.read("/metrics"))[0]) == 4
+        opened.close()
+        for stream in streams:
+            stream.close()
 
 
 @pytest.mark.parametrize(
