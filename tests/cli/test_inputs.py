@@ -4,7 +4,6 @@ import codecs
 import json
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -102,16 +101,14 @@ def test_one_rule_for_the_newline_at_the_end(tmp_path: Path) -> None:
 def test_timeout_counts_the_wait_for_standard_input(tmp_path: Path) -> None:
     """Also where a pipe is named by -f and nobody opens its other end; what is left is for the answer."""
     os.mkfifo(tmp_path / "pipe")
-    began = time.monotonic()
     for words in (["-n", "3", "hi"], ["-f", str(tmp_path / "pipe"), "hi"]):
-        with subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE) as silent:
+        with subprocess.Popen(["sleep", str(2 * TIMEOUT)], stdout=subprocess.PIPE) as silent:
             done = subprocess.run(
                 [*FAKE, "run", "--no-save", "--timeout", "0.5", *words],
                 stdin=silent.stdout, capture_output=True, env=environment(), timeout=TIMEOUT,
             )  # fmt: skip
             silent.kill()
         assert_one_line(done, 124, "reading the prompt took longer than --timeout 0.5")
-    assert time.monotonic() - began < 30
     told = run("run", "--json", "--timeout", "60", stdin=b"hi")
     assert json.loads(told.stdout)["finish_reason"] == "stop"
 

@@ -63,7 +63,7 @@ class Faults:
     surplus: bytes = b""  # sent after the file, and counted
     rate: float = 0.0  # bytes a second; 0: as fast as it goes
     lengths: list[int] = field(default_factory=list)  # told as the size of the body instead of its own
-    stalls: bool = False  # sends half a chunk, then nothing
+    stalls: threading.Event | None = None  # sends half a chunk, then nothing until that is set
 
 
 @dataclass
@@ -318,10 +318,10 @@ class _Cdn(_Handler):
                 self.wfile.write(piece[: max(0, cut - at)])
                 self.close_connection = True
                 return
-            if faults.stalls:
+            if faults.stalls is not None:
                 self.wfile.write(piece[: len(piece) // 2])
                 self.wfile.flush()
-                time.sleep(30)
+                faults.stalls.wait(240)
                 return
             self.wfile.write(piece)
             self.world.sent += len(piece)

@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import subprocess
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -222,15 +223,14 @@ def test_control_c_on_a_terminal_leaves_it_clean(machine: Machine) -> None:
 
 
 def test_a_silent_server_does_not_hold_control_c(machine: Machine) -> None:
-    machine.server.faults.stalls = True
+    goes_on = machine.server.faults.stalls = threading.Event()
     process = machine.start("pull", TARGET)
     wait_for(lambda: machine.server.downloads())
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    began = time.monotonic()
     process.communicate(timeout=TIMEOUT)
     assert process.returncode == 130
-    assert time.monotonic() - began < 25  # the server is silent for 30
+    goes_on.set()
 
 
 def test_two_pulls_at_once(machine: Machine) -> None:
