@@ -242,11 +242,11 @@ class Terminal:
 
     def stall(self) -> None:
         """Read nothing until the program can write no more."""
-        was, now = -1, 0
-        while now != was:
+        was, now, deadline = -1, 0, time.monotonic() + TIMEOUT
+        while now != was or now <= 1000:
+            assert time.monotonic() < deadline, "the terminal was never full"
             time.sleep(1.5)
             was, now = now, struct.unpack("i", fcntl.ioctl(self._master, termios.FIONREAD, b"1234"))[0]
-        assert now > 1000, "the terminal was never full"
 
     def close(self) -> None:
         os.close(self._slave)

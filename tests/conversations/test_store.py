@@ -2,7 +2,6 @@
 
 import os
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from localspec.conversations.records import LENGTH, Attachment, StoredMessage, a
 from localspec.conversations.store import KEPT_DELETED, Store
 from localspec.errors import NotFoundError, UsageError
 from localspec.settings.folders import states_folder
+from tests.cli.harness import wait_for
 from tests.recorded import recorded_expressions
 
 
@@ -176,9 +176,8 @@ def test_text_reaches_the_file_without_another_call(store: Store, path: Path) ->
     message = store.add_message(home, None, "assistant")
     store.append_text(message.id, "so far")
     with Store.open(path) as other:
-        deadline = time.monotonic() + 30
-        while not (seen := other.message(message.id)).text and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_for(lambda: other.message(message.id).text)
+        seen = other.message(message.id)
         assert seen.text == "so far"
         assert seen.finish is None, "its writer lives: it is not interrupted"
         assert seen.writer == os.getpid()

@@ -16,6 +16,7 @@ import pytest
 from localspec.conversations import database, file, rows, search
 from localspec.conversations.store import Store
 from localspec.errors import IncompatibleError, IntegrityError, LocalspecError, ResourceError
+from tests.cli.harness import wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -328,10 +329,7 @@ def test_text_that_comes_on_a_full_disk_stays(path: Path) -> None:
         pages = store._file._db.execute("PRAGMA page_count").fetchone()[0]
         store._file._db.execute(f"PRAGMA max_page_count = {pages}")
         store.append_text(message.id, "long " * 10_000)
-        deadline = time.monotonic() + 30
-        while store.is_saved and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not store.is_saved, "the clock found out"
+        wait_for(lambda: not store.is_saved)  # the clock finds out
         store.append_text(message.id, "end")
         assert store.finish(message.id, "stop").text == "long " * 10_000 + "end"
         assert "full" in str(store.trouble())

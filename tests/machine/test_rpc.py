@@ -4,9 +4,9 @@ error when a server is gone.
 
 import json
 import os
+import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 from localspec.cli.show import describe
 from localspec.models.plan.memory import ContextPlan
 from localspec.models.plan.memory_use import Layout, MemoryUse
-from tests.cli.harness import assert_one_line, environment, localspec
+from tests.cli.harness import assert_one_line, environment, localspec, wait_for
 from tests.integration import pair
 from tests.integration.heads import with_own_block
 from tests.machine.placed import has_rpc, needs_rpc, place
@@ -257,15 +257,12 @@ def test_the_server_ends_with_its_command() -> None:
     server.process.terminate()
     assert server.process.wait(timeout=120) == 143
     host, port = server.endpoint.split(":")
-    deadline = time.monotonic() + 60
-    import socket
 
-    while time.monotonic() < deadline:
+    def listens() -> bool:
         with socket.socket() as probe:
-            if probe.connect_ex((host, int(port))) != 0:
-                return
-        time.sleep(0.1)
-    pytest.fail("the server still listens")
+            return probe.connect_ex((host, int(port))) == 0
+
+    wait_for(lambda: not listens())
 
 
 @pytest.mark.skipif(has_rpc(), reason="this llama.cpp has RPC")
