@@ -120,7 +120,10 @@ def test_a_tree(rig: Rig) -> None:
 
 
 def test_after_a_part_of_the_draft_was_accepted(rig: Rig) -> None:
-    """Accepted tokens are read again with the target's states: with the head's own they would give another row."""
+    """Accepted tokens are read again with the target's states: with the head's own they would give another row.
+
+    The next draft takes the state of the last one.
+    """
     rig.target.prefill(PROMPT, never)
     rig.head.prefill((*PROMPT, 7), never)
     rig.head.extend([30], [-1])
@@ -128,10 +131,12 @@ def test_after_a_part_of_the_draft_was_accepted(rig: Rig) -> None:
     rig.commit([7, 30])
     rig.head.keep((0,))
     row = rig.head.prefill((*PROMPT, 7, 30, 31), never).logits(0)
-    expected = rig.reference((*PROMPT, 7, 30, 31))[1]
+    reference, expected, vector = rig.reference((*PROMPT, 7, 30, 31))
     assert_rows(row, expected)
     is_finite = np.isfinite(expected)
     assert np.abs(guessed[is_finite] - expected[is_finite]).max() > 100 * TOLERANCE
+    row = rig.head.extend([32], [-1]).logits(0)
+    assert_rows(row, reference.feed([32], vector[None], [len(PROMPT) + 1])[0][0])
     rig.head.check()
 
 
