@@ -7,9 +7,9 @@ MODELS/blobs/sha256-DIGEST               the GGUF file
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -22,8 +22,6 @@ _MANIFEST_BYTES = 1 << 20
 _LATEST = ":latest"
 _LIBRARY, _HUB = ("registry.ollama.ai", "library"), ("hf.co", "huggingface.co")
 _LAYER = "application/vnd.ollama.image."
-_MODEL_LAYER = f"{_LAYER}model"
-_UNTAKEN = {f"{_LAYER}system": "system message", f"{_LAYER}params": "parameters"}
 _BLOB = re.compile(r"sha256-[0-9a-f]{64}")
 _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 
@@ -32,14 +30,14 @@ _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 class OllamaModel:
     """A model by the name that Ollama lists. `repo` is its repository, where it came from the hub.
 
-    `is_here`: its weights are, at `path`. `untaken` is what Ollama adds to them, in words: localspec does not take it.
+    `is_here`: its weights are, at `path`. `layers` are all files of its manifest, by kind.
     """
 
     name: str
     path: Path
     tag: str
     repo: str = ""
-    untaken: tuple[str, ...] = ()
+    layers: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def is_here(self) -> bool:
@@ -51,6 +49,18 @@ class OllamaModel:
             raise NotFoundError(f"Ollama lists {name}, and its weights are not here", hint=f"ollama pull {name}")
         return self.path
 
+    @property
+    def system(self) -> str:
+        """The system message that Ollama gives to a conversation, "" for none."""
+        with suppress(OSError, KeyError), open(self.layers["system"], "rb") as file:
+            return file.read(_MANIFEST_BYTES).decode("utf-8", "replace").strip()
+        return ""
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """The settings of sampling that Ollama gives to it, by Ollama's names."""
+        return read_object(self.layers["params"]) if "params" in self.layers else {}
+
 
 def ollama_models() -> Iterator[OllamaModel]:
     typed = os.environ.get("OLLAMA_MODELS")
@@ -58,15 +68,13 @@ def ollama_models() -> Iterator[OllamaModel]:
         manifests = Path(top) / "manifests"
         for manifest in islice(below(manifests, 6), MAX_LOOKED_AT):
             (*begin, tag) = manifest.relative_to(manifests).parts
-            blob = _weights(manifest, Path(top) / "blobs")
-            if blob is None or len(begin) < 2:
+            layers = _layers(manifest, Path(top) / "blobs")
+            if "model" not in layers or len(begin) < 2:
                 continue
             host, *space, model = begin
             place = [] if (host, *space) == _LIBRARY else space if host == _LIBRARY[0] else [host, *space]
             repo = f"{space[0]}/{model}" if host in _HUB and len(space) == 1 else ""
-            kinds = {str(layer.get("mediaType")) for layer in _layers(manifest)}
-            untaken = tuple(word for kind, word in _UNTAKEN.items() if kind in kinds)
-            yield OllamaModel("/".join((*place, f"{model}:{tag}")), blob, tag, repo, untaken)
+            yield OllamaModel("/".join((*place, f"{model}:{tag}")), layers["model"], tag, repo, layers)
 
 
 def is_named(text: str, names: Iterable[str]) -> bool:
@@ -78,17 +86,6 @@ def is_named(text: str, names: Iterable[str]) -> bool:
 def named(text: str) -> OllamaModel | None:
     """Return the model that Ollama calls `text`; the tag may be left out where it is latest."""
     return next((one for one in ollama_models() if is_named(text, (one.name,))), None)
-
-
-def untaken(name: str) -> str:
-    """Return a line on what Ollama adds to a model of that name and localspec does not take; "" for nothing."""
-    model = named(name)
-    if model is None or not model.untaken:
-        return ""
-    what, are = " and ".join(model.untaken), "is" if model.untaken == (_UNTAKEN[f"{_LAYER}system"],) else "are"
-    return (
-        f"Ollama's {what} of {shown(model.name)} {are} not taken: --system TEXT, --temp F and their like set them here"
-    )
 
 
 def spoken(path: str | PathLike[str], *, briefly: bool = False) -> str:
@@ -127,15 +124,11 @@ def read_object(path: Path) -> dict[str, object]:
     return {}
 
 
-def _weights(manifest: Path, blobs: Path) -> Path | None:
-    """Return the file of weights that a manifest names, there or not; None where it names none."""
-    for layer in _layers(manifest):
-        if layer.get("mediaType") == _MODEL_LAYER:
-            digest = _DIGEST.fullmatch(str(layer.get("digest")))
-            return blobs / f"sha256-{digest[1]}" if digest else None
-    return None
-
-
-def _layers(manifest: Path) -> list[dict[str, object]]:
-    layers = read_object(manifest).get("layers")
-    return [one for one in layers if isinstance(one, dict)] if isinstance(layers, list) else []
+def _layers(manifest: Path, blobs: Path) -> dict[str, Path]:
+    """Return the files that a manifest names, there or not, by kind: model, system, params and others."""
+    layers, found = read_object(manifest).get("layers"), {}
+    for layer in layers if isinstance(layers, list) else ():
+        if isinstance(layer, dict) and (digest := _DIGEST.fullmatch(str(layer.get("digest")))):
+            kind = str(layer.get("mediaType")).removeprefix(_LAYER)
+            found.setdefault(kind, blobs / f"sha256-{digest[1]}")
+    return found

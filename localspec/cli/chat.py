@@ -33,12 +33,12 @@ from localspec.cli.params import Command, option
 from localspec.cli.settings import (
     PairOptions,
     Promised,
+    first_system,
     is_chosen,
     is_typed,
     open_worker,
     promised_settings,
     request_settings,
-    system_message,
 )
 from localspec.cli.settings_table import in_force
 from localspec.cli.store_options import answered, store_for_talking, wanted
@@ -103,11 +103,10 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
         is_named = found is not None or far is not None
         promised = promised_of(far, wished) if is_named else _last_or(wished, console)
         request = request_settings(values, promised.settings, None if held is None else held.kept)
-        system = system_message(options.system)
+        said, ollamas = first_system(options.system, LoadSettings("") if is_named else promised.settings)
         settings = present_settings(promised, console)
-        said = system[0].content if system else None
         opened = partial(ChatState.opened, system=said, found=found, in_idle="off" if far else options.read_ahead)
-        remarks = effect_remarks(request, is_typed, has_draft=settings.draft is not None)
+        remarks = [*filter(None, [ollamas]), *effect_remarks(request, is_typed, has_draft=settings.draft is not None)]
         if not wants_plain(options.plain or is_typed("quiet")):
             gc.disable()  # until the first picture: nothing that is imported is garbage, and looking for it takes time
             from localspec.tui.launch import ScreenLook, open_chat  # late: it brings Textual

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 import click
 
 from localspec.cli.console import Console, is_terminal
-from localspec.cli.settings import PairOptions, Promised
+from localspec.cli.settings import PairOptions, Promised, unset_parameters
 from localspec.errors import DeclinedError, LocalspecError, NetworkError, NotFoundError
 from localspec.models.names import HubName
-from localspec.models.ollama import untaken
 from localspec.models.store import NotCachedError, PairRef, expand, locate
 from localspec.sanitize import one_line
 from localspec.settings.request import LoadSettings
@@ -117,7 +116,7 @@ def present_settings(promised: Promised, console: Console) -> LoadSettings:
     To be called when everything else that was asked for is found right: now it is worth a download.
     """
     if promised.missing is None:
-        for told in filter(None, (untaken(promised.settings.name.partition("+")[0]), promised.remark)):
+        for told in filter(None, (unset_parameters(promised.settings), promised.remark)):
             console.warn(told)
         return promised.settings
     found = fetched(promised.missing, promised.options, console)

@@ -52,12 +52,12 @@ from localspec.cli.pair_engine import asking
 from localspec.cli.params import TYPED, Command, option
 from localspec.cli.settings import (
     PairOptions,
+    first_system,
     is_chosen,
     is_typed,
     named_pair,
     open_worker,
     request_settings,
-    system_message,
 )
 from localspec.cli.signals import Stop, deferred, timed
 from localspec.cli.store_options import answered, is_going_on, store_for_talking, wanted
@@ -212,7 +212,9 @@ def plan(
         with deferred():
             worker.prepare(promised.settings)  # the pair is here
     request = request_settings(values, promised.settings, None if held is None else held.kept)
-    system = system_message(values["system"], options.stdin_limit)
+    is_new = held is None and far is None and not options.is_raw
+    load = promised.settings if is_new else LoadSettings("")
+    system, ollamas = first_system(values["system"], load, options.stdin_limit)
     if options.is_raw and system:
         raise UsageError("--raw takes no --system", hint="put the text at the start of the prompt")
     inputs = Inputs(options.stdin_limit, lambda: _tell_wait(console))
@@ -222,12 +224,14 @@ def plan(
         if request.schema is None:
             raise UsageError("--tell-schema needs a schema", hint="--schema 'name, age int'")
         spoken = f"{spoken}\n\nThe answer is JSON of this schema: {request.schema}".lstrip()
-    if inputs.taken is not None and inputs.taken.texts and not console.quiet:
-        console.note(inputs.taken.summary, "dim")
+    taken = inputs.taken.summary if inputs.taken is not None and inputs.taken.texts else ""
+    for line in filter(None, (ollamas, taken)):
+        if not console.quiet:
+            console.note(line, "dim")
     text = inputs.prompt_of(spoken, data, is_raw=options.is_raw, is_given=bool(words))
     _tell_of_fields(request, text, console)
     settings = present_settings(promised, console)
-    state = ChatState.opened(store, settings, request, system=system[0].content if system else None, found=found)
+    state = ChatState.opened(store, settings, request, system=system, found=found)
     refuse_unfinished(state, hint="wait for its end, or leave out -c")
     if options.is_raw:
         asked = replace(options.without_template(request, text), keeps=options.cache)

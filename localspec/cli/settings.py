@@ -21,9 +21,10 @@ from localspec.cli.store_options import PairOfConversation
 from localspec.conversations.sending import KeptSettings
 from localspec.errors import NotFoundError, UsageError
 from localspec.models.names import DraftChoice, parse
+from localspec.models.ollama import OllamaModel, is_blob, named
 from localspec.models.store import NotCachedError, PairRef, parse_pair, usual_speculation
 from localspec.sanitize import shown
-from localspec.settings.declaration import declaration
+from localspec.settings.declaration import declaration, spelled
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.settings.values import verifier_of
 from localspec.ui.inputs import MAX_FILE, Inputs, read_prompt, text_or_file
@@ -169,6 +170,36 @@ def is_drafting_open() -> bool:
 def system_message(text: str | None, limit: int = MAX_FILE) -> tuple[Message, ...]:
     system = text_or_file("--system", text, limit)
     return () if not system else (Message("system", system),)
+
+
+def first_system(text: str | None, load: LoadSettings, limit: int = MAX_FILE) -> tuple[str | None, str]:
+    """Return the system message of a new conversation, and a line on one that nobody typed, as Ollama's models have."""
+    if text is None and (model := ollamas(load)) is not None and model.system:
+        return model.system, f"the system message is Ollama's, of {shown(model.name)}; -s '' leaves it out"
+    messages = system_message(text, limit)
+    return (messages[0].content if messages else None), ""
+
+
+def unset_parameters(load: LoadSettings) -> str:
+    """Return a line on what Ollama sets for the target and nothing sets here, "" for nothing."""
+    model, set_here = ollamas(load), click.get_current_context().params
+    if model is None or not model.parameters:
+        return ""
+    from localspec.server.fields import SAMPLED  # late: most models are not Ollama's
+
+    options = [
+        f"{declaration(Sampling, SAMPLED[key]).flag} {spelled(value)}"
+        for key, value in model.parameters.items()
+        if isinstance(value, int | float)
+        and SAMPLED.get(key) in set_here
+        and source_of(SAMPLED[key]) is ParameterSource.DEFAULT
+    ]
+    name, them = shown(model.name), "them" if len(options) > 1 else "it"
+    return f"Ollama's parameters of {name} are not taken: {' '.join(options)} sets {them} here" if options else ""
+
+
+def ollamas(load: LoadSettings) -> OllamaModel | None:
+    return named(load.name.partition("+")[0]) if is_blob(Path(load.target)) else None
 
 
 def prompted_request(

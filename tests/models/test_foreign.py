@@ -257,19 +257,29 @@ def test_a_name_of_ollamas_without_its_tag(home: Path) -> None:
     assert caught.value.hint == "me/pirate:latest"
 
 
-@pytest.mark.parametrize("kinds", [(), ("system",), ("system", "params")])
-def test_what_ollama_adds_to_a_model_is_told_as_not_taken(home: Path, kinds: tuple[str, ...]) -> None:
-    ollama(home / ".ollama/models", "registry.ollama.ai/me/pirate/latest", TARGET)
-    manifest = home / ".ollama/models/manifests/registry.ollama.ai/me/pirate/latest"
+def test_ollamas_system_message_is_used_and_its_parameters_are_shown(home: Path) -> None:
+    """What is typed goes before both. A conversation that goes on keeps its own system message."""
+    top = home / ".ollama/models"
+    ollama(top, "registry.ollama.ai/me/pirate/latest", TARGET)
+    manifest = top / "manifests/registry.ollama.ai/me/pirate/latest"
     wire = json.loads(manifest.read_text())
-    wire["layers"] += [{"mediaType": f"application/vnd.ollama.image.{kind}", "digest": "sha256:0"} for kind in kinds]
+    texts = {"system": "Speak as pirates do.\n", "params": '{"temperature": 0.1, "stop": ["x"], "top_k": 20}'}
+    for n, (kind, text) in enumerate(texts.items()):
+        (top / f"blobs/sha256-{n:064}").write_text(text)
+        wire["layers"].append({"mediaType": f"application/vnd.ollama.image.{kind}", "digest": f"sha256:{n:064}"})
     manifest.write_text(json.dumps(wire))
-    done = run("run", "-m", "me/pirate:latest", "--no-save", "-n", "1", "hi")
-    told = [line for line in done.stderr.decode().splitlines() if "not taken" in line]
-    assert len(told) == bool(kinds)
-    assert not kinds or (f"{'is' if kinds == ('system',) else 'are'} not taken" in told[0])
-    for kind, word in (("system", "system message"), ("params", "parameters")):
-        assert any(word in line for line in told) == (kind in kinds)
+    used = "the system message is Ollama's, of me/pirate:latest; -s '' leaves it out"
+    untaken = "localspec: warning: Ollama's parameters of me/pirate:latest are not taken: {} here"
+    said = lambda *words: run("run", "-m", "me/pirate", "-n", "1", *words).stderr.decode().splitlines()  # noqa: E731
+    assert said("hi") == [used, untaken.format("--temp 0.1 --top-k 20 sets them")]
+    assert "\nSystem: Speak as pirates do.\n" in run("logs", "show").stdout.decode()
+    assert said("--top-k", "5", "-c", "hi") == [untaken.format("--temp 0.1 sets it")]
+    for system in ("", "Be brief."):
+        assert said("-q", "-s", system, "hi") == []
+        assert "pirates" not in run("logs", "show").stdout.decode()
+    assert said("--temp", "0.5", "--top-k", "5", "--raw", "hi") == []
+    chat = run("chat", "--plain", "me/pirate", stdin=b"hi\n/system\n")
+    assert (used in chat.stderr.decode(), "Speak as pirates do." in chat.stdout.decode()) == (True, True)
 
 
 def test_ollamas_copy_of_a_model_has_both_names(home: Path) -> None:
