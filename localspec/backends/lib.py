@@ -164,7 +164,7 @@ def decode_error(code: int, rows: int, length: int) -> LocalspecError:
     if tells_out_of_memory(LOG.tail()):
         return ResourceError(
             f"there is not enough memory to evaluate {rows} tokens: {LOG.reason()}",
-            hint="--gpu N with fewer layers, a smaller --ctx, or --draft none",
+            hint="--gpu N with fewer layers, a smaller --ctx or a smaller model",
             detail=detail,
         )
     return InternalError(f"llama.cpp failed to evaluate {rows} tokens (code {code}): {LOG.reason()}", detail=detail)

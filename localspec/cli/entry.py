@@ -27,7 +27,7 @@ from localspec.errors import (
 )
 
 MODELS = ("pair", "model", "target")  # arguments that name a model, which other commands take as -m
-STOPPED = {INTERRUPTED: "interrupted", TIMED_OUT: "timeout"}
+STOPPED = {INTERRUPTED: "stopped", TIMED_OUT: "stopped by --timeout"}
 
 
 def outcome(args: list[str], *, is_heard: bool = False) -> int:
@@ -66,7 +66,7 @@ def outcome(args: list[str], *, is_heard: bool = False) -> int:
 
 
 def _interrupted(console: Console) -> int:
-    console.stopped("interrupted")
+    console.stopped(STOPPED[INTERRUPTED])
     return _stopped(console, "interrupted", INTERRUPTED)
 
 

@@ -187,7 +187,8 @@ def _measure(console: Console, target: Path, paths: Mapping[str, Path], options:
     with open_engine(console, None) as engine:
 
         def progress(what: str, share: float) -> None:
-            engine.live.status(f"{brief(name)}: timing passes of the {what} {share:.0%}")
+            work = f"timing passes of the {what}" if what in ("target", "draft") else "guesses on sample texts"
+            engine.live.status(f"{brief(name)}: {work} {share:.0%}")
 
         for name, path in paths.items():
             try:

@@ -44,6 +44,7 @@ from localspec.session.loaded_model import LoadedModel, lengthened
 from localspec.session.prompt_scores import scored
 from localspec.session.prompt_states import PromptStates
 from localspec.session.survey import survey_pair
+from localspec.session.trial import learn_draft
 from localspec.settings.jobs import PairQuestion, SurveyRequest, with_request
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.speculation.capabilities import draft_temperature, require_tokens, writes_text
@@ -137,16 +138,20 @@ class LoadedPair:
         self.forget()
 
     def survey(self, asked: SurveyRequest) -> Iterator[events.Event]:
-        """Time the passes of both models, for the profile too if that is asked; the caches are empty afterwards."""
+        """Time the passes of both models, and try the draft where that is kept; the caches are empty afterwards."""
         self.forget()
+        if asked.is_kept and self.draft is not None:
+            target, profile = self.target, self.controllers.profile
+            trial = learn_draft(profile, target, self.draft, self.translation, self.clock, self.cancel, is_asked=True)
+            yield from trial
         draft = None if self.draft is None else self.draft.backend
         found = yield from survey_pair(asked, self.target.backend, draft, self.clock, self.cancel)
         is_kept = False
         if asked.is_kept:
             self.controllers.profile.measured(found.prices(calibrated=time.time()))
             is_kept = self.controllers.profile.save()
-        profile = {**self.controllers.profile.facts(), "is_kept": is_kept}
-        yield events.Inspected({**found.to_wire(), "profile": profile})
+        facts = {**self.controllers.profile.facts(), "is_kept": is_kept}
+        yield events.Inspected({**found.to_wire(), "profile": facts})
 
     def idle(self, is_asked: Cancel) -> None:
         """Do what can wait until nobody is waiting: `is_asked` tells whether somebody is again."""

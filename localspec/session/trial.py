@@ -4,6 +4,7 @@ So its acceptance is known before it drafts: what it would cost to find out in a
 account lends (control/auto.py). It is made once a pair and build of llama.cpp, while the pair is loaded.
 """
 
+import math
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from functools import cache
@@ -43,6 +44,8 @@ def learn_draft(
     translation: Translation | None,
     clock: Clock,
     cancel: Cancel,
+    *,
+    is_asked: bool = False,
 ) -> Iterator[events.Event]:
     """Let a profile know what a draft model is worth: by an earlier trial of these files, else by one that is made now.
 
@@ -55,10 +58,12 @@ def learn_draft(
     known = [trial for trial in found if trial.kinds]
     if profile.trial is None:
         profile.learn_trial(next((trial for trial in known if trial.build == build), None))
-    if not _is_due(profile) or not _can_try(target, draft):
+    has_none = profile.trial is None or not profile.trial.kinds
+    if not ((has_none and is_asked) or _is_due(profile)) or not _can_try(target, draft):
         return
     yield events.Loading(TRIAL, 0.0)
-    run = events.Returning(try_draft(target, draft, translation, clock, cancel))
+    seconds = math.inf if is_asked else MAX_SECONDS
+    run = events.Returning(try_draft(target, draft, translation, clock, cancel, seconds))
     for share in run:
         yield events.Loading(TRIAL, share)
     trial = replace(run.result, build=build, under=_under(target, draft))
@@ -71,9 +76,14 @@ def learn_draft(
 
 
 def try_draft(
-    target: LoadedModel, draft: LoadedModel, translation: Translation | None, clock: Clock, cancel: Cancel
+    target: LoadedModel,
+    draft: LoadedModel,
+    translation: Translation | None,
+    clock: Clock,
+    cancel: Cancel,
+    seconds: float,
 ) -> Generator[float, None, Trial]:
-    """Return what a trial finds, yielding the share of it that is done; an empty one where it would take too long.
+    """Return what a trial finds, yielding the share of it that is done; an empty one where it would take `seconds`.
 
     Raises Cancelled.
     """
@@ -85,7 +95,7 @@ def try_draft(
                 raise Cancelled
             lead = clock()
             has_lead = readers.begin(text)
-            if not done and _is_too_long(clock() - lead):
+            if not done and _is_too_long(clock() - lead, seconds):
                 break
             if has_lead:
                 readers.compare(trial, kind)
@@ -103,15 +113,20 @@ def _is_due(profile: Profile) -> bool:
     if profile.trial is None:
         return True
     prices = profile.prices
-    if profile.trial.kinds or not _is_too_long(profile.trial.seconds) or prices is None or not prices.is_known:
+    if (
+        profile.trial.kinds
+        or not _is_too_long(profile.trial.seconds, MAX_SECONDS)
+        or prices is None
+        or not prices.is_known
+    ):
         return False
     token = prices.of(COMPARED) / COMPARED + (prices.read.value or prices.draft.value)
     return len(texts()) * (LEAD + COMPARED) * token < MAX_SECONDS / 2
 
 
-def _is_too_long(seconds: float) -> bool:
-    """Whether a trial would take too long, of which the first tokens of the first text took so long."""
-    return seconds * len(texts()) * (LEAD + COMPARED) > MAX_SECONDS * LEAD
+def _is_too_long(lead: float, seconds: float) -> bool:
+    """Whether a trial would take over `seconds`, of which the first tokens of the first text took `lead`."""
+    return lead * len(texts()) * (LEAD + COMPARED) > seconds * LEAD
 
 
 def _under(*models: LoadedModel) -> str:

@@ -64,8 +64,8 @@ def stats_line(stats: Stats, width: int | None = None, *, limit: str = "-n") -> 
         plain.removesuffix(")"), notes, stats.forced,
     )  # fmt: skip
     reason = "" if stats.finished is None else stats.finished.reason
-    ended = {"interrupted": reason, "timeout": reason, "length": ending(reason).replace("-n", limit)}.get(reason)
-    return figures.line(ended or "", width)
+    ended = ending(reason).replace("-n", limit) if reason in ("interrupted", "timeout", "length") else ""
+    return figures.line(ended, width)
 
 
 def kept_line(kept: Mapping[str, Any], width: int | None = None) -> str:

@@ -50,7 +50,7 @@ _EXIT_REASONS = {
     "SIGTERM": ("was stopped, by localspec stop or by SIGTERM,", "the same command again"),
     "SIGKILL": (
         "was killed (SIGKILL), often because memory ran out",
-        "if memory ran out: --draft none, a smaller --ctx or a smaller model",
+        "if memory ran out: {}a smaller --ctx or a smaller model",
     ),
     "SIGSEGV": ("crashed (SIGSEGV)", REPORT),
     "SIGBUS": ("crashed (SIGBUS): the model file may have changed or its disk failed", REPORT),
@@ -69,7 +69,7 @@ _RPC_FATE = (
 # Loading found the memory there; another program may have taken it since, and the first long prompt wants more.
 _MEMORY_FATE = (
     "ran out of memory (SIGABRT; a GPU's, if it uses one)",
-    "--gpu N with fewer layers, a smaller --ctx, or --draft none",
+    "--gpu N with fewer layers, {}a smaller --ctx or a smaller model",
 )
 
 # Seconds between looks at an answer's tokens: what comes faster than an eye can tell is read together. To wake a
@@ -406,6 +406,7 @@ class Worker:
                 reason, hint = _RPC_FATE
             elif name == "SIGABRT" and tells_out_of_memory(last_lines(self._last_log.partition(CRASH)[0], LOG_LINES)):
                 reason, hint = _MEMORY_FATE
+            hint = hint.replace("{}", "--draft none, " if self._has_draft else "")
         detail = {"doing": doing, "signal": name or None, "status": status, "log": self.log_tail()}
         kind = EngineStoppedError if name == "SIGTERM" else WorkerDiedError
         return kind(f"The engine {reason} while {doing}", hint=hint, detail=detail)

@@ -166,7 +166,7 @@ def test_what_was_measured_before_an_interruption_is_shown(tmp_path: Path) -> No
     with patch("localspec.cli.bench_run._status", interrupt):
         done = call(tmp_path, "bench", *SMALL, "--json", "-")
     assert done.returncode == 130
-    assert done.stderr == b"interrupted\n"
+    assert done.stderr == b"stopped\n"
     made = json.loads(done.stdout)
     assert not made["is_complete"]
     assert len(made["measurements"]) == 2

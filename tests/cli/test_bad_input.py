@@ -232,7 +232,7 @@ def test_control_c_while_the_program_starts_is_no_traceback() -> None:
     ):
         command = [sys.executable, "-c", script.format(name=name), "run", "hi"]
         done = subprocess.run(command, capture_output=True, timeout=TIMEOUT, env=environment())
-        said = b"interrupted\n" if name in ("localspec.cli.app", "localspec.cli.run") else b""
+        said = b"stopped\n" if name in ("localspec.cli.app", "localspec.cli.run") else b""
         assert (done.returncode, done.stderr) == (130, said), name
 
 

@@ -90,7 +90,7 @@ def test_an_interruption_leaves_nothing(tmp_path: Path, model: str) -> None:
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=TIMEOUT) == (b"", b"interrupted\n")
+    assert process.communicate(timeout=TIMEOUT) == (b"", b"stopped\n")
     assert process.returncode == 130
     assert kept(tmp_path) == []
 

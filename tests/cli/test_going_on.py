@@ -116,7 +116,7 @@ def test_control_c_ends_a_script_and_keeps_what_came(home: Home, env: dict[str, 
             break
         process.send_signal(signal.SIGINT)
     rest, errors = process.communicate(timeout=TIMEOUT)
-    assert (process.returncode, rest.strip(), errors) == (130, b"", b"interrupted\n")
+    assert (process.returncode, rest.strip(), errors) == (130, b"", b"stopped\n")
     assert [(message.text, message.finish) for message in home.last()] == [
         ("one", "sent"),
         ("Once upon", "interrupted"),
@@ -128,7 +128,7 @@ def test_control_c_ends_a_script_that_waits(home: Home) -> None:
     wait_until_idle(process)
     process.send_signal(signal.SIGINT)
     assert process.wait(TIMEOUT) == 130
-    assert process.communicate()[1] == b"interrupted\n"
+    assert process.communicate()[1] == b"stopped\n"
 
 
 def test_going_on_without_saving_changes_nothing(home: Home) -> None:

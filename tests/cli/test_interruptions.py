@@ -1,4 +1,4 @@
-"""Ctrl-C says "interrupted", whatever it ended."""
+"""Ctrl-C says "stopped", whatever it ended."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_every_command_says_it(
     monkeypatch.setattr(command, "callback", act)
     monkeypatch.setattr(command, "params", [])
     done = run(*words)
-    assert (done.returncode, done.stderr, done.stdout) == (130, b"interrupted\n", b"")
+    assert (done.returncode, done.stderr, done.stdout) == (130, b"stopped\n", b"")
 
 
 def test_ctrl_c_while_a_class_is_made_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_ctrl_c_while_a_class_is_made_is_one(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(command, "callback", interrupt_a_class)
     monkeypatch.setattr(command, "params", [])
     done = run(*words)
-    assert (done.returncode, done.stderr, done.stdout) == (130, b"interrupted\n", b"")
+    assert (done.returncode, done.stderr, done.stdout) == (130, b"stopped\n", b"")
 
 
 @needs_pair

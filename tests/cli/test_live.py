@@ -177,7 +177,7 @@ def test_control_c_keeps_the_text_and_exits_130(when: str) -> None:
     terminal.wait_for(lambda: ("loading" if when == "loading" else "Once") in terminal.text)
     terminal.type("\x03")
     assert terminal.wait() == 130
-    assert "interrupted" in terminal.lines[-1]
+    assert "stopped" in terminal.lines[-1]
     if when == "generating":
         assert terminal.lines[0].startswith("Once upon")
     terminal.assert_clean()
@@ -232,7 +232,7 @@ def test_a_dead_worker_keeps_the_text() -> None:
 def test_timeout_ends_with_124() -> None:
     terminal = Terminal(["run", "--timeout", "0.4", "a"], env={"FAKE_PAUSE": "0.3"})
     assert terminal.wait() == 124
-    assert "timeout" in terminal.lines[-1]
+    assert "stopped by --timeout" in terminal.lines[-1]
 
 
 def test_control_characters_are_shown() -> None:
@@ -260,7 +260,7 @@ def test_control_c_with_the_real_pair(when: str) -> None:
     terminal.wait_for(lambda: ("starting" if when == "starting" else "tok/s") in terminal.text)
     terminal.type("\x03")
     assert terminal.wait() == 130, terminal.text
-    assert "interrupted" in "".join(terminal.lines[-8:]), "a narrow terminal wraps the line, and the verdict follows"
+    assert "stopped" in "".join(terminal.lines[-8:]), "a narrow terminal wraps the line, and the verdict follows"
     terminal.assert_clean()
 
 

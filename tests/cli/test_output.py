@@ -204,7 +204,7 @@ def test_events_end_whatever_the_signal(number: str, code: int) -> None:
     assert process.returncode == code
     stream = [json.loads(line) for line in [*lines, *rest.splitlines()]]
     check_stream(stream, "end")
-    assert errors == ("interrupted\n" if number == "INT" else "")
+    assert errors == ("stopped\n" if number == "INT" else "")
     assert stream[-1]["result"]["finish_reason"] == "interrupted"
 
 
@@ -230,7 +230,7 @@ def test_a_load_that_was_stopped_has_no_numbers(tmp_path: Path) -> None:
     unknown = ("ttft_ms", "prompt_n", "cache_n", "prepare_ms", "prompt_ms", "predicted_ms")
     assert [made["timings"][name] for name in unknown] == [None] * len(unknown)
     assert made["memory"]["peak_bytes"] is None
-    assert errors == "interrupted\n"
+    assert errors == "stopped\n"
 
 
 def test_a_stream_that_is_gone_is_replaced_and_the_other_is_emptied(

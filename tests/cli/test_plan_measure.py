@@ -82,7 +82,7 @@ def test_an_interruption_ends_it(tmp_path: Path) -> None:
     before = profiles(tmp_path)[0].read_bytes()
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=TIMEOUT)
-    assert (child.returncode, out, err) == (130, b"", b"interrupted\n")
+    assert (child.returncode, out, err) == (130, b"", b"stopped\n")
     assert profiles(tmp_path)[0].read_bytes() == before
 
 

@@ -207,7 +207,7 @@ def test_interrupted(machine: Machine, number: signal.Signals, code: int) -> Non
     assert process.returncode == code
     assert b"Traceback" not in said
     if number is signal.SIGINT:
-        assert said.endswith(b"continues\ninterrupted\n")
+        assert said.endswith(b"continues\nstopped\n")
     assert machine.links() == []
     assert machine.partials()
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from localspec.backends.build import build_info
 from localspec.control.prices import Prices
@@ -19,6 +20,7 @@ from localspec.session import trial as session_trial
 from localspec.session.loaded_model import LoadedModel
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.trial import COMPARED, FALLEN, LEAD, texts, try_draft
+from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from tests.integration import pair
 from tests.integration.gguf_models import MAMBA, TINY, random_gguf
@@ -47,7 +49,7 @@ def loaded(home: Path) -> Iterator[LoadedPair]:
 
 def tried(target: LoadedModel, draft: LoadedModel | None, translation: Translation | None = None) -> Trial:
     assert draft is not None
-    run = events.Returning(try_draft(target, draft, translation, lambda: 0.0, lambda: False))
+    run = events.Returning(try_draft(target, draft, translation, lambda: 0.0, lambda: False, LONG))
     assert list(run) == [(n + 1) / len(texts()) for n in range(len(texts()))]
     return run.result
 
@@ -132,7 +134,7 @@ def test_a_slow_target_is_not_tried_for_long(loaded: LoadedPair) -> None:
     """What the first tokens take says what all would."""
     assert loaded.draft is not None
     seconds = iter(range(0, 10**6, int(LONG)))
-    run = events.Returning(try_draft(loaded.target, loaded.draft, None, lambda: next(seconds), lambda: False))
+    run = events.Returning(try_draft(loaded.target, loaded.draft, None, lambda: next(seconds), lambda: False, LONG))
     assert list(run) == []
     assert run.result.kinds == {}
     assert loaded.target.backend.length == loaded.draft.backend.length == 0
@@ -162,10 +164,28 @@ def test_one_that_a_busy_machine_refused_is_made_later(
     assert bool(found.trial.kinds) == is_again
 
 
+def test_one_that_somebody_asks_for_takes_the_time_it_needs(
+    loaded: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A survey that is kept makes a trial that found nothing again, and one that found something stays."""
+    monkeypatch.setattr(session_trial, "MAX_SECONDS", 0.0)
+    profile, survey = loaded.controllers.profile, SurveyRequest(0.1, is_kept=True)
+    found = trial_of(loaded)
+    profile.trial = Trial(seconds=LONG, build=found.build)
+    assert TOLD not in list(loaded.survey(replace_struct(survey, is_kept=False)))
+    assert TOLD in list(loaded.survey(survey))
+    assert trial_of(loaded).kinds == found.kinds
+    assert TOLD not in list(loaded.survey(survey))
+    loaded.target.backend.check()
+    again, _ = pair.load_pair(SETTINGS)
+    assert trial_of(again).kinds == found.kinds, "kept"
+    again.close()
+
+
 def test_it_is_left_between_texts(loaded: LoadedPair) -> None:
     assert loaded.draft is not None
     asked: list[int] = []
-    run = try_draft(loaded.target, loaded.draft, None, lambda: 0.0, lambda: bool(asked))
+    run = try_draft(loaded.target, loaded.draft, None, lambda: 0.0, lambda: bool(asked), LONG)
     next(run)
     asked.append(1)
     with pytest.raises(Cancelled):

@@ -196,20 +196,26 @@ def test_a_death_is_one_line_with_the_signal_the_place_and_the_log(where: str, n
     assert "about to end" in worker.log_tail()
 
 
+CUDA = "CUDA error: out of memory|  current device: 0, in function alloc|ggml-cuda.cu:98: CUDA error"
+
+
 @pytest.mark.parametrize(
     ("where", "draft", "hint"),
     [
         ("load", "/d.gguf", "--draft none, or a smaller quantisation of the model"),
         ("load", None, "a smaller quantisation of the model"),
-        ("generate", None, "if memory ran out: --draft none, a smaller --ctx or a smaller model"),
+        ("generate", "/d.gguf", "if memory ran out: --draft none, a smaller --ctx or a smaller model"),
+        ("generate", None, "if memory ran out: a smaller --ctx or a smaller model"),
+        (f"generate {CUDA}", "/d.gguf", "--gpu N with fewer layers, --draft none, a smaller --ctx or a smaller model"),
+        (f"generate {CUDA}", None, "--gpu N with fewer layers, a smaller --ctx or a smaller model"),
     ],
 )
-def test_what_is_killed_needs_what_is_smaller_and_was_not_asked_for(where: str, draft: str | None, hint: str) -> None:
-    _, error = drain(stub(f"{where}:SIGKILL"), replace(SETTINGS, draft=draft))
+def test_what_ends_for_memory_needs_what_is_smaller_and_was_not_asked_for(
+    where: str, draft: str | None, hint: str
+) -> None:
+    where, _, log = where.partition(" ")
+    _, error = drain(stub(f"{where}:SIGABRT:{log}" if log else f"{where}:SIGKILL"), replace(SETTINGS, draft=draft))
     assert error.hint == hint
-
-
-CUDA = "CUDA error: out of memory|  current device: 0, in function alloc|ggml-cuda.cu:98: CUDA error"
 
 
 @pytest.mark.parametrize(
