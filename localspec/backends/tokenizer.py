@@ -24,6 +24,14 @@ _MARK = re.compile(r"<[|｜][^<>]+>|<[^<>]+[|｜]>")  # how control tokens are s
 # leaves that out, and decomposed text has up to three times the tokens then. Sources: the normaliser in the models'
 # tokenizer.json; findings/llama-cpp-qwen-text-is-not-normalised.sh.
 FORMS: dict[str, Literal["NFC"]] = {"qwen2": "NFC"}
+# Texts whose tokens llama.cpp makes control tokens, whatever the file says; most end an answer. They stay text where
+# the file says so, and neither its header nor its chat template names them. Those of the form <|...|> are on that list
+# too, and stay what llama.cpp makes of them. Sources: src/llama-vocab.cpp of llama.cpp;
+# findings/llama-cpp-text-of-a-token-overrides-its-type.sh.
+TEXTS = (
+    "</s>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<eos>", "<end_of_turn>", "<end_of_utterance>", "[e~[",
+    "<PAD>", "[PAD]", "<fim-pad>", "<fim_pad>", "<REPO>", "<fim-repo>", "<reponame>",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,9 @@ class Tokenizer:
         self.masks = tuple(range(self.n_vocab, self.row_width))
         self.special = self._special()
         self.suppressed = self._suppressed()
-        self._form = FORMS.get(_pre(handle))
+        self._form = FORMS.get(_told(handle, "pre"))
+        self._texts, self._defined = self._own_texts(handle)
+        self._parts = re.compile(b"(%s)" % b"|".join(map(re.escape, self._defined)))
         self._pieces: dict[tuple[int, bool], bytes] = {}
         self._ends: dict[int, bool] = {}
         self._words: list[bytes] = []
@@ -72,17 +82,23 @@ class Tokenizer:
         if self._form is not None and isinstance(text, str) and not text.isascii():
             text = unicodedata.normalize(self._form, text)
         data = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
+        tokens: list[int] = []
+        for part in self._parts.split(data) if self._defined else (data,):
+            own = self._defined.get(part)
+            tokens += self._tokens(part, parse_special) if own is None else [own]
+        bos = [self.special.bos] if add_bos and self.special.add_bos and self.special.bos is not None else []
+        return bos + tokens
+
+    def _tokens(self, data: bytes, parse_special: bool) -> list[int]:
         room = len(data) + 16
         while True:
             buffer = (ctypes.c_int32 * room)()
             n = api.llama_tokenize(self._vocab, data, len(data), buffer, room, False, parse_special)
             if n >= 0:
-                break
+                return buffer[:n]
             if -n <= room:
                 raise InternalError(f"llama.cpp cannot tokenize a text of {len(data)} bytes")
             room = -n
-        bos = [self.special.bos] if add_bos and self.special.add_bos and self.special.bos is not None else []
-        return bos + buffer[:n]
 
     def piece(self, token: int, special: bool = False) -> bytes:
         """Return the bytes of a token, perhaps not whole characters; b"" for control tokens unless `special`."""
@@ -101,12 +117,12 @@ class Tokenizer:
         """Whether the token ends the generation."""
         known = self._ends.get(token)
         if known is None:
-            known = self._ends[token] = bool(api.llama_vocab_is_eog(self._vocab, token))
+            known = self._ends[token] = token not in self._texts and bool(api.llama_vocab_is_eog(self._vocab, token))
         return known
 
     def is_control(self, token: int) -> bool:
         """Whether the token is a control token, which has no text of its own."""
-        return bool(api.llama_vocab_is_control(self._vocab, token))
+        return token not in self._texts and bool(api.llama_vocab_is_control(self._vocab, token))
 
     def is_parsed(self, token: int) -> bool:
         """Whether the token stands for structure, so that its text becomes it only where that is trusted.
@@ -115,10 +131,31 @@ class Tokenizer:
         file says so of its marks of turns, and llama.cpp of those of gpt-oss.
         """
         attr = api.llama_vocab_get_attr(self._vocab, token)
-        if attr & (api.LLAMA_TOKEN_ATTR_CONTROL | api.LLAMA_TOKEN_ATTR_UNKNOWN):
+        if self.is_control(token) or attr & api.LLAMA_TOKEN_ATTR_UNKNOWN:
             return True
         is_defined = attr & api.LLAMA_TOKEN_ATTR_USER_DEFINED
         return bool(is_defined and _MARK.fullmatch(self.piece(token).decode("utf-8", "replace")))
+
+    def _own_texts(self, handle: Any) -> tuple[frozenset[int], dict[bytes, int]]:
+        """Return the tokens that are text by the file alone, and those of them that it calls user-defined, by text.
+
+        llama.cpp adds its attribute to the file's, which is still there.
+        """
+        named = {_told(handle, f"{kind}_token_id") for kind in ("eot", "eom")} | {str(self.special.eos)}
+        template = api.llama_model_chat_template(handle, None) or b""
+        texts, defined = set(), {}
+        has_words = api.llama_vocab_type(self._vocab) != api.LLAMA_VOCAB_TYPE_NONE  # llama.cpp aborts else
+        for text in map(str.encode, TEXTS if has_words else ()):
+            tokens = self._tokens(text, parse_special=True)
+            attr = api.llama_vocab_get_attr(self._vocab, tokens[0]) if len(tokens) == 1 else 0
+            of_file = attr & (api.LLAMA_TOKEN_ATTR_NORMAL | api.LLAMA_TOKEN_ATTR_USER_DEFINED)
+            if not (of_file and attr & api.LLAMA_TOKEN_ATTR_CONTROL):
+                continue
+            if str(tokens[0]) not in named and text not in template:
+                texts.add(tokens[0])
+                if of_file & api.LLAMA_TOKEN_ATTR_USER_DEFINED:
+                    defined[text] = tokens[0]
+        return frozenset(texts), defined
 
     def _suppressed(self) -> tuple[int, ...]:
         """Return the tokens that the file says are never to be sampled: their embeddings were not trained."""
@@ -144,7 +181,7 @@ class Tokenizer:
         size = 64
         while True:
             buffer = ctypes.create_string_buffer(size)
-            n: int = api.llama_token_to_piece(self._vocab, token, buffer, size, 0, special)
+            n: int = api.llama_token_to_piece(self._vocab, token, buffer, size, 0, special or token in self._texts)
             if n >= 0:
                 return buffer.raw[:n]
             size = -n
@@ -181,8 +218,8 @@ def _text() -> bytes:
     return files("localspec.session").joinpath("trial.txt").read_bytes()
 
 
-def _pre(handle: Any) -> str:
-    """Return the name of the rule by which the vocabulary splits text, "" where the file has none."""
+def _told(handle: Any, key: str) -> str:
+    """Return a value of the file on its vocabulary, as llama.cpp prints it, "" where there is none."""
     buffer = ctypes.create_string_buffer(64)
-    n = api.llama_model_meta_val_str(handle, b"tokenizer.ggml.pre", buffer, len(buffer))
+    n = api.llama_model_meta_val_str(handle, f"tokenizer.ggml.{key}".encode(), buffer, len(buffer))
     return buffer.value.decode("utf-8", "replace") if n > 0 else ""

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from localspec.backends.lib import LOG
+from localspec.backends.lib import LOG, api
 from localspec.backends.llama_cpp import LlamaBackend, LoadOptions, Model, build_info
 from localspec.backends.options import Placement
+from localspec.backends.tokenizer import TEXTS
 from localspec.engine.protocols import Cancelled
 from localspec.errors import (
     IncompatibleError,
@@ -367,6 +368,48 @@ def test_text_is_composed_where_the_tokenizer_that_was_learned_with_does_that(tm
             assert (tokens == model.tokenize(composed)) == is_composed
             assert b"".join(map(model.piece, tokens)).decode() == (composed if is_composed else DECOMPOSED)
             assert model.tokenize(DECOMPOSED.encode()) != model.tokenize(composed), "bytes stay as they are"
+
+
+USER_DEFINED, NORMAL = 4, 1  # types of tokens in GGUF
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_token_that_the_file_calls_text_is_text(text: str, tmp_path: Path) -> None:
+    """It ends no answer, is shown, and a user-defined one is one token of a prompt: a normal one is made of merges.
+
+    A token that the header or the chat template names ends an answer, whatever its type.
+    """
+    source = STORYTELLER / "target-q8_0.gguf"
+    with Model(source, LoadOptions(threads=1)) as model:
+        at = next(token for token in range(model.n_vocab - 1, 0, -1) if not model.is_parsed(token))
+    named = {"tokenizer.ggml.eot_token_id": at}
+    cases = ((USER_DEFINED, {}), (NORMAL, {}), (NORMAL, {"numbers": named}), (NORMAL, {"template": text}))
+    for kind, changed in cases if text == "</s>" else cases[:1]:
+        changes = {
+            "tokenizer.ggml.tokens": lambda words: [*words[:at], text, *words[at + 1 :]],
+            "tokenizer.ggml.token_type": lambda types, kind=kind: [*types[:at], kind, *types[at + 1 :]],
+        }
+        without = ("tokenizer.chat_template",) if changed else ()
+        path = copied(source, tmp_path / "text.gguf", changes, without=without, **changed)
+        is_text = not changed
+        with Model(path, LoadOptions(threads=1)) as model:
+            ends = bool(api.llama_vocab_is_eog(api.llama_model_get_vocab(model.handle), at))
+            assert api.llama_vocab_is_control(api.llama_model_get_vocab(model.handle), at), "llama.cpp's own word"
+            assert (model.is_eog(at), model.is_control(at), model.is_parsed(at)) == (
+                (False, False, False) if is_text else (ends, True, True)
+            )
+            assert model.piece(at) == (text.encode() if is_text else b"")
+            for given in (f"a{text}b", f"a{text}b".encode()):
+                tokens = model.tokenize(given)
+                assert (at in tokens) == (is_text and kind == USER_DEFINED)
+                assert b"".join(map(model.piece, tokens)).removeprefix(b" ") == f"a{text}b".encode()
+
+
+@pytest.mark.skipif(not os.environ.get("LOCALSPEC_REAL"), reason="LOCALSPEC_REAL names no folder of real models")
+def test_a_real_gemma_and_a_real_qwen_write_the_end_of_a_struck_text() -> None:
+    for name, token, n in (("gemma-3-270m", 212, 2), ("qwen2.5-coder-0.5b-instruct", 128247, 3)):
+        with Model(Path(os.environ["LOCALSPEC_REAL"]) / f"{name}-q4_k_m.gguf", LoadOptions(threads=1)) as model:
+            assert (model.piece(token), model.is_eog(token), len(model.tokenize("</s>x"))) == (b"</s>", False, n)
 
 
 @pytest.mark.skipif(not os.environ.get("LOCALSPEC_REAL"), reason="LOCALSPEC_REAL names no folder of real models")
