@@ -126,7 +126,8 @@ def read_object(path: Path) -> dict[str, object]:
 
 def _layers(manifest: Path, blobs: Path) -> dict[str, Path]:
     """Return the files that a manifest names, there or not, by kind: model, system, params and others."""
-    layers, found = read_object(manifest).get("layers"), {}
+    found: dict[str, Path] = {}
+    layers = read_object(manifest).get("layers")
     for layer in layers if isinstance(layers, list) else ():
         if isinstance(layer, dict) and (digest := _DIGEST.fullmatch(str(layer.get("digest")))):
             kind = str(layer.get("mediaType")).removeprefix(_LAYER)
