@@ -277,7 +277,8 @@ class ChatState:
                 shown = path.name if is_outside else str(path)
                 if not add(taken, Attachment(shown, inputs.regular(str(path)))):
                     raise NotFoundError(f"{one_line(name)} holds no text", hint="the name of a text file")
-        self.attached += taken.texts
+        names = {each.name for each in taken.texts}
+        self.attached = [*(each for each in self.attached if each.name not in names), *taken.texts]
         return taken, [warned.message for warned in inputs.warnings]
 
     def detach(self) -> str:

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from localspec.cli.app import commands
-from localspec.cli.console import Console, in_room, is_terminal, write_out
+from localspec.cli.console import Console, in_room, is_terminal, write_out, write_text
 from localspec.cli.engine_options import engine_options
 from localspec.cli.option_sources import ONCE, once, option_at, options_of, typed
 from localspec.cli.options import preset_settings
@@ -112,9 +112,10 @@ def list_presets(as_json: bool) -> int:
         write_json({"file": str(config_file()), "presets": known})
         return 0
     if not known:
-        write_out("no presets yet: localspec config preset save NAME -m PAIR --temp 0.2\n")
+        write_text("no presets yet: localspec config preset save NAME -m PAIR --temp 0.2")
+        return 0
     rows = [(name, one_line(_typed(settings))) for name, settings in sorted(known.items())]
-    write_out("".join(f"{line}\n" for line in aligned(rows, right=())))
+    write_text("\n".join(aligned(rows, right=())))
     return 0
 
 

@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from localspec.errors import LocalspecError, ResourceError
 from localspec.sanitize import one_line
-from localspec.ui.columns import fitted
+from localspec.ui.columns import fitted, hung
 
 
 class OutputGone(ResourceError):
@@ -161,6 +161,12 @@ def _columns(stream: IO[str]) -> int:
     except (OSError, ValueError):
         columns = 0
     return columns or shutil.get_terminal_size().columns
+
+
+def write_text(text: str) -> None:
+    """Write lines for people to stdout, as `write_out` does; on a terminal they are wrapped at words."""
+    columns = columns_of_stdout() if is_terminal(sys.stdout) else NO_END
+    write_out("".join(f"{hung(line, columns)}\n" for line in text.removesuffix("\n").split("\n")))
 
 
 def write_out(text: str) -> None:

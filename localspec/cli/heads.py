@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from localspec.cli.console import Console, write_out
+from localspec.cli.console import Console, write_out, write_text
 from localspec.cli.fetch import confirmed
 from localspec.cli.heads_train import evaluate, train
 from localspec.cli.output import write_json
@@ -70,7 +70,7 @@ def show_head(name: str, as_json: bool) -> int:
             ("target", f"the file with the fingerprint {one_line(head.info.trained_for)[:12]}"),
             *((f"first {k}", f"{100 * share:.0f} % accepted") for k, share in enumerate(head.info.accepted, 1)),
         ]
-    write_out("".join(f"{label:12}{text}\n" for label, text in rows))
+    write_text("\n".join(f"{label:12}{text}" for label, text in rows))
     return 0
 
 
@@ -98,7 +98,7 @@ def list_made(
         write_json(wire)
         return 0
     lines = aligned([(one_line(name), size(n_bytes), told) for name, n_bytes, told in rows], right={1})
-    write_out("".join(f"{line}\n" for line in lines or [one_line(nothing)]))
+    write_text("\n".join(lines or [one_line(nothing)]))
     return 0
 
 

@@ -11,7 +11,7 @@ from localspec.chat.conversation_files import exported, write_export
 from localspec.chat.listing import about, hits, named, renamed, rows, said
 from localspec.chat.listing import count as count_of
 from localspec.cli.complete import conversation_ids
-from localspec.cli.console import is_terminal, write_out
+from localspec.cli.console import is_terminal, write_out, write_text
 from localspec.cli.fetch import confirmed
 from localspec.cli.output import write_json, write_result
 from localspec.cli.params import Command, CommandGroup, json_option, option
@@ -129,7 +129,7 @@ def search_command(words: tuple[str, ...], count: int, as_json: bool) -> int:
         return 0
     if not found and not titled:
         raise NotFoundError(f"no message and no title contains '{one_line(text)}'", hint="localspec logs")
-    write_out("".join(f"{line}\n" for line in [*rows(titled), *hits(found)]))
+    write_text("\n".join([*rows(titled), *hits(found)]))
     return 0
 
 
@@ -224,7 +224,7 @@ def _list(count: int, as_json: bool) -> int:
         if has_numbers:
             remember(found)
         lines = rows(found, numbered=has_numbers) or ["no conversations are kept yet"]
-        write_out("".join(f"{line}\n" for line in lines))
+        write_text("\n".join(lines))
         if len(found) < len(every):
             sys.stderr.write(f"{len(found)} of {len(every)} conversations: localspec logs -n 0 lists all\n")
     return 0

@@ -13,7 +13,7 @@ import sys
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Protocol
 
-from localspec.cli.console import Console, columns_of_stdout, is_accessible, is_terminal, write_out
+from localspec.cli.console import Console, columns_of_stdout, is_accessible, is_terminal, write_out, write_text
 from localspec.cli.live import SGR, Live, WordWrap
 from localspec.engine.events import Committed, Event, Finished
 from localspec.errors import INTERRUPTED, TIMED_OUT
@@ -194,7 +194,10 @@ def write_json(value: Wire) -> None:
 
 
 def write_result(value: Wire, text: str, *, as_json: bool) -> int:
-    write_out(f"{json.dumps(value) if as_json else text}\n")
+    if as_json:
+        write_json(value)
+    else:
+        write_text(f"{text}\n")
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from localspec.cli.complete import pair_names
-from localspec.cli.console import Console, write_out
+from localspec.cli.console import Console, write_out, write_text
 from localspec.cli.fetch import headers_of, is_offline, warn_of_local
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
@@ -70,7 +70,7 @@ def show(console: Console, /, model: str, has_hash: bool, has_template: bool, of
         write_out(sanitize(shown.info.chat_template or "").rstrip("\n") + "\n")
     else:
         rows = [*_rows(shown, source), *(("sha256", f"{digest}  {name}") for name, digest in hashes.items())]
-        write_out("".join(f"{name:<15}{one_line(text)}\n" for name, text in rows) + _excerpt(shown.info.chat_template))
+        write_text("".join(f"{name:<15}{one_line(text)}\n" for name, text in rows) + _excerpt(shown.info.chat_template))
     return 0
 
 
@@ -103,7 +103,7 @@ def _show_estimate(missing: NotCachedError, *, as_json: bool) -> None:
         ("download", f"localspec pull {model.name}"),
         ("memory", f"localspec plan {model.name}"),
     ]
-    write_out("".join(f"{name:<15}{one_line(text)}\n" for name, text in rows))
+    write_text("".join(f"{name:<15}{one_line(text)}\n" for name, text in rows))
 
 
 def _hashes(shown: Description, console: Console) -> dict[str, str]:

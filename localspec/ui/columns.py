@@ -1,10 +1,13 @@
 """Lines of cells in columns, for terminals."""
 
+import re
 import textwrap
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from localspec.sanitize import shortened
 
+_LABEL = re.compile(r"( *)(\S.*? {2,}(?=\S))?")
 SHORTEST = 16  # characters that a name keeps, where a line has no room
 
 
@@ -51,3 +54,14 @@ def fitted(lines: Sequence[Sequence[str]], room: int, right: Collection[int] | N
         rows.append([*line[:last], *parts[:1]])
         rows += [[""] * last + [part] for part in parts[1:]]
     return aligned(rows, right)
+
+
+def hung(line: str, room: int) -> str:
+    """Return a line wrapped at words where it has no room; it goes on below the text behind its label."""
+    if len(line) <= room:
+        return line
+    label = _LABEL.match(line)
+    assert label is not None
+    indent = label.end() if label[2] and label.end() <= room // 2 else len(label[1]) + 2
+    wrap = partial(textwrap.wrap, break_on_hyphens=False, break_long_words=False, replace_whitespace=False)
+    return "\n".join(wrap(line, max(room, SHORTEST), subsequent_indent=" " * indent))

@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +50,21 @@ def move(state: ChatState, store: Store, name: str, number: int) -> None:
         kept = store.conversations()
         found = kept[number % len(kept)]
         state.open(MessageTree.restored(found, store.messages(found.id)))
+
+
+def test_a_file_that_is_attached_again_is_attached_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what it holds now."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "b.txt"):
+        Path(name).write_text(name)
+    with Store.open(None) as store:
+        state = ChatState.opened(store, SETTINGS, Request())
+        state.attach("a.txt b.txt")
+        Path("a.txt").write_text("other")
+        state.attach("*.txt")
+        assert [(each.name, each.text) for each in state.attached] == [("a.txt", "other"), ("b.txt", "b.txt")]
+        state.attach("a.txt")
+        assert [each.name for each in state.attached] == ["b.txt", "a.txt"]
 
 
 @settings(max_examples=60)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from localspec.cli.console import broken
+from localspec.ui.columns import hung
 from tests.cli.harness import PAIR, REAL, Terminal, needs_pair, run
 
 TARGET = str(PAIR / "target-q8_0.gguf")
@@ -15,6 +16,18 @@ COMMANDS = [
     ("config", "preset", "show", "review"),
     ("ps",),
     ("run", "-m", "qwen3-8b", "--offline", "hi"),
+    ("config", "preset", "list"),
+    ("config", "show"),
+    ("explain",),
+    ("explain", "block"),
+    ("explain", "draft-model"),
+    ("methods",),
+    ("show", TARGET),
+    ("pairs", "show", "storyteller"),
+    ("heads", "list"),
+    ("drafts", "list"),
+    ("logs",),
+    ("logs", "search", "evening"),
     ("run", "-m", TARGET, "--shcema", "x", "Why is the sky blue?"),
 ]
 
@@ -24,6 +37,8 @@ COMMANDS = [
 def test_no_word_is_broken(columns: int, tmp_path: Path) -> None:
     env = {"LOCALSPEC_HOME": str(tmp_path), "HF_HOME": str(tmp_path), "COLUMNS": ""}
     assert run("config", "preset", "save", "review", "-m", TARGET, "-s", LONG, env=env).returncode == 0
+    question = "Why is the sky above the sea so much redder in the evening than at noon, when it is blue all over?"
+    assert run("run", "-q", "-n", "1", question, env=env).returncode == 0
     for args in COMMANDS:
         piped = run(*args, env=env)
         terminal = Terminal(list(args), program=REAL, env=env, columns=columns)
@@ -34,6 +49,16 @@ def test_no_word_is_broken(columns: int, tmp_path: Path) -> None:
         assert not {word for word in lost if len(word) < columns - 20 and ".gguf" not in word}, args
         fits = (len(line) <= columns or max(map(len, line.split())) > columns - 20 for line in lines)
         assert all(fits), args
+
+
+def test_a_line_goes_on_below_the_text_behind_its_label() -> None:
+    line = "  plans    one two three four"
+    assert hung(line, len(line)) == line
+    assert hung(line, 22) == "  plans    one two\n           three four"
+    assert hung(line, 21) == "  plans    one two\n    three four"
+    assert hung("a long label of a line   one two", 20) == "a long label of a\n  line   one two"
+    assert hung("    one two three", 12) == "    one two\n      three"
+    assert hung("/a/very/long/path/of/a/file", 12) == "/a/very/long/path/of/a/file"
 
 
 def test_a_line_ends_where_the_next_word_has_no_room() -> None:

@@ -11,6 +11,7 @@ from localspec.errors import NotFoundError
 from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.widgets import folded as widgets_folded
+from localspec.tui.widgets.card import Note
 from localspec.tui.widgets.folded import folded, pieces
 from tests.recorded import recorded_expressions
 from tests.tui.chats import shown
@@ -70,6 +71,18 @@ async def test_cards_notes_and_notices_break_no_name(size: tuple[int, int]) -> N
         await until(pilot, lambda: whole(app))
         await pilot.resize_terminal(62, 24)
         await until(pilot, lambda: whole(app))
+
+
+async def test_a_line_of_a_table_goes_on_below_its_text() -> None:
+    """As those of /stats do, at every width."""
+    words = "copy drafted in 2 passes of 4 rows: a pass was expected to give 3.2 tokens, and gave 1.5"
+    async with opened(ScriptedWorker(), size=(80, 24)) as (pilot, app):
+        await app.chat.tell(f"  plans        {words}")
+        (note,) = app.chat.query(Note)
+        for width, last in ((80, "give 3.2 tokens, and gave 1.5"), (140, "gave 1.5")):
+            await pilot.resize_terminal(width, 24)
+            begin = words.removesuffix(last).rstrip()
+            await until(pilot, lambda: note.content_plain == f"  plans        {begin}\n{'':15}{last}")  # noqa: B023
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])

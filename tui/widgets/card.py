@@ -20,6 +20,8 @@ from localspec.tui.widgets.folded import Folded
 class Note(Folded):
     """A line of the chat's own."""
 
+    is_table = True
+
     def __init__(self, text: str) -> None:
         super().__init__(Content(sanitize(text)), classes="note-card")
 

@@ -11,6 +11,8 @@ from textual.events import Resize
 from textual.visual import VisualType
 from textual.widgets import Static
 
+from localspec.ui.columns import hung
+
 _WORD = re.compile(r"\S+")
 BREAKS = re.compile(r"(?<=/)"), re.compile(r"(?<=[-_+:,&?=])|(?=\.)")  # where a word may go on, the first if it has one
 
@@ -52,7 +54,9 @@ def folded(text: Content, width: int) -> Content:
 
 
 class Folded(Static):
-    """Folds its text to its width."""
+    """Folds its text to its width; `is_table`: lines go on below the place where the text behind a label begins."""
+
+    is_table = False
 
     def __init__(self, text: Content | None = None, **attributes: Any) -> None:
         self._whole = text or Content("")
@@ -62,13 +66,19 @@ class Folded(Static):
         """Show another text."""
         assert isinstance(content, Content)
         self._whole = content
-        super().update(folded(content, self.content_size.width), layout=layout)
+        super().update(self._fit(), layout=layout)
 
     def on_resize(self, _event: Resize) -> None:
         """Fold it to the new width."""
-        fit = folded(self._whole, self.content_size.width)
+        fit = self._fit()
         if fit.plain != self.content_plain:
             super().update(fit)
+
+    def _fit(self) -> Content:
+        width, text = self.content_size.width, self._whole
+        if self.is_table and width > 0:
+            text = Content("\n".join(hung(line, width) for line in text.plain.split("\n")))
+        return folded(text, width)
 
     @property
     def content_plain(self) -> str:
