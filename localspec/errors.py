@@ -5,6 +5,8 @@ type, and the exit code of its kind. The command line prints `message` and `hint
 `exit_code`; nothing below it prints or exits. `to_wire` and `from_wire` carry an error across the worker's pipe.
 """
 
+import difflib
+from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
 # Exit codes of ends that are no error.
@@ -34,6 +36,11 @@ _OUT_OF_MEMORY = (
     "outofdevicememory",  # Vulkan
     "bad_alloc",
 )
+
+
+def near_name(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the one of the `known` names that `word` probably stands for, "" where none is near: difflib's ratio."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)), "")
 
 
 class LocalspecError(Exception):

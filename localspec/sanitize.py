@@ -93,13 +93,13 @@ class Sanitizer:
         self._before, self._marks = text[-1] if n <= MARKS else "", n
         return "".join(shown)
 
-    def _hidden(self, found: str) -> str:
+    def _hidden(self, char: str) -> str:
         """Return what to show for a character that a terminal obeys or does not show, or for \\r\\n."""
-        if self._marks < MARKS and _joins(found, self._before):
-            self._before, self._marks = found, self._marks + 1
-            return found
+        if self._marks < MARKS and _joins(char, self._before):
+            self._before, self._marks = char, self._marks + 1
+            return char
         self._before, self._marks = "", 0
-        return "\n" if found == "\r\n" else _PICTURES.get(found) or _escaped(found)
+        return "\n" if char == "\r\n" else _PICTURES.get(char) or _escaped(char)
 
 
 def sanitize(text: str) -> str:

@@ -20,7 +20,7 @@ from localspec.models.hub.files import is_model, part_number, quant_of, select
 from localspec.models.lookup import placed
 from localspec.models.names import DraftChoice, HubName, PairName, PathName, parse
 from localspec.models.ollama import is_blob
-from localspec.models.pairs import require_fit
+from localspec.models.pair_check import require_fit
 from localspec.models.recent import recent_pairs
 from localspec.models.store import BUNDLED, PairRef, expand, find_model, locate
 from localspec.sanitize import shown
@@ -265,10 +265,10 @@ def _bundled(name: str) -> AvailablePair:
     )
 
 
-def _foreign(one: ForeignModel) -> AvailablePair:
-    quant = one.hub.quant if one.hub is not None and one.hub.quant else quant_of(one.path.name)
-    name = one.path.name if one.name == str(one.path) else one.name
-    return replace(_of_file(name, one.name, one.program, one.path, one.bytes), quant=quant, file=one.path)
+def _foreign(model: ForeignModel) -> AvailablePair:
+    quant = model.hub.quant if model.hub is not None and model.hub.quant else quant_of(model.path.name)
+    name = model.path.name if model.name == str(model.path) else model.name
+    return replace(_of_file(name, model.name, model.program, model.path, model.bytes), quant=quant, file=model.path)
 
 
 def _of_file(name: str, ref: str, origin: str, target: Path, size: int) -> AvailablePair:
@@ -305,7 +305,7 @@ def files_of(folder: Path | None) -> list[AvailablePair]:
 
 def _sizes(pair: PairName) -> tuple[int, int]:
     try:
-        found = locate(pair)
-        return size_on_disk(found.target), 0 if found.draft is None else size_on_disk(found.draft)
+        files = locate(pair)
+        return size_on_disk(files.target), 0 if files.draft is None else size_on_disk(files.draft)
     except (LocalspecError, OSError):
         return 0, 0

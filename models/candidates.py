@@ -23,7 +23,7 @@ from localspec.models.hub.files import drafters, is_model, part_number
 from localspec.models.hub.remote import Hub
 from localspec.models.low_bit import copies_of, four_bit_copies
 from localspec.models.names import HubName, ModelName
-from localspec.models.pairs import PairReport, check_pair, require_fit
+from localspec.models.pair_check import PairReport, check_pair, require_fit
 from localspec.models.plan.models import ModelPart
 from localspec.models.remote_header import HEADERS, remote_part
 from localspec.models.worth import pair_models, worth
@@ -66,6 +66,10 @@ class DraftCandidate:
     def is_untried(self) -> bool:
         """Whether its first load here would measure what it is worth: that of a head tries nothing."""
         return not self.kind and self.worth is not None and not self.worth.was_loaded
+
+    @property
+    def was_measured(self) -> bool:
+        return self.worth is not None and self.worth.how == MEASURED
 
     @property
     def verdict(self) -> str:
@@ -119,9 +123,9 @@ def look_at(path: Path, *, may_be_head: bool = False) -> ModelPart:
 
 def require_sound(target: Path, draft: Path | None) -> None:
     """Read the headers of a pair; raises what a load would, if they are damaged or do not go together."""
-    found = look(target)
+    inspected = look(target)
     if draft is not None:
-        require_fit(found, look(draft, may_be_head=True))
+        require_fit(inspected, look(draft, may_be_head=True))
 
 
 def local_candidates(target: ModelPart) -> Iterator[DraftCandidate]:
@@ -162,13 +166,15 @@ def local_drafts(target: ModelPart) -> dict[str, Path]:
     """
     info = seen_info(target)
     heads = {kind: head_for(info.path, kind) for kind in KINDS if kind != MASKS}
-    found = {kind: path for kind, path in heads.items() if path is not None}
+    drafts = {kind: path for kind, path in heads.items() if path is not None}
     if info.has_mtp:
-        found.setdefault(MTP, info.path)
+        drafts.setdefault(MTP, info.path)
     for at, copy in enumerate(copies_of(info.path)):
-        found[str(copy.path) if at else LOW_BIT] = copy.path
-    models = {one.name: one.path for one in local_candidates(target) if one.can_draft(info.bytes) and one.kind != MASKS}
-    return found | {name: path for name, path in models.items() if path is not None and path not in found.values()}
+        drafts[str(copy.path) if at else LOW_BIT] = copy.path
+    models = {
+        each.name: each.path for each in local_candidates(target) if each.can_draft(info.bytes) and each.kind != MASKS
+    }
+    return drafts | {name: path for name, path in models.items() if path is not None and path not in drafts.values()}
 
 
 def best_local_draft(target: Path, *, must: bool = False) -> tuple[Path | None, str]:
@@ -187,18 +193,18 @@ def best_local_draft(target: Path, *, must: bool = False) -> tuple[Path | None, 
     info = seen_info(part)
     if info.has_mtp:
         return target, ""
-    here = [one for one in local_candidates(part) if one.can_draft(info.bytes) and one.kind != MASKS]
-    found = [one for one in here if one.is_good(info.bytes) or (one.worth is not None and one.worth.how == MEASURED)]
-    best = max(found, key=lambda one: one.gain(info.bytes), default=None)
+    here = [each for each in local_candidates(part) if each.can_draft(info.bytes) and each.kind != MASKS]
+    good = [each for each in here if each.is_good(info.bytes) or each.was_measured]
+    best = max(good, key=lambda each: each.gain(info.bytes), default=None)
     if best is not None and best.gain(info.bytes) >= 1.0:
         return best.path, ""
-    copy = next((one for one in copies_of(target) if one.pays), None)
+    copy = next((each for each in copies_of(target) if each.pays), None)
     if copy is not None:
         return copy.path, ""
     if best is not None and (must or best.is_untried):
         return best.path, ""
     if best is None:
-        raise _no_draft(target, info, max(here, key=lambda one: one.gain(info.bytes), default=None))
+        raise _no_draft(target, info, max(here, key=lambda each: each.gain(info.bytes), default=None))
     name = shown(best.name)
     return None, f"no draft is loaded: {name} {best.worth_in_words(info.bytes)}; -d {shlex.quote(name)} {ALL_THE_SAME}"
 
@@ -218,7 +224,7 @@ def _local_files(folders: Iterable[Path]) -> Iterator[tuple[str, Path]]:
         if cache.commit_of(file.repo, None) in (file.commit, None):
             newest[file.repo, file.name] = (str(HubName(file.repo, file=file.name)), file.link)
     yield from newest.values()
-    yield from ((one.name, one.path) for one in foreign_models())
+    yield from ((model.name, model.path) for model in foreign_models())
     for folder in folders:
         with suppress(OSError):
             for path in sorted(folder.iterdir()):

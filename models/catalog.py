@@ -230,7 +230,7 @@ class Catalog:
         return [each for each, named in ends.items() if Alias(name) in named]
 
     def of_path(self, path: str) -> list[CatalogPair]:
-        return [one for one in self.pairs.values() if path in (str(one.pair.target), str(one.pair.draft))]
+        return [entry for entry in self.pairs.values() if path in (str(entry.pair.target), str(entry.pair.draft))]
 
     def _pair(self, name: str, above: tuple[str, ...]) -> PairName | None:
         entry = self.pairs.get(name)
@@ -238,7 +238,7 @@ class Catalog:
             model = self.models.get(name)
             if model is None:
                 return None
-            return PairName(model.source, next((one.source for one in self.drafts_of(model)), DraftChoice.UNSET))
+            return PairName(model.source, next((draft.source for draft in self.drafts_of(model)), DraftChoice.UNSET))
         if name in above:
             raise UsageError(f"the names {' and '.join(above)} stand for each other", hint=f"localspec pairs rm {name}")
         target, draft = entry.pair.target, entry.pair.draft

@@ -134,8 +134,8 @@ class _Source:
 
 def note_source(folder: Path, identity: str, source: Path) -> None:
     """Note that the files of `identity` are made of `source`; the caller holds the folder's lock."""
-    found = source.stat()
-    write_stored(folder / f"{identity}.from", _Source(str(source.absolute()), found.st_size, found.st_mtime_ns))
+    status = source.stat()
+    write_stored(folder / f"{identity}.from", _Source(str(source.absolute()), status.st_size, status.st_mtime_ns))
 
 
 def clean(folder: Path, identity: str, keep: Collection[Path]) -> None:
@@ -166,12 +166,12 @@ def _is_there(note: Path) -> bool:
     if noted is None:
         return True
     try:
-        found = os.stat(noted.path)
+        status = os.stat(noted.path)
     except FileNotFoundError:
         return not os.path.isdir(os.path.dirname(noted.path))  # it may lie on a drive that is not there now
     except (OSError, ValueError):
         return True
-    return (found.st_size, found.st_mtime_ns) == (noted.size, noted.mtime_ns)
+    return (status.st_size, status.st_mtime_ns) == (noted.size, noted.mtime_ns)
 
 
 def _remove(path: Path) -> bool:

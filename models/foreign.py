@@ -52,12 +52,12 @@ class ForeignModel:
 def foreign_models() -> list[ForeignModel]:
     """Return what other programs keep here, each file once, but one of Ollama's by each of its names."""
     ollama = list(_ollama())
-    found = _once((*_lm_studio(), *_llama_cpp(), *_folders()), {os.path.realpath(one.path) for one in ollama})
-    return sorted([*ollama, *found], key=lambda one: (one.program, one.name))
+    others = _once((*_lm_studio(), *_llama_cpp(), *_folders()), {os.path.realpath(model.path) for model in ollama})
+    return sorted([*ollama, *others], key=lambda model: (model.program, model.name))
 
 
 def _once(models: Iterable[ForeignModel], seen: set[str]) -> list[ForeignModel]:
-    files = {real: one for one in reversed([*models]) if (real := os.path.realpath(one.path)) not in seen}
+    files = {real: model for model in reversed([*models]) if (real := os.path.realpath(model.path)) not in seen}
     return [*files.values()]
 
 
@@ -65,9 +65,9 @@ def of_hub(wanted: HubName) -> ForeignModel | None:
     if wanted.revision is not None:
         return None
     there: dict[str, ForeignModel] = {}
-    for one in (*_ollama(), *_lm_studio(), *_llama_cpp(wanted.repo)):
-        if one.hub is not None and one.hub.repo.lower() == wanted.repo.lower():
-            there.setdefault(one.hub.file or f"x-{one.hub.quant}.gguf", one)
+    for model in (*_ollama(), *_lm_studio(), *_llama_cpp(wanted.repo)):
+        if model.hub is not None and model.hub.repo.lower() == wanted.repo.lower():
+            there.setdefault(model.hub.file or f"x-{model.hub.quant}.gguf", model)
     with suppress(LocalspecError, KeyError):
         first = None if wanted.file is None else _whole_name(wanted.file)  # the parts of a model are one here
         return there[select(list(there), replace(wanted, file=first))[0]]
@@ -76,11 +76,11 @@ def of_hub(wanted: HubName) -> ForeignModel | None:
 
 def models_in(folder: Path) -> list[Path]:
     """Return the models below a folder, first parts only, projectors and the like left out."""
-    found = []
+    files = []
     for path in islice(below(folder, 4), MAX_LOOKED_AT):
         if is_model(path.name) and part_number(path.name) == 1 and path.is_file():
-            found.append(path)
-    return sorted(found)
+            files.append(path)
+    return sorted(files)
 
 
 def by_part(name: str) -> ForeignModel | None:
@@ -88,13 +88,13 @@ def by_part(name: str) -> ForeignModel | None:
     signs that programs spell differently count for nothing in a part, and of a file only its own name counts. Raises
     UsageError, with the list, for several.
     """
-    found = with_part(name) if len(squeezed(name)) >= LEAST_PART else []
-    return _one_of(name, _spelt_as(name, found, lambda one: {*_names(one), one.path.stem}) or found)
+    models = with_part(name) if len(squeezed(name)) >= LEAST_PART else []
+    return _one_of(name, _spelt_as(name, models, lambda model: {*_names(model), model.path.stem}) or models)
 
 
 def with_part(name: str) -> list[ForeignModel]:
     part = squeezed(name.lower())
-    return [one for one in foreign_models() if any(part in squeezed(each.lower()) for each in _names(one))]
+    return [model for model in foreign_models() if any(part in squeezed(each.lower()) for each in _names(model))]
 
 
 def by_file_name(name: str) -> ForeignModel | None:
@@ -102,59 +102,59 @@ def by_file_name(name: str) -> ForeignModel | None:
 
     A file that several programs keep has each of its names. Raises UsageError, with the list, for several files.
     """
-    named = _spelt_as(name, [*_lm_studio(), *_llama_cpp(), *_folders(), *_ollama()], lambda one: {one.path.name})
+    named = _spelt_as(name, [*_lm_studio(), *_llama_cpp(), *_folders(), *_ollama()], lambda model: {model.path.name})
     return _one_of(name, _once(named, set()))
 
 
 def _spelt_as(name: str, models: list[ForeignModel], names: Callable[[ForeignModel], set[str]]) -> list[ForeignModel]:
     """Return the models of which one of the `names` is `name`: in the case typed, else in any."""
-    exact = [one for one in models if name in names(one)]
-    return exact or [one for one in models if name.lower() in {each.lower() for each in names(one)}]
+    exact = [model for model in models if name in names(model)]
+    return exact or [model for model in models if name.lower() in {each.lower() for each in names(model)}]
 
 
-def _one_of(name: str, found: list[ForeignModel]) -> ForeignModel | None:
+def _one_of(name: str, models: list[ForeignModel]) -> ForeignModel | None:
     """Return what was found by `name`: the only file, None without one. Raises UsageError, with the list."""
-    if len({os.path.realpath(one.path) for one in found}) < 2:
-        return found[0] if found else None
-    names = [shown(_typed(one), LONGEST) for one in found[:_LISTED]]
-    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-    message = f"{len(found)} models here have '{shown(name)}' in their names: {', '.join(names)}{more}"
+    if len({os.path.realpath(model.path) for model in models}) < 2:
+        return models[0] if models else None
+    names = [shown(_typed(model), LONGEST) for model in models[:_LISTED]]
+    more = f" and {len(models) - _LISTED} more" if len(models) > _LISTED else ""
+    message = f"{len(models)} models here have '{shown(name)}' in their names: {', '.join(names)}{more}"
     raise UsageError(message, hint=f"{names[0]}, or more of the name")
 
 
-def _typed(one: ForeignModel) -> str:
-    name = own_name(one)
-    if one.program == OLLAMA:
+def _typed(model: ForeignModel) -> str:
+    name = own_name(model)
+    if model.program == OLLAMA:
         names = [other.name for other in ollama_models()]
     else:
-        names = [other.path.name if one.hub is None else other.name for other in foreign_models()]
-    return name if names.count(name) == 1 and not os.path.lexists(name) else str(one.path)
+        names = [other.path.name if model.hub is None else other.name for other in foreign_models()]
+    return name if names.count(name) == 1 and not os.path.lexists(name) else str(model.path)
 
 
 def own_names() -> list[str]:
     return list(map(own_name, foreign_models()))
 
 
-def _names(one: ForeignModel) -> set[str]:
-    return {own_name(one)} | (set() if one.program == OLLAMA else {one.path.name})
+def _names(model: ForeignModel) -> set[str]:
+    return {own_name(model)} | (set() if model.program == OLLAMA else {model.path.name})
 
 
-def own_name(one: ForeignModel) -> str:
+def own_name(model: ForeignModel) -> str:
     """Return what to call a model: its file's own name where it has no other."""
-    return one.path.name if one.name == str(one.path) else one.name
+    return model.path.name if model.name == str(model.path) else model.name
 
 
 def only_model(folder: Path) -> Path:
     """Return the one model in a folder. Raises UsageError, with the list, for several, and NotFoundError for none."""
-    found = models_in(folder)
-    if len(found) == 1:
-        return found[0]
+    files = models_in(folder)
+    if len(files) == 1:
+        return files[0]
     label = shown(str(folder))
-    if not found:
+    if not files:
         raise NotFoundError(f"{label} is a directory without a GGUF model", hint="give the path of a GGUF file")
-    names = ", ".join(shown(str(path), LONGEST) for path in found[:_LISTED])
-    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-    raise UsageError(f"{label} holds {len(found)} models: {names}{more}", hint=shown(str(found[0]), LONGEST))
+    names = ", ".join(shown(str(path), LONGEST) for path in files[:_LISTED])
+    more = f" and {len(files) - _LISTED} more" if len(files) > _LISTED else ""
+    raise UsageError(f"{label} holds {len(files)} models: {names}{more}", hint=shown(str(files[0]), LONGEST))
 
 
 def _whole_name(name: str) -> str:
@@ -167,13 +167,13 @@ def _made(name: str, program: str, path: Path, hub: HubName | None = None) -> It
 
 
 def _ollama() -> Iterator[ForeignModel]:
-    for one in filter(lambda one: one.is_here, ollama_models()):
-        hub = HubName(one.repo, quant=one.tag.upper()) if one.repo else None
-        yield from _made(one.name, OLLAMA, one.path, hub)
+    for model in filter(lambda model: model.is_here, ollama_models()):
+        hub = HubName(model.repo, quant=model.tag.upper()) if model.repo else None
+        yield from _made(model.name, OLLAMA, model.path, hub)
 
 
 def _lm_studio() -> Iterator[ForeignModel]:
-    homes = [Path(os.path.expanduser(one)) for one in ("~/.lmstudio", "~/.cache/lm-studio")]
+    homes = [Path(os.path.expanduser(folder)) for folder in ("~/.lmstudio", "~/.cache/lm-studio")]
     places = [home / "models" for home in homes]
     for home in homes:
         chosen = read_object(home / "settings.json").get("downloadsFolder")
@@ -192,12 +192,12 @@ def _llama_cpp(wanted: str = "") -> Iterator[ForeignModel]:
     top = Path(typed) if typed else Path(base) / "llama.cpp"
     with suppress(OSError):
         entries = sorted(islice(top.iterdir(), MAX_LOOKED_AT))
-        manifests = [one.name for one in entries if re.fullmatch(r"manifest(=[^=]+){3}\.json", one.name)]
+        manifests = [entry.name for entry in entries if re.fullmatch(r"manifest(=[^=]+){3}\.json", entry.name)]
         repos = {tuple(name.split("=")[1:3]) for name in manifests} | ({tuple(wanted.split("/"))} if wanted else set())
         for path in entries:
             if is_model(path.name) and part_number(path.name) == 1 and path.is_file():
                 repo = next(
-                    (one for one in sorted(repos) if path.name.lower().startswith(f"{'_'.join(one)}_".lower())), None
+                    (repo for repo in sorted(repos) if path.name.lower().startswith(f"{'_'.join(repo)}_".lower())), None
                 )
                 if repo is None:
                     yield from _made(str(path), LLAMA_CPP, path)

@@ -7,7 +7,7 @@ from localspec.errors import IncompatibleError, LocalspecError, NotFoundError
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.head import HeadInfo, head_info
 from localspec.models.gguf.kinds import MASKS
-from localspec.models.gguf.shards import read_model
+from localspec.models.gguf.shards import read_all, read_model
 from localspec.sanitize import shown
 from localspec.settings.folders import heads_folder
 
@@ -50,14 +50,8 @@ def read_head(path: Path) -> Head:
 
 
 def kept_heads() -> tuple[list[Head], list[tuple[Path, LocalspecError]]]:
-    heads: list[Head] = []
-    broken: list[tuple[Path, LocalspecError]] = []
-    for path in sorted(heads_folder().glob(f"*{SUFFIX}")):
-        try:
-            heads.append(read_head(path))
-        except LocalspecError as error:
-            broken.append((path, error))
-    return heads, broken
+    """Return the heads of the folder by name, and the files in it that cannot be read, with the reason."""
+    return read_all(heads_folder(), read_head)
 
 
 def named_head(name: str) -> Path:
@@ -77,8 +71,8 @@ def head_for(target: Path, kind: str = "") -> Path | None:
     """
     mark = file_fingerprint(target)
     heads = [head for head in kept_heads()[0] if head.info.trained_for == mark]
-    found = [head for head in heads if (head.info.kind == kind if kind else head.info.kind != MASKS)]
-    return max(found, key=lambda head: (head.tokens_a_pass, head.name)).path if found else None
+    fitting = [head for head in heads if (head.info.kind == kind if kind else head.info.kind != MASKS)]
+    return max(fitting, key=lambda head: (head.tokens_a_pass, head.name)).path if fitting else None
 
 
 def path_for(target: Path, kind: str) -> Path:

@@ -3,7 +3,6 @@
 The hub's cache and other programs keep files under other names than their paths.
 """
 
-import difflib
 import os
 import re
 import shlex
@@ -11,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from localspec.errors import IntegrityError, LocalspecError, NotFoundError, UsageError
+from localspec.errors import IntegrityError, LocalspecError, NotFoundError, UsageError, near_name
 from localspec.models.names import FORMS, NEAR, HubName, PairName, PathName, nearest, parse_model
 from localspec.sanitize import shown
 
@@ -24,8 +23,8 @@ def find_cached(name: HubName) -> tuple[Path, HubName] | None:
 
     files = Cache().find(name)
     if files is None:
-        found = of_hub(name)
-        return None if found is None else (found.path, name)
+        model = of_hub(name)
+        return None if model is None else (model.path, name)
     receipts = Receipts()
     for file in files:
         if not receipts.is_unchanged(file.blob):
@@ -45,8 +44,8 @@ def placed(name: PathName) -> PathName:
         return name
     from localspec.models.foreign import by_file_name  # late, as above
 
-    found = by_file_name(name.path)
-    return name if found is None else PathName(str(found.path))
+    model = by_file_name(name.path)
+    return name if model is None else PathName(str(model.path))
 
 
 def unknown_name(name: str, names: list[str]) -> NotFoundError:
@@ -56,10 +55,10 @@ def unknown_name(name: str, names: list[str]) -> NotFoundError:
         return NotFoundError(message, hint=f"./{shown(name)} for the file of that name")
     from localspec.models.foreign import own_names  # late: it reads what other programs keep
 
-    close = nearest(name, names)
-    here, ratio = _nearest_beginning(name, own_names())
-    if here is not None and (close is None or ratio > difflib.SequenceMatcher(None, name, close).ratio()):
-        close = shown(here)
+    here = _beginnings(own_names())
+    begin, known = near_name(name.lower(), here, NEAR), nearest(name, names)
+    guesses = ({begin: shown(here[begin])} if begin else {}) | ({known.lower(): known} if known else {})
+    close = guesses.get(near_name(name.lower(), guesses, 0.0))
     hint = f"Did you mean '{close}'?" if close else f"{FORMS}; known names: localspec pairs list"
     return NotFoundError(f"there is no pair called '{shown(name)}'", hint=hint)
 
@@ -81,16 +80,16 @@ def here_instead(wanted: HubName) -> str | None:
 
     known = load_catalog().of_repo(wanted.repo)
     repo = wanted.repo.partition("/")[2]
-    found = with_part(known.name if known is not None else re.sub("-gguf$", "", repo, flags=re.IGNORECASE))
-    return shown(own_name(found[0])) if found else None
+    models = with_part(known.name if known is not None else re.sub("-gguf$", "", repo, flags=re.IGNORECASE))
+    return shown(own_name(models[0])) if models else None
 
 
 def name_local(missing: LocalspecError) -> None:
     """Let the hint of an error of models that are not here name one that is, and has the first one's name."""
     wanted = parse_model(str(missing.detail["missing"][0]))
-    found = here_instead(wanted) if isinstance(wanted, HubName) else None
-    if found is not None and found not in missing.hint:
-        missing.hinted(f"{found}, which is here, or {missing.hint}")
+    local_name = here_instead(wanted) if isinstance(wanted, HubName) else None
+    if local_name is not None and local_name not in missing.hint:
+        missing.hinted(f"{local_name}, which is here, or {missing.hint}")
 
 
 def missing_file(path: str) -> NotFoundError:
@@ -107,21 +106,19 @@ def missing_file(path: str) -> NotFoundError:
         beside = [os.path.join(folder, each) for each in os.listdir(os.path.expanduser(folder) or ".")]
     except (OSError, ValueError):
         beside = []
-    best, close = NEAR, ""
-    for each in (*filter(is_model, sorted(beside)), *(one.path.name for one in foreign_models())):
-        ratio = difflib.SequenceMatcher(None, name.lower(), os.path.basename(each).lower()).ratio()
-        if ratio > best:
-            best, close = ratio, shown(each)
+    known = (*(model.path.name for model in foreign_models()), *filter(is_model, sorted(beside, reverse=True)))
+    by_file = {os.path.basename(each).lower(): shown(each) for each in known}
+    close = by_file.get(near_name(name.lower(), by_file, NEAR), "")
     hint = f"Did you mean '{close}'?" if close else "Check the path."
     owners = []
     with suppress(UsageError):  # a mistake in the catalogue is told where it is asked
         owners = load_catalog().of_path(path)
     if owners:
-        names, new = [f"'{each.name}'" for each in owners], PathName(close or "NEW.gguf")
+        own_names, new = [f"'{each.name}'" for each in owners], PathName(close or "NEW.gguf")
         stand = "stands" if len(owners) == 1 else "stand"
-        ways = [f"localspec pairs add {each.name} {_replaced(each.pair, path, new)} --replace" for each in owners]
-        hint = " and ".join(ways) + (f", or localspec pairs rm {owners[0].name}" if len(owners) == 1 else "")
-        return NotFoundError(f"{shown(path)}, for which {' and '.join(names)} {stand}, does not exist", hint=hint)
+        commands = [f"localspec pairs add {each.name} {_replaced(each.pair, path, new)} --replace" for each in owners]
+        hint = " and ".join(commands) + (f", or localspec pairs rm {owners[0].name}" if len(owners) == 1 else "")
+        return NotFoundError(f"{shown(path)}, for which {' and '.join(own_names)} {stand}, does not exist", hint=hint)
     return NotFoundError(f"{shown(path)} does not exist", hint=hint)
 
 
@@ -131,16 +128,10 @@ def _replaced(pair: PairName, path: str, new: PathName) -> str:
     return shlex.quote(shown(str(PairName(new if str(pair.target) == path else pair.target, draft)), 4096))
 
 
-def _nearest_beginning(word: str, names: Iterable[str]) -> tuple[str | None, float]:
-    """Return the name of which the beginning, up to a sign between its parts, is nearest to `word`, and how near: to 1.
+def _beginnings(names: Iterable[str]) -> dict[str, str]:
+    """Return the shortest name for each beginning, in small letters, up to a sign between the parts of a name.
 
     Names of files are long, and nobody types all of one.
     """
-    word, near, best = word.lower(), None, 0.0
-    for name in sorted(names, key=len):
-        for end in (*re.finditer(r"[-_:.]", name), None):
-            begin = name.lower() if end is None else name[: end.start()].lower()
-            ratio = difflib.SequenceMatcher(None, word, begin).ratio()
-            if ratio >= NEAR and ratio > best:
-                near, best = name, ratio
-    return near, best
+    longest_first = sorted(names, key=len, reverse=True)
+    return {name[: end.start()].lower(): name for name in longest_first for end in re.finditer(r"[-_:.]|$", name)}

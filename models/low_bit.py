@@ -20,13 +20,13 @@ from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.kinds import LOW_BIT
 from localspec.models.gguf.layer_sizes import Anatomy
-from localspec.models.gguf.shards import read_model
+from localspec.models.gguf.shards import read_all, read_model
 from localspec.models.gguf.types import TENSOR_TYPES
 from localspec.models.plan.compare import PlannedDraft
+from localspec.models.plan.layout_search import PlacementRequest, best_and_plain
 from localspec.models.plan.machine import Machine
 from localspec.models.plan.memory_use import assumed
 from localspec.models.plan.models import Guessing, ModelPart, Models
-from localspec.models.plan.search import PlacementRequest, best_and_plain
 from localspec.sanitize import shown
 from localspec.settings.folders import drafts_folder
 
@@ -81,27 +81,19 @@ class LowBitCopy:
 def low_bit_copy(header: Header) -> LowBitCopy | None:
     """Return what a file says of itself as a copy, None of other files."""
     facts = {key: header.metadata.get(KEY + key) for key in ("target", "kind", "layers", "matrix", "pays")}
-    if not all(isinstance(one, str) for one in facts.values()):
+    if not all(isinstance(fact, str) for fact in facts.values()):
         return None
     target, kind, layers, matrix, pays = map(str, facts.values())
-    found = re.fullmatch(r"(\d{1,4}) of (\d{1,4})", layers)
-    if found is None or kind not in ACCEPTED:
+    match = re.fullmatch(r"(\d{1,4}) of (\d{1,4})", layers)
+    if match is None or kind not in ACCEPTED:
         return None
-    numbers = int(found[1]), int(found[2])
+    numbers = int(match[1]), int(match[2])
     return LowBitCopy(header.path, target, kind, header.size, *numbers, matrix == "yes", pays == "yes")
 
 
 def kept_copies() -> tuple[list[LowBitCopy], list[tuple[Path, LocalspecError]]]:
     """Return the copies of the folder by name, and the files in it that cannot be read, with the reason."""
-    copies, broken = [], []
-    for path in sorted(drafts_folder().glob(f"*{SUFFIX}")):
-        try:
-            found = low_bit_copy(read_model(path))
-        except LocalspecError as error:
-            broken.append((path, error))
-        else:
-            copies += [found] if found else []
-    return copies, broken
+    return read_all(drafts_folder(), lambda path: low_bit_copy(read_model(path)))
 
 
 def copies_of(target: Path) -> list[LowBitCopy]:
@@ -109,22 +101,22 @@ def copies_of(target: Path) -> list[LowBitCopy]:
     if not drafts_folder().is_dir():
         return []
     mark = file_fingerprint(target)
-    found = [one for one in kept_copies()[0] if one.target == mark and one.kind != FOUR]
-    return sorted(found, key=lambda one: (not one.pays, one.n_bytes))
+    copies = [copy for copy in kept_copies()[0] if copy.target == mark and copy.kind != FOUR]
+    return sorted(copies, key=lambda copy: (not copy.pays, copy.n_bytes))
 
 
 def four_bit_copies() -> dict[str, LowBitCopy]:
     """Return the copies in four bits by the fingerprints of the models in whose place they draft."""
-    return {one.target: one for one in kept_copies()[0] if one.kind == FOUR}
+    return {copy.target: copy for copy in kept_copies()[0] if copy.kind == FOUR}
 
 
 def copy_of(target: Path) -> Path:
     """Return the copy that `low-bit` stands for in a pair. Raises NotFoundError where none was made."""
-    found = copies_of(target)
-    if not found:
+    copies = copies_of(target)
+    if not copies:
         label = shown(str(target))
         raise NotFoundError(f"{label} has no low-bit copy", hint=f"to make one: localspec drafts make {label}")
-    return found[0].path
+    return copies[0].path
 
 
 def named_copy(name: str) -> Path:
@@ -146,7 +138,7 @@ def path_for(target: Path, bits: str, n_dropped: int) -> Path:
 
 def dropped_layers(text: str, n_layers: int) -> tuple[int, ...]:
     """Read which layers a copy leaves out, as in 20-39 or 8,10,12. Raises UsageError; first and last must stay."""
-    found: set[int] = set()
+    dropped: set[int] = set()
     for part in text.split(","):
         match = _BLOCK.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
@@ -156,8 +148,8 @@ def dropped_layers(text: str, n_layers: int) -> tuple[int, ...]:
                 f"--skip {part.strip()!r} names no layers between the first and the last of {n_layers}",
                 hint=f"--skip {example}",
             )
-        found.update(range(first, last + 1))
-    return tuple(sorted(found))
+        dropped.update(range(first, last + 1))
+    return tuple(sorted(dropped))
 
 
 def kinds(bits: str) -> tuple[str, ...]:
@@ -205,26 +197,26 @@ def best_copy(
     target = next(iter(drafts.values()))
     part = ModelPart(target.target, target.n_ctx_train)
     wanted = replace(request, n_ctx=chosen.plan.context.n_ctx, needs_draft=True)
-    found = []
+    plans = []
     for bits in ("2", "3"):
         for kind in kinds(bits):
             models = planned_copy(part, bits, kind)
             plan, plain = best_and_plain(machine, models, wanted)
             is_on_device = plan.draft is not None and plan.draft.n_offloaded > 0
             if is_on_device and plan.seconds < plain.seconds:
-                found.append(PlannedDraft(f"{bits}-bit copy", models, plan))
-    return min(found, key=lambda one: one.plan.seconds, default=None)
+                plans.append(PlannedDraft(f"{bits}-bit copy", models, plan))
+    return min(plans, key=lambda draft: draft.plan.seconds, default=None)
 
 
 def anatomy_of_copy(parts: Anatomy, bits: str, kind: str, n_dropped: int = 0) -> Anatomy:
     """Return what a copy will consist of, about, before it is made."""
     now = _bits(parts)
     body = BODY[kind] if bits != "mixed" else BODY[kind] + 2 * (BODY["Q3_K_S"] - BODY[kind]) / ENDS
-    kept = len(parts.layers) - n_dropped
-    first = kept // 2
+    n_layers = len(parts.layers) - n_dropped
+    first = n_layers // 2
     layers = tuple(
-        replace(one, dense=int(one.dense * body / now), experts=int(one.experts * body / now))
-        for one in (*parts.layers[:first], *parts.layers[first + n_dropped :])
+        replace(layer, dense=int(layer.dense * body / now), experts=int(layer.experts * body / now))
+        for layer in (*parts.layers[:first], *parts.layers[first + n_dropped :])
     )
     table = (HEAD if parts.is_tied else TABLE)[kind]
     return replace(
@@ -233,7 +225,7 @@ def anatomy_of_copy(parts: Anatomy, bits: str, kind: str, n_dropped: int = 0) ->
         embedding=int(parts.embedding * table / now),
         output=int(parts.output * HEAD[kind] / now),
         largest=int(parts.largest * max(body, HEAD[kind]) / now),
-        types=((TYPES[kind], sum(one.dense + one.experts for one in layers)),),
+        types=((TYPES[kind], sum(layer.dense + layer.experts for layer in layers)),),
     )
 
 

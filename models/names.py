@@ -7,14 +7,13 @@ Invariants: `parse(str(name)) == name`, and nothing but a UsageError is ever rai
 name is looked up: whether such a file exists, since a '+' may be part of its name, and whether Ollama has it.
 """
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from localspec.errors import UsageError
+from localspec.errors import UsageError, near_name
 from localspec.models.ollama import named, ollama_models
 from localspec.sanitize import shown
 
@@ -165,8 +164,7 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
 
 def near_miss(word: str, names: Iterable[str]) -> str | None:
     spellings = {squeezed(name): name for name in names}
-    near = difflib.get_close_matches(squeezed(word.lower()), spellings, n=1, cutoff=NEAR)
-    return spellings[near[0]] if near else None
+    return spellings.get(near_name(squeezed(word.lower()), spellings, NEAR))
 
 
 def squeezed(name: str) -> str:
@@ -251,7 +249,7 @@ def _bad_scheme(text: str, scheme: str) -> UsageError:
     if scheme == "ollama" and named(bare) is not None:
         return UsageError(f"'{shown(text)}': a model of Ollama's has its own name alone", hint=shown(bare))
     owner = bare.lower().partition(":")[0] if scheme == "ollama" else scheme
-    tags = [one.name for one in ollama_models() if one.name.lower().startswith(f"{owner}:")]
+    tags = [model.name for model in ollama_models() if model.name.lower().startswith(f"{owner}:")]
     if tags and "//" not in text:
         return UsageError(f"Ollama has no '{shown(text)}' here, but {', '.join(map(shown, tags))}", hint=shown(tags[0]))
     message = f"'{shown(text)}' is not on the Hugging Face hub, and nothing else can be downloaded from"
@@ -262,10 +260,10 @@ def _hub(text: str, rest: str, *, is_page: bool) -> HubName:
     page = _PAGE.fullmatch(rest) if is_page else None
     if page is not None:
         rest = f"{page[1]}@{page[2]}" + (f"/{page[3]}" if page[3] else "")
-    found = _HUB_PARTS.fullmatch(rest.rstrip("/") if is_page else rest)
-    if found is None:
+    match = _HUB_PARTS.fullmatch(rest.rstrip("/") if is_page else rest)
+    if match is None:
         raise _bad_hub(text, "it is not ORG/REPO")
-    owner, repo, revision, quant, file = found.group("owner", "repo", "revision", "quant", "file")
+    owner, repo, revision, quant, file = match.group("owner", "repo", "revision", "quant", "file")
     for what, part in (("an organisation", owner), ("a repository", repo)):
         if not _OWNER.fullmatch(part) or "--" in part or ".." in part:
             raise _bad_hub(text, f"'{shown(part)}' is not the name of {what}")

@@ -85,7 +85,7 @@ def is_named(text: str, names: Iterable[str]) -> bool:
 
 def named(text: str) -> OllamaModel | None:
     """Return the model that Ollama calls `text`; the tag may be left out where it is latest."""
-    return next((one for one in ollama_models() if is_named(text, (one.name,))), None)
+    return next((model for model in ollama_models() if is_named(text, (model.name,))), None)
 
 
 def spoken(path: str | PathLike[str], *, briefly: bool = False) -> str:
@@ -94,7 +94,7 @@ def spoken(path: str | PathLike[str], *, briefly: bool = False) -> str:
     """
     path = Path(path)
     if is_blob(path):
-        model = next((one for one in ollama_models() if one.path == path), None)
+        model = next((each for each in ollama_models() if each.path == path), None)
         if model is not None:
             return shown(model.name if briefly else f"Ollama's {model.name}")
     return shown(path.name if briefly else path)
@@ -108,7 +108,7 @@ def is_blob(path: Path) -> bool:
 def below(folder: Path, depth: int) -> Iterator[Path]:
     """Yield the files below a folder, so many folders deep; nothing of what cannot be read."""
     with suppress(OSError):
-        for entry in sorted(os.scandir(folder), key=lambda one: one.name):
+        for entry in sorted(os.scandir(folder), key=lambda item: item.name):
             if not entry.is_dir():
                 yield Path(entry.path)
             elif depth and not entry.name.startswith("."):

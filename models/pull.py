@@ -207,7 +207,7 @@ class Pull:
         snapshot = item.listing.snapshot
         with self._lock, writing(self.cache):
             self._left.remove(item)
-            if all(one.listing.snapshot != snapshot for one in self._left):
+            if all(item_left.listing.snapshot != snapshot for item_left in self._left):
                 for listing in self.plan.listings:
                     if listing.snapshot == snapshot:
                         self.cache.set_ref(listing.repo, listing.revision, listing.commit)

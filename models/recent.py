@@ -50,9 +50,9 @@ def recent_pairs() -> list[RecentPair]:
 def remember_pair(settings: LoadSettings, clock: Callable[[], float] = time.time) -> None:
     new = RecentPair(reference(settings), settings.name, settings.target, settings.draft, clock())
     files = new.target, new.draft
-    kept = [each for each in recent_pairs() if (each.target, each.draft) != files]
+    others = [each for each in recent_pairs() if (each.target, each.draft) != files]
     with suppress(OSError):
-        write_stored(_path(), [new, *kept][:MAX_PAIRS])
+        write_stored(_path(), [new, *others][:MAX_PAIRS])
 
 
 def _path() -> Path:

@@ -58,9 +58,9 @@ def _header_file(listing: Listing, file: RepoFile, hub: Hub, look: int) -> Path:
     if file.sha256 is None or not SHA256.fullmatch(file.sha256):
         raise IntegrityError(f"the hub gives no hash of {shown(file.name)}", hint="choose another repository")
     folder = cache_folder(HEADERS)
-    kept = folder / f"{file.sha256[:32]}.gguf"
-    if kept.is_file():
-        return kept
+    local = folder / f"{file.sha256[:32]}.gguf"
+    if local.is_file():
+        return local
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle, beside = tempfile.mkstemp(dir=folder)
@@ -69,12 +69,12 @@ def _header_file(listing: Listing, file: RepoFile, hub: Hub, look: int) -> Path:
         raise ResourceError(message, hint="LOCALSPEC_HOME=FOLDER") from error
     try:
         _fetch_header(listing, file, hub, handle, Path(beside), look)
-        os.replace(beside, kept)
+        os.replace(beside, local)
     finally:
         os.close(handle)
         with suppress(FileNotFoundError):
             os.unlink(beside)
-    return kept
+    return local
 
 
 def _fetch_header(listing: Listing, file: RepoFile, hub: Hub, handle: int, path: Path, look: int) -> None:

@@ -14,16 +14,7 @@ from pathlib import Path
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.gguf.kinds import KINDS, LOW_BIT, MASKS, MTP
 from localspec.models.lookup import find_cached, missing_file, placed, unknown_name, with_known_name
-from localspec.models.names import (
-    Alias,
-    DraftChoice,
-    HubName,
-    ModelName,
-    PairName,
-    PathName,
-    parse,
-    parse_draft,
-)
+from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, PathName, parse, parse_draft
 from localspec.models.ollama import named, spoken
 from localspec.sanitize import shown
 from localspec.settings.request import LoadSettings, Speculation
@@ -126,10 +117,10 @@ def expand(ref: str | None = None, draft: str | None = None) -> PairName:
         from localspec.models.catalog import load_catalog
 
         catalog = load_catalog()
-        found = catalog.draft(chosen.name)
-        if found is None and not is_kind(chosen):
-            found = _target(chosen)[0]
-        chosen = found or chosen
+        catalogued = catalog.draft(chosen.name)
+        if catalogued is None and not is_kind(chosen):
+            catalogued = _target(chosen)[0]
+        chosen = catalogued or chosen
     return PairName(target, placed(chosen) if isinstance(chosen, PathName) else chosen)
 
 
@@ -147,8 +138,8 @@ def locate(pair: PairName, *, must_draft: bool = False) -> PairRef:
     if draft is DraftChoice.AUTO:
         from localspec.models.candidates import best_local_draft  # reads headers
 
-        found, why = best_local_draft(target, must=must_draft)
-        return PairRef(target, found, f"{target_label}+{'none' if found is None else spoken(found, briefly=True)}", why)
+        own, why = best_local_draft(target, must=must_draft)
+        return PairRef(target, own, f"{target_label}+{'none' if own is None else spoken(own, briefly=True)}", why)
     if isinstance(draft, DraftChoice):
         end = "+none" if draft is DraftChoice.NONE else ""
         return PairRef(target, None, target_label + end)
@@ -206,9 +197,9 @@ def _of_family(target: ModelName) -> ModelName | DraftChoice:
 
 def _file(name: ModelName, *, as_draft: bool) -> tuple[Path, str]:
     if isinstance(name, HubName):
-        found = find_cached(name)
-        assert found is not None, "it was looked for before"
-        return found[0], str(found[1])
+        cached = find_cached(name)
+        assert cached is not None, "it was looked for before"
+        return cached[0], str(cached[1])
     if isinstance(name, PathName):
         path = os.path.expanduser(name.path)
         if not os.path.lexists(path) or "\0" in path:
@@ -257,9 +248,9 @@ def _head(name: ModelName, target: Path, kind: str) -> Path:
 
     if kind == LOW_BIT:
         return copy_of(target)
-    found = (bundled_head(name.name, kind) if isinstance(name, Alias) else None) or head_for(target, kind)
-    if found is not None:
-        return found
+    head = (bundled_head(name.name, kind) if isinstance(name, Alias) else None) or head_for(target, kind)
+    if head is not None:
+        return head
     if kind == MTP and _has_own_head(target):
         return target
     label = shown(str(name))

@@ -14,13 +14,13 @@ from localspec.control.chain import ASSUMED, MEASURED, TYPICAL, Worth, best_leng
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.header import read_header
 from localspec.models.low_bit import COUNTED, chance_of_copy, low_bit_copy
-from localspec.models.pairs import require_fit
+from localspec.models.pair_check import require_fit
 from localspec.models.plan import calibration
+from localspec.models.plan.layout_search import Search
 from localspec.models.plan.machine import CPU, Machine
 from localspec.models.plan.memory import ContextPlan
 from localspec.models.plan.memory_use import ON_CPU, assumed
 from localspec.models.plan.models import TRIED, ModelPart, Models, placed
-from localspec.models.plan.search import Search
 from localspec.settings.folders import cache_folder
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def worth(models: Models, known: Learned | None = None, machine: Machine | None 
     how = ASSUMED if guessing.is_assumed else MEASURED if guessing.how == TRIED else guessing.how
     rows = None if known is None else known.rows
     if rows is not None and known is not None and known.guess is not None:
-        found = best_length(accepted, rows[1:], known.guess, at_once=guessing.at_once)
-        return Worth(*found, accepted[0], how, MEASURED, is_timed=True)
+        best = best_length(accepted, rows[1:], known.guess, at_once=guessing.at_once)
+        return Worth(*best, accepted[0], how, MEASURED, is_timed=True)
     context = ContextPlan(next(search.contexts()), search.request.kv_type, search.request.has_flash)
     plain, plan = (search.predict(context, ON_CPU, draft) for draft in (None, ON_CPU))
     assert plain is not None, "there is memory enough"
@@ -63,8 +63,8 @@ def worth(models: Models, known: Learned | None = None, machine: Machine | None 
         return Worth(0, 1.0, 1.0, accepted[0], how, TYPICAL)
     basis = TYPICAL if plan.tokens_per_s is None else f"by bandwidths {plan.basis}"
     if rows is not None:
-        found = best_length(accepted, rows[1:], plan.guess / plain.seconds, at_once=guessing.at_once)
-        return Worth(*found, accepted[0], how, f"checks {MEASURED}, guesses {basis}", is_timed=True)
+        best = best_length(accepted, rows[1:], plan.guess / plain.seconds, at_once=guessing.at_once)
+        return Worth(*best, accepted[0], how, f"checks {MEASURED}, guesses {basis}", is_timed=True)
     tokens = 1.0 + sum(accepted[: plan.k])
     return Worth(plan.k, tokens, tokens * plan.seconds / plain.seconds, accepted[0], how, basis)
 
@@ -73,7 +73,7 @@ def this_processor() -> Machine:
     """Return this machine's processor with the bandwidths that were measured of it, and memory without end."""
     known = calibration.load(cache_folder("machine"))
     figures = () if known is None else known.figures
-    described = next((one.description for one in figures if one.device == CPU), "")
+    described = next((figure.description for figure in figures if figure.device == CPU), "")
     return Machine(UNLIMITED, cpu=None if known is None else known.rates(CPU, described))
 
 

@@ -68,7 +68,7 @@ FORBIDDEN = {
 }
 # Third-party packages and the only places that may import them.
 OWNERS: dict[str, tuple[str, ...]] = {
-    "llama_cpp": ("localspec.backends", "localspec.models.early_exit"),  # quantising is model tooling
+    "llama_cpp": ("localspec.backends", "localspec.models.exit_files"),  # quantising is model tooling
     "click": ("localspec.cli",),
     "textual": ("localspec.tui",),
     "rich": ("localspec.cli", "localspec.tui"),
@@ -106,7 +106,6 @@ TALKERS = (
 NETWORK = ("socket", "http", "urllib", "ssl", "requests", "httpx")
 CHANGING = ("add", "append", "clear", "discard", "extend", "pop", "popleft", "remove", "update")
 MOST_CODE = 43_569  # lines
-MOST_GLUED = 12  # modules
 STRUCTS = ("params", "struct", "entry")  # names of structs of llama.cpp, which are filled field by field
 # Where a field of what another module made is set all the same: state that a chat and its commands share, widgets and
 # what else other packages made, errors that are told with more words.
@@ -371,8 +370,8 @@ def test_the_product_does_not_grow() -> None:
 
 
 def test_a_module_has_one_subject() -> None:
-    """No docstring lists further subjects of its module; a ratchet, until there is none."""
-    assert sum("Also here" in (ast.get_docstring(tree) or "") for tree in TREES.values()) <= MOST_GLUED
+    """No docstring lists further subjects of its module."""
+    assert not [module for module, tree in TREES.items() if "Also here" in (ast.get_docstring(tree) or "")]
 
 
 def test_no_module_imports_itself() -> None:

@@ -20,7 +20,7 @@ from localspec.engine.text import TextStream
 from localspec.errors import LocalspecError
 from localspec.models.catalog import read_tables
 from localspec.models.derived_files import _is_there
-from localspec.models.early_exit import Exits
+from localspec.models.exit_files import Exits
 from localspec.models.gguf.header import read_header
 from localspec.models.hub import problems
 from localspec.models.hub.pulled import Receipts

@@ -30,9 +30,9 @@ from localspec.tui.settings_form import Form
 from localspec.tui.themes import DARK, LIGHT, THEMES
 from localspec.tui.trace import Trace
 from localspec.tui.turns import recall
-from localspec.tui.widgets.bars import Notices
 from localspec.tui.widgets.composer import Composer, taken
 from localspec.tui.widgets.message import Spoken
+from localspec.tui.widgets.notices import Notices
 from localspec.ui.programs import edited, left_to_it
 
 if TYPE_CHECKING:
@@ -202,13 +202,13 @@ class LocalspecApp(App[int]):
         timer = self.set_interval(WATCH, look)
 
     def action_command_palette(self) -> None:
-        from localspec.tui.places import open_palette
+        from localspec.tui.palette import open_palette
 
         open_palette(self)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Return the entries of the command palette."""
-        from localspec.tui.places import palette
+        from localspec.tui.palette import palette
 
         return palette(self, screen)
 

@@ -48,12 +48,12 @@ class ChatEngine:
     def traces(self) -> dict[int, Trace]:
         """The traces of the answers of this conversation, by the numbers of their messages."""
         state = self.state
-        found = next((traces for messages, traces in self._traces if messages is state.messages), None)
-        if found is None:
-            found = {}
+        traces_here = next((traces for messages, traces in self._traces if messages is state.messages), None)
+        if traces_here is None:
+            traces_here = {}
             self._traces = [each for each in self._traces if each[0] is state.answered]
-            self._traces.append((state.messages, found))
-        return found
+            self._traces.append((state.messages, traces_here))
+        return traces_here
 
     @property
     def trace(self) -> Trace | None:

@@ -2,12 +2,6 @@
 
 A terminal that does not bracket pastes sends them as keys. A burst is handed over whole, so it is one edit, and who
 takes it sees what its Enters are followed by. Where the terminal sends nothing, this thread sleeps.
-
-Also here: keys in the order in which they came.
-
-Textual runs the action of a key in a task of the app, once the key has bubbled up to it. The characters after that key
-are written meanwhile by the field's own task: of "hello", Backspace, X in one burst the X goes first. So a field runs
-the actions of its own keys itself, and a screen those of its keys behind the messages that it has.
 """
 
 from __future__ import annotations
@@ -18,9 +12,8 @@ import selectors
 import threading
 import time
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
 from textual.constants import ESCAPE_DELAY
@@ -28,13 +21,6 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import InputEvent, Key
 from textual.keys import KEY_NAME_REPLACEMENTS, _character_to_key
 from textual.message import Message
-from textual.screen import Screen
-from textual.widget import Widget
-
-if TYPE_CHECKING:
-    _Field = Widget
-else:
-    _Field = object  # Textual takes styles from the first base that is a widget
 
 HANDS = 0.02  # seconds between two keys: hands take longer, and a terminal that hands over a paste does not
 HELD = 0.05  # seconds that a burst waits for more of it
@@ -88,12 +74,12 @@ class Reader:
     def read(self, data: str, at: float) -> Iterable[Message]:
         """Take what was read at one time. Answers of the terminal are no text, in however many reads they come."""
         given = self._begun + data
-        if _is_color(self._begun) and not (ANSWERS.match(given) or _BEGUN.match(given)):
+        if re.fullmatch(_COLOR, self._begun) and not (ANSWERS.match(given) or _BEGUN.match(given)):
             given = data  # that answer has no end
-        told = ANSWERS.sub("", given)
-        begun = _BEGUN.search(told)
+        text = ANSWERS.sub("", given)
+        begun = _BEGUN.search(text)
         self._begun, self._begun_at = ("", 0.0) if begun is None else (begun[0], at)
-        data = told.removesuffix(self._begun)
+        data = text.removesuffix(self._begun)
         if not data:
             return
         is_text = not self._is_bracketed and self._parser._timeout_time is None and _TEXT.fullmatch(data) is not None
@@ -139,10 +125,6 @@ class Reader:
         self._end = seen[-len(BRACKETED_PASTE_START) + 1 :]
 
 
-def _is_color(begun: str) -> bool:
-    return re.fullmatch(_COLOR, begun) is not None
-
-
 class WakingEvent(threading.Event):
     """An event that wakes who waits for a file: once it is set, a byte is written there."""
 
@@ -186,7 +168,7 @@ class Keyboard(LinuxDriver):
             for event in reader.read(typed, time.monotonic()) if typed else ():
                 self.process_message(event)
             while not self.exit_event.is_set():
-                found: Iterable[Message] = reader.quiet()
+                events: Iterable[Message] = reader.quiet()
                 for key, _ in selector.select(reader.patience) or ():
                     raw = os.read(key.fd, _READ)
                     if key.fd == self._woken:
@@ -194,27 +176,6 @@ class Keyboard(LinuxDriver):
                     if not raw:  # the terminal is gone
                         selector.unregister(self.fileno)
                     text = decode(raw)
-                    found = reader.read(text, time.monotonic()) if text else ()
-                for event in found:
+                    events = reader.read(text, time.monotonic()) if text else ()
+                for event in events:
                     self.process_message(event)
-
-
-def in_turn(action: Callable[..., object]) -> Callable[..., None]:
-    """Let an action of a screen wait its turn among the screen's messages, as what a field told of its text."""
-
-    @wraps(action)
-    def hand_over(screen: Screen[object], *parameters: object) -> None:
-        screen.call_later(action, screen, *parameters)
-
-    return hand_over
-
-
-class KeysInTurn(_Field):
-    """A field that acts on its own keys, also those that its class inherits, as they come."""
-
-    async def _on_key(self, event: Key) -> None:
-        for binding in self._bindings.key_to_bindings.get(event.key, ()):
-            if not binding.priority and await self.app.run_action(binding.action, self):
-                event.stop()
-                event.prevent_default()
-                return

@@ -144,9 +144,9 @@ class News:
         self.doing.words = ""
         if widget is not None:
             await widget.finish()
-            told = "" if widget.trace is None else remark(widget.trace.stats)
-            if told:
-                await self._view.tell(told)
+            line = "" if widget.trace is None else remark(widget.trace.stats)
+            if line:
+                await self._view.tell(line)
         if item.error is not None:
             await self._view.fail(item.error, is_load=entry is None)
         self._view.show_figures()

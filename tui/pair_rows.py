@@ -1,30 +1,19 @@
-"""An offer as a row of the picker, and all that is known of it in a few lines.
-
-Also here: whether a pair would fit on this machine, from the sizes of its files alone.
-
-A sketch for choosing: what a load really takes, `localspec plan` and the load itself say.
-"""
+"""An offer as a row of the picker, and all that is known of it in a few lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from textual.content import Content
 
-from localspec.errors import LocalspecError
 from localspec.models.available import AvailablePair
 from localspec.models.candidates import look
-from localspec.models.pairs import check_pair
+from localspec.models.pair_check import check_pair
 from localspec.models.store import PairRef
 from localspec.sanitize import one_line, shortened
-from localspec.settings.lone_jobs import MachineFacts
-from localspec.worker.ask import ask
+from localspec.tui.pair_fit import Fit, FreeMemory, fit
 
 WHERE = {"here": "on this machine", "hub": "to be downloaded", "gone": "a file of it is gone"}
-BESIDE = 1.15  # of the weights: caches and buffers
-MIN_DOWNLOAD = 200_000_000  # bytes of them
 COLUMNS = {"pair": 26, "size": 9, "draft": 20, "fit": 3, "where": 5, "tested": 6, "licence": 14}
 # By the screen's width: each column takes two cells more, the table three.
 LEFT_OUT = ((100, ()), (84, ("licence",)), (76, ("licence", "tested")), (0, ("licence", "draft", "tested")))
@@ -111,46 +100,3 @@ def _size(n_bytes: int) -> str:
     if not n_bytes:
         return "–"
     return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"
-
-
-@dataclass(frozen=True, slots=True)
-class FreeMemory:
-    """Free bytes: main memory (None: not known) and those of the devices that take layers."""
-
-    ram: int | None = None
-    devices: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> FreeMemory:
-        """Return what a machine_facts of this machine says."""
-        return cls(facts["ram"], tuple(one["free"] for one in facts["all"] if one["takes_layers"]))
-
-
-def this_machine() -> FreeMemory:
-    """Ask llama.cpp, in a process of its own, what there is; nothing is known where it does not answer."""
-    try:
-        return FreeMemory.of(ask(MachineFacts()))
-    except LocalspecError:
-        return FreeMemory()
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """A mark and the words for it."""
-
-    mark: str
-    words: str
-
-
-def fit(n_bytes: int, memory: FreeMemory) -> Fit:
-    """Return whether models of so many bytes fit."""
-    if not n_bytes or memory.ram is None:
-        return Fit("", "")
-    needed = n_bytes * BESIDE + MIN_DOWNLOAD
-    if any(needed <= free for free in memory.devices):
-        return Fit("✓", "fits on a GPU")
-    if needed <= memory.ram:
-        return Fit("✓", "fits in main memory")
-    if needed <= memory.ram + sum(memory.devices):
-        return Fit("!", "fits on GPU and main memory together")
-    return Fit("✗", "does not fit in the memory that is free")

@@ -1,19 +1,11 @@
-"""The screens beside the chat, by the names that keys and commands have for them; each is imported when it opens.
-
-Also here: the command palette (Ctrl+P), which lists everything that has a key, and some that has none.
-"""
+"""The screens beside the chat, by the names that keys and commands have for them; each is imported when it opens."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-
-from textual.app import App, SystemCommand
-from textual.binding import Binding
-from textual.command import CommandPalette
-from textual.screen import Screen
 
 from localspec.chat.conversation_files import write_export
 from localspec.chat.listing import named
@@ -24,8 +16,7 @@ from localspec.settings.folders import typed_path
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.host import Host
 from localspec.tui.screens.chat import ChatScreen
-from localspec.tui.screens.dialog import Ask, AskText, OverChat
-from localspec.tui.screens.help import key_names
+from localspec.tui.screens.dialog import Ask, AskText
 from localspec.tui.trace import Trace
 from localspec.ui.files import several_completions
 
@@ -172,40 +163,3 @@ def _file_name(conversation: Conversation) -> str:
     """Return a name for the file of a conversation: the words of its title."""
     words = "-".join(re.findall(r"\w+", conversation.title.lower()))
     return words[:NAME].rstrip("-") or f"localspec-{conversation.id}"
-
-
-KEYLESS = (
-    ("theme", "Light or dark", "change the colours of the screen"),
-    ("open('export')", "Export the conversation", "write it to a .md, .html or .json file"),
-    ("restart", "Restart the engine", "end its process and load the pair again"),
-)
-
-
-class Palette(OverChat, CommandPalette):
-    """Textual's palette, which goes as the other screens do."""
-
-
-def open_palette(app: App[int]) -> None:
-    """Show the palette, unless it is shown."""
-    if not isinstance(app.screen, CommandPalette):
-        app.push_screen(Palette(id="--command-palette"))
-
-
-def palette(app: App[int], screen: Screen[object]) -> Iterator[SystemCommand]:
-    """Yield the entries over `screen`: the keys that work there, and `KEYLESS`."""
-    for source, prefix in ((type(app), "app"), (ChatScreen, "screen")):
-        for declared in source.BINDINGS:
-            is_of_the_chat = prefix == "screen" or (isinstance(declared, Binding) and declared.action in OF_THE_CHAT)
-            if isinstance(declared, Binding) and (isinstance(screen, ChatScreen) or not is_of_the_chat):
-                told = " · ".join(filter(None, (declared.tooltip, key_names(declared)[0])))
-                title = declared.description[:1].upper() + declared.description[1:]
-                yield SystemCommand(title, told, _runs(app, f"{prefix}.{declared.action}"))
-    for action, title, told in KEYLESS:
-        yield SystemCommand(title, told, _runs(app, f"app.{action}"))
-
-
-def _runs(app: App[int], action: str) -> Callable[[], object]:
-    async def run() -> None:
-        await app.run_action(action)
-
-    return run

@@ -45,9 +45,9 @@ class Form:
     @classmethod
     def of(cls, chat_state: ChatState, settings: Sequence[Setting], began: Request) -> Form:
         """Return the form of these settings, which the request `began` was made from."""
-        found = {each.name: each for each in settings}
-        theme = str(found[THEME].value) if THEME in found else ""
-        return cls(chat_state, found, began, theme, theme)
+        by_name = {each.name: each for each in settings}
+        theme = str(by_name[THEME].value) if THEME in by_name else ""
+        return cls(chat_state, by_name, began, theme, theme)
 
     def names(self) -> dict[str, list[str]]:
         """Return the fields by group, as far as they are known."""

@@ -1,8 +1,4 @@
-"""The numbers beside the chat, as lines of text. Each is one of `Stats`; what was not measured is said to be so.
-
-Also here: where the figures of the chat are drawn, beside it, in a strip below it, or in one cell; and the line on
-top.
-"""
+"""The numbers beside the chat, as lines of text. Each is one of `Stats`; what was not measured is said to be so."""
 
 from __future__ import annotations
 
@@ -10,17 +6,11 @@ import re
 from dataclasses import dataclass
 
 from textual.content import Content
-from textual.screen import Screen
-from textual.widgets import Static
 
 from localspec.engine.events import Loaded
 from localspec.sanitize import sanitize
 from localspec.settings.sizes import counted
-from localspec.tui.chat_engine import ChatEngine
-from localspec.tui.host import Host
-from localspec.tui.news import News
 from localspec.tui.trace import Trace
-from localspec.tui.widgets.bars import Top, TopBar, resident
 from localspec.tui.widgets.folded import pieces
 from localspec.ui.glossary import TERMS
 from localspec.ui.speedup import shown_after
@@ -41,8 +31,6 @@ from localspec.ui.summary import (
 from localspec.ui.summary import verdict as verdict_of
 
 PANE = 35  # columns of the text beside the chat: the 40 of tui.tcss without border and padding
-PLACES = ("full", "strip", "off")  # F2 goes round: beside the chat, or below it where that is narrow; below; nowhere
-WHERE = {"beside": "Figures beside the chat", "below": "Figures below the chat", "": "Figures hidden"}
 Part = tuple[str, str]  # text and style
 POSITIONS = 8  # levels of the draft that get a bar
 SOURCES = (("accepted", "corrected"), ("bonus", "plain"))  # two lines
@@ -190,8 +178,8 @@ def _baseline(stats: Stats) -> list[list[Part]]:
 
 
 def _per_pass(stats: Stats, digits: int = 1) -> str:
-    found = shown_after(stats.tokens_per_pass, stats.passes - 1)
-    return "-" if found is None else f"{found:.{digits}f}"
+    mean = shown_after(stats.tokens_per_pass, stats.passes - 1)
+    return "-" if mean is None else f"{mean:.{digits}f}"
 
 
 def _ms(value: float) -> str:
@@ -205,10 +193,10 @@ def _passes(trace: Trace, width: int) -> list[list[Part]]:
     started = stats.started
     if started is None:
         return [head]
-    told = [f"{started.method} k {started.k} · {started.tree} · {started.verify}"]
+    lines = [f"{started.method} k {started.k} · {started.tree} · {started.verify}"]
     if trace.request.speculation.method == "auto":  # what it may draft with tells nothing of what it did
-        told = [f"asked for: auto · {started.tree} · {started.verify}", done(stats)]
-    return [head, *([(f" {line}", "$muted")] for each in told for line in wrapped(each, width - 1))]
+        lines = [f"asked for: auto · {started.tree} · {started.verify}", done(stats)]
+    return [head, *([(f" {line}", "$muted")] for each in lines for line in wrapped(each, width - 1))]
 
 
 def _accepted(stats: Stats, width: int) -> list[list[Part]]:
@@ -271,74 +259,3 @@ def _count(n: int) -> str:
         if n >= size:
             return f"{n / size:.1f}{unit}"
     return str(n)
-
-
-class Figures:
-    """Draws the figures of the last answer on the screen of the chat, where there is room for them."""
-
-    def __init__(self, screen: Screen[None], host: Host, engine: ChatEngine, news: News, *, is_shown: bool) -> None:
-        self._screen = screen
-        self._host = host
-        self._engine = engine
-        self._news = news
-        self._place = "full" if is_shown else "off"
-        self._drawn_at = 0.0
-        self._shown: dict[Static, tuple[object, ...]] = {}
-        screen.set_class(not is_shown, "-figures-off")
-
-    def turn(self) -> None:
-        """Go on to the next of `PLACES` that looks different here, and say which that is."""
-        at, before = PLACES.index(self._place), self._where
-        for name in (*PLACES[at + 1 :], *PLACES[:at]):
-            self._place = name
-            if self._where != before:
-                break
-        else:
-            self._place = PLACES[at]
-        for name in PLACES:
-            self._screen.set_class(name == self._place, f"-figures-{name}")
-        self.draw()
-        same = "This terminal is too small for the figures"
-        self._host.say(same if self._where == before else f"{WHERE[self._where]} · F2 changes that")
-
-    @property
-    def _where(self) -> str:
-        """Where the figures are on a screen of this size, as the style sheet has it: a key of `WHERE`."""
-        has = self._screen.has_class
-        if self._place == "off" or has("-tiny") or has("-flat") or has("-mini") or has("-low"):
-            return ""
-        if self._place == "full":
-            return "beside" if has("-wide") else "below" if has("-small") else ""
-        return "below"
-
-    def draw(self, *, is_due: bool = False) -> None:
-        """Draw them; with `is_due` only if that is long enough ago."""
-        now = self._host.clock()
-        if is_due and now - self._drawn_at < self._news.throttle.budget.figures:
-            return
-        self._drawn_at = now
-        trace, loaded = self._engine.trace_of_pair, self._engine.state.loaded
-        beside, below, alone = (self._screen.query_one(name, Static) for name in ("#figures", "#strip", "#cell"))
-        if beside.display:
-            is_loading = self._engine.worker_thread.is_busy
-            self._put(beside, pane(trace, loaded, PANE, is_loading=is_loading), layout=False)
-        if below.display:
-            self._put(below, strip(trace, self._screen.size.width - 2), layout=False)
-        if alone.display:
-            self._put(alone, cell(trace))
-        self._screen.query_one(TopBar).show(self._top(0 if trace is None else trace.stats.context_n))
-
-    def _put(self, place: Static, content: Content, *, layout: bool = True) -> None:
-        """Show what is not shown already: an idle screen draws nothing."""
-        shown = content.plain, tuple(content.spans)
-        if self._shown.get(place) != shown:
-            self._shown[place] = shown
-            place.update(content, layout=layout)
-
-    def _top(self, used: int) -> Top:
-        """Return the line on top, with so many tokens in the context."""
-        state, thread = self._engine.state, self._engine.worker_thread
-        stopping = "stopping… Esc again ends the engine" if thread.is_deaf else "stopping…"
-        doing = stopping if thread.is_stopping else self._news.doing.words
-        memory, name = resident(thread.worker.pid), state.settings.name or state.settings.target
-        return Top(name, state.loaded, used, memory, doing, "autosaved" if state.writer.is_saved else "not saved")

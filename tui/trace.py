@@ -1,92 +1,16 @@
-"""Everything that is known of one answer: its counters, its passes, and where each token came from.
-
-Also here: tokens a second by the wall clock, over a sliding window, with its history for a sparkline.
-
-This is what a person waiting sees, next to `Stats.tok_per_s`, which counts the time inside passes only.
-
-And an answer shown by where each token came from: colour, and a mark for all that is not the draft model's.
-
-Accepted from the draft model: green, unmarked. Copied from the text ‹so›, drafted by the target itself ⟨so⟩, corrected
-⟦so⟧, bonus so⁺, plain ·so·. Rejected drafts, where they are revealed, are struck through.
-"""
+"""Everything that is known of one answer: its counters, its passes, and where each token came from."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
-
-from textual.content import Content
 
 from localspec.engine.events import Committed, Event, Finished, Loaded
 from localspec.sanitize import Sanitizer, sanitize
 from localspec.settings.request import LoadSettings, Request
+from localspec.tui.meter import Meter
 from localspec.ui.sources import SourceSpans
 from localspec.ui.stats import Stats
-
-_MARKS = {"copied": ("‹", "›"), "early": ("⟨", "⟩"), "corrected": ("⟦", "⟧"), "bonus": ("", "⁺"), "plain": ("·", "·")}
-LEGEND = (
-    ("draft", "draft"),
-    ("copied", "‹copied›"),
-    ("early", "⟨early⟩"),
-    ("corrected", "⟦corrected⟧"),
-    ("bonus", "bonus⁺"),
-    ("plain", "·plain·"),
-)
-WINDOW = 2.0  # seconds
-BUCKET = 0.25  # seconds of one bar of the sparkline
-TOGETHER = 0.01  # seconds: what is less apart was read at one time
-PAUSE = 5.0  # seconds without a token that are no decoding: the machine slept, or the process was stopped
-BARS = "▁▂▃▄▅▆▇█"
-
-
-class Meter:
-    """Counts tokens as they arrive. Times are monotonic seconds and never decrease."""
-
-    def __init__(self) -> None:
-        self._arrivals: deque[tuple[float, int]] = deque()
-        self._bucket = 0.0  # when the current bucket began
-        self._in_bucket = 0
-        self.history: deque[float] = deque(maxlen=64)  # tokens a second, one value a bucket
-
-    def observe(self, at: float, tokens: int) -> None:
-        """Count tokens that came together; the first call only starts the clock."""
-        if self._arrivals and at - self._arrivals[-1][0] > PAUSE:
-            self._arrivals.clear()
-            self._in_bucket = 0
-        if not self._arrivals:
-            self._arrivals.append((at, 0))
-            self._bucket = at
-            return
-        began, so_far = self._arrivals[-1]
-        if at - began < TOGETHER:
-            self._arrivals[-1] = began, so_far + tokens
-        else:
-            self._arrivals.append((at, tokens))
-        while len(self._arrivals) > 2 and at - self._arrivals[0][0] > WINDOW:
-            self._arrivals.popleft()
-        while at - self._bucket >= BUCKET:
-            self.history.append(self._in_bucket / BUCKET)
-            self._in_bucket = 0
-            self._bucket += BUCKET
-        self._in_bucket += tokens
-
-    @property
-    def rate(self) -> float | None:
-        """Tokens a second over the window, None before there are two arrivals."""
-        if len(self._arrivals) < 2:
-            return None
-        seconds = self._arrivals[-1][0] - self._arrivals[0][0]
-        tokens = sum(n for _, n in self._arrivals) - self._arrivals[0][1]
-        return tokens / seconds if seconds > 0 else None
-
-    def sparkline(self, width: int) -> str:
-        """Return the history as at most `width` bars; the highest bar is the window's highest rate."""
-        shown = list(self.history)[-width:]
-        top = max(shown, default=0.0)
-        return "".join(BARS[round(rate / top * (len(BARS) - 1))] for rate in shown) if top else ""
-
 
 COPIERS = ("copy", "suffix", "prompt-lookup")  # they draft what the text said before
 EARLY = ("early-exit", "lookahead")  # the target drafts for itself
@@ -145,7 +69,7 @@ class Trace:
             self.passes.append(event)
             return self._show(event)
         if isinstance(event, Finished):
-            self.meter.history.append(self.meter.rate or 0.0)
+            self.meter.end()
             shown = "".join(self._add(span.text, span.source) for span in self._spans.release(event.tail))
             return shown + self._sanitizer.finish()
         return ""
@@ -184,61 +108,3 @@ class Trace:
     def kept(self) -> Iterator[SourcedText]:
         """Yield the origins of the text itself."""
         return (origin for origin in self.origins if origin.source != "rejected")
-
-
-class View(Enum):
-    """The ways to show answers; F3 goes round."""
-
-    OFF = "off"
-    FULL = "full"
-    MARKS = "marks"  # without colours
-
-    def next(self) -> View:
-        views = list(View)
-        return views[(views.index(self) + 1) % len(views)]
-
-
-def marked(origins: Iterable[SourcedText], view: View, *, is_revealed: bool = False) -> Content:
-    """Return the text of `origins` with marks, and in full view with colours and, if revealed, rejected drafts."""
-    parts: list[tuple[str, str]] = []
-    merged = _merged(origins)
-    if {origin.source for origin in merged} <= {"plain"}:  # nothing to tell apart
-        return Content("".join(origin.text for origin in merged))
-    for origin in merged:
-        if origin.source == "rejected":
-            if is_revealed:
-                parts.append((origin.text.replace("\n", "↵"), "$origin-rejected strike"))
-            continue
-        style = f"$origin-{origin.source}" if view is View.FULL else ""
-        before, after = _MARKS.get(origin.source, ("", ""))
-        word = origin.text.lstrip()
-        if not word:
-            parts.append((origin.text, style))
-            continue
-        space = origin.text[: len(origin.text) - len(word)]
-        body = word.rstrip()
-        parts.append((f"{space}{before}{body}{after}{word[len(body) :]}", style))
-    return Content.assemble(*parts)
-
-
-def legend(origins: Iterable[SourcedText], view: View) -> Content:
-    """Return what the marks and colours in `origins` mean."""
-    sources = {origin.source for origin in origins}
-    shown = [
-        (f"{text} ", f"$origin-{source}" if view is View.FULL else "$muted")
-        for source, text in LEGEND
-        if source in sources
-    ]
-    return Content.assemble(*shown)
-
-
-def _merged(origins: Iterable[SourcedText]) -> list[SourcedText]:
-    """Join neighbours that were copied or drafted together: one pair of marks a run reads better."""
-    merged: list[SourcedText] = []
-    for origin in origins:
-        is_run = origin.source in ("draft", "copied", "early", "plain")
-        if merged and is_run and merged[-1].source == origin.source:
-            merged[-1] = SourcedText(merged[-1].text + origin.text, origin.source)
-        else:
-            merged.append(origin)
-    return merged

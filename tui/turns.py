@@ -117,8 +117,8 @@ class ChatTurns:
     @property
     def unsent(self) -> str:
         """All that was written and not sent."""
-        kept = self._unsent if self.state.messages.editing is not None else ""
-        return "\n".join(filter(None, (self.waiting, kept, self._view.composer.message)))
+        unsent_before = self._unsent if self.state.messages.editing is not None else ""
+        return "\n".join(filter(None, (self.waiting, unsent_before, self._view.composer.message)))
 
     async def run(self, line: str) -> None:
         """Run a command; an error becomes a card."""
@@ -215,10 +215,10 @@ class ChatTurns:
         """Answer anew: what `entry` says, or what it answers."""
         if not self.is_answering():
             asked = self.state.ask_again(entry)
-            told = self.state.seed_of_next(asked)
+            line = self.state.seed_of_next(asked)
             await self.answer(asked)
-            if told:
-                await self.tell(told)
+            if line:
+                await self.tell(line)
 
     def edit(self, entry: Node) -> None:
         """Let a message be written anew; it then stands beside the old one, with all that followed."""
@@ -256,11 +256,11 @@ class ChatTurns:
 
     async def look_again(self) -> None:
         """Show the branches that another process has made; where something is under way here they are only told."""
-        told = await catch_up(self)
-        if told and self.state.messages.editing is None and self.state.answering is None:
+        news = await catch_up(self)
+        if news and self.state.messages.editing is None and self.state.answering is None:
             await self._view.renew()
-        if told:
-            self._host.say(told)
+        if news:
+            self._host.say(news)
 
     def inspect(self, entry: Node) -> None:
         trace = self._engine.traces.get(entry.id)
@@ -282,12 +282,12 @@ class ChatTurns:
     async def restore(self) -> str | None:
         """Bring back the conversation that was deleted last in this chat, say which that is, and return its id."""
         try:
-            found = await undelete_conversation(self, self.state.deleted[-1])
+            conversation = await undelete_conversation(self, self.state.deleted[-1])
         except LocalspecError as error:
             self._host.say(f"{error.message}{error.advice}", is_wrong=True)
             return None
-        self._host.say(f"Restored {named(found)}")
-        return found.id
+        self._host.say(f"Restored {named(conversation)}")
+        return conversation.id
 
     async def begin(self) -> None:
         await begin(self, "")

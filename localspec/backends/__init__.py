@@ -1,1 +1,1 @@
-"""Backends: one model and its cache behind the `Backend` protocol. Only `models.early_exit` imports llama_cpp too."""
+"""Backends: one model and its cache behind the `Backend` protocol. Only `models.exit_files` imports llama_cpp too."""

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.backends.lib import LOG, api
-from localspec.errors import (
-    IncompatibleError,
-)
+from localspec.errors import IncompatibleError
 
 
 class Adapters:
@@ -25,13 +23,13 @@ class Adapters:
         self._handles = []
         for file, _ in files:
             LOG.clear()
-            found = api.llama_adapter_lora_init(handle, os.fsencode(file))
-            if not found:  # a pointer, which is never None
+            adapter = api.llama_adapter_lora_init(handle, os.fsencode(file))
+            if not adapter:  # a pointer, which is never None
                 raise IncompatibleError(
                     f"the LoRA {file} does not fit {path.name}: {LOG.reason()}",
                     hint="--lora FILE of a LoRA that was trained on this target",
                 )
-            self._handles.append(found)
+            self._handles.append(adapter)
 
     def apply(self, context: Any) -> None:
         """Let them act in a context of the model."""

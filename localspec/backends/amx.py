@@ -44,12 +44,12 @@ def is_amx_broken() -> bool:
     noted = read_stored(note, dict[str, bool])
     if noted and "is_broken" in noted:
         return noted["is_broken"]
-    found = _dies()
-    if found is None:
+    is_broken = _dies()
+    if is_broken is None:
         return False
     with contextlib.suppress(OSError):  # a read-only cache: tried again next time
-        write_stored(note, {"is_broken": found})
-    return found
+        write_stored(note, {"is_broken": is_broken})
+    return is_broken
 
 
 def _dies() -> bool | None:
@@ -66,6 +66,6 @@ def _dies() -> bool | None:
 def _identity() -> str:
     """Return what the answer depends on, as a file name: the library's files, the kernel and the processor."""
     folder = Path(str(files("llama_cpp"))) / "lib"
-    libraries = sorted((one.name, one.stat().st_size, one.stat().st_mtime_ns) for one in folder.glob("*ggml-cpu*"))
+    libraries = sorted((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in folder.glob("*ggml-cpu*"))
     facts = (str(folder), libraries, platform.release(), platform.processor() or platform.machine())
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

@@ -84,11 +84,11 @@ def _measure_type(device: Device, kind: str, total: int, width: int) -> Iterator
         for buffer_type in (*_extra_buffer_types(handle), _dev_buffer_type(handle)):
             weights = _Weights(kind, buffer_type, total, width)
             try:
-                found = [one for rows in ROWS if (one := weights.measure(device, handle, backend, rows))]
+                measured = [bandwidth for rows in ROWS if (bandwidth := weights.measure(device, handle, backend, rows))]
             finally:
                 weights.free()
-            if found:
-                yield from found
+            if measured:
+                yield from measured
                 return
     finally:
         _backend_free(backend)
@@ -171,10 +171,10 @@ def _extra_buffer_types(handle: int) -> list[int]:
     if not address:
         return []
     listed: Any = ctypes.CFUNCTYPE(ctypes.POINTER(_P), _P)(address)(handle)
-    found: list[int] = []
-    while listed and listed[len(found)]:
-        found.append(listed[len(found)])
-    return found
+    types: list[int] = []
+    while listed and listed[len(types)]:
+        types.append(listed[len(types)])
+    return types
 
 
 def _set_threads(handle: int, backend: int) -> None:

@@ -15,15 +15,15 @@ def sequence_breakers(model: Model, texts: tuple[str, ...]) -> dict[int, list[tu
 
     "none" alone stands for no breaker.
     """
-    found: dict[int, list[tuple[int, ...]]] = {}
+    breakers: dict[int, list[tuple[int, ...]]] = {}
     for text in () if texts == ("none",) else texts:
         mark = text.encode("utf-8", "replace")[:MOST_BYTES]
         tails = {n: tuple(model.tokenize(mark[n:])[:MOST_TOKENS]) for n in range(1, len(mark))}
         for token, word in enumerate(model.words()):
             if mark in word:
-                found.setdefault(token, []).append(())
+                breakers.setdefault(token, []).append(())
                 continue
             for n, tail in tails.items():
-                if word.endswith(mark[:n]) and tail not in found.get(token, ()):
-                    found.setdefault(token, []).append(tail)
-    return found
+                if word.endswith(mark[:n]) and tail not in breakers.get(token, ()):
+                    breakers.setdefault(token, []).append(tail)
+    return breakers

@@ -44,13 +44,13 @@ def machine_facts(servers: Sequence[str] = ()) -> dict[str, Any]:
     Devices of the RPC `servers` count; raises what `add_servers` does.
     """
     add_servers(servers)
-    found = devices()
-    layers = offloading(found)
+    all_devices = devices()
+    layers = offloading(all_devices)
     return {
         **dataclasses.asdict(build_info()),
         "compiler": compiler(),
         "rpc": has_rpc(),
-        "all": [{**dataclasses.asdict(device), "takes_layers": device in layers} for device in found],
+        "all": [{**dataclasses.asdict(device), "takes_layers": device in layers} for device in all_devices],
         "cores": physical_cores(),
         "ram": available_memory(),
     }
@@ -64,8 +64,8 @@ def compiler() -> str:
     for name in ("libggml-cpu.so", "libllama.so"):
         with contextlib.suppress(OSError):
             code = (Path(api._lib._name).parent / name).read_bytes()
-            if found := re.search(rb"(GCC): \([^)\0]*\) ([\d.]+)|(clang) version ([\d.]+)", code):
-                return b" ".join(filter(None, found.groups())).decode()
+            if match := re.search(rb"(GCC): \([^)\0]*\) ([\d.]+)|(clang) version ([\d.]+)", code):
+                return b" ".join(filter(None, match.groups())).decode()
             if b"NSt3__1" in code:
                 return "clang, as zig's"
     return ""

@@ -156,12 +156,12 @@ class Cells:
         """Return `n` sequences that end at `parent`: those that do already, then free ones made to."""
         end = self.length + (self.depths[parent] + 1 if parent >= 0 else 0)
         source = self.carriers[parent] if parent >= 0 else 0
-        found = [s for s, tip in enumerate(self.tips) if tip == parent][:n]
+        sequences = [s for s, tip in enumerate(self.tips) if tip == parent][:n]
         if parent != COMMITTED:
             free = [s for s, tip in enumerate(self.tips) if tip == COMMITTED]
-            found += free[: n - len(found)]
-        assert len(found) == n, f"the tree has more leaves than the {self.n_sequences} sequences of this context"
-        for s in found:
+            sequences += free[: n - len(sequences)]
+        assert len(sequences) == n, f"the tree has more leaves than the {self.n_sequences} sequences of this context"
+        for s in sequences:
             if self.tips[s] != COMMITTED:
                 continue
             start = self.synced[s]
@@ -169,7 +169,7 @@ class Cells:
                 copies.append(CopyCells(source, s, start, end))
             self.synced[s] = self.length
             self.tips[s] = parent if parent != COMMITTED else self.n_open  # taken; the new leaf becomes its tip
-        return found
+        return sequences
 
     def _append(self, parent: int, depth: int, own: list[int]) -> None:
         for s in own:

@@ -44,14 +44,14 @@ class Device:
 
 def devices() -> tuple[Device, ...]:
     """Return what ggml was built for and found, in its order."""
-    found = []
+    listed = []
     for at in range(_count()):
         handle = _get(at)
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         _memory(handle, ctypes.byref(free), ctypes.byref(total))
         name, description = _name(handle).decode("utf-8", "replace"), _description(handle).decode("utf-8", "replace")
         kind, registry = _kind(handle), _registry_name(_registry(handle)).decode("utf-8", "replace")
-        found.append(
+        listed.append(
             Device(
                 name,
                 description,
@@ -62,12 +62,12 @@ def devices() -> tuple[Device, ...]:
                 is_integrated=kind == INTEGRATED and platform.machine().lower() in X86,
             )
         )
-    return tuple(found)
+    return tuple(listed)
 
 
-def offloading(found: Sequence[Device]) -> tuple[Device, ...]:
+def offloading(candidates: Sequence[Device]) -> tuple[Device, ...]:
     """Return the devices that take layers: as in llama.cpp, an integrated GPU only where there is no other."""
-    gpus = [device for device in found if device.is_gpu]
+    gpus = [device for device in candidates if device.is_gpu]
     discrete = [device for device in gpus if not (device.is_unified or device.is_remote)]
     return tuple(device for device in gpus if not (discrete and device.is_unified))
 

@@ -31,13 +31,13 @@ _SYMBOLS: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
 
 
 def _resolved() -> dict[str, Any]:
-    found = {}
+    functions = {}
     for name, (symbol, result, arguments) in _SYMBOLS.items():
         try:
-            found[name] = function(api._lib, symbol, result, *arguments)
+            functions[name] = function(api._lib, symbol, result, *arguments)
         except AttributeError:
             continue
-    return found
+    return functions
 
 
 _FOUND = _resolved()
@@ -91,5 +91,5 @@ def normed_states(context: Any, rows: int, width: int) -> NDArray[np.float32]:
 def _view(address: int | None, rows: int, width: int) -> NDArray[np.float32]:
     assert address, "llama.cpp kept no hidden states of the last pass"
     array = (ctypes.c_float * (rows * width)).from_address(address)
-    found: NDArray[np.float32] = np.ctypeslib.as_array(array).reshape(rows, width)
-    return found
+    view: NDArray[np.float32] = np.ctypeslib.as_array(array).reshape(rows, width)
+    return view

@@ -74,13 +74,13 @@ class Importance:
 
     def matrix(self) -> Matrix:
         """Return the mean squares. An expert that no row chose has those of all rows together."""
-        found = {}
+        by_tensor = {}
         for name, sums in self._sums.items():
             counts = self._counts[name][:, None]
             usual = sums.sum(0) / max(1, int(counts.sum()))
             means = np.where(counts > 0, sums / np.maximum(counts, 1), usual)
-            found[name] = means.astype(np.float32).reshape(-1)
-        return found
+            by_tensor[name] = means.astype(np.float32).reshape(-1)
+        return by_tensor
 
     def chosen(self) -> dict[str, int]:
         """Return how many experts of each weight some row chose, by its name; of other weights 1."""
@@ -116,11 +116,11 @@ class Importance:
         """Take one operation of a pass; `is_question`: say whether its result is wanted."""
         if not (self._is_on and self.is_known) or _operation(address) not in (DENSE, ROUTED):
             return not is_question
-        one = _Tensor.from_address(address)
+        tensor = _Tensor.from_address(address)
         if is_question:
-            self.is_known = _is_laid_out(address) and all(map(_is_laid_out, one.inputs[:2]))
-            return self.is_known and _Tensor.from_address(one.inputs[0]).name.endswith(b".weight")
-        self._take(one.inputs, is_routed=_operation(address) == ROUTED)
+            self.is_known = _is_laid_out(address) and all(map(_is_laid_out, tensor.inputs[:2]))
+            return self.is_known and _Tensor.from_address(tensor.inputs[0]).name.endswith(b".weight")
+        self._take(tensor.inputs, is_routed=_operation(address) == ROUTED)
         return True
 
     def _take(self, inputs: tuple[int, int, int], *, is_routed: bool) -> None:
@@ -162,10 +162,10 @@ def _is_laid_out(address: int) -> bool:
     """Whether the fields that are read of a tensor are what llama.cpp's functions say of it."""
     if not address:
         return False
-    one = _Tensor.from_address(address)
+    tensor = _Tensor.from_address(address)
     name = address + _Tensor.name.offset
-    n = one.ne[0] * one.ne[1] * one.ne[2] * one.ne[3]
-    return bool(name == _name(address) and one.data == _data(address) and n == _n_elements(address))
+    n = tensor.ne[0] * tensor.ne[1] * tensor.ne[2] * tensor.ne[3]
+    return bool(name == _name(address) and tensor.data == _data(address) and n == _n_elements(address))
 
 
 def _floats(address: int, width: int) -> NDArray[np.float32]:
@@ -177,8 +177,8 @@ def _floats(address: int, width: int) -> NDArray[np.float32]:
 
 def _chosen(address: int) -> NDArray[np.int32]:
     """Return the experts [tokens, used] that a router chose. They are the first columns of a wider table."""
-    one = _Tensor.from_address(address)
+    tensor = _Tensor.from_address(address)
     whole = np.empty(_n_bytes(address), np.uint8)
     _read(address, whole.ctypes.data, 0, whole.nbytes)
-    shape, strides = (one.ne[1], one.ne[0]), (one.nb[1], one.nb[0])
+    shape, strides = (tensor.ne[1], tensor.ne[0]), (tensor.nb[1], tensor.nb[0])
     return np.ndarray(shape, np.int32, whole.data, 0, strides).copy()

@@ -48,9 +48,9 @@ api.llama_backend_init()  # once per process, before anything else is called
 
 def function(library: Any, name: str, result: Any, *arguments: Any) -> Any:
     """Return a C function with a prototype of our own, leaving the one that llama-cpp-python declared alone."""
-    found = library[name]  # indexing makes a new function object, attribute access shares one
-    found.restype, found.argtypes = result, arguments
-    return found
+    foreign = library[name]  # indexing makes a new function object, attribute access shares one
+    foreign.restype, foreign.argtypes = result, arguments
+    return foreign
 
 
 # As an address, which numpy turns into a view faster than a ctypes pointer object.

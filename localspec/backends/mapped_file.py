@@ -28,12 +28,12 @@ def released(is_wanted: bool) -> Iterator[None]:
 
 def _mapped() -> set[tuple[int, int]]:
     """Return the addresses of files that this process shares and only reads."""
-    found: set[tuple[int, int]] = set()
+    ranges: set[tuple[int, int]] = set()
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             for line in MAPS.read_text("utf-8", "replace").splitlines():
                 span, rights, _, _, inode = line.split(maxsplit=5)[:5]
                 if rights == "r--s" and inode != "0":
                     start, end = span.split("-")
-                    found.add((int(start, 16), int(end, 16)))
-    return found
+                    ranges.add((int(start, 16), int(end, 16)))
+    return ranges

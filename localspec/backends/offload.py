@@ -24,18 +24,18 @@ class _Override(ctypes.Structure):
     _fields_ = (("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p))
 
 
-def gpu_layers(setting: str, n_bytes: int, found: Sequence[Device]) -> int:
+def gpu_layers(setting: str, n_bytes: int, devices: Sequence[Device]) -> int:
     """Return llama.cpp's `n_gpu_layers` for `setting` ("auto", "off", "all" or a number) and a file of `n_bytes`.
 
     For models that are placed without a plan.
     """
-    if setting == "off" or not any(device.is_gpu for device in found):
+    if setting == "off" or not any(device.is_gpu for device in devices):
         return 0
     if setting == "all":
         return ALL_LAYERS
     if setting != "auto":
         return int(setting)
-    room = RESERVE * sum(device.free for device in found if device.is_gpu)
+    room = RESERVE * sum(device.free for device in devices if device.is_gpu)
     return ALL_LAYERS if n_bytes <= room else int(TYPICAL_LAYERS * room / n_bytes)
 
 

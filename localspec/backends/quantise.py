@@ -38,8 +38,8 @@ def quantise(
     source: Path, target: Path, recipe: QuantiseRecipe, matrix: Matrix, on_progress: Callable[[float], None]
 ) -> int | None:
     """Write `target`; return its size in bytes as llama.cpp counts it, None where it could not write the file."""
-    kept: list[Any] = []  # what llama.cpp points to until it returns
-    params = _params(recipe, matrix, kept)
+    held: list[Any] = []  # what llama.cpp points to until it returns
+    params = _params(recipe, matrix, held)
     LOG.clear()
     with LOG.forwarding(lambda line: _progress(line, on_progress)):
         code = api.llama_model_quantize(os.fsencode(source), os.fsencode(target), params)
@@ -48,68 +48,68 @@ def quantise(
 
 def size_of(source: Path, recipe: QuantiseRecipe, matrix: Matrix) -> int | None:
     """Return the bytes that a file would have, None where llama.cpp cannot make it. Nothing is written."""
-    kept: list[Any] = []
-    params = _params(recipe, matrix, kept)
+    held: list[Any] = []
+    params = _params(recipe, matrix, held)
     params.dry_run = True
     LOG.clear()
     code = api.llama_model_quantize(os.fsencode(source), os.fsencode(source.with_suffix(".none")), params)
     return None if code else _logged_size()
 
 
-def _params(recipe: QuantiseRecipe, matrix: Matrix, kept: list[Any]) -> Any:
+def _params(recipe: QuantiseRecipe, matrix: Matrix, held: list[Any]) -> Any:
     params = api.llama_model_quantize_default_params()
     params.nthread = recipe.threads
     params.ftype = getattr(api, f"LLAMA_FTYPE_MOSTLY_{recipe.kind}")
     params.allow_requantize = True
     if matrix:
-        params.imatrix = _matrix(matrix, kept)
+        params.imatrix = _matrix(matrix, held)
     if recipe.others:
-        params.tt_overrides = _types(recipe.others, kept)
+        params.tt_overrides = _types(recipe.others, held)
     if recipe.texts:
-        params.kv_overrides = _texts(recipe.texts, kept)
+        params.kv_overrides = _texts(recipe.texts, held)
     if recipe.dropped:
         indices = (ctypes.c_int32 * (len(recipe.dropped) + 1))(*sorted(recipe.dropped), -1)
-        kept.append(indices)
+        held.append(indices)
         params.prune_layers = ctypes.cast(indices, type(params.prune_layers))
     return params
 
 
-def _matrix(matrix: Matrix, kept: list[Any]) -> Any:
+def _matrix(matrix: Matrix, held: list[Any]) -> Any:
     """Return the entries, ended by an empty one."""
     entries = (api.llama_model_imatrix_data * (len(matrix) + 1))()
     for entry, (name, values) in zip(entries, matrix.items(), strict=False):
         row = np.ascontiguousarray(values, np.float32)
-        kept.append(row)
+        held.append(row)
         entry.name, entry.size = name.encode(), len(row)
         entry.data = row.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
-    kept.append(entries)
+    held.append(entries)
     return entries
 
 
-def _types(others: Sequence[tuple[str, str]], kept: list[Any]) -> Any:
+def _types(others: Sequence[tuple[str, str]], held: list[Any]) -> Any:
     entries = (api.llama_model_tensor_override * (len(others) + 1))()
     for entry, (pattern, kind) in zip(entries, others, strict=False):
         entry.pattern, entry.type = pattern.encode(), getattr(api, f"GGML_TYPE_{kind}")
-    kept.append(entries)
+    held.append(entries)
     return entries
 
 
-def _texts(texts: Mapping[str, str], kept: list[Any]) -> Any:
+def _texts(texts: Mapping[str, str], held: list[Any]) -> Any:
     entries = (api.llama_model_kv_override * (len(texts) + 1))()
     for entry, (key, text) in zip(entries, texts.items(), strict=False):
         entry.tag = api.LLAMA_KV_OVERRIDE_TYPE_STR
         entry.key, entry.value.val_str = key.encode()[:_KEY], text.encode()[:_KEY]
-    kept.append(entries)
+    held.append(entries)
     return entries
 
 
 def _progress(line: str, on_progress: Callable[[float], None]) -> None:
-    found = _AT.match(line.strip())
-    if found and int(found[2]):
-        on_progress(int(found[1]) / int(found[2]))
+    match = _AT.match(line.strip())
+    if match and int(match[2]):
+        on_progress(int(match[1]) / int(match[2]))
 
 
 def _logged_size() -> int | None:
-    found = [_SIZE.search(line) for line in LOG.lines]
-    sizes = [float(match[1]) for match in found if match]
+    matches = [_SIZE.search(line) for line in LOG.lines]
+    sizes = [float(match[1]) for match in matches if match]
     return round(sizes[-1] * 2**20) if sizes else None

@@ -64,14 +64,14 @@ def serving(endpoint: str, names: Sequence[str] = (), threads: int | None = None
     """
     _require()
     host, port = split_endpoint(endpoint)
-    found = {device.name: device for device in devices()}
+    by_name = {device.name: device for device in devices()}
     if not names:
-        names = [name for name, device in found.items() if device.is_gpu] or ["CPU"]
+        names = [name for name, device in by_name.items() if device.is_gpu] or ["CPU"]
     handles = (ctypes.c_void_p * len(names))(*map(handle_of, names))
     _check_free(host, port)
     yield {
         "endpoint": endpoint,
-        "devices": [{"name": n, "description": found[n].description, "free": found[n].free} for n in names],
+        "devices": [{"name": n, "description": by_name[n].description, "free": by_name[n].free} for n in names],
     }
     die_with_parent()
     start = _function("ggml_backend_rpc_start_server", None, *_START)

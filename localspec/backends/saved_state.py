@@ -186,5 +186,5 @@ def common_tokens(some: Ids, others: Sequence[int] | Ids) -> int:
 def _libraries() -> list[tuple[str, int, int]]:
     """Return name, size and time of llama.cpp's libraries: a build may change without its version."""
     folder = Path(api._lib._name).parent
-    found = [(each.name, each.stat()) for each in folder.iterdir() if ".so" in each.name or each.suffix == ".dylib"]
-    return sorted((name, status.st_size, status.st_mtime_ns) for name, status in found)
+    files = [(each.name, each.stat()) for each in folder.iterdir() if ".so" in each.name or each.suffix == ".dylib"]
+    return sorted((name, status.st_size, status.st_mtime_ns) for name, status in files)

@@ -99,10 +99,10 @@ class StateCache(KvCache):
 
     def row_after(self, prompt: Sequence[int], tokens: Sequence[int]) -> Logits | None:
         """Return the row [V] that follows a prompt, where it is kept; `tokens` are the committed ones."""
-        found = next((each for each in self.checkpoints if each.length == len(prompt)), None)
-        if found is None or list(tokens[: found.length]) != list(prompt):
+        checkpoint = next((each for each in self.checkpoints if each.length == len(prompt)), None)
+        if checkpoint is None or list(tokens[: checkpoint.length]) != list(prompt):
             return None
-        return found.row
+        return checkpoint.row
 
     def advance(self, n: int) -> None:
         """Count a pass of `n` tokens."""
@@ -164,8 +164,8 @@ class StateCache(KvCache):
             api.llama_memory_seq_cp(self.memory, SNAPSHOT, 0, 0, 0)
             is_there = self._removed(reached)
         else:
-            found = next((each for each in self.checkpoints if each.length == reached), None)
-            is_there = found is not None and self._read(found) and self._removed(reached)
+            checkpoint = next((each for each in self.checkpoints if each.length == reached), None)
+            is_there = checkpoint is not None and self._read(checkpoint) and self._removed(reached)
         if is_there:
             self._held = reached
         else:
@@ -217,7 +217,7 @@ def _thinned(points: list[Checkpoint], most: int) -> list[Checkpoint]:
         prompt = max((i for i, each in enumerate(points) if each.row is not None), default=-1)
         gaps = [
             (i == prompt, each.length - before)
-            for i, (each, before) in enumerate(zip(points, [0, *(one.length for one in points)], strict=False))
+            for i, (each, before) in enumerate(zip(points, [0, *(point.length for point in points)], strict=False))
         ]
         del points[min(range(len(points) - 1), key=gaps.__getitem__)]
     return points

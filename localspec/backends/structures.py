@@ -50,5 +50,5 @@ def _fits(defaults: Any, kind: type[ctypes.Structure], known: dict[str, Any]) ->
         padded = type("Padded", (ctypes.Structure,), {"_fields_": [("value", kind), ("spare", ctypes.c_ubyte * SPARE)]})
         defaults.restype, defaults.argtypes = padded, ()
         ctypes.memmove(room, ctypes.byref(defaults()), ctypes.sizeof(kind))
-    found = kind.from_buffer(room)
-    return all(getattr(found, name) == value for name, value in known.items())
+    structure = kind.from_buffer(room)
+    return all(getattr(structure, name) == value for name, value in known.items())

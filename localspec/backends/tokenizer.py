@@ -70,8 +70,8 @@ class Tokenizer:
     def infill(self) -> tuple[int, int, int] | None:
         """The tokens before a prefix, a suffix and the middle that is to be filled in; None without them."""
         vocab = self._vocab
-        found = api.llama_vocab_fim_pre(vocab), api.llama_vocab_fim_suf(vocab), api.llama_vocab_fim_mid(vocab)
-        return found if min(found) >= 0 else None
+        tokens = api.llama_vocab_fim_pre(vocab), api.llama_vocab_fim_suf(vocab), api.llama_vocab_fim_mid(vocab)
+        return tokens if min(tokens) >= 0 else None
 
     def tokenize(self, text: str | bytes, parse_special: bool = False, add_bos: bool = False) -> list[int]:
         """Return the tokens of `text`.

@@ -58,12 +58,12 @@ class ResultComparison:
         head = ("T", "method", "prompts", "second / first", "first × plain", "second × plain")
         cells = [
             (
-                f"{one.temperature:g}",
-                one.contender,
-                "–" if one.n is None else str(one.n),
-                *(_spelt(i) for i in (one.ratio, one.before, one.after)),
+                f"{change.temperature:g}",
+                change.contender,
+                "–" if change.n is None else str(change.n),
+                *(_spelt(i) for i in (change.ratio, change.before, change.after)),
             )
-            for one in self.changes
+            for change in self.changes
         ]
         lines = aligned([head, *cells])
         lines += [f"the {which} was interrupted: it holds what was measured until then" for which in self.interrupted]
@@ -78,11 +78,11 @@ class ResultComparison:
 def compare(before: BenchResult, after: BenchResult) -> ResultComparison:
     """Return what changed from one to the other. Raises IncompatibleError for results of different models."""
     require_same_models(before, after)
-    first, second = ({key: rates(group) for key, group in grouped(one.measurements).items()} for one in (before, after))
+    first, second = ({key: rates(group) for key, group in grouped(run.measurements).items()} for run in (before, after))
     keys = ("suite_sha256", "prompt_tokens", "raw")
     a, b = before.provenance["options"], after.provenance["options"]
     is_paired = all(a.get(key) == b.get(key) for key in keys)
-    ratios = [{(row.temperature, row.contender): row.ratio for row in one.rows} for one in (before, after)]
+    ratios = [{(row.temperature, row.contender): row.ratio for row in run.rows} for run in (before, after)]
     changes = []
     for key in (key for key in first if key in second):
         both = [p for p in first[key] if p in second[key]] if is_paired else []
@@ -96,7 +96,7 @@ def compare(before: BenchResult, after: BenchResult) -> ResultComparison:
         tuple(f"{name} T={t:g}" for t, name in second if (t, name) not in first),
         tuple(_differences(before.provenance, after.provenance)),
         is_paired,
-        tuple(which for which, one in (("first", before), ("second", after)) if not one.is_complete),
+        tuple(which for which, run in (("first", before), ("second", after)) if not run.is_complete),
     )
 
 

@@ -8,12 +8,11 @@ KEY      = k, tree, length, verify, draft-temp, approximate (as `localspec run` 
 """
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from localspec.errors import UsageError
+from localspec.errors import UsageError, near_name
 from localspec.settings.removed import check_removed
 from localspec.settings.request import Speculation
 from localspec.settings.sizes import whole
@@ -43,28 +42,28 @@ def parse_contenders(text: str, budgets: Sequence[int] = (), *, has_draft: bool)
     With `budgets`, what names no size of its own and could have one is measured once for each. Raises UsageError.
     """
     is_sized = False
-    found: dict[str, Contender] = {PLAIN: Contender(PLAIN, Speculation(method=PLAIN))}
+    contenders: dict[str, Contender] = {PLAIN: Contender(PLAIN, Speculation(method=PLAIN))}
     for word in _BETWEEN.split(text.strip(", \t")):
         if not word:
             raise UsageError("--methods names none", hint=HINT)
         asked = _contender(word)
-        for one in _sized(asked, budgets, has_draft):
-            is_sized = is_sized or one is not asked
-            _check(one, has_draft)
-            found.setdefault(one.name, one)
+        for contender in _sized(asked, budgets, has_draft):
+            is_sized = is_sized or contender is not asked
+            _check(contender, has_draft)
+            contenders.setdefault(contender.name, contender)
     if budgets and not is_sized:
         raise UsageError(
             f"--budgets reaches no method of {text}: each has a size, or takes none",
             hint=f"--methods {'draft-model,dyspec' if has_draft else 'suffix'} --budgets {budgets[0]}",
         )
-    return tuple(found.values())
+    return tuple(contenders.values())
 
 
 def without_size(name: str) -> str:
     """Return the name of a contender without its draft length and its tree's size: what has others is its like."""
     head, *settings = _SETTING.split(name)
-    kept = [_unsized(head), *(_unsized(one) if one.startswith("tree=") else one for one in settings)]
-    return ":".join(one for one in kept if not one.startswith("k="))
+    parts = [_unsized(head), *(_unsized(setting) if setting.startswith("tree=") else setting for setting in settings)]
+    return ":".join(setting for setting in parts if not setting.startswith("k="))
 
 
 def _unsized(word: str) -> str:
@@ -84,9 +83,9 @@ def _contender(word: str) -> Contender:
     else:
         check_removed(name)
         known = ["auto", *registered("method"), *registered("tree")]
-        near = difflib.get_close_matches(name, known, n=1)
+        near = near_name(name, known)
         raise UsageError(
-            f"--methods {word!r}: there is no method or tree {name!r}", hint=f"--methods {near[0]}" if near else HINT
+            f"--methods {word!r}: there is no method or tree {name!r}", hint=f"--methods {near}" if near else HINT
         )
     contender = Contender(word, wanted)
     for setting in settings:
@@ -95,11 +94,11 @@ def _contender(word: str) -> Contender:
     return contender
 
 
-def _with(one: Contender, key: str, value: str) -> Contender:
-    speculation = one.speculation
+def _with(contender: Contender, key: str, value: str) -> Contender:
+    speculation = contender.speculation
     match key:
         case "k":
-            changed = dataclasses.replace(speculation, k=_integer(one.name, value))
+            changed = dataclasses.replace(speculation, k=_integer(contender.name, value))
         case "tree":
             changed = dataclasses.replace(speculation, tree=value)
         case "length":
@@ -108,23 +107,23 @@ def _with(one: Contender, key: str, value: str) -> Contender:
             changed = dataclasses.replace(speculation, verify=value)
         case "approximate":
             if value not in _SWITCH:
-                raise UsageError(f"--methods {one.name!r}: approximate={value}", hint="approximate=on, or =off")
+                raise UsageError(f"--methods {contender.name!r}: approximate={value}", hint="approximate=on, or =off")
             changed = dataclasses.replace(speculation, approximate=_SWITCH[value])
         case "draft-temp":
-            return dataclasses.replace(one, draft_temperature=_number(one.name, value))
+            return dataclasses.replace(contender, draft_temperature=_number(contender.name, value))
         case _:
             changed = dataclasses.replace(speculation, options=(*speculation.options, (key, value)))
-    return dataclasses.replace(one, speculation=changed)
+    return dataclasses.replace(contender, speculation=changed)
 
 
-def _sized(one: Contender, budgets: Sequence[int], has_draft: bool) -> Iterator[Contender]:
+def _sized(each: Contender, budgets: Sequence[int], has_draft: bool) -> Iterator[Contender]:
     """Yield it once for each budget, as it is where it has a size already or takes none."""
-    if not budgets or not _takes_size(one.speculation, has_draft):
-        yield one
+    if not budgets or not _takes_size(each.speculation, has_draft):
+        yield each
         return
     for budget in budgets:
         yield dataclasses.replace(
-            one, name=f"{one.name}:k={budget}", speculation=dataclasses.replace(one.speculation, k=budget)
+            each, name=f"{each.name}:k={budget}", speculation=dataclasses.replace(each.speculation, k=budget)
         )
 
 
@@ -139,20 +138,20 @@ def _takes_size(speculation: Speculation, has_draft: bool) -> bool:
     return True
 
 
-def _check(one: Contender, has_draft: bool) -> None:
+def _check(contender: Contender, has_draft: bool) -> None:
     """Refuse what does not go together, as `localspec run` would."""
     try:
-        one.speculation.check()
-        resolve_axes(one.speculation, has_draft=has_draft, is_seeded=False)
+        contender.speculation.check()
+        resolve_axes(contender.speculation, has_draft=has_draft, is_seeded=False)
     except UsageError as error:
-        raise UsageError(f"--methods {one.name}: {error.message}", hint=HINT, detail=error.detail) from None
+        raise UsageError(f"--methods {contender.name}: {error.message}", hint=HINT, detail=error.detail) from None
 
 
 def _integer(word: str, text: str) -> int:
-    found = whole(text)
-    if found is None:
+    number = whole(text)
+    if number is None:
         raise UsageError(f"--methods {word!r}: {text!r} is no number of draft tokens", hint=HINT)
-    return found
+    return number
 
 
 def _number(word: str, text: str) -> float:
@@ -183,7 +182,7 @@ PRESETS = {
         max_tokens=128,
         draft_temperature=0.6,
         about="128 prompt tokens, 128 generated, draft at 0.6, target at 0 and 0.6, trees of 64",
-    ),
+    )
 }
 
 

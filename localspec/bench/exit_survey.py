@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from localspec.errors import IncompatibleError
-from localspec.models.early_exit import Exits, Layers
+from localspec.models.exit_files import Exits, Layers
 from localspec.settings.request import Request, Speculation
 from localspec.ui.stats import Stats
 
@@ -53,13 +53,13 @@ class ExitSurvey:
 
     def _leave_out(self, skips: int) -> None:
         """Drop layers greedily from the whole model, as long as the draft gets faster."""
-        kept, before = tuple(range(self.exits.n_layers)), 0.0
-        for _ in range(min(skips, len(kept) - 1)):
-            tried = [self._measure(tuple(layer for layer in kept if layer != out)) for out in kept]
-            best = max(tried, key=lambda one: one.ratio)
+        layers, before = tuple(range(self.exits.n_layers)), 0.0
+        for _ in range(min(skips, len(layers) - 1)):
+            tried = [self._measure(tuple(layer for layer in layers if layer != out)) for out in layers]
+            best = max(tried, key=lambda measured: measured.ratio)
             if best.ratio <= before:
                 return
-            kept, before = best.layers, best.ratio
+            layers, before = best.layers, best.ratio
 
     def _measure(self, layers: Layers) -> MeasuredExit:
         if layers not in self.results:
@@ -93,7 +93,7 @@ class ExitSurvey:
 
     def _tidy(self) -> None:
         """Remove the files that were made here, but for the best one's."""
-        best = max(self.results.values(), key=lambda one: one.ratio)
+        best = max(self.results.values(), key=lambda measured: measured.ratio)
         for layers in self.made - {best.layers}:
             self.exits.discard(layers)
             self.made.discard(layers)

@@ -103,7 +103,7 @@ class Verification:
         return self._identity("coupled", replace(self._sampled(), speculation=speculation))
 
     def reproducible(self) -> Check:
-        found: dict[str, Same] = {}
+        alike: dict[str, Same] = {}
         left_out: list[str] = []
         drafted = 0
         for number, prompt in enumerate(self.prompts):
@@ -122,12 +122,12 @@ class Verification:
                     other = ask(self.worker, replace(asked, speculation=speculation))
                     drafted += other.stats.drafted
                     what = f"prompt {prompt.id}, --temp {temperature:g}, --method {speculation.method}"
-                    found[what] = compare_answers(self.worker, plain, other)
+                    alike[what] = compare_answers(self.worker, plain, other)
         if not drafted:
             return _not_run("reproducible", "nothing was drafted, so the texts show nothing", "-n 256", left_out)
-        notes = [f"{what}: {same.spelt()}" for what, same in found.items() if not same.is_equal]
-        summary = f"{len(found) - len(notes)} of {len(found)} texts identical; {counted(drafted, 'token')} drafted"
-        texts = [{"id": what, **same.to_wire()} for what, same in found.items()]
+        notes = [f"{what}: {same.spelt()}" for what, same in alike.items() if not same.is_equal]
+        summary = f"{len(alike) - len(notes)} of {len(alike)} texts identical; {counted(drafted, 'token')} drafted"
+        texts = [{"id": what, **same.to_wire()} for what, same in alike.items()]
         facts = {"drafted": drafted, "prompts": texts, "left_out": left_out}
         return Check("reproducible", not notes, summary, (*left_out, *notes), facts)
 
@@ -148,15 +148,15 @@ class Verification:
             points = tuple(tuple(plain.tokens[: len(plain.tokens) * i // POINTS]) for i in range(POINTS))
             unseeded = replace(asked, sampling=replace(asked.sampling, seed=None))
             question = DistributionQuestion(unseeded, points, self.draws, alpha, seed)
-            found = inspect(self.worker, question)
-            trials, n_unknown = trials + found.get("trials", []), n_unknown + found.get("n_unknown", 0)
+            tested = inspect(self.worker, question)
+            trials, n_unknown = trials + tested.get("trials", []), n_unknown + tested.get("n_unknown", 0)
         if not trials and n_unknown:
             why = "the recorded texts hold tokens that the draft does not have"
             return _not_run(DISTRIBUTION, why, "another --suite")
         if not trials:
             why = "the context has no room for the recorded texts"
             return _not_run(DISTRIBUTION, why, "--ctx 2048, or shorter prompts")
-        if not any(one["df"] or one["impossible"] for one in trials):
+        if not any(trial["df"] or trial["impossible"] for trial in trials):
             why = "so many draws tell no two tokens of the recorded texts apart"
             return _not_run(DISTRIBUTION, why, f"--draws {10 * self.draws}, or a higher --temp")
         return _judged(trials, alpha)
@@ -167,7 +167,7 @@ class Verification:
         return replace(self.request, sampling=replace(sampling, temperature=used))
 
     def _identity(self, name: str, request: Request) -> Check:
-        found: list[Identity] = []
+        identities: list[Identity] = []
         left_out: list[str] = []
         drafted = accepted = 0
         prompts = self.prompts
@@ -190,7 +190,7 @@ class Verification:
             if self.is_stopped():
                 break
             drafted, accepted = drafted + other.stats.drafted, accepted + other.stats.accepted
-            found.append(Identity(prompt.id, compare_answers(self.worker, plain, other)))
+            identities.append(Identity(prompt.id, compare_answers(self.worker, plain, other)))
         if not drafted:
             return _not_run(
                 name,
@@ -198,22 +198,22 @@ class Verification:
                 "--method draft-model, or -n 256 with prompts that repeat themselves",
                 left_out,
             )
-        equal = sum(one.same.is_equal for one in found)
-        ties = sum(one.same.is_explained for one in found) - equal
-        summary = f"{equal} of {len(found)} texts identical" + (f", {ties} fork at a tie" if ties else "")
+        equal = sum(each.same.is_equal for each in identities)
+        ties = sum(each.same.is_explained for each in identities) - equal
+        summary = f"{equal} of {len(identities)} texts identical" + (f", {ties} fork at a tie" if ties else "")
         summary += f"; {accepted} of {drafted} draft tokens accepted"
         facts = {
             "drafted": drafted,
             "accepted": accepted,
-            "prompts": [{"id": one.prompt, **one.same.to_wire()} for one in found],
+            "prompts": [{"id": each.prompt, **each.same.to_wire()} for each in identities],
             "left_out": left_out,
         }
-        notes = [f"prompt {one.prompt}: {one.same.spelt()}" for one in found if not one.same.is_equal]
-        return Check(name, all(one.same.is_explained for one in found), summary, (*left_out, *notes), facts)
+        notes = [f"prompt {each.prompt}: {each.same.spelt()}" for each in identities if not each.same.is_equal]
+        return Check(name, all(each.same.is_explained for each in identities), summary, (*left_out, *notes), facts)
 
     def _left_out(self, prompt: Prompt, error: PromptTooLongError) -> str:
         """Go on without a prompt, and return what to say of that; raises `error` where it was the last."""
-        self.prompts = tuple(one for one in self.prompts if one is not prompt)
+        self.prompts = tuple(other for other in self.prompts if other is not prompt)
         if not self.prompts:
             raise error
         return f"prompt {prompt.id} was left out: {error.message}"
@@ -226,16 +226,16 @@ def _not_run(name: str, why: str, hint: str, left_out: Sequence[str] = ()) -> Ch
 
 def _judged(trials: list[dict[str, Any]], alpha: float) -> Check:
     """Return the distribution check: each text by itself, which finds what is wrong in one place, and all together."""
-    failed = [one for one in trials if one["p_value"] < alpha]
-    n_certain = sum(not one["df"] for one in trials)
-    df, drawn = sum(one["df"] for one in trials), sum(one["n"] for one in trials)
-    telling = sum(one["n"] for one in trials if one["df"])
-    together = survival(sum(one["statistic"] for one in trials), df) if df else 1.0
+    failed = [trial for trial in trials if trial["p_value"] < alpha]
+    n_certain = sum(not trial["df"] for trial in trials)
+    df, drawn = sum(trial["df"] for trial in trials), sum(trial["n"] for trial in trials)
+    telling = sum(trial["n"] for trial in trials if trial["df"])
+    together = survival(sum(trial["statistic"] for trial in trials), df) if df else 1.0
     least = detectable(df, telling, TOGETHER)
-    found = f"a bias of {least:.3f} in total variation would be found with {POWER:.0%}"
-    notes = [f"error at most {ERROR:g}; {found} where all texts have it"]
+    power = f"a bias of {least:.3f} in total variation would be found with {POWER:.0%}"
+    notes = [f"error at most {ERROR:g}; {power} where all texts have it"]
     notes += [f"{n_certain} of them have one token that so many draws can tell, and show nothing"] if n_certain else []
-    notes += [_failed(one) for one in failed]
+    notes += [_failed(trial) for trial in failed]
     notes += [f"all texts together: p = {together:.2g}"] if together < TOGETHER else []
     summary = f"{len(trials) - len(failed)} of {len(trials)} recorded texts, {drawn} draws"
     facts = {"error": ERROR, "power": POWER, "detectable": least, "p_value": together, "trials": trials}

@@ -39,7 +39,7 @@ def draw(result: BenchResult, folder: Path) -> list[Path]:
         t = f"{temperature:g}"
         speeds = {row.contender: row.ratio for row in rows if row.contender != PLAIN and row.ratio is not None}
         positions = {
-            row.contender: [kept / seen for kept, seen in zip(row.accepted_per_pos, row.tested_per_pos, strict=True)]
+            row.contender: [n / seen for n, seen in zip(row.accepted_per_pos, row.tested_per_pos, strict=True)]
             for row in rows
             if row.drafted and row.tested_per_pos
         }

@@ -75,25 +75,25 @@ def rows(measurements: Sequence[Measurement]) -> list[SummaryRow]:
 
 def grouped(measurements: Iterable[Measurement]) -> dict[Key, list[Measurement]]:
     groups: dict[Key, list[Measurement]] = {}
-    for one in measurements:
-        groups.setdefault((one.cell.temperature, one.cell.contender), []).append(one)
+    for measurement in measurements:
+        groups.setdefault((measurement.cell.temperature, measurement.cell.contender), []).append(measurement)
     return groups
 
 
 def rates(measurements: Iterable[Measurement]) -> dict[int, float]:
     """Return the rate of each prompt: the median tokens a second of its repeats."""
-    found: dict[int, list[float]] = {}
-    for one in measurements:
-        if one.tok_per_s is not None:
-            found.setdefault(one.cell.prompt, []).append(one.tok_per_s)
-    return {prompt: median(values) for prompt, values in found.items()}
+    by_prompt: dict[int, list[float]] = {}
+    for measurement in measurements:
+        if measurement.tok_per_s is not None:
+            by_prompt.setdefault(measurement.cell.prompt, []).append(measurement.tok_per_s)
+    return {prompt: median(values) for prompt, values in by_prompt.items()}
 
 
 def _row(group: list[Measurement], plain: dict[int, float]) -> SummaryRow:
     first, ours = group[0], rates(group)
     both = [prompt for prompt in ours if prompt in plain]
-    passes = sum(one.passes for one in group)
-    timed = max(1, sum(one.passes - 1 for one in group))  # the prompt's own is told apart
+    passes = sum(run.passes for run in group)
+    timed = max(1, sum(run.passes - 1 for run in group))  # the prompt's own is told apart
     return SummaryRow(
         contender=first.cell.contender,
         temperature=first.cell.temperature,
@@ -103,22 +103,22 @@ def _row(group: list[Measurement], plain: dict[int, float]) -> SummaryRow:
         k=first.k,
         verify=first.verify,
         n=len(group),
-        n_stopped=sum(one.reason not in WHOLE_REASONS for one in group),
+        n_stopped=sum(run.reason not in WHOLE_REASONS for run in group),
         ratio=_against(first, [ours[p] for p in both], [plain[p] for p in both]),
         tok_per_s=median_interval(list(ours.values())),
-        prompt_per_s=percentile([1e3 * one.prompt_n / one.prefill_ms for one in group if one.prefill_ms], 0.5),
-        ttft_ms=_p50_p95([one.ttft_ms for one in group]),
-        total_ms=_p50_p95([one.total_ms for one in group]),
-        tokens_per_pass=_ratio(sum(one.tokens for one in group), passes),
-        drafted=sum(one.drafted for one in group),
-        acceptance=_ratio(sum(one.accepted for one in group), sum(one.drafted for one in group)),
-        tested_per_pos=_summed([one.tested_per_pos for one in group]),
-        accepted_per_pos=_summed([one.accepted_per_pos for one in group]),
-        reached_per_pos=_summed([one.reached_per_pos for one in group]),
-        draft_ms=sum(one.draft_ms for one in group) / timed,
-        verify_ms=sum(one.verify_ms for one in group) / timed,
-        host_ms=sum(one.host_ms for one in group) / timed,
-        peak_memory=max(one.peak_memory for one in group),
+        prompt_per_s=percentile([1e3 * run.prompt_n / run.prefill_ms for run in group if run.prefill_ms], 0.5),
+        ttft_ms=_p50_p95([run.ttft_ms for run in group]),
+        total_ms=_p50_p95([run.total_ms for run in group]),
+        tokens_per_pass=_ratio(sum(run.tokens for run in group), passes),
+        drafted=sum(run.drafted for run in group),
+        acceptance=_ratio(sum(run.accepted for run in group), sum(run.drafted for run in group)),
+        tested_per_pos=_summed([run.tested_per_pos for run in group]),
+        accepted_per_pos=_summed([run.accepted_per_pos for run in group]),
+        reached_per_pos=_summed([run.reached_per_pos for run in group]),
+        draft_ms=sum(run.draft_ms for run in group) / timed,
+        verify_ms=sum(run.verify_ms for run in group) / timed,
+        host_ms=sum(run.host_ms for run in group) / timed,
+        peak_memory=max(run.peak_memory for run in group),
     )
 
 
@@ -134,7 +134,7 @@ def _p50_p95(values: list[float]) -> tuple[float | None, float | None]:
 
 def _summed(counts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     longest = max(map(len, counts), default=0)
-    return tuple(sum(one[i] for one in counts if i < len(one)) for i in range(longest))
+    return tuple(sum(counted[i] for counted in counts if i < len(counted)) for i in range(longest))
 
 
 def _ratio(part: float, whole: float) -> float | None:
@@ -281,18 +281,18 @@ class Hashes:
         try:
             status = path.stat()
             key = f"{path}|{status.st_size}|{status.st_mtime_ns}|{status.st_ino}"
-            kept = self.stored()
-            if key in kept:
-                return kept[key]
-            found = hash_of(path, lambda done: on_progress(done / max(1, status.st_size)))
+            known = self.stored()
+            if key in known:
+                return known[key]
+            digest = hash_of(path, lambda done: on_progress(done / max(1, status.st_size)))
         except OSError as error:
             hint = did_you_mean(str(path), "Check the path.")
             raise NotFoundError(f"cannot read {path}: {error.strerror}", hint=hint) from None
         try:
-            write_stored(self._file, {**kept, key: found})
+            write_stored(self._file, {**known, key: digest})
         except OSError as error:
             self.reason = error.strerror or str(error)
-        return found
+        return digest
 
     def of_model(self, parts: Sequence[Path], on_progress: Callable[[float], None] = lambda share: None) -> str:
         """Return the hash of a model: its file's, or that of its parts' hashes. Raises NotFoundError."""

@@ -39,12 +39,12 @@ class BenchJob:
     schema: str | None = None
 
     def cells(self) -> tuple[Cell, ...]:
-        names = [one.name for one in self.contenders]
+        names = [contender.name for contender in self.contenders]
         return schedule(len(self.suite.prompts), self.temperatures, names, self.repeats)
 
     def request(self, cell: Cell) -> Request:
         """Return the request of a cell; prompt and repeat decide the seed, so that all contenders have the same."""
-        contender = next(one for one in self.contenders if one.name == cell.contender)
+        contender = next(each for each in self.contenders if each.name == cell.contender)
         text = self.suite.prompts[cell.prompt].text
         draft = contender.draft_temperature
         sampling = replace(
@@ -108,11 +108,11 @@ class Runner:
                 self._warm_up(cell)
                 if not self._is_left_out(cell):
                     warm.add(cell.contender)
-            one = None if is_stopped() or self._is_left_out(cell) else self._measure(cell)
+            measurement = None if is_stopped() or self._is_left_out(cell) else self._measure(cell)
             if is_stopped():
                 return
-            if one is not None:
-                yield one
+            if measurement is not None:
+                yield measurement
 
     def _is_left_out(self, cell: Cell) -> bool:
         return cell.prompt in self.skipped or cell.contender in self.refused

@@ -1,6 +1,5 @@
 """Prompts to measure with: samples that come with the package, or any JSONL file, one object with a prompt a line."""
 
-import difflib
 import hashlib
 import json
 import os
@@ -10,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from localspec.bench.whole_text import read_text
-from localspec.errors import NotFoundError, UsageError
+from localspec.errors import NotFoundError, UsageError, near_name
 from localspec.settings.folders import typed_path
 
 COLUMNS = ("prompt", "question", "turns", "text", "instruction", "content")  # looked for in this order
@@ -69,11 +68,10 @@ def load_suite(name: str, column: str | None = None, is_chat: bool | None = None
         prompts = tuple(_prompts(file.read_text(encoding="utf-8"), f"suite {name}", column or sample.column))
         return Suite(name, prompts, sample.is_chat if is_chat is None else is_chat)
     if not _looks_like_path(name):
-        near = difflib.get_close_matches(name, SAMPLES, n=1)
         known = ", ".join(SAMPLES)
         raise NotFoundError(
             f"there is no suite {name!r}: there are {known}, or a file",
-            hint=f"--suite {near[0] if near else 'stories'}",
+            hint=f"--suite {near_name(name, SAMPLES) or 'stories'}",
         )
     path = typed_path(name)
     text = read_text(path, said=f"--suite {name}", hint=HINT)
@@ -110,7 +108,7 @@ def _prompts(text: str, said: str, column: str | None) -> Iterator[Prompt]:
 
 
 def _prompt(row: dict[str, Any], where: str, number: int, column: str | None) -> Prompt:
-    name = column or next((one for one in COLUMNS if one in row), None)
+    name = column or next((key for key in COLUMNS if key in row), None)
     if name is None or name not in row:
         wanted = f"column {name!r}" if name else f"column {' or '.join(COLUMNS)}"
         first = next(iter(row), None)
@@ -121,5 +119,5 @@ def _prompt(row: dict[str, Any], where: str, number: int, column: str | None) ->
         value = value[0]  # the first turn of several
     if not isinstance(value, str) or not value.strip():
         raise UsageError(f"{where}: column {name!r} holds no text", hint=HINT)
-    identity = next((row[one] for one in IDS if one in row), number)
+    identity = next((row[key] for key in IDS if key in row), number)
     return Prompt(str(identity), value, str(row.get("category", "")))

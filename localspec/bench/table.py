@@ -48,7 +48,7 @@ def fenced(text: str) -> str:
 
 
 def temperatures(result: BenchResult) -> list[float]:
-    return sorted({one.cell.temperature for one in result.measurements})
+    return sorted({measurement.cell.temperature for measurement in result.measurements})
 
 
 def measured_on(provenance: Wire) -> str:
@@ -79,9 +79,9 @@ def _lines(rows: Sequence[SummaryRow], names: Sequence[str], shown: int | None =
     head = {"method": "method", **{name: name for name in names}}
     cells = [head, *({"method": row.contender, **_cells(row, shown)} for row in rows)]
     if shown is not None and "by position" in head:
-        wide = max(len(one["by position"]) for one in cells)
-        cells = [{**one, "by position": one["by position"].ljust(wide)} for one in cells]
-    return [tuple(one[name] for name in head) for one in cells]
+        wide = max(len(cell["by position"]) for cell in cells)
+        cells = [{**cell, "by position": cell["by position"].ljust(wide)} for cell in cells]
+    return [tuple(cell[name] for name in head) for cell in cells]
 
 
 def _cells(row: SummaryRow, shown: int | None) -> dict[str, str]:
@@ -109,7 +109,7 @@ def _by_position(row: SummaryRow, shown: int | None) -> str:
     """Return the share of drafts that were accepted to each position, of those that were so long."""
     both = list(zip(row.accepted_per_pos, row.tested_per_pos, strict=True))
     width = 0 if shown is None else len("100%")
-    shares = [f"{kept / seen:.0%}".rjust(width) for kept, seen in both[:shown] if seen]
+    shares = [f"{accepted / seen:.0%}".rjust(width) for accepted, seen in both[:shown] if seen]
     return " ".join([*shares, *(["…"] if len(both) > len(both[:shown]) else [])]) or "–"
 
 
@@ -152,7 +152,7 @@ def _has_gpu(provenance: Wire) -> bool:
 def _shorter(result: BenchResult) -> str:
     """Return how many prompts have fewer tokens than were asked for, "" where none has."""
     asked = result.provenance["options"].get("prompt_tokens")
-    lengths = {one.cell.prompt: one.prompt_n for one in result.measurements}
+    lengths = {measurement.cell.prompt: measurement.prompt_n for measurement in result.measurements}
     short = [n for n in lengths.values() if asked is not None and n < asked]
     few = f"{len(short)} of {len(lengths)} prompts have fewer than the {asked} tokens asked for"
     return f"{few} (from {min(short)} on)" if short else ""

@@ -29,15 +29,15 @@ def unfinished_form(stats: Stats, schema: str | None = None) -> str:
     """
     if stats.finished is None or stats.finished.is_whole:
         return ""
-    told = "before its form was complete"
+    when = "before its form was complete"
     if stats.finished.reason not in ("stop", "length", "context"):  # a person, or the time
-        return f"the answer was stopped {told}"
+        return f"the answer was stopped {when}"
     if stats.finished.reason == "stop":
-        return f"the answer was cut {told}: a stop text ended it"
+        return f"the answer was cut {when}: a stop text ended it"
     endless = "" if schema is None else unbounded(schema)
     more = f"; the schema sets no end to {endless}" if endless else ""
     greater = "--ctx" if stats.finished.reason == "context" else "-n"
-    return f"the answer was cut {told}; a greater {greater} lets it end{more}"
+    return f"the answer was cut {when}; a greater {greater} lets it end{more}"
 
 
 def empty_form(stats: Stats, request: Request) -> str:

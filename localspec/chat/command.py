@@ -5,14 +5,13 @@ A command may wait for the store, so it is `async`. The line chat, which never w
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from localspec.chat.message_tree import Node
 from localspec.chat.state import ChatState
-from localspec.errors import UsageError
+from localspec.errors import UsageError, near_name
 from localspec.settings.request import LoadSettings
 from localspec.ui.mentions import mention_completions
 from localspec.ui.settings import SETTINGS, options_in, refuse_fixed
@@ -145,9 +144,8 @@ class CommandTable:
         command = self._named.get(name.lower())
         if command is None:
             refuse_fixed(name.lower())
-            near = [f"/{each}" for each in difflib.get_close_matches(name.lower(), self._named, n=1)]
-            meant = f"/set {name.lower()}" if name.lower() in SETTINGS else next(iter(near), "")
-            hint = f"Did you mean {meant}? /help lists all; // sends a slash." if meant else NO_COMMAND
+            near = f"set {name.lower()}" if name.lower() in SETTINGS else near_name(name.lower(), self._named)
+            hint = f"Did you mean /{near}? /help lists all; // sends a slash." if near else NO_COMMAND
             raise UsageError(f"there is no command /{name}", hint=hint)
         return command, argument.strip()
 
@@ -160,8 +158,8 @@ class CommandTable:
             return mention_completions(line)
         name, blank, argument = line[1:].partition(" ")
         if not blank:
-            found = [each for each in self.commands if each.name.startswith(name.lower())]
-            return [f"/{each.name}{' ' if each.argument else ''}" for each in found]
+            matching = [each for each in self.commands if each.name.startswith(name.lower())]
+            return [f"/{each.name}{' ' if each.argument else ''}" for each in matching]
         command = self._named.get(name.lower())
         values = () if command is None else command.values(argument)
         return [f"/{name} {value}" for value in values if value.startswith(argument)]

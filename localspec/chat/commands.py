@@ -58,10 +58,10 @@ async def regenerate(chat: Chat, _argument: str) -> None:
     if question is None:
         raise UsageError("there is no answer to regenerate", hint="send a message first")
     asked = chat.state.ask_again(question)
-    told = chat.state.seed_of_next(asked)
+    remark = chat.state.seed_of_next(asked)
     await chat.answer(asked)
-    if told:
-        await chat.tell(told)
+    if remark:
+        await chat.tell(remark)
 
 
 @command("/restart", "restart the engine", needs_rest=True)

@@ -32,9 +32,9 @@ async def show_list(chat: Chat, argument: str) -> None:
     n = whole(argument) if argument else N
     if n is None:
         raise UsageError(f"{argument!r} is not a number of conversations", hint="/list, /list 50, or /list 0 for all")
-    found = await chat.wait(chat.state.writer.ask(lambda store: store.conversations(n or -1)))
-    _remember(chat, found)
-    lines = rows(found, numbered=True, here=chat.state.messages.key)
+    conversations = await chat.wait(chat.state.writer.ask(lambda store: store.conversations(n or -1)))
+    _remember(chat, conversations)
+    lines = rows(conversations, numbered=True, here=chat.state.messages.key)
     await chat.show(lines or ["  there are no conversations yet"])
 
 
@@ -42,9 +42,9 @@ async def show_list(chat: Chat, argument: str) -> None:
 async def search(chat: Chat, argument: str) -> None:
     if not argument:
         raise UsageError("name the words to search for", hint="/search WORDS")
-    found = await chat.wait(chat.state.writer.ask(lambda store: store.search(argument, N)))
-    _remember(chat, [hit.conversation for hit in found])
-    await chat.show(hits(found, numbered=True) or ["  no match"])
+    matches = await chat.wait(chat.state.writer.ask(lambda store: store.search(argument, N)))
+    _remember(chat, [hit.conversation for hit in matches])
+    await chat.show(hits(matches, numbered=True) or ["  no match"])
 
 
 @command("/resume [N|ID|TITLE]", "open another conversation", screen="conversations")
@@ -86,9 +86,9 @@ async def fork_from(chat: Chat, entry: Node) -> None:
     await _go_to_copy(chat, entry.key, attached=chat.state.attached)
 
 
-async def fork_conversation(chat: Chat, found: Conversation) -> None:
+async def fork_conversation(chat: Chat, conversation: Conversation) -> None:
     """Go on in a copy of any conversation, up to the message that was looked at last."""
-    await _go_to_copy(chat, found.leaf)
+    await _go_to_copy(chat, conversation.leaf)
 
 
 async def _go_to_copy(chat: Chat, message: int | None, *, attached: Sequence[Attachment] = ()) -> None:
@@ -102,8 +102,8 @@ async def _go_to_copy(chat: Chat, message: int | None, *, attached: Sequence[Att
 
 
 async def open_conversation(chat: Chat, key: str) -> None:
-    found = await _restore(chat, key)
-    await _arrive(chat, came_back(found, chat.state.messages.path()))
+    conversation = await _restore(chat, key)
+    await _arrive(chat, came_back(conversation, chat.state.messages.path()))
 
 
 async def _arrive(chat: Chat, text: str) -> None:
@@ -140,38 +140,38 @@ async def delete(chat: Chat, argument: str) -> None:
     key = chat.state.messages.key
     if not argument and key is None:
         raise UsageError("there is nothing to delete yet", hint="/delete ID; /list shows the ids")
-    found = await _named(chat, argument or key or "")
-    await chat.tell(f"deleting {named(found)}")
-    await delete_conversation(chat, found)
-    await chat.tell(f"deleted {found.id}; /undelete restores it")
+    conversation = await _named(chat, argument or key or "")
+    await chat.tell(f"deleting {named(conversation)}")
+    await delete_conversation(chat, conversation)
+    await chat.tell(f"deleted {conversation.id}; /undelete restores it")
 
 
-async def delete_conversation(chat: Chat, found: Conversation) -> None:
+async def delete_conversation(chat: Chat, conversation: Conversation) -> None:
     """Delete a conversation; in place of the open one a new one begins. Raises UsageError for half an answer."""
     answered = chat.state.answered
-    if answered is not None and answered.key == found.id:
+    if answered is not None and answered.key == conversation.id:
         raise UsageError("an answer is being written in this conversation", hint="Esc there stops it")
-    await chat.wait(chat.state.writer.ask(lambda store: store.delete(found.id)))
-    chat.state.deleted.append(found.id)
-    if found.id == chat.state.messages.key:
+    await chat.wait(chat.state.writer.ask(lambda store: store.delete(conversation.id)))
+    chat.state.deleted.append(conversation.id)
+    if conversation.id == chat.state.messages.key:
         chat.state.begin()
         await chat.moved("")
 
 
 @command("/undelete", "bring back the conversation that was deleted last")
 async def undelete(chat: Chat, _argument: str) -> None:
-    found = await undelete_conversation(chat)
-    await chat.tell(f"{about(found)} is restored")
+    conversation = await undelete_conversation(chat)
+    await chat.tell(f"{about(conversation)} is restored")
 
 
 async def undelete_conversation(chat: Chat, key: str | None = None) -> Conversation:
     """Bring a deleted conversation back, by default the last, and return it; go there if nothing was said since."""
-    found = await chat.wait(chat.state.writer.ask(lambda store: store.undelete(key)))
-    chat.state.deleted = [each for each in chat.state.deleted if each != found.id]
+    conversation = await chat.wait(chat.state.writer.ask(lambda store: store.undelete(key)))
+    chat.state.deleted = [each for each in chat.state.deleted if each != conversation.id]
     if not chat.state.messages.entries:
-        await _restore(chat, found.id)
+        await _restore(chat, conversation.id)
         await _arrive(chat, "")
-    return found
+    return conversation
 
 
 @command("/export FILE", "write this conversation for people: .md, .html, or .json with all branches", screen="export",
@@ -221,20 +221,20 @@ def _path_of(argument: str, usage: str) -> Path:
 
 
 async def _restore(chat: Chat, key: str) -> Conversation:
-    found, messages = await chat.wait(chat.state.writer.ask(lambda store: (store.get(key), store.messages(key))))
+    conversation, messages = await chat.wait(chat.state.writer.ask(lambda store: (store.get(key), store.messages(key))))
     state, answered = chat.state, chat.state.answered
     is_answered = answered is not None and answered.key == key  # of that one the store has less
-    state.open(answered if answered is not None and is_answered else MessageTree.restored(found, messages))
-    kept = KeptSettings.of(state.messages.path())
-    if kept is not None:
-        state.change(kept.request(state.request))
-        if is_of_target(found.pair, state.settings) and kept.load(state.settings) != state.settings:
-            await chat.load(kept.load(state.settings))
-    return found
+    state.open(answered if answered is not None and is_answered else MessageTree.restored(conversation, messages))
+    settings = KeptSettings.of(state.messages.path())
+    if settings is not None:
+        state.change(settings.request(state.request))
+        if is_of_target(conversation.pair, state.settings) and settings.load(state.settings) != state.settings:
+            await chat.load(settings.load(state.settings))
+    return conversation
 
 
-def _remember(chat: Chat, found: Sequence[Conversation]) -> None:
-    chat.state.listed = [each.id for each in found]
+def _remember(chat: Chat, conversations: Sequence[Conversation]) -> None:
+    chat.state.listed = [each.id for each in conversations]
 
 
 async def _named(chat: Chat, argument: str) -> Conversation:

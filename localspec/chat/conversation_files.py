@@ -76,11 +76,11 @@ def exported(store: Store, conversation: str, leaf: int | None, form: str, *, ha
 
     JSON has the names of local files alone, and with `has_paths` where they lie.
     """
-    found = store.get(conversation)
+    record = store.get(conversation)
     if form == "json":
-        made = to_wire(found, store.messages(conversation))
+        made = to_wire(record, store.messages(conversation))
         return json.dumps(made if has_paths else without_folders(made), indent=1) + "\n"
-    return (page if form == "html" else markdown)(found, store.path(leaf))
+    return (page if form == "html" else markdown)(record, store.path(leaf))
 
 
 def write_export(

@@ -88,8 +88,8 @@ class ConversationWriter:
     def finish(self, entry: Node, stats: dict[str, Any] | None) -> None:
         reason = entry.finish
         assert reason is not None, "it has ended"
-        kept = stats and {name: value for name, value in stats.items() if name not in _IN_THE_MESSAGE}
-        self._do(lambda: self._store.finish(_key(entry), reason, kept))
+        figures = stats and {name: value for name, value in stats.items() if name not in _IN_THE_MESSAGE}
+        self._do(lambda: self._store.finish(_key(entry), reason, figures))
 
     def look_at(self, messages: MessageTree) -> None:
         path = messages.path()
@@ -215,11 +215,11 @@ def write(text: str) -> None:
 
 
 def recover() -> str:
-    found = [file for file in sorted(_folder().glob("[0-9]*"), key=os.path.getmtime) if not _is_anothers(file)]
-    text = "\n".join(file.read_text("utf-8", "replace").removesuffix("\n") for file in found)
+    files = [file for file in sorted(_folder().glob("[0-9]*"), key=os.path.getmtime) if not _is_anothers(file)]
+    text = "\n".join(file.read_text("utf-8", "replace").removesuffix("\n") for file in files)
     if text:
         write(text)  # first: it is never in no file
-    for file in found:
+    for file in files:
         if file.name != str(os.getpid()):
             file.unlink()
     return text

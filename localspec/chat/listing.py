@@ -23,10 +23,10 @@ def rows(conversations: Sequence[Conversation], *, numbered: bool = False, here:
     ]
 
 
-def hits(found: Sequence[Hit], *, numbered: bool = False) -> list[str]:
+def hits(matches: Sequence[Hit], *, numbered: bool = False) -> list[str]:
     return [
         f"{f'{number:>3}. ' if numbered else ''}{hit.conversation.id}  {_where(hit)}{one_line(hit.excerpt)}"
-        for number, hit in enumerate(found, 1)
+        for number, hit in enumerate(matches, 1)
     ]
 
 
@@ -54,13 +54,13 @@ def came_back(conversation: Conversation, path: Sequence[StoredMessage | Node]) 
 
 
 def attached(path: Sequence[StoredMessage | Node]) -> str:
-    found = [each for message in path for each in message.attachments]
+    attachments = [each for message in path for each in message.attachments]
     names = [
         f"{one_line(each.name) or 'piped text'} ({counted(len(each.text.splitlines()), 'line')})"
-        for each in found[:_NAMED]
+        for each in attachments[:_NAMED]
     ]
-    more = [f"{len(found) - _NAMED} more"] if len(found) > _NAMED else []
-    return f"attached: {', '.join([*names, *more])}" if found else ""
+    more = [f"{len(attachments) - _NAMED} more"] if len(attachments) > _NAMED else []
+    return f"attached: {', '.join([*names, *more])}" if attachments else ""
 
 
 def said(path: Sequence[StoredMessage | Node], figures: Callable[[Mapping[str, Any]], str] | None = None) -> list[str]:

@@ -41,10 +41,10 @@ class Node:
     stats: dict[str, Any] | None = None  # of an answer: the object of --json
     writer: int | None = None
 
-    def take(self, kept: StoredMessage) -> None:
-        self.writer = kept.writer if kept.writer != os.getpid() else None
-        self.text, self.stats = kept.text, kept.stats
-        self.finish = kept.finish or (INTERRUPTED if self.writer is None else ELSEWHERE)
+    def take(self, stored: StoredMessage) -> None:
+        self.writer = stored.writer if stored.writer != os.getpid() else None
+        self.text, self.stats = stored.text, stored.stats
+        self.finish = stored.finish or (INTERRUPTED if self.writer is None else ELSEWHERE)
 
     @property
     def reasoning(self) -> str:
@@ -87,23 +87,23 @@ class MessageTree:
         The path stays as it is. Another process was writing these answers.
         """
         known, new, ended = self._by_key(), dict[int, Node](), list[Node]()
-        for kept in messages:
-            self._seen = max(self._seen, kept.id)
-            entry = known.get(kept.id)
+        for stored in messages:
+            self._seen = max(self._seen, stored.id)
+            entry = known.get(stored.id)
             if entry is not None and entry.finish == ELSEWHERE:
-                entry.take(kept)
+                entry.take(stored)
                 ended += [entry] if entry.finish != ELSEWHERE else []
-            parent = None if kept.parent is None else known.get(kept.parent)
-            if entry is not None or (parent is None and kept.parent is not None):
+            parent = None if stored.parent is None else known.get(stored.parent)
+            if entry is not None or (parent is None and stored.parent is not None):
                 continue
             chosen = self._chosen.get(None if parent is None else parent.id)
-            known[kept.id] = entry = self.add(kept.role, parent=parent, at=kept.created)
-            if kept.parent not in new:  # else it is how a new branch goes on
+            known[stored.id] = entry = self.add(stored.role, parent=parent, at=stored.created)
+            if stored.parent not in new:  # else it is how a new branch goes on
                 self._chosen.pop(entry.parent)
                 self._chosen |= {entry.parent: chosen} if chosen is not None else {}
-            entry.key, entry.attachments = kept.id, kept.attachments
-            entry.take(kept)
-            new[kept.id] = entry
+            entry.key, entry.attachments = stored.id, stored.attachments
+            entry.take(stored)
+            new[stored.id] = entry
         return list(new.values()), ended
 
     @property
@@ -127,18 +127,18 @@ class MessageTree:
         return entry
 
     def path(self) -> list[Node]:
-        found, at = [], self._chosen.get(None)
+        nodes, at = [], self._chosen.get(None)
         while at is not None:
-            found.append(self.entries[at])
+            nodes.append(self.entries[at])
             at = self._chosen.get(at)
-        return found
+        return nodes
 
     def path_to(self, entry: Node | None) -> list[Node]:
-        found = []
+        path = []
         while entry is not None:
-            found.append(entry)
+            path.append(entry)
             entry = self.parent(entry)
-        return found[::-1]
+        return path[::-1]
 
     def paths(self) -> list[Node]:
         return [entry for entry in self.entries.values() if not self._children.get(entry.id)]

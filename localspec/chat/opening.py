@@ -63,21 +63,21 @@ async def catch_up(chat: Chat) -> str:
     if key is None or not chat.state.writer.is_saved:
         return ""
     try:
-        found = await chat.wait(chat.state.writer.ask(lambda store: store.messages(key, after)))
+        messages_since = await chat.wait(chat.state.writer.ask(lambda store: store.messages(key, after)))
     except Exception:  # the chat goes on without its file; the next message cannot be kept either, which is told then
         return ""
-    new, ended = messages.join(found)
+    new, ended = messages.join(messages_since)
     seen = [each for each in messages.path() if each in ended]
     if seen:
         await chat.show_ended(seen)
-    told = f"another localspec has added {counted(len(new), 'message')} here: /branch lists the branches"
-    return told if new else ""
+    news = f"another localspec has added {counted(len(new), 'message')} here: /branch lists the branches"
+    return news if new else ""
 
 
 async def tell_news(chat: Chat) -> None:
-    told = await catch_up(chat)
-    if told:
-        await chat.tell(told)
+    news = await catch_up(chat)
+    if news:
+        await chat.tell(news)
 
 
 async def require_whole(chat: Chat) -> None:

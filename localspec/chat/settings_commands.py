@@ -134,11 +134,11 @@ async def _switch(chat: Chat, pair: str) -> None:
 async def take_preset(chat: Chat, argument: str) -> None:
     """Take the settings of a preset, or list the presets. Nothing changes if one of them is wrong."""
     if not argument:
-        lines = [f"{name}  {_said(found)}" for name, found in sorted(presets().items())]
+        lines = [f"{name}  {_said(preset)}" for name, preset in sorted(presets().items())]
         await chat.show(lines or ["no presets yet: localspec config preset save NAME -m PAIR --temp 0.2"])
         return
-    found = find_preset(argument)
-    values = {key: entry.value for key, entry in found.items()}
+    preset = find_preset(argument)
+    values = {key: entry.value for key, entry in preset.items()}
     request = _requested(chat.state.request, values)
     system = text_or_file("system", str(values["system"])) if "system" in values else None
     settings = await _pair(chat, values)
@@ -148,11 +148,11 @@ async def take_preset(chat: Chat, argument: str) -> None:
     chat.state.change(request)
     if system is not None:
         chat.state.set_system(system)
-    await chat.tell(f"preset {argument}: {one_line(_said(found))}")
+    await chat.tell(f"preset {argument}: {one_line(_said(preset))}")
 
 
-def _said(found: dict[str, Entry]) -> str:
-    return ", ".join(f"{key} {spelled(entry.value)}" for key, entry in found.items())
+def _said(preset: dict[str, Entry]) -> str:
+    return ", ".join(f"{key} {spelled(entry.value)}" for key, entry in preset.items())
 
 
 def _requested(request: Request, values: dict[str, Any]) -> Request:

@@ -69,7 +69,7 @@ class ChatState:
         request: Request,
         *,
         system: str | None = None,
-        found: Conversation | None = None,
+        former: Conversation | None = None,
         in_background: bool = False,
         in_idle: str = "off",
     ) -> ChatState:
@@ -78,12 +78,12 @@ class ChatState:
         A `system` message replaces the one of `found`. `in_background` says that a thread writes to the store.
         """
         writer = ConversationWriter(store, in_background=in_background)
-        if found is None:
+        if former is None:
             return cls(writer, settings, request, MessageTree(system), in_idle=in_idle)
-        messages = MessageTree.restored(found, store.messages(found.id))
+        messages = MessageTree.restored(former, store.messages(former.id))
         if system is not None:
             messages.system = system
-        if (found.pair, found.system) != (reference(settings), messages.system):
+        if (former.pair, former.system) != (reference(settings), messages.system):
             writer.change(messages, pair=reference(settings))  # it was asked for; `messages.pair` is what has answered
         return cls(writer, settings, request, messages, in_idle=in_idle)
 
@@ -136,8 +136,8 @@ class ChatState:
     def request_after(self, path: Sequence[Node], content: str) -> Request:
         """Return the request that answers `content`, a person's words, after the messages of a path."""
         messages = to_send(path, self.messages.system, content)
-        keeps, turns = self.writer.is_saved, left_out(path)
-        return replace(self.request, messages=messages, shorten=True, left_out=turns, keeps=keeps)
+        keeps, dropped = self.writer.is_saved, left_out(path)
+        return replace(self.request, messages=messages, shorten=True, left_out=dropped, keeps=keeps)
 
     def may_idle(self) -> bool:
         return self.in_idle == "on" or (self.in_idle == "auto" and not on_battery())
@@ -172,18 +172,18 @@ class ChatState:
         One that was loaded stays: drafting may be switched off for an answer.
         """
         if self._held is None or self._held != self.settings:
-            found, why = used_pair(self.settings, self.request)
-            if why and found != self._held:
+            settings, why = used_pair(self.settings, self.request)
+            if why and settings != self._held:
                 self.remarks.append(why)
-            self._held = found
+            self._held = settings
         return self._held
 
     def remark(self, line: str) -> None:
         self.remarks += filter(None, [line])
 
     def take_remarks(self) -> list[str]:
-        told, self.remarks = self.remarks, []
-        return told
+        remarks, self.remarks = self.remarks, []
+        return remarks
 
     def has_loaded(self, loaded: Loaded) -> None:
         """Note that the pair is loaded, here and in the list of recent pairs, unless nothing is to be kept."""
@@ -206,8 +206,8 @@ class ChatState:
             self._set(request)
         has_draft = self.settings.draft is not None
         known = effect_remarks(before, lambda _: True, has_draft=has_draft)
-        told = effect_remarks(self.request, lambda _: True, has_draft=has_draft)
-        self.remarks += [line for line in told if line not in known]
+        lines = effect_remarks(self.request, lambda _: True, has_draft=has_draft)
+        self.remarks += [line for line in lines if line not in known]
 
     def switch_speculation(self) -> bool:
         """Turn drafting off, or on again as it was; return whether it is on."""

@@ -5,7 +5,6 @@ Invariant: --help and --version import neither numpy nor llama_cpp nor any inter
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shlex
@@ -20,7 +19,7 @@ from click.shell_completion import CompletionItem
 
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.habits import is_here, is_model
-from localspec.errors import IncompatibleError, UsageError
+from localspec.errors import IncompatibleError, UsageError, near_name
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -109,8 +108,8 @@ class LazyGroup(click.Group):
         if not any(flag in (*param.opts, *param.secondary_opts) for param in run.params):
             return
         try:
-            found, _, _ = run.make_parser(click.Context(run)).parse_args(list(args))
-            has_prompt = any(isinstance(found.get(name), str | tuple) and found[name] for name in ("prompt", "text"))
+            parsed, _, _ = run.make_parser(click.Context(run)).parse_args(list(args))
+            has_prompt = any(isinstance(parsed.get(name), str | tuple) and parsed[name] for name in ("prompt", "text"))
         except click.ClickException:
             has_prompt = True  # whatever is wrong with it, run says it
         command = "run" if has_prompt else "chat"
@@ -129,13 +128,13 @@ class LazyGroup(click.Group):
                 return self._version(ctx, args[1:])
             # A command that removes is never what a misspelt word is taken for.
             safe = [each for each in (*COMMANDS, *ALIASES) if each != "rm"]
-            near = difflib.get_close_matches(name, safe, n=1)
+            near = near_name(name, safe)
             if is_model(name) or (not near and is_here(name)):
                 raise UsageError(f"{name!r} is a model, and no command", hint=f"localspec chat {name}")
-            guess, text = f" Did you mean {near[0]!r}?" if near else "", " ".join(args)
+            guess, text = f" Did you mean {near!r}?" if near else "", " ".join(args)
             quoted = f'"{text if len(text) <= 60 else f"{text[:60]}…"}"'
-            told = f"there is no command {name!r}.{guess} To send it as a prompt: localspec run {quoted}"
-            raise UsageError(told, hint="localspec --help")
+            message = f"there is no command {name!r}.{guess} To send it as a prompt: localspec run {quoted}"
+            raise UsageError(message, hint="localspec --help")
         return super().resolve_command(ctx, args)
 
     def _version(self, ctx: click.Context, words: list[str]) -> NoReturn:
@@ -181,7 +180,7 @@ def commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
         if inner is None:
             yield (name,), command
         else:
-            yield from (((name, each), one) for each, one in inner.items())
+            yield from (((name, each), command) for each, command in inner.items())
 
 
 def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:

@@ -90,7 +90,7 @@ class BenchOptions(ReportOptions):
 @declared_option(Sampling, "draft_temperature", group=MEASURED)
 @declared_option(Sampling, "seed", group=MEASURED)
 @option("--preset", is_own=True, metavar="NAME", section=MEASURED.title,
-        help="; ".join(f"{name}: {one.about}" for name, one in PRESETS.items()) + ".")  # fmt: skip
+        help="; ".join(f"{name}: {preset.about}" for name, preset in PRESETS.items()) + ".")  # fmt: skip
 @model_options
 @option("--json", "json_file", is_own=True, metavar="FILE|-", section=OUTPUT, help="Everything as one JSON object.")
 @option("--markdown", metavar="FILE", section=OUTPUT, help="The table with every column.")
@@ -164,7 +164,7 @@ def _pair(pair: PairOptions, options: BenchOptions) -> PairOptions:
     """Return which pair is meant: as of `run`, methods of a draft model take one that loses too, and find one here."""
     asked = options.methods or (preset(options.preset).methods if options.preset else "")
     contenders = parse_contenders(asked, has_draft=True) if asked else ()
-    must = any(one.speculation.method == "draft-model" for one in contenders)
+    must = any(contender.speculation.method == "draft-model" for contender in contenders)
     return replace(pair, takes_draft=must, must_draft=must)
 
 
@@ -204,10 +204,10 @@ def _job(options: BenchOptions, *, has_draft: bool) -> BenchJob:
 
 def _numbers(name: str, text: str, kind: Any) -> tuple[Any, ...]:
     try:
-        found = tuple(dict.fromkeys(kind(word) for word in text.replace(",", " ").split()))
+        numbers = tuple(dict.fromkeys(kind(word) for word in text.replace(",", " ").split()))
     except ValueError:
-        found = ()
-    if not found:
+        numbers = ()
+    if not numbers:
         example = "0,0.8" if kind is float else "4,8,16"
         raise UsageError(f"{name} {text!r} is not a list of numbers", hint=f"{name} {example}")
-    return found
+    return numbers

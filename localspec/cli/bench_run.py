@@ -19,7 +19,7 @@ from localspec.cli.output import write_json
 from localspec.cli.pair_engine import PairEngine
 from localspec.cli.signals import Stop
 from localspec.errors import LocalspecError
-from localspec.models.early_exit import Exits, Layers
+from localspec.models.exit_files import Exits, Layers
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.sanitize import one_line, sanitize
@@ -99,14 +99,14 @@ def _show(result: BenchResult, comparison: ResultComparison | None, outputs: Out
 def _measure(engine: PairEngine, job: BenchJob, result: BenchResult) -> tuple[BenchResult, LocalspecError | None]:
     """Measure; also return what ended it early. Raises that where no answer was measured."""
     live, console = engine.live, engine.console
-    runner, found, ended = Runner(engine, job), list[Measurement](), None
+    runner, measurements, ended = Runner(engine, job), list[Measurement](), None
     is_ended = False
     try:
-        for one in runner.run(engine.is_stopped, lambda progress: live.status(_status(progress))):
-            found.append(one)
+        for measurement in runner.run(engine.is_stopped, lambda progress: live.status(_status(progress))):
+            measurements.append(measurement)
         is_ended = not engine.is_stopped()
     except LocalspecError as error:
-        if not found:
+        if not measurements:
             raise
         ended = error
     finally:
@@ -116,7 +116,7 @@ def _measure(engine: PairEngine, job: BenchJob, result: BenchResult) -> tuple[Be
     costs = _row_costs(engine, console) if is_ended else ()
     measured = dataclasses.replace(
         result,
-        measurements=tuple(found),
+        measurements=tuple(measurements),
         is_complete=is_ended,
         skipped=len(runner.skipped),
         row_costs=costs,
@@ -128,11 +128,11 @@ def _measure(engine: PairEngine, job: BenchJob, result: BenchResult) -> tuple[Be
 def _row_costs(worker: MeasuringWorker, console: Console) -> tuple[tuple[int, float], ...]:
     """Return what is timed now, or what the profile knows where that is more widths: a slow model's."""
     try:
-        found = survey(worker, PASSES)
+        surveyed = survey(worker, PASSES)
     except LocalspecError as error:  # the answers are worth more
         console.warn(f"passes were not timed: {error.message}")
         return ()
-    return () if found is None else max(found.row_costs, found.known_costs, key=len)
+    return () if surveyed is None else max(surveyed.row_costs, surveyed.known_costs, key=len)
 
 
 def _hashes(settings: LoadSettings, live: Live, console: Console, stop: Stop) -> tuple[str, str | None]:
@@ -144,12 +144,12 @@ def _hashes(settings: LoadSettings, live: Live, console: Console, stop: Stop) ->
         model_info(header, may_be_head=True)  # no minute of hashing for a file that is no model, or has no end
         return hashes.of_model(header.files, _telling(live, f"hashing {one_line(Path(path).name)}", stop))
 
-    found = hashed(settings.target), None if settings.draft is None else hashed(settings.draft)
+    digests = hashed(settings.target), None if settings.draft is None else hashed(settings.draft)
     if hashes.reason:
         console.warn(f"hashes of models are not kept: {hashes.reason}")
     if stop.is_asked:  # hashes that were kept are read without a word
         raise _Stopped
-    return found
+    return digests
 
 
 def _telling(live: Live, what: str, stop: Stop) -> Callable[[float], None]:
@@ -174,7 +174,7 @@ def _options(job: BenchJob, settings: LoadSettings) -> Wire:
         "suite_sha256": job.suite.sha256,
         "n_prompts": len(job.suite.prompts),
         "raw": not job.suite.is_chat,
-        "methods": {one.name: dataclasses.asdict(one.speculation) for one in job.contenders},
+        "methods": {contender.name: dataclasses.asdict(contender.speculation) for contender in job.contenders},
         "temperatures": list(job.temperatures),
         "repeats": job.repeats,
         "max_tokens": job.max_tokens,
@@ -186,7 +186,7 @@ def _options(job: BenchJob, settings: LoadSettings) -> Wire:
 
 
 def _exit_layers(job: BenchJob, settings: LoadSettings) -> Layers | None:
-    methods = {one.speculation.method for one in job.contenders}
+    methods = {contender.speculation.method for contender in job.contenders}
     is_named, is_offered = "early-exit" in methods, "auto" in methods and settings.draft is None
     if not (is_named or is_offered):
         return None

@@ -49,11 +49,11 @@ def measure_machine(console: Console, endpoints: tuple[str, ...], *, as_json: bo
     engine = ask_engine()
     try:
         live.status("measuring this machine")
-        for one in answers(MeasureBandwidths(endpoints)):
+        for row in answers(MeasureBandwidths(endpoints)):
             figures.append(
-                Figure(one["device"], one["description"], one["type"], int(one["rows"]), float(one["bytes_per_s"]))
+                Figure(row["device"], row["description"], row["type"], int(row["rows"]), float(row["bytes_per_s"]))
             )
-            live.status(f"{one['device']}, {one['type']}, {one['rows']} rows: {one['bytes_per_s'] / 1e9:.1f} GB/s")
+            live.status(f"{row['device']}, {row['type']}, {row['rows']} rows: {row['bytes_per_s'] / 1e9:.1f} GB/s")
     finally:
         live.erase()
     if not figures:
@@ -66,10 +66,10 @@ def measure_machine(console: Console, endpoints: tuple[str, ...], *, as_json: bo
 
 
 def _table(calibration: Calibration) -> str:
-    rows = sorted({one.rows for one in calibration.figures})
+    rows = sorted({each.rows for each in calibration.figures})
     lines = [("GB/s of weights, by the rows of a pass", *map(str, rows))]
-    for device, kind in dict.fromkeys((one.device, one.type) for one in calibration.figures):
-        found = {one.rows: one for one in calibration.figures if (one.device, one.type) == (device, kind)}
-        cells = (f"{found[n].bytes_per_s / 1e9:.1f}" if n in found else "-" for n in rows)
+    for device, kind in dict.fromkeys((each.device, each.type) for each in calibration.figures):
+        figures = {each.rows: each for each in calibration.figures if (each.device, each.type) == (device, kind)}
+        cells = (f"{figures[n].bytes_per_s / 1e9:.1f}" if n in figures else "-" for n in rows)
         lines.append((f"{one_line(device)}, {kind}", *cells))
     return "\n".join(aligned(lines)) + "\n"

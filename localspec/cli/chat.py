@@ -91,21 +91,21 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
     options = picked(ChatOptions, values)
     options.apply(console)
     with store_for_talking(options, console) as store:
-        found = wanted(store, options)
+        former = wanted(store, options)
         wished = PairOptions.of(values, pair)
-        held = None if found is None else answered(store, found)
+        held = None if former is None else answered(store, former)
         if held is not None:
             wished = wished.of_conversation(held)
             if not options.server and not is_chosen("model") and not is_chosen("draft"):
                 for each in held.warnings:
                     console.warn(each)
         far = options.served(wished)
-        is_named = found is not None or far is not None
+        is_named = former is not None or far is not None
         promised = promised_of(far, wished) if is_named else _last_or(wished, console)
         request = request_settings(values, promised.settings, None if held is None else held.kept)
         said, ollamas = first_system(options.system, LoadSettings("") if is_named else promised.settings)
         settings = present_settings(promised, console)
-        opened = partial(ChatState.opened, system=said, found=found, in_idle="off" if far else options.read_ahead)
+        opened = partial(ChatState.opened, system=said, former=former, in_idle="off" if far else options.read_ahead)
         remarks = [*filter(None, [ollamas]), *effect_remarks(request, is_typed, has_draft=settings.draft is not None)]
         if not wants_plain(options.plain or is_typed("quiet")):
             gc.disable()  # until the first picture: nothing that is imported is garbage, and looking for it takes time
@@ -123,7 +123,7 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
             state = opened(store, settings, request)
             state.remarks += remarks
             open_pair = partial(_open_pair, wished, console) if far is None else None
-            return open_line_chat(console, worker, state, open_pair, options, found, is_kept=options.save)
+            return open_line_chat(console, worker, state, open_pair, options, former, is_kept=options.save)
 
 
 def _last_or(options: PairOptions, console: Console) -> Promised:

@@ -22,8 +22,8 @@ def answer(cli: click.Command) -> int | None:
 
 def pair_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the pairs that begin with what was typed; what is none of them is left to the shell, as a file."""
-    found = [CompletionItem(name) for name in sorted(_pairs()) if name.startswith(incomplete)]
-    return found or [CompletionItem(incomplete, type="file")]
+    items = [CompletionItem(name) for name in sorted(_pairs()) if name.startswith(incomplete)]
+    return items or [CompletionItem(incomplete, type="file")]
 
 
 def warm_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -52,10 +52,10 @@ def conversation_ids(ctx: click.Context, param: click.Parameter, incomplete: str
         return []
     try:
         with Store.open(path) as store:
-            found = store.conversations(RECENT)
+            stored = store.conversations(RECENT)
     except LocalspecError:
         return []  # a completion cannot show errors
-    return [CompletionItem(each.id, help=one_line(each.title)) for each in found if each.id.startswith(incomplete)]
+    return [CompletionItem(each.id, help=one_line(each.title)) for each in stored if each.id.startswith(incomplete)]
 
 
 def _pairs() -> Iterator[str]:
@@ -68,4 +68,4 @@ def _pairs() -> Iterator[str]:
     yield from (f"{name}+{kind}" for name in BUNDLED for kind in KINDS if bundled_head(name, kind))
     with suppress(LocalspecError):  # a completion cannot show errors in the user's catalogue
         yield from load_catalog().names()
-    yield from (one.name for one in foreign_models())
+    yield from (model.name for model in foreign_models())

@@ -19,8 +19,8 @@ def completions(shell: str) -> int:
     zsh   localspec completions zsh > ~/.zfunc/_localspec   (with fpath+=~/.zfunc before compinit)
     fish  localspec completions fish > ~/.config/fish/completions/localspec.fish
     """
-    found = get_completion_class(shell)
-    assert found is not None
-    complete = found(cli, {}, "localspec", VARIABLE)
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None
+    complete = shell_class(cli, {}, "localspec", VARIABLE)
     write_out(complete.source_template % complete.source_vars() + "\n")
     return 0

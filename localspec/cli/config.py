@@ -1,6 +1,5 @@
 """`localspec config` and its presets: what is set, where, and changing config.toml without losing a comment."""
 
-import difflib
 import os
 import shlex
 import sys
@@ -18,7 +17,7 @@ from localspec.cli.options import preset_settings
 from localspec.cli.output import write_json, write_result
 from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.cli.settings_table import check_file, described, read_words, settings_of
-from localspec.errors import DeclinedError, LocalspecError, NotFoundError, ResourceError, UsageError
+from localspec.errors import DeclinedError, LocalspecError, NotFoundError, ResourceError, UsageError, near_name
 from localspec.models.store import parse_pair
 from localspec.sanitize import one_line
 from localspec.settings.config_file import TABLE, Key, assign, config_file, read_configuration, remove
@@ -64,12 +63,12 @@ def preset(ctx: click.Context) -> int:
 def save(ctx: click.Context, /, name: str, replace: bool, as_json: bool, **values: Any) -> int:
     """Keep the options that are typed here as the preset NAME."""
     check_name(name)
-    kept = {}
+    settings = {}
     for each in typed(ctx):
         if str(each.name) in values:
             value = ctx.params[str(each.name)]
-            kept[each.key] = read_words(each, [str(word) for word in (value if each.multiple else [value])])
-    if not kept:
+            settings[each.key] = read_words(each, [str(word) for word in (value if each.multiple else [value])])
+    if not settings:
         hint = f"localspec config preset save {name} -m PAIR --temp 0.2"
         raise UsageError("a preset needs at least one setting", hint=hint)
     known = presets().get(name)
@@ -77,11 +76,11 @@ def save(ctx: click.Context, /, name: str, replace: bool, as_json: bool, **value
         raise UsageError(f"there is a preset {name!r} already", hint="--replace, or another name")
     if known is not None:
         remove((TABLE, name))
-    for key, value in kept.items():
+    for key, value in settings.items():
         assign((TABLE, name, key), value)
-    wire = {"file": str(config_file()), "preset": name, "settings": kept}
-    code = write_result(wire, f"saved {name}: {one_line(_typed(kept))}", as_json=as_json)
-    if missing := _missing(kept):
+    wire = {"file": str(config_file()), "preset": name, "settings": settings}
+    code = write_result(wire, f"saved {name}: {one_line(_typed(settings))}", as_json=as_json)
+    if missing := _missing(settings):
         ctx.obj.warn(f"{missing.message}{missing.advice}")
     return code
 
@@ -107,7 +106,7 @@ def _missing(settings: dict[str, Any]) -> LocalspecError | None:
 @json_option
 def list_presets(as_json: bool) -> int:
     """List the presets."""
-    known = {name: {key: entry.value for key, entry in found.items()} for name, found in presets().items()}
+    known = {name: {key: entry.value for key, entry in preset.items()} for name, preset in presets().items()}
     if as_json:
         write_json({"file": str(config_file()), "presets": known})
         return 0
@@ -124,9 +123,9 @@ def list_presets(as_json: bool) -> int:
 @json_option
 def show_preset(name: str, as_json: bool) -> int:
     """Show the settings of the preset NAME, each with its line in config.toml."""
-    found = find_preset(name)
-    settings = {key: entry.value for key, entry in found.items()}
-    rows = [(key, f"line {entry.line}", one_line(spelled(entry.value))) for key, entry in found.items()]
+    chosen = find_preset(name)
+    settings = {key: entry.value for key, entry in chosen.items()}
+    rows = [(key, f"line {entry.line}", one_line(spelled(entry.value))) for key, entry in chosen.items()]
     wire = {"file": str(config_file()), "preset": name, "settings": settings}
     return write_result(wire, "\n".join(in_room(rows, right=())), as_json=as_json)
 
@@ -154,12 +153,12 @@ def _typed(settings: dict[str, Any]) -> str:
 
 
 def _keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    found = set()
+    keys = set()
     for path, command in commands():
-        for key, one in options_of(command).items():
-            if key not in ONCE and not one.hidden:
-                found |= {".".join((*path, key))} | (set() if one.is_own else {key})
-    return [CompletionItem(key) for key in sorted(found) if key.startswith(incomplete)]
+        for key, declared in options_of(command).items():
+            if key not in ONCE and not declared.hidden:
+                keys |= {".".join((*path, key))} | (set() if declared.is_own else {key})
+    return [CompletionItem(key) for key in sorted(keys) if key.startswith(incomplete)]
 
 
 @click.group(cls=CommandGroup, no_args_is_help=False, invoke_without_command=True)
@@ -229,24 +228,24 @@ def set_value(console: Console, /, key: str, values: tuple[str, ...], as_json: b
     """
     read_configuration()  # a file that is not TOML cannot be changed: it says so
     path = tuple(key.split("."))
-    found = option_at(path)
-    if found.key in ONCE:
-        raise once(found, path[:-1])
-    if len(values) > 1 and not found.multiple:
+    option = option_at(path)
+    if option.key in ONCE:
+        raise once(option, path[:-1])
+    if len(values) > 1 and not option.multiple:
         raise UsageError(f"{key} takes one value, {len(values)} were given", hint=f"localspec config set {key} VALUE")
     try:
-        value = read_words(found, values)
+        value = read_words(option, values)
     except LocalspecError as error:
         flag, _, value = error.hint.partition(" ")
-        value = value if flag in found.opts else found.example.partition(" ")[2]
+        value = value if flag in option.opts else option.example.partition(" ")[2]
         raise type(error)(error.message, hint=f"localspec config set {key} {value}") from None
     others = list(presets()) if path[:1] == (TABLE,) else []
     _done(as_json, assign(path, value), path, value)
     if path[:1] == (TABLE,) and path[1] not in others:
-        close = difflib.get_close_matches(path[1], others, n=1)
-        near = f"; did you mean '{close[0]}'?" if close else ""
+        close = near_name(path[1], others)
+        near = f"; did you mean '{close}'?" if close else ""
         console.warn(f"'{path[1]}' is a new preset{near} (to remove it: localspec config preset rm {path[1]})")
-    is_judged = path[-1] != "draft" and not (path[-1] == "preset" and found.is_own)  # that of a pair, that of bench
+    is_judged = path[-1] != "draft" and not (path[-1] == "preset" and option.is_own)  # that of a pair, that of bench
     if is_judged and (missing := _missing({path[-1]: value})):
         console.warn(f"{missing.message}{missing.advice}")
     return 0
@@ -259,10 +258,10 @@ def unset(key: str, as_json: bool) -> int:
     """Remove KEY from config.toml, also an unknown one."""
     path: Key = tuple(key.split("."))
     if read_configuration().get(path) is None:
-        found = [one.path for one in read_configuration().entries if path[0] == TABLE or one.path[0] != TABLE]
-        entries = {".".join(each): each[-1] for each in found}
-        near = [each for each, last in entries.items() if last == key] or difflib.get_close_matches(key, entries, n=1)
-        raise NotFoundError(f"'{key}' is not set in {config_file()}", hint=f"localspec config unset {near[0]}"
+        paths = [entry.path for entry in read_configuration().entries if path[0] == TABLE or entry.path[0] != TABLE]
+        entries = {".".join(each): each[-1] for each in paths}
+        near = next((each for each, last in entries.items() if last == key), "") or near_name(key, entries)
+        raise NotFoundError(f"'{key}' is not set in {config_file()}", hint=f"localspec config unset {near}"
                             if near else "localspec config show --origin")  # fmt: skip
     _done(as_json, remove(path), path, None)
     return 0

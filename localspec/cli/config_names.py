@@ -7,7 +7,6 @@ What the shell has for <(command) is a pipe of this process alone: what it holds
 """
 
 import atexit
-import difflib
 import fcntl
 import os
 import re
@@ -19,7 +18,7 @@ from typing import IO, Any
 
 import click
 
-from localspec.errors import NotFoundError, PromptTooLongError, UsageError
+from localspec.errors import NotFoundError, PromptTooLongError, UsageError, near_name
 from localspec.models.lookup import placed
 from localspec.models.names import DraftChoice, ModelName, PathName, parse, parse_draft
 from localspec.settings.config_file import Configuration, Entry, Key, read_configuration
@@ -40,8 +39,8 @@ def kept(given: Any, option: str) -> Any:
     """
     if isinstance(given, list | tuple):
         return [kept(each, option) for each in given]
-    found = _PIPE.fullmatch(given) if isinstance(given, str) else None
-    if found is None or not _is_input(int(found[3])):
+    match = _PIPE.fullmatch(given) if isinstance(given, str) else None
+    if match is None or not _is_input(int(match[3])):
         return given
     import tempfile  # late: few commands need it
 
@@ -49,7 +48,7 @@ def kept(given: Any, option: str) -> Any:
         is_nameless = os.path.isdir("/proc/self/fd")  # where an open file has a name in any case
         made = tempfile.TemporaryFile if is_nameless else tempfile.NamedTemporaryFile
         file: IO[bytes] = _KEPT.enter_context(made())
-        with open(int(found[3]), "rb", closefd=False) as pipe:
+        with open(int(match[3]), "rb", closefd=False) as pipe:
             while file.tell() <= LONGEST and (chunk := pipe.read(1 << 20)):
                 file.write(chunk)
         file.flush()
@@ -57,7 +56,7 @@ def kept(given: Any, option: str) -> Any:
         raise NotFoundError(f"{option} {given} cannot be read: {error.strerror}", hint=f"{option} FILE") from None
     if file.tell() > LONGEST:
         raise PromptTooLongError(f"{option} {given} is longer than {LONGEST >> 20} MiB", hint="a shorter text")
-    return f"{found[1]}{file.name if isinstance(file.name, str) else f'/proc/{os.getpid()}/fd/{file.name}'}"
+    return f"{match[1]}{file.name if isinstance(file.name, str) else f'/proc/{os.getpid()}/fd/{file.name}'}"
 
 
 def _is_input(fd: int) -> bool:
@@ -101,8 +100,8 @@ def perhaps(name: str, known: Mapping[str, click.Option] | Iterable[str]) -> str
         long = [each for each, option in known.items() if f"-{name}" in option.opts]
         if long:
             return f": -{name} is '{long[0]}'"
-    near = difflib.get_close_matches(name.lower().replace("_", "-"), list(known), n=1)
-    return f", perhaps '{near[0]}' was meant" if near else ""
+    near = near_name(name.lower().replace("_", "-"), known)
+    return f", perhaps '{near}' was meant" if near else ""
 
 
 def located(key: str, placeholder: str, text: str, folder: Path) -> str:

@@ -213,16 +213,16 @@ def kept() -> Iterator[None]:
 
 def taken() -> str:
     """Take what was typed and not read, and return its text. Safe in a signal handler."""
-    found = b""
+    typed = b""
     with suppress(termios.error, OSError):
         before = termios.tcgetattr(sys.stdin)
         _set_local(before[_LOCAL] & ~termios.ICANON, wait=0)  # else nothing is there before Enter
         try:
             while part := os.read(sys.stdin.fileno(), 1 << 12):
-                found += part
+                typed += part
         finally:
             termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
-    return _KEYS.sub("", found.decode("utf-8", "replace").replace("\r", "\n")).rstrip("\n")
+    return _KEYS.sub("", typed.decode("utf-8", "replace").replace("\r", "\n")).rstrip("\n")
 
 
 def _set_local(local: int, wait: int | None = None) -> None:

@@ -55,7 +55,7 @@ def open_line_chat(
     state: ChatState,
     find: Callable[[str], LoadSettings] | None,
     options: ScreenOptions,
-    found: Conversation | None,
+    conversation: Conversation | None,
     *,
     is_kept: bool,
 ) -> int:
@@ -69,8 +69,8 @@ def open_line_chat(
         if options.stats is not None:
             chat.has_stats = options.stats
         chat.tell_trouble()
-        if found is not None and is_terminal(sys.stdin) and not console.quiet:
-            console.say(came_back(found, state.messages.path()), "dim")
+        if conversation is not None and is_terminal(sys.stdin) and not console.quiet:
+            console.say(came_back(conversation, state.messages.path()), "dim")
         for line in remarks(state):
             console.warn(line)
         return converse(chat, _lines(chat))
@@ -283,9 +283,9 @@ def _piped(prompt: str) -> str | None:
 
 def _completed(text: str, n: int) -> str | None:
     """Return the `n`th line that a command may become; elsewhere Tab is a tab, as in what is pasted."""
-    found = TABLE.completions(text)
-    found = found if found or text.startswith("/") else [f"{text}\t"]
-    return found[n] if n < len(found) else None
+    completions = TABLE.completions(text)
+    completions = completions if completions or text.startswith("/") else [f"{text}\t"]
+    return completions[n] if n < len(completions) else None
 
 
 def _is_waiting(seconds: float) -> bool:

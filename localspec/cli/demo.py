@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from localspec.bench.answers import Answer
-from localspec.bench.race import Race
+from localspec.bench.rounds import Race
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, columns_of_stdout, wrapped, write_out
 from localspec.cli.options import ReportOptions, picked, report_options
@@ -88,25 +88,25 @@ def demo(console: Console, /, model: str | None, as_json: bool, **values: Any) -
     with _chosen(model) as shown, open_engine(console, options.log_file) as engine:
         if not as_json:
             console.note(shown.about, "dim")
-        found = None if engine.load(shown.settings) is None else shown_race(engine, shown.request, 1)
-    if found is None:
+        raced = None if engine.load(shown.settings) is None else shown_race(engine, shown.request, 1)
+    if raced is None:
         if as_json:
             lone_stop(engine.stop.exit_code)
         return engine.stop.exit_code
-    plain, guessed = (_seconds(one) for one in (found.rounds[0].plain, found.rounds[0].other))
+    plain, guessed = (_seconds(answer) for answer in (raced.rounds[0].plain, raced.rounds[0].other))
     if as_json:
         facts = {"schema": "localspec.demo/1", "pair": shown.settings.name, "about": shown.about}
-        write_json({**facts, "plain_s": plain, "guessed_s": guessed, "times": plain / guessed, "race": found.to_wire()})
+        write_json({**facts, "plain_s": plain, "guessed_s": guessed, "times": plain / guessed, "race": raced.to_wire()})
     else:
-        lines = [*_bars(plain, guessed), "", wrapped(_sentence(found), sys.stdout), wrapped(shown.next, sys.stdout)]
+        lines = [*_bars(plain, guessed), "", wrapped(_sentence(raced), sys.stdout), wrapped(shown.next, sys.stdout)]
         write_out("".join(f"{line}\n" for line in lines))
     return 0
 
 
-def _sentence(found: Race) -> str:
-    one = found.rounds[0]
-    times, n = _seconds(one.plain) / _seconds(one.other), len(one.other.tokens)
-    same = one.same is not None and one.same.is_equal
+def _sentence(raced: Race) -> str:
+    lap = raced.rounds[0]
+    times, n = _seconds(lap.plain) / _seconds(lap.other), len(lap.other.tokens)
+    same = lap.same is not None and lap.same.is_equal
     text = "the text is the same, token for token" if same else "the texts part at a tie, where rounding decides"
     if times >= GAIN:
         return f"With guesses this answer of {n} tokens came {times:.1f} times as fast, and {text}."
@@ -138,7 +138,7 @@ def _chosen(model: str | None) -> Iterator[Shown]:
 
 def _smallest() -> str | None:
     most = this_machine().ram / 2
-    for offer in sorted(offers(load_catalog(), Path()), key=lambda one: one.target_bytes):
+    for offer in sorted(offers(load_catalog(), Path()), key=lambda offer: offer.target_bytes):
         if offer.where == "here" and offer.target is not None and offer.target_bytes <= most:
             with suppress(LocalspecError, OSError):
                 info = look(offer.target)

@@ -30,7 +30,7 @@ from localspec.models.gguf.info import ModelInfo
 from localspec.models.hub.files import quant_of
 from localspec.models.hub.remote import Hub
 from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse_draft, parse_model
-from localspec.models.pairs import PairReport
+from localspec.models.pair_check import PairReport
 from localspec.models.plan.models import ModelPart
 from localspec.models.remote_header import remote_part
 from localspec.models.store import NotCachedError, expand, is_kind, locate
@@ -66,12 +66,12 @@ def suggestions(console: Console, target: str, offline: bool) -> tuple[list[str]
     try:
         live.status("looking at the target")
         seen = _seen(target, offline)
-        found = list(_candidates(seen, offline, live, console))
+        candidates = list(_candidates(seen, offline, live, console))
     finally:
         live.erase()
-    found.sort(key=lambda one: (one.report is None, -one.gain(seen.bytes), one.size))
-    lines = [_line(one, seen) for one in found if one.where != "here" or not one.can_draft(seen.bytes)]
-    return lines or ["no draft to download was found"], [_wire(one, seen) for one in found]
+    candidates.sort(key=lambda draft: (draft.report is None, -draft.gain(seen.bytes), draft.size))
+    lines = [_line(draft, seen) for draft in candidates if draft.where != "here" or not draft.can_draft(seen.bytes)]
+    return lines or ["no draft to download was found"], [_wire(draft, seen) for draft in candidates]
 
 
 @click.command(cls=Command)
@@ -96,8 +96,8 @@ def explain(target: str, draft: str | None, as_json: bool, offline: bool) -> int
     small = _seen(draft, is_off, of=big.source)
     from localspec.prompt.chat_template import template_warnings  # late: it brings jinja2
 
-    one = candidate(big.part, small.part, small.name, "", small.bytes)
-    report = one.report
+    fit = candidate(big.part, small.part, small.name, "", small.bytes)
+    report = fit.report
     assert report is not None, "it was looked at"
     if report.overlap is None:
         differing = template_warnings(big.info.chat_template, small.info.chat_template)
@@ -107,13 +107,13 @@ def explain(target: str, draft: str | None, as_json: bool, offline: bool) -> int
         "draft": _model_wire(small),
         "size_ratio": small.bytes / big.bytes,
         **_report_wire(report),
-        "worth": None if one.worth is None else one.worth.to_wire(),
+        "worth": None if fit.worth is None else fit.worth.to_wire(),
     }
     if as_json:
         write_json(made)
     else:
-        next_step = [NEXT] if one.worth is not None and one.worth.loses else []
-        lines = [*filter(None, [one.worth_in_words(big.bytes)]), *next_step]
+        next_step = [NEXT] if fit.worth is not None and fit.worth.loses else []
+        lines = [*filter(None, [fit.worth_in_words(big.bytes)]), *next_step]
         write_out(_verdict(big, small, report) + "".join(f"{line}\n" for line in lines))
     return 0 if report.fits else IncompatibleError.exit_code
 
@@ -156,14 +156,14 @@ def _candidates(seen: Seen, offline: bool, live: Live, console: Console) -> Iter
     """
     tried = {seen.source.repo} if isinstance(seen.source, HubName) else set()
     here = set()
-    for one in local_candidates(seen.part):
-        yield one
-        for each in (one.name, *one.copies):
+    for local in local_candidates(seen.part):
+        yield local
+        for each in (local.name, *local.copies):
             here.add(each)
             if each.startswith("hf:") and (name := _repo(each.removeprefix("hf:"))) is not None:
                 here.add(str(HubName(name.repo, quant=quant_of(name.file or ""))))
                 # Another quantisation may draft where this one is too large, or cannot be read.
-                may_have_better = one.report is None or (one.report.fits and not one.can_draft(seen.bytes))
+                may_have_better = local.report is None or (local.report.fits and not local.can_draft(seen.bytes))
                 tried |= set() if may_have_better else {name.repo}
     listed = [
         model
@@ -181,8 +181,8 @@ def _candidates(seen: Seen, offline: bool, live: Live, console: Console) -> Iter
     tried |= {source.repo for source, _ in wanted}
     if len(wanted) < MOST:
         try:
-            found = hub.search(_query(seen))
-            wanted += [(name, "hub") for repo in found if (name := _repo(repo)) is not None and name.repo not in tried]
+            repos = hub.search(_query(seen))
+            wanted += [(name, "hub") for repo in repos if (name := _repo(repo)) is not None and name.repo not in tried]
         except LocalspecError as error:
             live.erase()
             console.warn(error.message)
@@ -205,13 +205,13 @@ def _reached(live: Live, console: Console) -> Hub | None:
     return hub
 
 
-def _repo(found: str) -> HubName | None:
+def _repo(repo: str) -> HubName | None:
     """Return a repository that the hub named, None for what can be no name of one."""
     try:
-        name = parse_model(f"hf:{found}")
+        name = parse_model(f"hf:{repo}")
     except UsageError:
         return None
-    return name if isinstance(name, HubName) and str(name) == f"hf:{found}" else None
+    return name if isinstance(name, HubName) and str(name) == f"hf:{repo}" else None
 
 
 def _of_catalogue(seen: Seen, catalog: Catalog) -> list[CatalogModel]:
@@ -224,12 +224,12 @@ def _of_catalogue(seen: Seen, catalog: Catalog) -> list[CatalogModel]:
     drafts = catalog.drafts_of(own) if own is not None else []
     same = [
         model
-        for model in sorted(catalog.models.values(), key=lambda one: one.size_gb)
+        for model in sorted(catalog.models.values(), key=lambda model: model.size_gb)
         if model.family == family and model is not own and model.size_gb * 1e9 < 0.5 * seen.bytes
     ]
     if not drafts and not same:
         others = (model for model in catalog.models.values() if model.size_gb * 1e9 < SMALL * seen.bytes)
-        same = sorted(others, key=lambda one: one.size_gb)[:OTHERS]
+        same = sorted(others, key=lambda model: model.size_gb)[:OTHERS]
     return list({model.name: model for model in (*drafts, *same)}.values())
 
 
@@ -246,26 +246,26 @@ def _query(seen: Seen) -> str:
     return " ".join(words[:3]) or seen.info.architecture
 
 
-def _line(one: DraftCandidate, seen: Seen) -> str:
-    much = size(one.size) if one.bytes is not None else f"about {size(one.size)}" if one.size else "?"
-    told = "; ".join(filter(None, (one.verdict, one.worth_in_words(seen.bytes))))
-    also = f" (also {', '.join(one.copies)})" if one.copies else ""
-    return one_line(f"{one.name}{also} · {much} · {one.where}: {told}")
+def _line(draft: DraftCandidate, seen: Seen) -> str:
+    much = size(draft.size) if draft.bytes is not None else f"about {size(draft.size)}" if draft.size else "?"
+    verdict = "; ".join(filter(None, (draft.verdict, draft.worth_in_words(seen.bytes))))
+    also = f" (also {', '.join(draft.copies)})" if draft.copies else ""
+    return one_line(f"{draft.name}{also} · {much} · {draft.where}: {verdict}")
 
 
-def _wire(one: DraftCandidate, seen: Seen) -> dict[str, Any]:
-    report = {} if one.report is None else _report_wire(one.report)
+def _wire(draft: DraftCandidate, seen: Seen) -> dict[str, Any]:
+    report = {} if draft.report is None else _report_wire(draft.report)
     return {
-        "name": one.name,
-        "where": one.where,
-        "bytes": one.bytes,
-        "about_bytes": one.about_bytes,
-        "size_ratio": one.size / seen.bytes if one.size else None,
-        "is_good": one.is_good(seen.bytes),
-        "can_draft": one.can_draft(seen.bytes),
-        "verdict": ", but ".join(filter(None, (one.verdict, one.too_large(seen.bytes)))),
-        "worth": None if one.worth is None else one.worth.to_wire(),
-        "copies": one.copies,
+        "name": draft.name,
+        "where": draft.where,
+        "bytes": draft.bytes,
+        "about_bytes": draft.about_bytes,
+        "size_ratio": draft.size / seen.bytes if draft.size else None,
+        "is_good": draft.is_good(seen.bytes),
+        "can_draft": draft.can_draft(seen.bytes),
+        "verdict": ", but ".join(filter(None, (draft.verdict, draft.too_large(seen.bytes)))),
+        "worth": None if draft.worth is None else draft.worth.to_wire(),
+        "copies": draft.copies,
         **report,
     }
 
@@ -285,7 +285,8 @@ def _report_wire(report: PairReport) -> dict[str, Any]:
         "warnings": [*report.warnings],
         "n_different": report.n_different,
         "differences": [
-            {"token": one.token, "target": shown(one.target), "draft": shown(one.draft)} for one in report.differences
+            {"token": each.token, "target": shown(each.target), "draft": shown(each.draft)}
+            for each in report.differences
         ],
     }
 
@@ -299,7 +300,7 @@ def _verdict(big: Seen, small: Seen, report: PairReport) -> str:
         f"draft {small.name} · {small.info.n_vocab} tokens, {size(small.bytes)} ({share:.0f} % of the target)",
         _fitting(report),
         *(f"  because {reason}" for reason in reasons),
-        *(f"  {one}" for one in report.differences if not any(str(one) in reason for reason in reasons)),
+        *(f"  {each}" for each in report.differences if not any(str(each) in reason for reason in reasons)),
         *([f"  and {counted(left, 'more token')}"] if left > 0 else []),
         *(f"  but {warning}" for warning in report.warnings),
     ]

@@ -15,15 +15,15 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.cli.plan import this_machine
 from localspec.errors import DeclinedError
-from localspec.models.early_exit import n_layers, require_prunable
+from localspec.models.exit_files import n_layers, require_prunable
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.kinds import LOW_BIT
 from localspec.models.gguf.shards import read_model
 from localspec.models.low_bit import BITS, LowBitCopy, dropped_layers, kept_copies, kinds, named_copy, planned_copy
 from localspec.models.plan.compare import compare
+from localspec.models.plan.layout_search import PlacementRequest
 from localspec.models.plan.machine import Machine
 from localspec.models.plan.models import ModelPart, placed
-from localspec.models.plan.search import PlacementRequest
 from localspec.models.store import find_model
 from localspec.sanitize import one_line
 from localspec.settings.folders import cache_folder, drafts_folder
@@ -106,29 +106,29 @@ def make(
     if skip is not None:
         require_prunable(header)
     dropped = () if skip is None else dropped_layers(skip, n_layers(header))
-    found = predicted(this_machine(), ModelPart.of(header, info), bits, len(dropped)) if bits != "4" else None
-    if found is not None and found.gain <= 1.0 and not force:
+    prediction = predicted(this_machine(), ModelPart.of(header, info), bits, len(dropped)) if bits != "4" else None
+    if prediction is not None and prediction.gain <= 1.0 and not force:
         raise DeclinedError(
             f"a copy of {one_line(target)} in fewer bits would not pay here: "
-            f"drafting with it is predicted at {found.gain:.2f} of plain decoding{found.doubt}",
+            f"drafting with it is predicted at {prediction.gain:.2f} of plain decoding{prediction.doubt}",
             hint="--force makes it all the same; localspec plan TARGET --vram 24G tells of another machine"
-            + ("" if found.is_measured else "; localspec calibrate --machine measures this one"),
-            detail={"predicted": found.gain, "is_measured": found.is_measured},
+            + ("" if prediction.is_measured else "; localspec calibrate --machine measures this one"),
+            detail={"predicted": prediction.gain, "is_measured": prediction.is_measured},
         )
     prompts, is_raw = values.pop("prompts"), values.pop("raw")
     texts: dict[str, Any] = read_texts(prompts, is_raw=is_raw, info=info) if tokens else {}
-    folder, pays = str(cache_folder("importance")), found is None or found.gain > 1.0
-    kind = kinds(bits)[0] if found is None else found.kind
+    folder, pays = str(cache_folder("importance")), prediction is None or prediction.gain > 1.0
+    kind = kinds(bits)[0] if prediction is None else prediction.kind
     options = CopyOptions(str(path), folder, bits, kind, dropped, tokens=tokens, pays=pays, **texts, **values)
     done = list(made(console, options, _status, "making the copy ended", "with what was read"))[-1]
     if done["warning"]:
         console.warn(done["warning"])
     if as_json:
-        forecast = {} if found is None else {"predicted": found.gain, "is_measured": found.is_measured}
+        forecast = {} if prediction is None else {"predicted": prediction.gain, "is_measured": prediction.is_measured}
         write_json({**done, **forecast})
     else:
         copy, share = one_line(done["path"]), 100 * done["bytes"] / done["target_bytes"]
-        pair = f"{one_line(target)}+{LOW_BIT}" if found is not None else f"TARGET+{shlex.quote(copy)}"
+        pair = f"{one_line(target)}+{LOW_BIT}" if prediction is not None else f"TARGET+{shlex.quote(copy)}"
         write_out(f"{copy}: {done['kind']}, {size(done['bytes'])}, {share:.0f} % of its model\n")
         write_out(f"try: localspec race {pair} PROMPT\n")
     return 0
@@ -136,14 +136,14 @@ def make(
 
 def predicted(machine: Machine, target: ModelPart, bits: str, n_dropped: int) -> Predicted:
     request = PlacementRequest()
-    found = []
+    predictions = []
     for kind in kinds(bits):
         rows = compare(machine, {"": placed(target), LOW_BIT: planned_copy(target, bits, kind, n_dropped)}, request)
         drafting = [row.plan.seconds for row in rows if row.plan.draft is not None]
         plain = min(row.plan.seconds for row in rows if row.plan.draft is None)
         is_measured = all(row.plan.tokens_per_s is not None for row in rows)
-        found.append(Predicted(kind, plain / min(drafting) if drafting else 0.0, is_measured))
-    return max(found, key=lambda one: one.gain)
+        predictions.append(Predicted(kind, plain / min(drafting) if drafting else 0.0, is_measured))
+    return max(predictions, key=lambda prediction: prediction.gain)
 
 
 @drafts.command("list", cls=Command)
@@ -151,10 +151,10 @@ def predicted(machine: Machine, target: ModelPart, bits: str, n_dropped: int) ->
 @click.pass_obj
 def list_drafts(console: Console, /, as_json: bool) -> int:
     """List the copies that were made here."""
-    found, broken = kept_copies()
-    rows = [(one.name, one.n_bytes, _told(one)) for one in found]
+    copies, broken = kept_copies()
+    rows = [(copy.name, copy.n_bytes, _told(copy)) for copy in copies]
     nothing = f"no copies in {drafts_folder()}; localspec drafts make TARGET makes one"
-    wire = {"folder": str(drafts_folder()), "drafts": [_wire(one) for one in found]} if as_json else None
+    wire = {"folder": str(drafts_folder()), "drafts": [_wire(copy) for copy in copies]} if as_json else None
     return list_made(console, rows, broken, nothing, wire)
 
 
@@ -172,12 +172,12 @@ def _status(event: dict[str, Any]) -> str:
     return f"quantising: {100 * event.get('share', 1.0):.0f} %"
 
 
-def _told(one: LowBitCopy) -> str:
-    cut = f", {one.layers} of {one.n_layers} layers" if one.layers != one.n_layers else ""
-    return f"{one_line(one.kind)}{cut}, {'with' if one.has_matrix else 'without'} importance matrix"
+def _told(copy: LowBitCopy) -> str:
+    cut = f", {copy.layers} of {copy.n_layers} layers" if copy.layers != copy.n_layers else ""
+    return f"{one_line(copy.kind)}{cut}, {'with' if copy.has_matrix else 'without'} importance matrix"
 
 
-def _wire(one: LowBitCopy) -> dict[str, Any]:
-    facts = {name: getattr(one, name) for name in ("layers", "n_layers", "has_matrix")}
-    about = {"name": one.name, "file": str(one.path), "kind": one.kind, "bytes": one.n_bytes}
-    return {**about, **facts, "was_predicted_to_pay": one.pays, "target_fingerprint": one.target}
+def _wire(copy: LowBitCopy) -> dict[str, Any]:
+    facts = {name: getattr(copy, name) for name in ("layers", "n_layers", "has_matrix")}
+    about = {"name": copy.name, "file": str(copy.path), "kind": copy.kind, "bytes": copy.n_bytes}
+    return {**about, **facts, "was_predicted_to_pay": copy.pays, "target_fingerprint": copy.target}

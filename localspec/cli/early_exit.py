@@ -18,7 +18,7 @@ from localspec.cli.output import write_result
 from localspec.cli.pair_engine import open_engine
 from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.errors import UsageError
-from localspec.models.early_exit import Exits, Layers, Tuned, require_prunable
+from localspec.models.exit_files import Exits, Layers, Tuned, require_prunable
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.store import find_model
@@ -99,7 +99,7 @@ def tune(console: Console, /, model: str, temperature: float, threads: int | Non
         sampling = Sampling(temperature=temperature)
         asked = tuple(Request(prompt=text, max_tokens=options.max_tokens, sampling=sampling) for text in texts)
         results = ExitSurvey(answer, exits, made, asked, say).measure_all(options.skips)
-    best = max(results, key=lambda one: one.ratio)
+    best = max(results, key=lambda measured: measured.ratio)
     stored = exits.store(Tuned(best.layers, best.ratio))
     wire = _as_json(exits, results, best, texts, stored, options.max_tokens)
     return write_result(wire, _table(exits.n_layers, results, best), as_json=options.as_json)
@@ -126,19 +126,19 @@ def read_prompts(name: str) -> tuple[str, ...]:
 
 def _rows(n_layers: int, results: list[MeasuredExit]) -> Iterator[tuple[str, ...]]:
     yield ("layers", "accepted", "tok/pass", "speed", "draft")
-    for one in results:
+    for measured in results:
         yield (
-            spelt_layers(one.layers, n_layers),
-            f"{one.acceptance:.0%}",
-            f"{one.tokens_per_pass:.2f}",
-            f"{one.ratio:.2f}×",
-            f"{one.bytes / 1e6:.1f} MB",
+            spelt_layers(measured.layers, n_layers),
+            f"{measured.acceptance:.0%}",
+            f"{measured.tokens_per_pass:.2f}",
+            f"{measured.ratio:.2f}×",
+            f"{measured.bytes / 1e6:.1f} MB",
         )
 
 
 def _table(n_layers: int, results: list[MeasuredExit], best: MeasuredExit) -> str:
     rows = zip(aligned(list(_rows(n_layers, results))), [None, *results], strict=True)
-    lines = [line + ("  best" if one is best else "") for line, one in rows]
+    lines = [line + ("  best" if measured is best else "") for line, measured in rows]
     pays = "" if best.ratio > 1 else ": none pays here, plain decoding is faster"
     lines.append(f"kept: -o {spelt_layers(best.layers, n_layers)} of {n_layers} layers, {best.ratio:.2f}× plain{pays}")
     return "\n".join(lines)
@@ -147,15 +147,15 @@ def _table(n_layers: int, results: list[MeasuredExit], best: MeasuredExit) -> st
 def _as_json(
     exits: Exits, results: list[MeasuredExit], best: MeasuredExit, prompts: tuple[str, ...], stored: Path, n: int
 ) -> dict[str, Any]:
-    def row(one: MeasuredExit) -> dict[str, Any]:
-        return {"options": dict(layer_options(one.layers, exits.n_layers)), **dataclasses.asdict(one)}
+    def row(measured: MeasuredExit) -> dict[str, Any]:
+        return {"options": dict(layer_options(measured.layers, exits.n_layers)), **dataclasses.asdict(measured)}
 
     return {
         "model": str(exits.header.path),
         "n_layers": exits.n_layers,
         "n_prompts": len(prompts),
         "max_tokens": n,
-        "results": [row(one) for one in results],
+        "results": [row(measured) for measured in results],
         "best": row(best),
         "pays": best.ratio > 1,
         "stored": str(stored),

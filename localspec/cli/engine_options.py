@@ -95,10 +95,10 @@ def tell_of_keep_alive(worker: SharedWorker | ServedWorker, console: Console) ->
     """Say once that a model stays in memory though nobody asked for it, and how that ends. On a terminal only."""
     if console.quiet or not is_terminal(sys.stderr) or not worker.stays:
         return
-    told = state_folder("told-of-keep-alive")
+    note = state_folder("told-of-keep-alive")
     with contextlib.suppress(OSError):
-        told.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        told.touch(exist_ok=False)
+        note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        note.touch(exist_ok=False)
         console.note(
             "the model stays in memory for 5 minutes; localspec stop ends that, config set keep-alive 0 for good", "dim"
         )

@@ -45,16 +45,16 @@ def explain(name: tuple[str, ...], as_json: bool) -> int:
 
     others = named(" ".join(name))
     try:
-        found = explanation_of(" ".join(name), known)
+        explained = explanation_of(" ".join(name), known)
     except UsageError:
         if not others:
             raise
-        found = Explanation(None, ())
+        explained = Explanation(None, ())
     else:
         others = [each for each in others if each.is_option]  # else two words for one thing
-    parts = [] if found.term is None else [term_lines(found.term)]
-    parts += [*map(lines, found.pages), *map(other_lines, others)]
-    wire = {**found.to_wire(), "others": [each.to_wire() for each in others]}
+    parts = [] if explained.term is None else [term_lines(explained.term)]
+    parts += [*map(lines, explained.pages), *map(other_lines, others)]
+    wire = {**explained.to_wire(), "others": [each.to_wire() for each in others]}
     return write_result(wire, "\n\n".join("\n".join(each) for each in parts), as_json=as_json)
 
 
@@ -106,8 +106,8 @@ def lines(page: Page) -> Iterator[str]:
 
 
 def use(entry: MethodFacts) -> str:
-    told = entry.measured or "no gain over plain decoding was measured on a real model or a named device"
-    return f"{entry.mark_of_use}. {told}"
+    measured = entry.measured or "no gain over plain decoding was measured on a real model or a named device"
+    return f"{entry.mark_of_use}. {measured}"
 
 
 def lossless(entry: MethodFacts) -> str:
@@ -122,25 +122,25 @@ def _options(entry: MethodFacts) -> Iterator[str]:
     yield from ("", "Options")
     if entry.argument:
         yield f"  after the colon: a number {entry.argument}"
-    for one in entry.options:
-        yield f"  {entry.mark}{spelled(one)}"
-        yield from _wrapped(f"{one.help} ({one.range})", "      ")
+    for option in entry.options:
+        yield f"  {entry.mark}{spelled(option)}"
+        yield from _wrapped(f"{option.help} ({option.range})", "      ")
 
 
 def _bias(page: Page) -> Iterator[str]:
     if not page.bias:
         return
     yield from ("", "Measured bias")
-    told = (
+    head = (
         "Total variation between the distribution of four tokens under the rule and the target's own, in the worst of "
         "five toy models. It is enumerated, not sampled."
     )
-    yield from _wrapped(told, "  ")
+    yield from _wrapped(head, "  ")
     yield ""
     temperatures = list(page.bias[0].by_temperature)
     yield f"  {'':26}" + "".join(f"{f'T={temperature}':>9}" for temperature in temperatures)
     for bias in page.bias:
-        yield f"  {bias.case:26}" + "".join(f"{bias.by_temperature[one]:9.4f}" for one in temperatures)
+        yield f"  {bias.case:26}" + "".join(f"{bias.by_temperature[temperature]:9.4f}" for temperature in temperatures)
 
 
 def _wrapped(text: str, first: str, other: str = "") -> list[str]:
@@ -170,10 +170,10 @@ def _listing() -> str:
     for axis, use in product(AXES, USES):
         with formatter.section(f"--{axis}{USES[use]}"):
             rows = []
-            for entry in (one for one in facts(axis) if one.mark_of_use == use):
+            for entry in (fact for fact in facts(axis) if fact.mark_of_use == use):
                 rows.append((entry.name, about(entry)))
                 mark = "-o " if axis == "method" else ""
-                rows += [(f"  {mark}{spelled(one)}", f"{one.help} ({one.range})") for one in entry.options]
+                rows += [(f"  {mark}{spelled(option)}", f"{option.help} ({option.range})") for option in entry.options]
                 if entry.argument:
                     rows.append((f"  {entry.usage.split()[-1]}", entry.argument))
             formatter.write_dl(rows, col_max=34)

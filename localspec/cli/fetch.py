@@ -56,16 +56,16 @@ def headers_of(missing: NotCachedError, *, offline: bool, console: Console) -> t
     from localspec.models.hub.remote import Hub
     from localspec.models.remote_header import remote_header
 
-    live, hub, found = Live(console), Hub(), {}
+    live, hub, headers = Live(console), Hub(), {}
     try:
         for name in missing.wanted:
             live.status(f"reading the header of {one_line(str(name))}")
-            found[name] = remote_header(name, hub)
+            headers[name] = remote_header(name, hub)
     except LocalspecError as error:
         return {}, error.message
     finally:
         live.erase()
-    return found, ""
+    return headers, ""
 
 
 def fetched(missing: NotCachedError, options: PairOptions, console: Console) -> PairRef:
@@ -91,8 +91,8 @@ def warn_of_local(missing: NotCachedError, command: str, console: Console) -> No
     """Name a model that is here and has the missing one's name, where a command goes on without; it takes that name."""
     from localspec.models.lookup import here_instead
 
-    if found := here_instead(missing.wanted[0]):
-        console.warn(f"a model of that name is here: {command} {found}")
+    if local_name := here_instead(missing.wanted[0]):
+        console.warn(f"a model of that name is here: {command} {local_name}")
 
 
 def _instead(missing: NotCachedError) -> str:
@@ -103,11 +103,11 @@ def _instead(missing: NotCachedError) -> str:
     from localspec.models.lookup import here_instead
 
     first = missing.wanted[0]
-    found = here_instead(first)
+    local_name = here_instead(first)
     command = click.get_current_context().command
     takes_model = any("-m" in option.opts for option in command.params)
     option = "--draft " if first != missing.pair.target else "-m " if takes_model else ""
-    return f"{option}{found}, which is here, or " if found else ""
+    return f"{option}{local_name}, which is here, or " if local_name else ""
 
 
 def present_settings(promised: Promised, console: Console) -> LoadSettings:
@@ -116,13 +116,13 @@ def present_settings(promised: Promised, console: Console) -> LoadSettings:
     To be called when everything else that was asked for is found right: now it is worth a download.
     """
     if promised.missing is None:
-        for told in filter(None, (unset_parameters(promised.settings), promised.remark)):
-            console.warn(told)
+        for remark in filter(None, (unset_parameters(promised.settings), promised.remark)):
+            console.warn(remark)
         return promised.settings
-    found = fetched(promised.missing, promised.options, console)
-    if found.remark:
-        console.warn(found.remark)
-    return promised.options.settings(found)
+    pair = fetched(promised.missing, promised.options, console)
+    if pair.remark:
+        console.warn(pair.remark)
+    return promised.options.settings(pair)
 
 
 def hub_names(ref: str) -> tuple[HubName, ...]:

@@ -42,10 +42,10 @@ def list_heads(console: Console, /, as_json: bool) -> int:
 
     The tokens of a pass were counted on held-out text at temperature 0.
     """
-    found, broken = kept_heads()
-    rows = [(head.name, head.n_bytes, _figures(head)) for head in found]
+    trained, broken = kept_heads()
+    rows = [(head.name, head.n_bytes, _figures(head)) for head in trained]
     nothing = f"no heads in {heads_folder()}; localspec heads train TARGET makes one"
-    wire = {"folder": str(heads_folder()), "heads": [_wire(head) for head in found]} if as_json else None
+    wire = {"folder": str(heads_folder()), "heads": [_wire(head) for head in trained]} if as_json else None
     return list_made(console, rows, broken, nothing, wire)
 
 
@@ -97,7 +97,7 @@ def list_made(
     if wire is not None:
         write_json(wire)
         return 0
-    lines = aligned([(one_line(name), size(n_bytes), told) for name, n_bytes, told in rows], right={1})
+    lines = aligned([(one_line(name), size(n_bytes), about) for name, n_bytes, about in rows], right={1})
     write_text("\n".join(lines or [one_line(nothing)]))
     return 0
 

@@ -102,8 +102,8 @@ def train(console: Console, /, target: str, output: str | None, as_json: bool, *
         if done.get("accepted") and done["stage"] == "training":
             console.say(f"after {done['updates']} updates: {_figures(done['accepted'])}")
     name = one_line(done["path"])
-    told = f"{name}: {done['kind']}, {size(done['bytes'])}, {_figures(done['accepted'])}"
-    return write_result(done, f"{told}\ntry: localspec race {one_line(target)}+{name} PROMPT", as_json=as_json)
+    summary = f"{name}: {done['kind']}, {size(done['bytes'])}, {_figures(done['accepted'])}"
+    return write_result(done, f"{summary}\ntry: localspec race {one_line(target)}+{name} PROMPT", as_json=as_json)
 
 
 @click.command("eval", cls=Command)
@@ -126,17 +126,17 @@ def evaluate(console: Console, /, pair: str, threads: int | None, gpu: str, **va
     """
     options = picked(EvalOptions, values)
     options.apply(console)
-    found = parse_pair(pair)
-    if found.draft is None:
+    parsed = parse_pair(pair)
+    if parsed.draft is None:
         raise UsageError(f"{one_line(pair)} names no head", hint="localspec heads eval TARGET.gguf+HEAD.gguf")
-    info = model_info(read_model(found.draft), may_be_head=True)
+    info = model_info(read_model(parsed.draft), may_be_head=True)
     if info.head is None:
         raise IncompatibleError(f"{info.label} is a model and no head", hint=f"localspec bench {one_line(pair)}")
-    is_raw = options.raw or model_info(read_model(found.target)).chat_template is None
+    is_raw = options.raw or model_info(read_model(parsed.target)).chat_template is None
     bundled = _bundled(is_raw)
     texts = bundled[:: len(bundled) // N_PROMPTS] if options.prompts is None else _prompts(options.prompts)
     settings = LoadSettings(
-        str(found.target), str(found.draft), name=found.name, threads=threads, gpu=gpu, draft_gpu=gpu
+        str(parsed.target), str(parsed.draft), name=parsed.name, threads=threads, gpu=gpu, draft_gpu=gpu
     )
     with open_engine(console, options.log_file) as engine:
         engine.load(settings)
@@ -145,8 +145,8 @@ def evaluate(console: Console, /, pair: str, threads: int | None, gpu: str, **va
         for k in range(1, MAX_GUESSES + 1):
             engine.live.status(f"{k} of {MAX_GUESSES} guesses a pass")
             counted.append(_count(engine, texts, is_raw, info.head.kind, k, options.max_tokens))
-    rows = [{"k": one.k, "tokens": one.tokens, "passes": one.passes, "accepted": one.accepted} for one in counted]
-    wire = {"head": str(found.draft), "kind": info.head.kind, "counted": rows}
+    rows = [{"k": row.k, "tokens": row.tokens, "passes": row.passes, "accepted": row.accepted} for row in counted]
+    wire = {"head": str(parsed.draft), "kind": info.head.kind, "counted": rows}
     return write_result(wire, "\n".join(map(_row, counted)), as_json=options.as_json)
 
 
@@ -216,9 +216,9 @@ def _status(event: dict[str, Any]) -> str:
 
 def _figures(accepted: Sequence[float]) -> str:
     sums = [1.0 + sum(accepted[:k]) for k in range(1, len(accepted) + 1)]
-    return f"{', '.join(f'{one:.2f}' for one in sums)} tokens a pass with 1 to {len(sums)} guesses"
+    return f"{', '.join(f'{total:.2f}' for total in sums)} tokens a pass with 1 to {len(sums)} guesses"
 
 
-def _row(one: Counted) -> str:
-    share = 100 * one.accepted / max(1, one.drafted)
-    return f"{counted(one.k, 'guess')}  {one.tokens_a_pass:.2f} tokens a pass  {share:.0f} % accepted"
+def _row(count: Counted) -> str:
+    share = 100 * count.accepted / max(1, count.drafted)
+    return f"{counted(count.k, 'guess')}  {count.tokens_a_pass:.2f} tokens a pass  {share:.0f} % accepted"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from localspec.bench.race import TOKENS
+from localspec.bench.rounds import TOKENS
 from localspec.chat.answer_writer import AnswerWriter, remark
 from localspec.chat.commands import TABLE
 from localspec.chat.listing import ASSISTANT, said
@@ -152,21 +152,21 @@ class LineChat:
         question = self.state.messages.question()
         assert question is not None, "the command has looked"
         request = self.state.request_for(question)
-        request, found = replace(request, max_tokens=request.max_tokens or TOKENS), None
+        request, raced = replace(request, max_tokens=request.max_tokens or TOKENS), None
         try:
             with self._asking(Live(self.console)) as engine:
                 engine.load(self.state.to_load())
                 if not engine.is_stopped():
-                    found = shown_race(engine, request, rounds)
+                    raced = shown_race(engine, request, rounds)
         except KeyboardInterrupt:
             self._worker.close()
             if self.is_script:
                 raise
         engine.stop.leave_if_told(is_script=self.is_script)
-        if found is None:
+        if raced is None:
             await self.tell("stopped")
         else:
-            await self.tell("\n".join(figures(found, "/race 6")))
+            await self.tell("\n".join(figures(raced, "/race 6")))
 
     async def answer(self, asked: Node) -> None:
         """Answer a message. Text that came is kept, whatever happens.
@@ -208,9 +208,9 @@ class LineChat:
             writer.finish(reason, result(stats, self.state.settings, request))
             self.stats = stats
         sink.finish(stats)
-        for told in (*stats.late, remark(stats)):
-            if told:
-                self.console.warn(told)
+        for warning in (*stats.late, remark(stats)):
+            if warning:
+                self.console.warn(warning)
         if self.has_stats:
             tell_figures(stats, self.console)
         engine.stop.leave_if_told(is_script=self.is_script)

@@ -1,6 +1,5 @@
 """`localspec logs`: the conversations that are kept."""
 
-import difflib
 import re
 import shlex
 import sys
@@ -19,7 +18,7 @@ from localspec.cli.store_options import find, kept_store, remember
 from localspec.conversations.export import FORMATS, to_wire
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
-from localspec.errors import DeclinedError, NotFoundError, UsageError
+from localspec.errors import DeclinedError, NotFoundError, UsageError, near_name
 from localspec.sanitize import one_line
 from localspec.settings.folders import conversations_file, typed_path
 from localspec.ui.summary import kept_figures
@@ -41,8 +40,7 @@ class _Logs(CommandGroup):
         """Return the command that shows a conversation, for what may be its ID or its number, or that searches."""
         if re.fullmatch(r"(?=.*\d)[a-z0-9]{1,8}", name):
             return f"localspec logs show {name}"
-        near = difflib.get_close_matches(name, self.commands, n=1)
-        return "" if near else f"localspec logs search {shlex.quote(name)}"
+        return "" if near_name(name, self.commands) else f"localspec logs search {shlex.quote(name)}"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words; an option of earlier versions is the command that it was."""
@@ -84,16 +82,16 @@ def list_command(count: int, as_json: bool) -> int:
 def show_command(conversation: str | None, count: int, as_json: bool) -> int:
     """Show a conversation and the figures of its answers. --json has every branch."""
     with kept_store() as store:
-        found = _named(store, conversation)
-        messages, path = store.messages(found.id), store.path(found.leaf)
+        home = _named(store, conversation)
+        messages, path = store.messages(home.id), store.path(home.leaf)
     if count:
         messages = path = path[-count:]
     if as_json:
-        write_json(to_wire(found, messages))
+        write_json(to_wire(home, messages))
         return 0
     lines = [
-        about(found),
-        *([f"System: {one_line(found.system)}"] if found.system is not None else []),
+        about(home),
+        *([f"System: {one_line(home.system)}"] if home.system is not None else []),
         *said(path, kept_figures),
     ]
     if len(messages) > len(path):
@@ -113,23 +111,23 @@ def search_command(words: tuple[str, ...], count: int, as_json: bool) -> int:
     """
     text = " ".join(words)
     with kept_store() as store:
-        found = [hit for hit in store.search(text, count or -1) if hit.message is not None]
+        matches = [hit for hit in store.search(text, count or -1) if hit.message is not None]
         titled = store.titled(text)
-    known = {hit.conversation.id for hit in found}
+    known = {hit.conversation.id for hit in matches}
     titled = [each for each in titled if each.id not in known]
     if as_json:
         hits_found = [
             {"conversation": hit.conversation.id, "message": hit.message.id, "role": hit.message.role,
              "excerpt": hit.excerpt}
-            for hit in found
+            for hit in matches
             if hit.message is not None
         ]  # fmt: skip
         titles = [{"conversation": each.id, "title": each.title} for each in titled]
         write_json({"search": text, "hits": hits_found, "titles": titles})
         return 0
-    if not found and not titled:
+    if not matches and not titled:
         raise NotFoundError(f"no message and no title contains '{one_line(text)}'", hint="localspec logs")
-    write_text("\n".join([*rows(titled), *hits(found)]))
+    write_text("\n".join([*rows(titled), *hits(matches)]))
     return 0
 
 
@@ -148,12 +146,12 @@ def export_command(conversation: str | None, form: str | None, output: str | Non
     if output is None and conversation is not None and conversation.endswith(tuple(f".{each}" for each in FORMATS)):
         raise UsageError(f"{conversation} is no conversation", hint=f"localspec logs export -o {conversation}")
     with kept_store() as store:
-        found = _named(store, conversation)
+        home = _named(store, conversation)
         if output is None or output == "-":
-            write_out(exported(store, found.id, found.leaf, form or "md", has_paths=paths))
+            write_out(exported(store, home.id, home.leaf, form or "md", has_paths=paths))
         else:
             path = typed_path(output)
-            write_export(store, found.id, found.leaf, path, form, hint="another name",
+            write_export(store, home.id, home.leaf, path, form, hint="another name",
                          replacing="--force replaces it, or ", force=force, has_paths=paths)  # fmt: skip
     return 0
 
@@ -181,16 +179,16 @@ def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool,
     """Delete conversations. For a week `localspec logs undo` restores them, except with --now."""
     with kept_store(is_changed=True) as store:
         # All of them are there before the first one goes.
-        found = list({each.id: each for each in (find(store, typed) for typed in conversations)}.values())
-        names = " and ".join(each.id for each in found)
-        sys.stderr.write("".join(f"to be deleted: {named(each)}\n" for each in found))
+        doomed = list({each.id: each for each in (find(store, typed) for typed in conversations)}.values())
+        names = " and ".join(each.id for each in doomed)
+        sys.stderr.write("".join(f"to be deleted: {named(each)}\n" for each in doomed))
         how = " for good" if is_for_good else ""
         if not yes and not confirmed(f"Delete {names}{how}? [y/N] ", default=False):
             raise DeclinedError(f"{names} would be deleted{how}", hint="-y deletes without asking")
-        for each in found:
+        for each in doomed:
             store.delete(each.id, now=is_for_good)
-    undo = "" if is_for_good else f"; localspec logs undo {'ID restores one' if found[1:] else 'restores it'}"
-    wire = {"deleted": [each.id for each in found], "for_good": is_for_good}
+    undo = "" if is_for_good else f"; localspec logs undo {'ID restores one' if doomed[1:] else 'restores it'}"
+    wire = {"deleted": [each.id for each in doomed], "for_good": is_for_good}
     return write_result(wire, f"deleted {names}{undo}", as_json=as_json)
 
 
@@ -200,8 +198,8 @@ def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool,
 def undo_command(conversation: str | None, as_json: bool) -> int:
     """Restore the conversation deleted last, or the one with this ID."""
     with kept_store(is_changed=True) as store:
-        found = store.undelete(conversation and find(store, conversation, is_deleted=True).id)
-    return write_result({"restored": found.id}, f"{about(found)} is restored", as_json=as_json)
+        restored = store.undelete(conversation and find(store, conversation, is_deleted=True).id)
+    return write_result({"restored": restored.id}, f"{about(restored)} is restored", as_json=as_json)
 
 
 @logs.command("path", cls=Command)
@@ -215,18 +213,18 @@ def path_command(as_json: bool) -> int:
 def _list(count: int, as_json: bool) -> int:
     with kept_store() as store:
         every = store.conversations()
-    found = every[: count or None]
+    shown = every[: count or None]
     if as_json:
-        facts = [{name: getattr(each, name) for name in FACTS} for each in found]
+        facts = [{name: getattr(each, name) for name in FACTS} for each in shown]
         write_json({"path": str(conversations_file()), "conversations": facts})
     else:
         has_numbers = is_terminal(sys.stdout)
         if has_numbers:
-            remember(found)
-        lines = rows(found, numbered=has_numbers) or ["no conversations are kept yet"]
+            remember(shown)
+        lines = rows(shown, numbered=has_numbers) or ["no conversations are kept yet"]
         write_text("\n".join(lines))
-        if len(found) < len(every):
-            sys.stderr.write(f"{len(found)} of {len(every)} conversations: localspec logs -n 0 lists all\n")
+        if len(shown) < len(every):
+            sys.stderr.write(f"{len(shown)} of {len(every)} conversations: localspec logs -n 0 lists all\n")
     return 0
 
 

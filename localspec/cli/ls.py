@@ -40,19 +40,20 @@ def list_models(as_json: bool) -> int:
     other programs too. The last line says what is in memory.
     """
     cache, receipts = Cache(), Receipts()
-    recent, kept = recent_pairs(), foreign_models()
-    absent = sorted(one.name for one in ollama_models() if not one.is_here)
+    recent, kept_elsewhere = recent_pairs(), foreign_models()
+    absent = sorted(model.name for model in ollama_models() if not model.is_here)
     rows = [_row(name, files, receipts) for name, files in whole_models(cache)]
     left = [(path, path.stat().st_size) for path in cache.partials() if path.is_file()]
     ours = [(path, size) for path, size in left if path.name.endswith(PARTIAL)]
     if as_json:
         partials = [{"path": str(path), "bytes": size, "pulled": (path, size) in ours} for path, size in left]
-        used = [{**asdict(one), "is_here": one.is_here, "bytes": _bytes(one)} for one in recent]
+        used = [{**asdict(pair), "is_here": pair.is_here, "bytes": _bytes(pair)} for pair in recent]
         foreign = [
-            {"name": one.name, "program": one.program, "path": str(one.path), "bytes": one.bytes} for one in kept
+            {"name": each.name, "program": each.program, "path": str(each.path), "bytes": each.bytes}
+            for each in kept_elsewhere
         ]
-        found = {"cache": str(cache.root), "models": rows, "others": foreign, "absent": absent}
-        write_json({**found, "interrupted": partials, "recent": used})
+        facts = {"cache": str(cache.root), "models": rows, "others": foreign, "absent": absent}
+        write_json({**facts, "interrupted": partials, "recent": used})
         return 0
     cells = []
     for row in rows:
@@ -62,17 +63,17 @@ def list_models(as_json: bool) -> int:
     if ours:
         lines.append(f"interrupted downloads: {_total(ours)}; pull the model again to go on, or rm its repository")
     if len(left) > len(ours):
-        others = _total([one for one in left if one not in ours])
+        others = _total([model for model in left if model not in ours])
         where = one_line(str(cache.root / "models--*/blobs"))
         lines.append(f"unfinished downloads of other programs: {others}; rm leaves them: {where}/*.incomplete")
     lines = lines or [f"no models in {one_line(str(cache.root))}; names of pairs: localspec pairs list"]
-    lines += _other_lines(kept, absent)
+    lines += _other_lines(kept_elsewhere, absent)
     write_out("".join(f"{line}\n" for line in [*lines, *_recent_lines(recent), "", in_memory()]))
     return 0
 
 
 def _other_lines(others: list[ForeignModel], absent: list[str]) -> list[str]:
-    rows = [(one_line(one.name), size(one.bytes), one.program) for one in others]
+    rows = [(one_line(model.name), size(model.bytes), model.program) for model in others]
     rows += [(one_line(name), "missing", f"{OLLAMA}: ollama pull {one_line(name)}") for name in absent]
     return ["", "kept by other programs, which rm leaves alone:", *aligned(rows, right={1})] if rows else []
 
@@ -80,15 +81,15 @@ def _other_lines(others: list[ForeignModel], absent: list[str]) -> list[str]:
 def _recent_lines(recent: list[RecentPair]) -> list[str]:
     if not recent:
         return []
-    sizes = [size(_bytes(one)) if one.is_here else "gone" for one in recent]
-    cells = [(told, when(one.used), one_line(one.pair)) for told, one in zip(sizes, recent, strict=True)]
+    sizes = [size(_bytes(pair)) if pair.is_here else "gone" for pair in recent]
+    cells = [(text, when(pair.used), one_line(pair.pair)) for text, pair in zip(sizes, recent, strict=True)]
     return ["", "used lately:", *aligned(cells, right={0})]
 
 
-def _bytes(one: RecentPair) -> int:
+def _bytes(pair: RecentPair) -> int:
     """Return the size of a pair's files, 0 where they are gone."""
     try:
-        return sum(size_on_disk(Path(path)) for path in (one.target, one.draft) if path is not None)
+        return sum(size_on_disk(Path(path)) for path in (pair.target, pair.draft) if path is not None)
     except OSError:
         return 0
 
@@ -98,15 +99,15 @@ def _total(left: list[tuple[Path, int]]) -> str:
 
 
 def _row(name: HubName, files: list[CachedFile], receipts: Receipts) -> dict[str, Any]:
-    found = [receipts.of(file.blob) for file in files]
+    file_receipts = [receipts.of(file.blob) for file in files]
     return {
         "name": str(name),
         "repo": name.repo,
         "commit": files[0].commit,
         "files": [str(file.link) for file in files],
         "bytes": sum(file.size for file in files),
-        "pulled": all(receipt is not None and receipt.pulled for receipt in found),
-        "verified": all(receipt is not None for receipt in found),
+        "pulled": all(receipt is not None and receipt.pulled for receipt in file_receipts),
+        "verified": all(receipt is not None for receipt in file_receipts),
     }
 
 
@@ -170,5 +171,5 @@ def _foreign(name: ModelName | DraftChoice) -> ForeignModel | None:
     if not isinstance(name, PathName):
         return None
     path = os.path.realpath(os.path.expanduser(name.path))
-    found = [one for one in foreign_models() if os.path.realpath(one.path) == path]
-    return next((one for one in found if one.name == name.label), next(iter(found), None))
+    same_file = [model for model in foreign_models() if os.path.realpath(model.path) == path]
+    return next((model for model in same_file if model.name == name.label), next(iter(same_file), None))

@@ -37,8 +37,8 @@ class Named:
 
 def named(name: str) -> list[Named]:
     """Return all that has this name, spelt with or without dashes, a slash or LOCALSPEC_; [] for nothing."""
-    found = [*_options(name), *_commands(name), *_codes(name), *_chat_commands(name), *_fields(name)]
-    return list(dict.fromkeys(found)) or list(dict.fromkeys(_values(name)))
+    exact = [*_options(name), *_commands(name), *_codes(name), *_chat_commands(name), *_fields(name)]
+    return list(dict.fromkeys(exact)) or list(dict.fromkeys(_values(name)))
 
 
 def known() -> list[str]:
@@ -72,8 +72,8 @@ def _places(option: click.Option) -> str:
     chat = f"; in a chat /set {option.key}" if option.key in SETTINGS else ""
     if option.is_own:
         return f"in a chat /set {option.key}" if chat else ""
-    kept = "" if option.key in ONCE else f"in config.toml {option.key}; "
-    return f"{kept}in the environment {option.variable}{chat}"
+    in_file = "" if option.key in ONCE else f"in config.toml {option.key}; "
+    return f"{in_file}in the environment {option.variable}{chat}"
 
 
 def _commands(name: str) -> Iterator[Named]:
@@ -139,10 +139,10 @@ def _every_field() -> Iterator[tuple[type, str, str]]:
 
 
 def _names(option: click.Option) -> set[str]:
-    found = {*option.opts, *option.secondary_opts}
+    names = {*option.opts, *option.secondary_opts}
     if isinstance(option, Configurable):
-        found |= {option.key} | ({option.declaration.name} if option.declaration is not None else set())
-    return {_plain(each) for each in found}
+        names |= {option.key} | ({option.declaration.name} if option.declaration is not None else set())
+    return {_plain(each) for each in names}
 
 
 def _plain(name: str) -> str:

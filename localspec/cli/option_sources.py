@@ -139,8 +139,8 @@ class Configurable(click.Option):
             place = origin(ctx, self)
             if not place.where:
                 raise
-            told = f"{error.message.rstrip('.')} (it is set in {place.where})"
-            raise BadSettingError(told, ctx, self, cure(place)) from None
+            message = f"{error.message.rstrip('.')} (it is set in {place.where})"
+            raise BadSettingError(message, ctx, self, cure(place)) from None
         except LocalspecError as error:
             raise in_command(ctx, error) from error.__cause__
         return value, rest
@@ -176,14 +176,14 @@ def defaults(ctx: click.Context) -> dict[str, Any]:
     if path[:1] in WITHOUT_FILE:
         return {}
     try:
-        found = entries_for(file := read_configuration(), path, ctx.command)
+        entries = entries_for(file := read_configuration(), path, ctx.command)
     except LocalspecError:
         if path[:1] in TOLERANT:
             return {}
         raise
-    ctx.meta[_FOUND] = {key: f"{file.file}:{entry.line}" for key, entry in found.items()}
+    ctx.meta[_FOUND] = {key: f"{file.file}:{entry.line}" for key, entry in entries.items()}
     options = options_of(ctx.command)
-    return {str(options[key].name): given(file, entry, options[key]) for key, entry in found.items()}
+    return {str(options[key].name): given(file, entry, options[key]) for key, entry in entries.items()}
 
 
 def take_preset(ctx: click.Context, name: str | None) -> None:
@@ -195,17 +195,17 @@ def take_preset(ctx: click.Context, name: str | None) -> None:
     if name is None:
         return
     file, options = read_configuration(), options_of(ctx.command)
-    found: dict[str, tuple[Any, str]] = {}
+    values: dict[str, tuple[Any, str]] = {}
     for key, entry in preset_entries(name, file).items():
         try:
             option_at(entry.path)
         except UsageError as error:
             raise file.mistake(entry, error.message) from None
         if key in options:
-            found[key] = given(file, entry, options[key]), f"{file.file}:{entry.line}"
-    if "model" in found and "draft" not in found:
-        found["draft"] = None, found["model"][1]
-    ctx.meta[_PRESET] = found
+            values[key] = given(file, entry, options[key]), f"{file.file}:{entry.line}"
+    if "model" in values and "draft" not in values:
+        values["draft"] = None, values["model"][1]
+    ctx.meta[_PRESET] = values
 
 
 def is_from_preset(ctx: click.Context, name: str) -> bool:
@@ -222,11 +222,11 @@ def entries_for(file: Configuration, path: Key, command: click.Command) -> dict[
     from localspec.cli.app import COMMANDS
 
     options = options_of(command)
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for entry in sorted(file.entries, key=lambda entry: len(entry.path)):
         table, key = entry.path[:-1], entry.path[-1]
         if table in ((), path) and key in options and not (options[key].is_own and not table):
-            found[key] = entry
+            entries[key] = entry
             if key in ONCE:
                 refused = once(options[key], table)
                 raise file.mistake(entry, refused.message, refused.hint)
@@ -235,7 +235,7 @@ def entries_for(file: Configuration, path: Key, command: click.Command) -> dict[
                 option_at(entry.path)
             except UsageError as error:
                 raise file.mistake(entry, error.message) from None
-    return found
+    return entries
 
 
 def option_at(key: Key) -> Configurable:
@@ -255,10 +255,10 @@ def option_at(key: Key) -> Configurable:
     if tables[:1] == [TABLE]:
         presets = dict(everything)["config", "preset"]
         assert isinstance(presets, click.Group)
-        kept = {each: option for each, option in options_of(presets.commands["save"]).items() if each not in ONCE}
-        if len(tables) == 2 and name in kept:
-            return kept[name]
-        raise UsageError(f"a preset has no setting '{name}'{perhaps(name, kept)}", hint=PRESET_HELP)
+        own = {each: option for each, option in options_of(presets.commands["save"]).items() if each not in ONCE}
+        if len(tables) == 2 and name in own:
+            return own[name]
+        raise UsageError(f"a preset has no setting '{name}'{perhaps(name, own)}", hint=PRESET_HELP)
     if not tables:
         if name in general:
             return general[name]
@@ -267,11 +267,11 @@ def option_at(key: Key) -> Configurable:
             which = " and ".join(f"'{'.'.join((*path, name))}'" for path in owners)
             raise UsageError(f"'{name}' means something else to each command: {which}", hint="localspec config --help")
         raise UsageError(f"there is no option '{name}'{perhaps(name, general)}", hint="localspec config show")
-    found = next((command for path, command in everything if path == tuple(tables)), None)
-    if found is None:
+    command_there = next((command for path, command in everything if path == tuple(tables)), None)
+    if command_there is None:
         near = perhaps(spelt, [" ".join(path) for path, _ in everything])
         raise UsageError(f"there is no command '{spelt}' to set anything for{near}", hint="localspec --help")
-    options = options_of(found)
+    options = options_of(command_there)
     if name not in options:
         near = perhaps(name, options)
         raise UsageError(f"localspec {spelt} has no option '{name}'{near}", hint=f"localspec {spelt} --help")
@@ -282,8 +282,8 @@ def once(option: Configurable, path: Key) -> UsageError:
     value = None if option.kind == "switch" else option.metavar
     typed = f"--{option.key}" if value is None else f"--{option.key} {value}"
     variable = option.variables(path)[0]
-    told = f"'{option.key}' is for one command line and no setting"
-    return UsageError(told, hint=f"{typed}, or {variable}={value or 1}")
+    message = f"'{option.key}' is for one command line and no setting"
+    return UsageError(message, hint=f"{typed}, or {variable}={value or 1}")
 
 
 def given(file: Configuration, entry: Entry, option: Configurable) -> Any:
@@ -316,13 +316,13 @@ def in_command(ctx: click.Context, error: Told) -> Told:
 
     An error of what is not found names a value, too.
     """
-    named, found = set(_OPTION.findall(error.message)), list[Origin]()
+    named, origins = set(_OPTION.findall(error.message)), list[Origin]()
     for option in options_of(ctx.command).values():
         value = ctx.params.get(str(option.name))
         is_told = isinstance(value, str) and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", error.message)
         if named & set(option.opts) or (is_told and isinstance(error, NotFoundError)):
-            found.append(origin(ctx, option))
-    if places := list(dict.fromkeys(each for each in found if each.where)):
+            origins.append(origin(ctx, option))
+    if places := list(dict.fromkeys(each for each in origins if each.where)):
         error.message += f" (it is set in {', '.join(each.where for each in places)})"
         cures = ", or ".join(map(cure, places))
         other = f"{error.hint} To take it out: {cures}."

@@ -243,8 +243,8 @@ def _conversation() -> list[Any]:
 
 
 def _save() -> Any:
-    told = "Keep the conversation, or write nothing.  [default: save]"
-    return option("--save/--no-save", default=True, section=CONVERSATION, help=told)
+    help_text = "Keep the conversation, or write nothing.  [default: save]"
+    return option("--save/--no-save", default=True, section=CONVERSATION, help=help_text)
 
 
 def _quiet() -> Any:

@@ -169,10 +169,10 @@ class JsonSink:
             if self._tokens is not None:
                 from localspec.ui.result import with_logprob  # late: a text has no need of it
 
-                found = zip_longest(event.out, event.logprobs)
+                pieces = zip_longest(event.out, event.logprobs)
                 self._tokens += [
                     {"id": piece.id, "s": piece.text, "source": piece.source, **with_logprob(logprob)}
-                    for piece, logprob in found
+                    for piece, logprob in pieces
                 ]
 
     def finish(self, stats: Stats) -> None:
@@ -232,8 +232,8 @@ class Sentences:
 
     def feed(self, text: str) -> str:
         self._held += text
-        found = _END.match(self._held)
-        n = found.end() if found else len(self._held) if len(self._held) > MAX_HELD else 0
+        match = _END.match(self._held)
+        n = match.end() if match else len(self._held) if len(self._held) > MAX_HELD else 0
         done, self._held = self._held[:n], self._held[n:]
         return done
 
@@ -265,8 +265,8 @@ def tell_figures(stats: Stats, console: Console, *, with_plans: bool = False) ->
     room = None if with_plans or not is_terminal(sys.stderr) else shutil.get_terminal_size().columns - 1
     line, words = stats_line(stats, room), GLOSSARY if stats.drafted and ended_by_itself(stats) else ""
     lines = [f"{line} · {words}"] if words and (room is None or len(f"{line} · {words}") <= room) else [line, words]
-    for told in filter(None, lines):
-        console.note(told, "yellow" if is_slower(stats) else "dim")
+    for text in filter(None, lines):
+        console.note(text, "yellow" if is_slower(stats) else "dim")
     console.has_told_stop = not ended_by_itself(stats)  # the line begins with it
     has_verdict = stats.finished is not None and stats.finished.verdict  # else the line above says all of it
     more = (plans(stats), reason(stats, is_below=True), _seed(stats)) if with_plans else ()

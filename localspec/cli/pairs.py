@@ -75,7 +75,7 @@ def list_pairs(term: str, as_json: bool) -> int:
 def show(name: str, as_json: bool) -> int:
     """Show the catalogue's entry of NAME, and whether its files are here."""
     catalog = load_catalog()
-    entry = next((one for one in _entries(catalog) if one["name"] == name.lower()), None)
+    entry = next((row for row in _entries(catalog) if row["name"] == name.lower()), None)
     if entry is None:
         expand(name)  # says what was probably meant, for what can be no name at all as well
         raise NotFoundError(f"'{one_line(name)}' is not in the catalogue", hint=_where_else(name, catalog))
@@ -99,11 +99,11 @@ def add(console: Console, /, name: str, pair: str, notes: str, replace: bool, as
     expand(pair)
     path = add_entry(name, parsed, one_line(notes), replace=replace)
     catalog = load_catalog()
-    kept = catalog.pairs[name].pair
+    added = catalog.pairs[name].pair
     if catalog.built_in(name):
         console.warn(f"{name} now stands before the catalogue's own; localspec pairs rm {name} brings that back")
-    text = f"{name} is {one_line(str(kept))} (in {one_line(str(path))})"
-    return write_result({"name": name, "pair": str(kept), "path": str(path)}, text, as_json=as_json)
+    text = f"{name} is {one_line(str(added))} (in {one_line(str(path))})"
+    return write_result({"name": name, "pair": str(added), "path": str(path)}, text, as_json=as_json)
 
 
 @pairs.command(cls=Command)
@@ -221,8 +221,8 @@ def _model(model: CatalogModel, catalog: Catalog) -> dict[str, Any]:
 def _cells(row: dict[str, Any], place: Where) -> tuple[str, ...]:
     begin = "" if place == "hub" else place, one_line(row["name"])
     if "about_gb" not in row:
-        told = [row["notes"]] if row["origin"] == "bundled" else [row["pair"], row["notes"]]
-        return (*begin, one_line(" · ".join(filter(None, told))))
+        about = [row["notes"]] if row["origin"] == "bundled" else [row["pair"], row["notes"]]
+        return (*begin, one_line(" · ".join(filter(None, about))))
     quant, size = next(iter(row["about_gb"].items()))
     draft = f"{row['drafts'][0]}, {100 * row['draft_ratio']:.0f} %" if row["drafts"] else "none"
     return (*begin, f"{size:g} GB {quant}", one_line(draft), one_line(row["license"]))

@@ -17,7 +17,7 @@ from localspec.cli.config_names import capitals, path_of
 from localspec.cli.console import Console
 from localspec.cli.habits import refuse_numbers
 from localspec.cli.option_sources import Configurable, in_command, options_of
-from localspec.errors import IncompatibleError, NetworkError, NotFoundError, UsageError
+from localspec.errors import IncompatibleError, NetworkError, NotFoundError, UsageError, near_name
 from localspec.settings.declaration import out_of_range
 from localspec.settings.removed import check_removed
 from localspec.settings.sizes import length
@@ -53,9 +53,9 @@ class Length(click.types.IntParamType):
 def complaint(error: click.ClickException) -> str:
     """Return click's complaint; that about an option's value in the words that the chats have for it."""
     if isinstance(error, click.NoSuchOption):  # click compares with the dashes, which are alike in all
-        known = {one.lstrip("-"): one for one in error.possibilities or ()}
+        known = {option.lstrip("-"): option for option in error.possibilities or ()}
         name = error.option_name.lstrip("-").replace("_", "-")
-        near = [known[one] for one in ([name] if name in known else difflib.get_close_matches(name, known))]
+        near = [known[option] for option in ([name] if name in known else difflib.get_close_matches(name, known))]
         error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
     told_of = error if isinstance(error, click.BadParameter) else None
     option = None if told_of is None else told_of.param
@@ -63,15 +63,15 @@ def complaint(error: click.ClickException) -> str:
         return error.message.strip().rstrip(".")
     if not isinstance(option, click.Option) or isinstance(error, click.MissingParameter):
         return error.format_message().strip().rstrip(".")
-    told, limits = error.message, option.type
-    if isinstance(limits, click.IntRange | click.FloatRange) and " is not in the range " in told:
+    message, limits = error.message, option.type
+    if isinstance(limits, click.IntRange | click.FloatRange) and " is not in the range " in message:
         low = -math.inf if limits.min is None else limits.min
         high = math.inf if limits.max is None else limits.max
-        told = out_of_range(float(told.split()[0]), low, high, is_above=limits.min_open)
-    told = re.sub(r"a valid float(?: range)?", "a number", told)
-    told = re.sub(r"a valid integer(?: range)?", "an integer", told)
-    told = re.sub(r"a valid boolean.*", "on or off", told)
-    return f"{option.opts[0]} {told}".strip().rstrip(".")
+        message = out_of_range(float(message.split()[0]), low, high, is_above=limits.min_open)
+    message = re.sub(r"a valid float(?: range)?", "a number", message)
+    message = re.sub(r"a valid integer(?: range)?", "an integer", message)
+    message = re.sub(r"a valid boolean.*", "on or off", message)
+    return f"{option.opts[0]} {message}".strip().rstrip(".")
 
 
 _PREFIX = "LOCALSPEC_"
@@ -136,11 +136,11 @@ def unknown_variables(ctx: click.Context) -> Iterator[str]:
     left = [each for each in left if not each.startswith(others)]
     if not left:
         return
-    known = {each for at, one in commands() for option in options_of(one).values() for each in option.variables(at)}
+    known = {each for at, own in commands() for option in options_of(own).values() for each in option.variables(at)}
     keys = [each.removeprefix(_PREFIX) for each in sorted(known | _OTHERS)]
     for variable in (each for each in left if each not in known):
-        near = difflib.get_close_matches(variable.removeprefix(_PREFIX), keys, n=1)
-        yield f"{variable} sets nothing" + (f", perhaps {_PREFIX}{near[0]} was meant" if near else "")
+        near = near_name(variable.removeprefix(_PREFIX), keys)
+        yield f"{variable} sets nothing" + (f", perhaps {_PREFIX}{near} was meant" if near else "")
 
 
 class CommandGroup(click.Group):
@@ -164,8 +164,8 @@ class CommandGroup(click.Group):
         if self.get_command(ctx, name) is None and not (name.startswith("-") or ctx.resilient_parsing):
             check_removed(f"{self.name} {name}")
             hint = self.meant(name)
-            near = difflib.get_close_matches(name, [*self.commands, *self._aliases], n=1)
-            command = self._aliases.get(near[0], near[0]) if near else "--help"
+            near = near_name(name, [*self.commands, *self._aliases]) or "--help"
+            command = self._aliases.get(near, near)
             hint = hint or f"{ctx.command_path} {command}"
             raise UsageError(f"{ctx.info_name} has no command {name!r}", hint=hint)
         return super().resolve_command(ctx, args)
@@ -177,7 +177,7 @@ class CommandGroup(click.Group):
         """List the commands; click would cut sentences."""
         with formatter.section("Commands"):
             formatter.write_dl(
-                [(name, one.get_short_help_str(MAX_SENTENCE)) for name, one in sorted(self.commands.items())]
+                [(name, command.get_short_help_str(MAX_SENTENCE)) for name, command in sorted(self.commands.items())]
             )
 
 

@@ -28,9 +28,9 @@ from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairN
 from localspec.models.plan import calibration
 from localspec.models.plan.compare import PlannedDraft, compare
 from localspec.models.plan.estimate import estimate
+from localspec.models.plan.layout_search import ACCEPTANCE, PlacementRequest
 from localspec.models.plan.machine import CPU, Machine, MachineDevice, Rates, flat
 from localspec.models.plan.models import ModelPart, Models
-from localspec.models.plan.search import ACCEPTANCE, PlacementRequest
 from localspec.models.store import DEFAULT, NotCachedError, PairRef, is_kind, locate, parse_pair
 from localspec.models.worth import pair_models, worth
 from localspec.settings.declaration import Group, declaration
@@ -143,16 +143,16 @@ def plan(
     lines, candidates = suggestions(console, target, is_offline(offline)) if hub else ([], [])
     try:
         named = model_and_draft(named_pair(None, pair), options.draft)
-        found = parse_pair(*named)
+        parsed = parse_pair(*named)
         typed = _named(*named)
-        paths = _paths(found, "" if typed == DraftChoice.AUTO.value else typed)
+        paths = _paths(parsed, "" if typed == DraftChoice.AUTO.value else typed)
         if measure:
-            code = _measure(console, found.target, paths, options, seconds)
+            code = _measure(console, parsed.target, paths, options, seconds)
             if code and as_json:
                 lone_stop(code)
             if code:
                 return code
-        name, (drafts, loaded, worths) = found.name, _drafts_here(found, paths)
+        name, (drafts, loaded, worths) = parsed.name, _drafts_here(parsed, paths)
     except NotCachedError as missing:
         if measure:
             raise
@@ -206,8 +206,8 @@ def _measure(console: Console, target: Path, paths: Mapping[str, Path], options:
 
 def _named(model: str | None, draft: str | None) -> str:
     if draft is None and model is not None:
-        found = parse(model).draft
-        draft = found.value if isinstance(found, DraftChoice) else str(found)
+        choice = parse(model).draft
+        draft = choice.value if isinstance(choice, DraftChoice) else str(choice)
     return draft or ""
 
 
@@ -231,7 +231,7 @@ def _drafts_here(pair: PairRef, paths: Mapping[str, Path]) -> tuple[dict[str, Mo
     parts = {name: pair_models(target, look_at(path, may_be_head=True)) for name, path in paths.items()}
     worths = {name: worth(*part) for name, part in parts.items()}
     drafts = {"": pair_models(target)[0], **{name: models for name, (models, _) in parts.items()}}
-    return drafts, loaded, {name: one for name, one in worths.items() if one.is_timed}
+    return drafts, loaded, {name: worth for name, worth in worths.items() if worth.is_timed}
 
 
 def _not_here(missing: NotCachedError, offline: bool, console: Console) -> list[ModelPart]:
@@ -275,20 +275,20 @@ def _machine(options: Options) -> Machine:
     facts = ask(MachineFacts(rpc_servers(options.rpc)))
     measured = calibration.load(cache_folder("machine"))
 
-    def rates(one: dict[str, Any]) -> Rates | None:
-        return None if measured is None else measured.rates(one["name"], one["description"])
+    def rates(device: dict[str, Any]) -> Rates | None:
+        return None if measured is None else measured.rates(device["name"], device["description"])
 
     devices = tuple(
-        MachineDevice(one["name"], one["free"], rates(one), one["is_unified"], one["is_remote"], one["is_integrated"])
-        for one in facts["all"]
-        if one["takes_layers"]
+        MachineDevice(row["name"], row["free"], rates(row), row["is_unified"], row["is_remote"], row["is_integrated"])
+        for row in facts["all"]
+        if row["takes_layers"]
     )
     if vram is not None:
-        devices = (*vram, *(device for device in devices if device.is_remote))
+        devices = (*vram, *(row for row in devices if row.is_remote))
     ram = facts["ram"] if ram is None else ram
     if ram is None:
         raise UsageError("the system does not say how much memory is free", hint="--ram 16G")
-    cpu = next((rates(one) for one in facts["all"] if one["name"] == CPU), None)
+    cpu = next((rates(row) for row in facts["all"] if row["name"] == CPU), None)
     return _with_figures(Machine(ram, options.threads or facts["cores"], devices, cpu), figures)
 
 
@@ -327,7 +327,7 @@ def _wire(
     name: str, machine: Machine, request: PlacementRequest, rows: list[PlannedDraft], loads: Loads
 ) -> dict[str, Any]:
     judged = judgements(rows, request, loads.worths)
-    found = [
+    plans = [
         {
             "draft_name": row.name or None,
             "has_other_vocabulary": row.models.guessing.is_foreign,
@@ -354,9 +354,9 @@ def _wire(
                 for device in machine.devices
             ],
         },
-        "acceptance": found[0]["acceptance"],
-        "chosen": found[0],
-        "alternatives": found[1:],
+        "acceptance": plans[0]["acceptance"],
+        "chosen": plans[0],
+        "alternatives": plans[1:],
     }
 
 

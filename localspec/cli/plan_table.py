@@ -11,11 +11,11 @@ from typing import Any
 from localspec.cli.console import columns_of_stdout, is_terminal, wrapped
 from localspec.control.chain import ASSUMED, NEXT, Worth
 from localspec.models.plan.compare import PlannedDraft
+from localspec.models.plan.layout_search import PlacementPlan, PlacementRequest
 from localspec.models.plan.machine import CPU, Machine
 from localspec.models.plan.memory import ram_room
 from localspec.models.plan.memory_use import Layout, assumed
 from localspec.models.plan.models import Models
-from localspec.models.plan.search import PlacementPlan, PlacementRequest
 from localspec.sanitize import one_line, shown
 from localspec.settings.sizes import counted, size, three_digits
 from localspec.ui.columns import fitted

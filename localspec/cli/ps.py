@@ -32,14 +32,14 @@ def ps(as_json: bool) -> int:
     (--keep-alive). The next `run`, `chat` or `race` of the same pair with the same settings finds an engine that was
     left behind or that serves, and loads nothing.
     """
-    found = [engine_to_wire(facts) for facts in engines_in_memory()]
+    engines = [engine_to_wire(facts) for facts in engines_in_memory()]
     if as_json:
-        write_json({"engines": found})
-    elif not found:
+        write_json({"engines": engines})
+    elif not engines:
         write_out(f"{wrapped(NOTHING, sys.stdout)}\n")
     else:
         head = ("pair", "since", "state", "memory", "tokens", "for")
-        write_out("".join(f"{line}\n" for line in in_room([head, *map(_row, found)])))
+        write_out("".join(f"{line}\n" for line in in_room([head, *map(_row, engines)])))
     return 0
 
 
@@ -51,16 +51,16 @@ def stop(name: str | None) -> int:
     NAME is a pair's name as `localspec ps` shows it, its target alone, or a part of that.
     An answer that is being written ends. A chat goes on, and loads its model again for the next message; a server ends.
     """
-    found = [facts for facts in engines_in_memory() if name is None or _is_called(facts, name)]
-    if not found and name is not None:
+    engines = [facts for facts in engines_in_memory() if name is None or _is_called(facts, name)]
+    if not engines and name is not None:
         raise NotFoundError(f"no model called {name!r} is in memory", hint="localspec ps")
     left = []
-    for facts in found:
+    for facts in engines:
         if stop_engine(facts):
             write_out(f"stopped {one_line(_pair(facts))}\n")
         else:
             left.append(facts)
-    if not found:
+    if not engines:
         write_out(f"{wrapped(NOTHING, sys.stdout)}\n")
     if left:
         names = ", ".join(f"{one_line(_pair(each))} (process {each['engine_pid']})" for each in left)
@@ -117,17 +117,17 @@ def _is_called(facts: dict[str, Any], name: str) -> bool:
     return name in names or (len(part) >= LEAST_PART and any(part in squeezed(each.lower()) for each in whole))
 
 
-def _row(found: dict[str, Any]) -> tuple[str, ...]:
+def _row(facts: dict[str, Any]) -> tuple[str, ...]:
     left = (
-        None if found["idle_until"] is None else datetime.fromisoformat(found["idle_until"]).timestamp() - time.time()
+        None if facts["idle_until"] is None else datetime.fromisoformat(facts["idle_until"]).timestamp() - time.time()
     )
-    state = found["state"] if left is None else f"idle, {duration(max(0.0, left))} left"
-    if found["waiting"]:
-        state += f", {found['waiting']} waiting"
-    memory = "?" if found["memory"] is None else size(found["memory"])
-    since = datetime.fromisoformat(found["since"]).strftime("%H:%M")
-    tokens = "-" if found["tokens"] is None else str(found["tokens"])
-    return one_line(found["pair"]), since, state, memory, tokens, one_line(", ".join(found["for"])) or "-"
+    state = facts["state"] if left is None else f"idle, {duration(max(0.0, left))} left"
+    if facts["waiting"]:
+        state += f", {facts['waiting']} waiting"
+    memory = "?" if facts["memory"] is None else size(facts["memory"])
+    since = datetime.fromisoformat(facts["since"]).strftime("%H:%M")
+    tokens = "-" if facts["tokens"] is None else str(facts["tokens"])
+    return one_line(facts["pair"]), since, state, memory, tokens, one_line(", ".join(facts["for"])) or "-"
 
 
 def _when(seconds: float) -> str:

@@ -17,7 +17,7 @@ from localspec.models.hub.cache import Cache
 from localspec.models.hub.files import drafters
 from localspec.models.hub.problems import OFFLINE
 from localspec.models.names import HubName
-from localspec.models.pairs import require_fit
+from localspec.models.pair_check import require_fit
 from localspec.models.plan.estimate import estimate
 from localspec.models.pull import Item, PullPlan
 from localspec.models.store import expand, locate
@@ -134,10 +134,10 @@ def _tell_about(wanted: tuple[HubName, ...], error: NetworkError, console: Conso
     missing: dict[str, int] = {}
     for name in wanted:
         if cache.find(name) is None:
-            found = estimate(name, catalog)
-            if found is None:
+            estimated = estimate(name, catalog)
+            if estimated is None:
                 raise error
-            missing[str(name)] = found.bytes
+            missing[str(name)] = estimated.bytes
     console.warn(f"{error.message}; sizes are about, from the catalogue")
     total = sum(missing.values())
     names = [str(name) for name in wanted]
@@ -164,14 +164,14 @@ def _summary(plan: PullPlan, name: HubName) -> str:
 
 def _offers(plan: PullPlan, wanted: tuple[HubName, ...]) -> list[str]:
     pulled = {(item.listing.repo, item.file.name) for item in plan.items}
-    told = []
+    lines = []
     for name, model in zip(plan.names, wanted, strict=True):
-        listing = next(one for one in plan.listings if one.repo == name.repo and one.commit[:7] == name.revision)
-        found = drafters([file.name for file in listing.files], model)
-        if found and not any((one.repo, one.file) in pulled for one in found):
-            files = one_line(", ".join(str(one.file) for one in found))
-            told.append(f"{files} beside it may draft for it: localspec plan {one_line(str(model))} --hub")
-    return told
+        each = next(row for row in plan.listings if row.repo == name.repo and row.commit[:7] == name.revision)
+        drafts = drafters([file.name for file in each.files], model)
+        if drafts and not any((draft.repo, draft.file) in pulled for draft in drafts):
+            files = one_line(", ".join(str(draft.file) for draft in drafts))
+            lines.append(f"{files} beside it may draft for it: localspec plan {one_line(str(model))} --hub")
+    return lines
 
 
 def _wire(plan: PullPlan) -> dict[str, Any]:

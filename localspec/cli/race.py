@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from localspec.bench.answers import Answer
-from localspec.bench.race import TOKENS, Race, answers_alone, race, spread
+from localspec.bench.rounds import TOKENS, Race, answers_alone, race, spread
 from localspec.bench.statistics import percentile
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, write_out
@@ -88,11 +88,11 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
     request, left = timed(options.timeout, "reading the prompt", read)
     settings = present_settings(promised, console)
     with open_engine(console, options.log_file, left, keep_alive=KeepAlive(), far=far) as engine:
-        found = None if engine.load(settings) is None else shown_race(engine, request, options.repeat)
-        if found is not None and settings.verifier is not None:
-            found = _with_edge_alone(engine, settings, found)
-    if found is not None:
-        _tell(found, as_json=options.as_json)
+        raced = None if engine.load(settings) is None else shown_race(engine, request, options.repeat)
+        if raced is not None and settings.verifier is not None:
+            raced = _with_edge_alone(engine, settings, raced)
+    if raced is not None:
+        _tell(raced, as_json=options.as_json)
     elif options.as_json:
         lone_stop(engine.stop.exit_code)
     return engine.stop.exit_code
@@ -107,48 +107,48 @@ def _progress(engine: PairEngine, what: str, answer: Answer | None) -> None:
         engine.live.status(what if answer is None else f"{what} · {live_line(answer.stats)}")
 
 
-def _with_edge_alone(engine: PairEngine, settings: LoadSettings, found: Race) -> Race:
+def _with_edge_alone(engine: PairEngine, settings: LoadSettings, raced: Race) -> Race:
     """Load the draft as a target of its own and let it answer what was raced; a draft that cannot is warned of."""
     alone = draft_alone(settings)
     if alone is None or engine.is_stopped():
-        return replace(found, alone=())
+        return replace(raced, alone=())
     try:
         if engine.load(alone) is not None:
-            return answers_alone(engine, found, engine.is_stopped, partial(_progress, engine))
+            return answers_alone(engine, raced, engine.is_stopped, partial(_progress, engine))
     except LocalspecError as error:
         engine.live.erase()
         engine.console.warn(f"the draft does not answer alone: {error.message}")
-    return replace(found, alone=())
+    return replace(raced, alone=())
 
 
-def _tell(found: Race, *, as_json: bool) -> None:
+def _tell(raced: Race, *, as_json: bool) -> None:
     if as_json:
-        write_json(found.to_wire())
+        write_json(raced.to_wire())
         return
-    text = found.rounds[0].other.stats.text
+    text = raced.rounds[0].other.stats.text
     write_out((sanitize(text) if is_terminal(sys.stdout) else text) + "\n\n")
-    write_out("\n".join(figures(found, "--repeat 6")) + "\n")
+    write_out("\n".join(figures(raced, "--repeat 6")) + "\n")
 
 
-def figures(found: Race, six: str) -> list[str]:
+def figures(raced: Race, six: str) -> list[str]:
     """Return a line for each answer, and the two sentences of the verdict; `six` is what to type for six rounds.
 
     Several rounds have their percentiles below, and an edge what its way took.
     """
-    several = ["", *aligned(_percentiles(found)), ""] if len(found.rounds) > 1 else []
-    return [*aligned(_lines(found)), *several, *_way(found), *map(sanitize, found.verdict(six))]
+    several = ["", *aligned(_percentiles(raced)), ""] if len(raced.rounds) > 1 else []
+    return [*aligned(_lines(raced)), *several, *_way(raced), *map(sanitize, raced.verdict(six))]
 
 
-def _way(found: Race) -> list[str]:
-    stats = found.rounds[-1].other.stats
+def _way(raced: Race) -> list[str]:
+    stats = raced.rounds[-1].other.stats
     peak = 0 if stats.finished is None else stats.finished.peak_memory
     return [f"{stats.ways.line()}, {peak / 2**20:.0f} MiB here"] if stats.ways.is_remote else []
 
 
-def _lines(found: Race) -> list[tuple[str, ...]]:
+def _lines(raced: Race) -> list[tuple[str, ...]]:
     lines: list[tuple[str, ...]] = [("", "tok/s", "tokens", "ttft", "total", "tok/pass", "accepted")]
-    sides = found.sides
-    for number in range(len(found.rounds)):
+    sides = raced.sides
+    for number in range(len(raced.rounds)):
         for name, answers in sides.items():
             if number >= len(answers):
                 continue  # it was stopped before
@@ -158,7 +158,7 @@ def _lines(found: Race) -> list[tuple[str, ...]]:
             drafted = asked.method if asked.tree == "chain" else asked.tree
             lines.append(
                 (
-                    drafted if found.alone is None else name,
+                    drafted if raced.alone is None else name,
                     _spelt(rate_of(stats)),
                     str(len(answer.tokens)),
                     _seconds(stats.finished.ttft_ms),
@@ -170,13 +170,13 @@ def _lines(found: Race) -> list[tuple[str, ...]]:
     return lines
 
 
-def _percentiles(found: Race) -> list[tuple[str, ...]]:
+def _percentiles(raced: Race) -> list[tuple[str, ...]]:
     lines: list[tuple[str, ...]] = [("all rounds", "tok/s", "ttft p50", "p95", "total p50", "p95")]
-    for name, answers in found.sides.items():
+    for name, answers in raced.sides.items():
         if answers:
-            told = spread(answers)
+            times_of = spread(answers)
             rates = [rate for each in answers if (rate := rate_of(each.stats)) is not None]
-            times = [told[what][which] for what in ("ttft_ms", "total_ms") for which in ("p50", "p95")]
+            times = [times_of[what][which] for what in ("ttft_ms", "total_ms") for which in ("p50", "p95")]
             lines.append((name, _spelt(percentile(rates, 0.5)), *map(_seconds, times)))
     return lines
 

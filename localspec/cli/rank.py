@@ -109,24 +109,24 @@ def _rank(
     seed = (random.getrandbits(32) if options.seed is None else options.seed) if options.draw else None
     question = RankQuestion(request, named, options.top, options.whole, seed)
     with open_engine(console, options.log_file, left) as engine:
-        found = {} if engine.load(settings) is None else inspect(engine, question)
-    if not found:
+        result = {} if engine.load(settings) is None else inspect(engine, question)
+    if not result:
         if options.as_json:
             lone_stop(engine.stop.exit_code)
         return engine.stop.exit_code
     if items.n_double:
         console.warn(f"{counted(items.n_double, 'line')} left out, which an earlier line says as well")
-    if found["n_joined"]:
+    if result["n_joined"]:
         console.warn(
-            f"{found['n_joined']} of these items would have other tokens, were they read together with the prompt: "
+            f"{result['n_joined']} of these items would have other tokens, were they read together with the prompt: "
             "end it before a space, and begin each item with that"
         )
     if options.as_json:
-        write_json({"schema": SCHEMA, "pair": settings.name, "seed": seed, **found})
+        write_json({"schema": SCHEMA, "pair": settings.name, "seed": seed, **result})
         console.on_error = None
     else:
-        write_out("\n".join(_lines(found)) + "\n")
-        console.note(_summary(found), "dim")
+        write_out("\n".join(_lines(result)) + "\n")
+        console.note(_summary(result), "dim")
     return 0
 
 
@@ -141,22 +141,22 @@ def _items_file(typed: str) -> Iterator[str]:
     if typed != "-" and not (is_there and path.is_fifo()):
         yield str(path.resolve()) if is_there or "," not in typed else typed
         return
-    with tempfile.NamedTemporaryFile(prefix="localspec-items-") as kept:
+    with tempfile.NamedTemporaryFile(prefix="localspec-items-") as file:
         try:
             with nullcontext(sys.stdin.buffer) if typed == "-" else path.open("rb") as source:
-                kept.write(source.read(LARGEST + 1))
+                file.write(source.read(LARGEST + 1))
         except OSError as error:
             message = f"--items {typed}: {error.strerror}"
             raise NotFoundError(message, hint="--items FILE, with an item a line") from None
-        kept.flush()
-        yield kept.name
+        file.flush()
+        yield file.name
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
+def _lines(result: dict[str, Any]) -> list[str]:
     shown = one_line if is_terminal(sys.stdout) else str
     rows = [("log p", "p", "share", "item")]
-    for one in found["ranking"]:
-        rows.append((f"{one['logprob']:.3f}", f"{one['p']:.3g}", _share(*one["share"]), shown(one["item"])))
+    for item in result["ranking"]:
+        rows.append((f"{item['logprob']:.3f}", f"{item['p']:.3g}", _share(*item["share"]), shown(item["item"])))
     return aligned(rows, right=(0, 1, 2))
 
 
@@ -166,8 +166,8 @@ def _share(low: float, high: float) -> str:
     return f"{100 * low:.0f} to {100 * high:.0f} %"
 
 
-def _summary(found: dict[str, Any]) -> str:
-    trie = "kept" if found["trie_was_kept"] else f"made in {found['trie_s']:.1f} s"
-    scored = f"{found['scored']} of {counted(found['n_items'], 'item')} scored"
-    took = f"{counted(found['passes'], 'pass')}, {counted(found['rows'], 'row')}, {found['search_s']:.2f} s"
+def _summary(result: dict[str, Any]) -> str:
+    trie = "kept" if result["trie_was_kept"] else f"made in {result['trie_s']:.1f} s"
+    scored = f"{result['scored']} of {counted(result['n_items'], 'item')} scored"
+    took = f"{counted(result['passes'], 'pass')}, {counted(result['rows'], 'row')}, {result['search_s']:.2f} s"
     return f"{scored} in {took} · trie {trie}"

@@ -37,11 +37,11 @@ def rpc_serve(
         f"whoever reaches {endpoint} controls this process: the RPC protocol has no authentication and no encryption"
         + ("" if host in LOOPBACK else "; keep it on a trusted network, behind a firewall")
     )
-    for told in answers(LendDevices(endpoint, device, threads)):
+    for facts in answers(LendDevices(endpoint, device, threads)):
         console.on_error = None  # the one object is this
         if as_json:
-            write_json(told)
+            write_json(facts)
         else:
-            lent = ", ".join(f"{one['name']} ({one['description']}, {size(one['free'])})" for one in told["devices"])
+            lent = ", ".join(f"{row['name']} ({row['description']}, {size(row['free'])})" for row in facts["devices"])
             write_out(f"serving {one_line(lent)} at {endpoint}; Ctrl-C ends it\n")
     return 0

@@ -171,9 +171,9 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
 def _tell_below(
     stats: Stats, job: Job, options: RunOptions, worker: SharedWorker | ServedWorker, console: Console
 ) -> None:
-    for told in (*stats.late, full_context(stats), empty_form(stats, job.request)):
-        if told:
-            console.warn(told)
+    for warning in (*stats.late, full_context(stats), empty_form(stats, job.request)):
+        if warning:
+            console.warn(warning)
     _warn_of_trouble(job.state, console)
     has_stats = is_terminal(sys.stderr) and not console.quiet if options.stats is None else options.stats
     if has_stats:
@@ -203,9 +203,9 @@ def plan(
 ) -> Job:
     """Return the job that words and options ask for; raises before anything is loaded, and reads stdin last."""
     options.check_format()
-    found = wanted(store, options)
+    former = wanted(store, options)
     pair = PairOptions.of(values)
-    held = None if found is None else answered(store, found)
+    held = None if former is None else answered(store, former)
     far = options.served(pair)
     promised = promised_of(far, pair if held is None else pair.of_conversation(held))
     if far is None and promised.missing is None:
@@ -231,25 +231,25 @@ def plan(
     text = inputs.prompt_of(spoken, data, is_raw=options.is_raw, is_given=bool(words))
     _tell_of_fields(request, text, console)
     settings = present_settings(promised, console)
-    state = ChatState.opened(store, settings, request, system=system, found=found)
+    state = ChatState.opened(store, settings, request, system=system, former=former)
     refuse_unfinished(state, hint="wait for its end, or leave out -c")
     if options.is_raw:
         asked = replace(options.without_template(request, text), keeps=options.cache)
     else:  # what begins a conversation may be continued as it is
         asked = replace(state.request_after(state.messages.path(), text), continues=True)
     asked = options.telling(options.predicting(asked))
-    used, told = _used(settings, request, values)  # the conversation keeps its whole pair
+    used, warnings = _used(settings, request, values)  # the conversation keeps its whole pair
     if options.cache and not options.is_raw:
         line = "--cache has no effect: it is for --raw, and a conversation's prompt is kept anyway"
-        told += [Warned("no-effect", line)]
+        warnings += [Warned("no-effect", line)]
     if held is not None and far is None and not is_chosen("model") and not is_chosen("draft"):
-        told += [Warned("draft", each) for each in held.warnings]
+        warnings += [Warned("draft", each) for each in held.warnings]
     unread = "@{0} is not read here: -f {1} puts it before the prompt"
     mentioned = (name for name in files_in(spoken) if name not in options.file)
-    told += [Warned("mention", unread.format(name, shlex.quote(name))) for name in mentioned]
-    told += [Warned("mention", line) for line in _files_among(words, options.file)]
-    told += [Warned("mention", line) for line in Taken(missing=missing_in(spoken)).remarks]
-    return Job(used, asked, (*inputs.warnings, *told), state, spoken, tuple(data), left, far)
+    warnings += [Warned("mention", unread.format(name, shlex.quote(name))) for name in mentioned]
+    warnings += [Warned("mention", line) for line in _files_among(words, options.file)]
+    warnings += [Warned("mention", line) for line in Taken(missing=missing_in(spoken)).remarks]
+    return Job(used, asked, (*inputs.warnings, *warnings), state, spoken, tuple(data), left, far)
 
 
 def _tell_of_fields(request: Request, text: str, console: Console) -> None:
@@ -262,13 +262,13 @@ def _tell_of_fields(request: Request, text: str, console: Console) -> None:
 
 
 def _files_among(words: tuple[str, ...], read: tuple[str, ...]) -> list[str]:
-    found = [word for word in words if (read or "." in word or os.sep in word) and os.path.isfile(word)]
-    if not found:
+    files = [word for word in words if (read or "." in word or os.sep in word) and os.path.isfile(word)]
+    if not files:
         return []
-    names = one_line(found[0]) if len(found) == 1 else f"{one_line(found[0])} and {len(found) - 1} more"
-    kind = "is a file" if len(found) == 1 else "are files"
-    pattern = f"*{os.path.splitext(found[0])[1]}"
-    return [f"{names} {kind} whose name is sent as text: -f {one_line(found[0])}, or -f {pattern!r} in quotes"]
+    names = one_line(files[0]) if len(files) == 1 else f"{one_line(files[0])} and {len(files) - 1} more"
+    kind = "is a file" if len(files) == 1 else "are files"
+    pattern = f"*{os.path.splitext(files[0])[1]}"
+    return [f"{names} {kind} whose name is sent as text: -f {one_line(files[0])}, or -f {pattern!r} in quotes"]
 
 
 def _used(settings: LoadSettings, request: Request, values: Values) -> tuple[LoadSettings, list[Warned]]:
@@ -277,10 +277,10 @@ def _used(settings: LoadSettings, request: Request, values: Values) -> tuple[Loa
     Of a draft that nobody named, nothing is said.
     """
     remarks = effect_remarks(request, is_typed, has_draft=settings.draft is not None)
-    told = [Warned("no-effect", line) for line in remarks]
+    warnings = [Warned("no-effect", line) for line in remarks]
     used, why = used_pair(settings, request)
     is_named = is_chosen("draft") or "+" in (values["model"] or "")
-    return used, [*told, *([Warned("draft", why)] if why and is_named else [])]
+    return used, [*warnings, *([Warned("draft", why)] if why and is_named else [])]
 
 
 def _model_and_prompt(words: tuple[str, ...], text: str | None) -> tuple[str | None, tuple[str, ...]]:

@@ -35,12 +35,7 @@ from localspec.cli.options import (
 from localspec.cli.output import write_json
 from localspec.cli.pair_engine import asking
 from localspec.cli.params import Command, option, stacked
-from localspec.cli.settings import (
-    PairOptions,
-    is_drafting_open,
-    promised_settings,
-    request_settings,
-)
+from localspec.cli.settings import PairOptions, is_drafting_open, promised_settings, request_settings
 from localspec.engine.events import Loaded, Warned
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.available import AvailablePair, find, offers
@@ -60,7 +55,7 @@ if TYPE_CHECKING:
     from localspec.server.fields import ServedPair
     from localspec.server.guard import Rules
     from localspec.server.listening import Door, HttpServer
-    from localspec.server.pairs import Pairs
+    from localspec.server.served_pairs import Pairs
 
 
 @dataclass(frozen=True)
@@ -87,18 +82,18 @@ class Others:
         wanted = self._wanted()
         if not self.names:
             return ()
-        found = self._here()
-        return [each for each in found if not wanted or any(is_named(name, (each.ref, each.name)) for name in wanted)]
+        present = self._here()
+        return [each for each in present if not wanted or any(is_named(name, (each.ref, each.name)) for name in wanted)]
 
     def served(self, offer: AvailablePair) -> ServedPair:
         """Return a pair to be loaded. A LoRA adapter belongs to the first pair. Raises LocalspecError."""
         from localspec.server.fields import ServedPair  # late, as the server is
-        from localspec.server.pairs import other_names
+        from localspec.server.served_pairs import other_names
 
-        found = find(offer)
-        if found.remark:
-            self.tell(found.remark)
-        settings = replace(_parallel(self.pairs.settings(found)), lora=(), expected=None)
+        pair = find(offer)
+        if pair.remark:
+            self.tell(pair.remark)
+        settings = replace(_parallel(self.pairs.settings(pair)), lora=(), expected=None)
         request, usual = self.request, usual_speculation(settings)
         if self.is_open:
             request = replace(request, speculation=replace(request.speculation, method=usual.method, k=usual.k))
@@ -237,8 +232,8 @@ def _require_key(door: Door, rules: Rules) -> None:
     from localspec.server.listening import is_loopback
 
     if rules.key is None and not is_loopback(door):
-        told = f"--host {rules.host} lets other machines in, and needs a key"
-        raise UsageError(told, hint="--api-key KEY, or --host 127.0.0.1")
+        message = f"--host {rules.host} lets other machines in, and needs a key"
+        raise UsageError(message, hint="--api-key KEY, or --host 127.0.0.1")
 
 
 @dataclass(frozen=True)
@@ -317,8 +312,8 @@ class _Serving:
 
     def _pairs(self, loaded: Loaded) -> Pairs:
         from localspec.server.fields import ServedPair
-        from localspec.server.pairs import Pairs
         from localspec.server.refusal import called
+        from localspec.server.served_pairs import Pairs
 
         whole, name, facts, now = self.settings.name, called(self.settings), loaded.target, int(time.time())
         files = (Path(self.settings.target).stem, *([whole] if whole else []), *self.options.alias)
@@ -331,8 +326,8 @@ class _Serving:
 
         base = f"{'http' if self.options.ssl_certfile is None else 'https'}://{address_of(self.door)}"
         if self.options.as_json:
-            told = {"model": loaded.name, "n_ctx": loaded.n_ctx, "needs_key": self.rules.key is not None}
-            write_json({"url": base, "page": f"{base}/#{self.rules.page_key}", **told})
+            facts = {"model": loaded.name, "n_ctx": loaded.n_ctx, "needs_key": self.rules.key is not None}
+            write_json({"url": base, "page": f"{base}/#{self.rules.page_key}", **facts})
             self.console.on_error = None  # the one object is this
         else:
             write_out(f"serving {one_line(loaded.name)} at {base}/v1; Ctrl-C ends it\n")
@@ -342,9 +337,9 @@ class _Serving:
         if stats.finished is not None and stats.passes:
             self._note(stats_line(stats, limit="max_tokens"))
 
-    def _note(self, told: str) -> None:
+    def _note(self, line: str) -> None:
         if not self.console.quiet and _is_read():
-            self.console.note(told, "dim")
+            self.console.note(line, "dim")
 
     def _tell_warning(self, warned: Warned) -> None:
         if _is_read():
@@ -356,8 +351,8 @@ class _Serving:
         self._note(f"the answer at hand has {PATIENCE:g} s to end; Ctrl-C again leaves at once")
 
     def _tell_bug(self, error: Exception) -> None:
-        told = error.message if isinstance(error, LocalspecError) else f"{type(error).__name__}: {error}"
-        self._tell_warning(Warned("request", f"a request failed: {told}"))
+        reason = error.message if isinstance(error, LocalspecError) else f"{type(error).__name__}: {error}"
+        self._tell_warning(Warned("request", f"a request failed: {reason}"))
 
 
 def _is_read() -> bool:

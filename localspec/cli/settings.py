@@ -62,7 +62,7 @@ class PairOptions:
         must = values.get("method") == "draft-model"
         return PairOptions(model, values["draft"], values["yes"], values["offline"], load, must, must)
 
-    def of_conversation(self, found: PairOfConversation) -> PairOptions:
+    def of_conversation(self, held: PairOfConversation) -> PairOptions:
         """Return the options with the pair of a conversation, unless another was typed.
 
         It goes before a pair that is set for good. A draft that is typed alone drafts for the conversation's target.
@@ -70,15 +70,15 @@ class PairOptions:
         """
         if is_chosen("model"):
             return self
-        load = replace(self.load, expected=found.expected)
-        if found.kept is not None and not is_chosen("lora"):
-            for path, _ in found.kept.lora:
+        load = replace(self.load, expected=held.expected)
+        if held.kept is not None and not is_chosen("lora"):
+            for path, _ in held.kept.lora:
                 if not os.path.exists(path):
-                    told = f"{path} does not exist, and this conversation was held with that adapter"
-                    raise NotFoundError(told, hint="-m MODEL goes on without it")
-            load = found.kept.load(load)
+                    message = f"{path} does not exist, and this conversation was held with that adapter"
+                    raise NotFoundError(message, hint="-m MODEL goes on without it")
+            load = held.kept.load(load)
         draft = self.draft if is_chosen("draft") else None
-        return replace(self, model=found.pair, draft=draft, load=load, is_held=True)
+        return replace(self, model=held.pair, draft=draft, load=load, is_held=True)
 
     def settings(self, pair: PairRef) -> LoadSettings:
         target, draft = str(pair.target.absolute()), None if pair.draft is None else str(pair.draft.absolute())
@@ -110,17 +110,17 @@ def promised_settings(options: PairOptions) -> Promised:
         return Promised(options, edge_settings(options.load, options.draft or named))
     far = verifier_of(options.model or "") if options.is_held else None
     if far is not None:
-        told = f"this conversation was held with the verifier at {shown(far)}"
-        raise UsageError(told, hint=f"--verifier {shown(far)} goes on with it, -m MODEL with another")
+        message = f"this conversation was held with the verifier at {shown(far)}"
+        raise UsageError(message, hint=f"--verifier {shown(far)} goes on with it, -m MODEL with another")
     model, draft = model_and_draft(options.model, options.draft)
     try:
         if options.takes_draft and model is not None and draft is None:
             from localspec.models.available import find  # late: it brings the catalogue
 
-            found = find(model, must_draft=options.must_draft)
+            parsed = find(model, must_draft=options.must_draft)
         else:
-            found = parse_pair(model, draft, must_draft=options.must_draft)
-        return Promised(options, options.settings(found), remark=found.remark)
+            parsed = parse_pair(model, draft, must_draft=options.must_draft)
+        return Promised(options, options.settings(parsed), remark=parsed.remark)
     except NotCachedError as missing:
         wanted = missing.pair.draft
         name = None if wanted in _NO_DRAFTS else str(wanted)
@@ -129,8 +129,8 @@ def promised_settings(options: PairOptions) -> Promised:
     except NotFoundError as error:
         if not options.is_held:
             raise
-        told = f"{error.message}, and this conversation was held with it"
-        raise NotFoundError(told, hint="-m MODEL goes on with another") from None
+        message = f"{error.message}, and this conversation was held with it"
+        raise NotFoundError(message, hint="-m MODEL goes on with another") from None
 
 
 def _takes_verifier() -> bool:
@@ -138,11 +138,11 @@ def _takes_verifier() -> bool:
     name = click.get_current_context().info_name
     if name in WITH_VERIFIER or not is_typed("verifier"):
         return name in WITH_VERIFIER
-    told = f"localspec {name} reads the target's own rows, which stay with a verifier"
-    raise UsageError(told, hint="leave out --verifier, or ask on that machine")
+    message = f"localspec {name} reads the target's own rows, which stay with a verifier"
+    raise UsageError(message, hint="leave out --verifier, or ask on that machine")
 
 
-def request_settings(values: Values, settings: LoadSettings, kept: KeptSettings | None = None) -> Request:
+def request_settings(values: Values, settings: LoadSettings, held: KeptSettings | None = None) -> Request:
     """Return a request without its prompt, checked as far as that goes without a model.
 
     What a conversation keeps goes before all that was not chosen for this command.
@@ -151,8 +151,8 @@ def request_settings(values: Values, settings: LoadSettings, kept: KeptSettings 
     request = collected(Request, values, **parts)
     if request.template is not None:
         request = with_template(request, request.template)
-    if kept is not None:
-        request = kept.request(request, [each.name for each in fields(Request) if is_chosen(each.name)])
+    if held is not None:
+        request = held.request(request, [each.name for each in fields(Request) if is_chosen(each.name)])
     check(request, settings)
     check_form(request)
     return request
@@ -233,8 +233,8 @@ def open_worker(log_file: str | None, keep_alive: KeepAlive | None = None) -> Sh
 
 
 def rpc_servers(text: str | None) -> tuple[str, ...]:
-    found: tuple[str, ...] = declaration(LoadSettings, "rpc").value(text)
-    return found
+    servers: tuple[str, ...] = declaration(LoadSettings, "rpc").value(text)
+    return servers
 
 
 def is_typed(name: str) -> bool:

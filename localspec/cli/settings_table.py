@@ -81,13 +81,13 @@ def _read_line(option: Configurable, line: str) -> Any:
 def _converted(option: Configurable, value: Any) -> Any:
     ctx = click.Context(Command(option.name))
     try:
-        found = option.type_cast_value(ctx, value)
+        converted = option.type_cast_value(ctx, value)
     except click.BadParameter as error:
         message = complaint(error)
         raise UsageError(message[:1].lower() + message[1:], hint=option.example) from None
     if option.check is not None:
-        option.check(found)
-    return found
+        option.check(converted)
+    return converted
 
 
 def _context(path: Key, options: Sequence[Configurable]) -> click.Context:
@@ -129,14 +129,14 @@ def _choices(option: Configurable) -> tuple[str, ...]:
 
 
 def _singled_out() -> list[Setting]:
-    file, found = read_configuration(), []
+    file, settings = read_configuration(), []
     for path, command in commands():
         for key, option in options_of(command).items():
             if file.get((*path, key)) is None and not os.environ.get(option.variables(path)[0]):
                 continue
             (setting,) = settings_of(path, [option])
-            found.append(replace(setting, name=".".join((*path, key)), section=f"For {' '.join(path)} alone"))
-    return found
+            settings.append(replace(setting, name=".".join((*path, key)), section=f"For {' '.join(path)} alone"))
+    return settings
 
 
 def _without_once(settings: list[Setting]) -> list[Setting]:

@@ -77,24 +77,24 @@ def show(console: Console, /, model: str, has_hash: bool, has_template: bool, of
 def _show_estimate(missing: NotCachedError, *, as_json: bool) -> None:
     """Show what the catalogue knows of a model that is not here; raises `missing` where it knows nothing."""
     catalog = load_catalog()
-    found = estimate(missing.wanted[0], catalog)
-    if found is None:
+    about = estimate(missing.wanted[0], catalog)
+    if about is None:
         raise missing
-    model, parts = found.model, found.anatomy
+    model, parts = about.model, about.anatomy
     cache = {kind: parts.kv_per_token(kind) for kind in KV_TYPES}
     if as_json:
         write_json({
             "name": model.name, "source": str(missing.wanted[0]), "is_here": False, "is_about": True,
-            "n_params": round(1e9 * model.params), "bytes": found.bytes, "quant": found.quant,
+            "n_params": round(1e9 * model.params), "bytes": about.bytes, "quant": about.quant,
             "n_ctx_train": model.context, "kv_bytes_per_token": cache, "license": model.license,
         })  # fmt: skip
         return
-    others = [f"{quant} {size(1e9 * gb)}" for quant, gb in model.about_gb.items() if quant != found.quant]
-    drafts = [f"{one.name} ({1e11 * one.size_gb / found.bytes:.0f} % of its size)" for one in catalog.drafts_of(model)]
+    others = [f"{quant} {size(1e9 * gb)}" for quant, gb in model.about_gb.items() if quant != about.quant]
+    drafts = [f"{row.name} ({1e11 * row.size_gb / about.bytes:.0f} % of its size)" for row in catalog.drafts_of(model)]
     rows = [
         ("model", f"{model.name}, {missing.wanted[0]}"),
         ("here", "no: all below is about, from the catalogue"),
-        ("size", f"about {size(found.bytes)}, {found.quant}" + (f"; also {', '.join(others)}" if others else "")),
+        ("size", f"about {size(about.bytes)}, {about.quant}" + (f"; also {', '.join(others)}" if others else "")),
         ("parameters", f"about {model.params:g} billion" + (f", {model.active:g} a token" if model.active else "")),
         ("context", f"{model.context} tokens"),
         ("cache a token", ", ".join(f"about {size(n)} in {kind}" for kind, n in cache.items())),
@@ -107,18 +107,18 @@ def _show_estimate(missing: NotCachedError, *, as_json: bool) -> None:
 
 
 def _hashes(shown: Description, console: Console) -> dict[str, str]:
-    live, found, before = Live(console), {}, 0
+    live, digests, before = Live(console), {}, 0
     try:
         for path in shown.header.files:
 
             def report(done: int, before: int = before) -> None:
                 live.status(f"hashing {(before + done) / shown.info.bytes:.0%}")
 
-            found[path.name] = hash_of(path, report)
+            digests[path.name] = hash_of(path, report)
             before += path.stat().st_size
     finally:
         live.erase()
-    return found
+    return digests
 
 
 def _rows(shown: Description, source: str) -> Iterator[tuple[str, str]]:
@@ -129,7 +129,7 @@ def _rows(shown: Description, source: str) -> Iterator[tuple[str, str]]:
     yield "architecture", f"{info.architecture}, {info.n_params / 1e6:,.1f} million parameters"
     mix = ", ".join(f"{name} {size(n)}" for name, n in parts.types)
     yield "size", f"{size(info.bytes)}, {info.quant} ({mix})"
-    layer = max((one.dense + one.experts for one in parts.layers), default=0)
+    layer = max((layer.dense + layer.experts for layer in parts.layers), default=0)
     head = "shared with the embedding" if parts.is_tied else size(parts.output)
     yield "layers", f"{info.n_layer}, {size(layer)} the largest; embedding {size(parts.embedding)}, head {head}"
     yield "width", f"{info.n_embd}, {counted(info.n_head, 'head')}, {info.n_head_kv} of the cache"
@@ -176,12 +176,12 @@ class Description:
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object of `localspec show --json`; sizes in bytes, layers in order."""
         info, parts, vocab = self.info, self.anatomy, self.info.vocab
-        told = ("name", "architecture", "n_params", "bytes", "quant")
+        names = ("name", "architecture", "n_params", "bytes", "quant")
         counts = ("n_layer", "n_embd", "n_head", "n_head_kv", "n_ctx_train", "sliding_window", "is_recurrent")
         return {
             "path": str(info.path),
             "files": [str(path) for path in self.header.files],
-            **{name: getattr(info, name) for name in told},
+            **{name: getattr(info, name) for name in names},
             "types": dict(parts.types),
             **{name: getattr(info, name) for name in counts},
             "experts": {"n": parts.n_experts, "used": parts.n_used},

@@ -156,14 +156,14 @@ def terminating() -> Iterator[None]:
 def _raised_again() -> Iterator[None]:
     """Send a signal again whose exception Python ignored, as it does in finalisers: it would not end the program."""
 
-    def ignored(told: sys.UnraisableHookArgs) -> None:
-        if isinstance(told.exc_value, Terminated):
-            number = told.exc_value.exit_code - 128
+    def ignored(unraisable: sys.UnraisableHookArgs) -> None:
+        if isinstance(unraisable.exc_value, Terminated):
+            number = unraisable.exc_value.exit_code - 128
             signal.signal(number, _terminate)
-        elif isinstance(told.exc_value, KeyboardInterrupt):
+        elif isinstance(unraisable.exc_value, KeyboardInterrupt):
             number = signal.SIGINT
         else:
-            before(told)
+            before(unraisable)
             return
         import threading  # late: few processes come here
 

@@ -91,16 +91,16 @@ def wanted(store: Store, options: ConversationOptions) -> Conversation | None:
     return latest[0]
 
 
-def answered(store: Store, found: Conversation) -> PairOfConversation:
+def answered(store: Store, conversation: Conversation) -> PairOfConversation:
     """Return what answered last in a conversation.
 
     Earlier versions kept the name of a file as it was typed. The last answer says which file that was.
     """
-    said = store.path(found.leaf)
+    said = store.path(conversation.leaf)
     last = next((each.stats for each in reversed(said) if each.stats), None)
-    kept = (last or {}).get("pair") or {}
-    target, draft = kept.get("target") or {}, kept.get("draft") or {}
-    path, pair = str(target.get("path", "")), found.pair
+    answered_by = (last or {}).get("pair") or {}
+    target, draft = answered_by.get("target") or {}, answered_by.get("draft") or {}
+    path, pair = str(target.get("path", "")), conversation.pair
     try:
         named = parse(pair).target
         if isinstance(named, PathName) and not os.path.isabs(named.path) and Path(named.path).name == Path(path).name:
@@ -111,7 +111,7 @@ def answered(store: Store, found: Conversation) -> PairOfConversation:
     lost = None
     if isinstance(guess, PathName) and not os.path.lexists(os.path.expanduser(guess.path)):
         pair, lost = f"{named}+none", guess.path
-    is_same = str(named) in (path, kept.get("name", "").partition("+")[0])
+    is_same = str(named) in (path, answered_by.get("name", "").partition("+")[0])
     has_mark = is_same and target.get("fingerprint")
     expected = (str(named), target["fingerprint"]) if has_mark else None
     return PairOfConversation(pair, expected, KeptSettings.of(said), lost)

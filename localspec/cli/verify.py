@@ -91,13 +91,13 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     check(replace(request, speculation=replace(request.speculation, verify="coupled")), promised.settings)
     prompts = choose(load_suite(options.suite, options.column), options.prompts).prompts
     settings = present_settings(promised, console)
-    found, error, stop = _checked(settings, request, prompts, options, console)
-    is_passed = all(one.is_passed for one in found)
-    is_failed = any(one.is_failed for one in found)
+    checks, error, stop = _checked(settings, request, prompts, options, console)
+    is_passed = all(check.is_passed for check in checks)
+    is_failed = any(check.is_failed for check in checks)
     is_complete = error is None and not stop.is_asked
     if options.as_json:
         done = {"passed": is_passed and is_complete, "is_complete": is_complete}
-        write_json({"schema": SCHEMA, "pair": settings.name, **done, "checks": [one.to_wire() for one in found]})
+        write_json({"schema": SCHEMA, "pair": settings.name, **done, "checks": [check.to_wire() for check in checks]})
         console.on_error = None  # the one object is this
     elif is_failed or (is_complete and is_passed):
         write_out(_verdict(request, one_line(settings.name), is_passed))
@@ -105,7 +105,7 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
         raise error
     if error is not None:
         console.warn(f"not all was checked: {error.message}")
-    obstacle = next((one.obstacle for one in found if one.obstacle), None)
+    obstacle = next((check.obstacle for check in checks if check.obstacle), None)
     if obstacle is not None and not (is_failed or stop.is_asked):
         raise obstacle
     return stop.exit_code or (DIFFERS if is_failed else 0)
@@ -130,19 +130,19 @@ def _checked(
 
     Raises that where there is none.
     """
-    found = list[Check]()
+    checks = list[Check]()
     with open_engine(console, options.log_file) as engine:
         try:
-            for one in _run(engine, settings, request, prompts, options.draws):
-                found.append(one)
+            for check in _run(engine, settings, request, prompts, options.draws):
+                checks.append(check)
                 engine.live.erase()
                 if not options.as_json:
-                    write_out(_told(one))
+                    write_out(_told(check))
         except LocalspecError as error:  # what was checked before it counts
-            if not found:
+            if not checks:
                 raise
-            return found, error, engine.stop
-    return found, None, engine.stop
+            return checks, error, engine.stop
+    return checks, None, engine.stop
 
 
 def _run(engine: PairEngine, settings: LoadSettings, request: Request, prompts: Any, draws: int) -> Iterator[Check]:
@@ -160,10 +160,10 @@ def _run(engine: PairEngine, settings: LoadSettings, request: Request, prompts: 
     yield from verification.run()
 
 
-def _told(one: Check) -> str:
-    notes = "".join(f"         {one_line(note)}\n" for note in one.notes)
-    word = "ok  " if one.is_passed else "FAIL" if one.is_failed else "--  "
-    return f"{word} {one.name:<13}{one.summary}\n{notes}"
+def _told(check: Check) -> str:
+    notes = "".join(f"         {one_line(note)}\n" for note in check.notes)
+    word = "ok  " if check.is_passed else "FAIL" if check.is_failed else "--  "
+    return f"{word} {check.name:<13}{check.summary}\n{notes}"
 
 
 def _verdict(request: Request, pair: str, is_passed: bool) -> str:

@@ -109,11 +109,11 @@ class Auto:
             forced,
         )
         sources = [source for source in self._sources if source.can_follow] if forced else self._sources
-        found = [one for source in sources if (one := source.candidate(now)) is not None]
-        best = max(found, key=lambda one: one.value, default=None)
+        candidates = [candidate for source in sources if (candidate := source.candidate(now)) is not None]
+        best = max(candidates, key=lambda candidate: candidate.value, default=None)
         if best is None or best.value <= 0.0:
             lent = replace(now, may_lose=min(may_lose, self.account.stake * price))
-            best = next((one for source in sources if (one := source.explored(lent)) is not None), None)
+            best = next((candidate for source in sources if (candidate := source.explored(lent)) is not None), None)
         if best is None:
             return self._plain("no guess was likely to win back the time that it takes")
         widths = best.plan.widths or self._widths(forced + best.plan.max_nodes, forced + budget.nodes)
@@ -183,8 +183,8 @@ class Auto:
             causes = [cause for source, _, cause in why_not if source.is_asked or source is why_not[0][0]]
             return f"nothing was guessed: {why_not[0][1]}", "; ".join(causes)
         drafted = [
-            f"{name} made {counted(n, 'guess')}, {_fate(n, kept)}"
-            for name, (n, kept) in sorted(self._drafted.items(), key=lambda one: -one[1][0])
+            f"{name} made {counted(n, 'guess')}, {_fate(n, accepted)}"
+            for name, (n, accepted) in sorted(self._drafted.items(), key=lambda entry: -entry[1][0])
         ]
         silent_ones = (f"{each.name} made no guess: {cause}" for each, _, cause in why_not if each.is_asked)
         return "; ".join(drafted), "; ".join(silent_ones)
@@ -205,7 +205,7 @@ class Auto:
         return tuple(rows if rows <= 1 + nodes else 1 + n for n, rows in enumerate(wanted))
 
 
-def _fate(n: int, kept: int) -> str:
+def _fate(n: int, accepted: int) -> str:
     if n == 1:
-        return "which was right" if kept else "which was wrong"
-    return f"{kept} of them right"
+        return "which was right" if accepted else "which was wrong"
+    return f"{accepted} of them right"

@@ -266,12 +266,12 @@ class Chains(CandidateSource):
         least, known = break_even(self._prices, draft), self._acceptance.measured
         k = 1 if least is None else best_chain(self._prices, draft, least)[0]
         both = 1e3 * (k * draft + self._prices.of(self._prices.padded(1 + k)))
-        one, same = 1e3 * self._prices.plain, f"--method {self.name} drafts all the same"
+        ms, same = 1e3 * self._prices.plain, f"--method {self.name} drafts all the same"
         price = f"a pass with {counted(k, 'guess')} takes {three_digits(both)} ms"
         if least is None:
-            plain = f"two plain passes take {three_digits(2 * one)} ms, so no guess pays, even if it is right"
+            plain = f"two plain passes take {three_digits(2 * ms)} ms, so no guess pays, even if it is right"
             return DEAR, f"{price} and brings 2 tokens at best, and {plain}; {same}"
-        needed = f"{price}, a plain pass {three_digits(one)} ms, so guesses pay only if {100 * least:.0f} % are right"
+        needed = f"{price}, a plain pass {three_digits(ms)} ms, so guesses pay only if {100 * least:.0f} % are right"
         barred = f", but a wrong one would cost {NOT_YET}" if known is not None and known > least else ""
         right = "" if known is None else f"; {100 * known:.0f} % were{barred}"
         return EARLY if barred else TOO_FEW, f"{needed}{right}; {same}"

@@ -56,11 +56,11 @@ class Worth:
     @property
     def in_words(self) -> str:
         is_gain = self.gain >= 1.0
-        found = (PAYS if is_gain else LOSES) if self.is_measured else LIKELY_PAYS if is_gain else LIKELY_LOSES
+        verdict = (PAYS if is_gain else LOSES) if self.is_measured else LIKELY_PAYS if is_gain else LIKELY_LOSES
         guesses = counted(self.k, "guess")
         is_to_try = not is_gain and not self.was_loaded and self.how == ASSUMED
         return (
-            f"{found}: a pass with {guesses} brings {self.tokens:.2f} tokens ({100 * self.accepted:.0f} % accepted, "
+            f"{verdict}: a pass with {guesses} brings {self.tokens:.2f} tokens ({100 * self.accepted:.0f} % accepted, "
             f"{self.how}) and takes {self.price:.2f} times as long as a plain one ({self.basis}), "
             f"so {self.gain:.2f} tokens in the time of one{'; its first load measures it' if is_to_try else ''}"
         )
@@ -87,8 +87,8 @@ def best_length(
     """
     tokens = accumulate(accepted, initial=1.0)
     next(tokens)
-    found = (
+    lengths = (
         (k, n, check + (guess if at_once else k * guess))
         for k, (n, check) in enumerate(zip(tokens, checks, strict=False), start=1)
     )
-    return max(found, key=lambda one: one[1] / one[2])
+    return max(lengths, key=lambda length: length[1] / length[2])

@@ -96,8 +96,8 @@ class Prices:
         if 1 in rows:
             self._took(rows[1])
         if rows:
-            one = rows.get(1, self.plain)
-            self._ratios |= {n: Average(seconds / one, WELL_KNOWN) for n, seconds in rows.items()}
+            plain = rows.get(1, self.plain)
+            self._ratios |= {n: Average(seconds / plain, WELL_KNOWN) for n, seconds in rows.items()}
         self._changed()
 
     def grow(self, empty: Mapping[int, float], deep: Mapping[int, float], depth: int) -> None:
@@ -187,8 +187,8 @@ class Prices:
         changed = beyond + self.change
         if not self.is_steady:
             return changed
-        kept = self.plain * (doubt * self.ratio(self.width) - 1.0)
-        changed[: self.width - 1] = np.minimum(changed[: self.width - 1], kept)
+        same_width = self.plain * (doubt * self.ratio(self.width) - 1.0)
+        changed[: self.width - 1] = np.minimum(changed[: self.width - 1], same_width)
         return changed
 
     @cached_property
@@ -257,12 +257,12 @@ class Prices:
         """Let a guess take `n` passes of the draft model."""
         self.draft.value *= n
 
-    def take(self, found: Prices) -> None:
-        self.growth = found.growth or self.growth
-        self.renew(found.measured())
-        self.draft, self.read, self.decode_rows = found.draft, found.read, found.decode_rows
-        self.change, self.reads_singly = found.change, found.reads_singly
-        self.calibrated = found.calibrated or self.calibrated
+    def take(self, other: Prices) -> None:
+        self.growth = other.growth or self.growth
+        self.renew(other.measured())
+        self.draft, self.read, self.decode_rows = other.draft, other.read, other.decode_rows
+        self.change, self.reads_singly = other.change, other.reads_singly
+        self.calibrated = other.calibrated or self.calibrated
 
     def complete(self, other: Prices) -> None:
         """Take the widths that only another process knows."""
@@ -273,8 +273,8 @@ class Prices:
         self._changed()
 
     def to_wire(self) -> dict[str, Any]:
-        one = self.plain if self.is_known else 0.0
-        rows = {str(n): one * ratio.value for n, ratio in sorted(self._ratios.items()) if one and ratio.seen > 1}
+        plain = self.plain if self.is_known else 0.0
+        rows = {str(n): plain * ratio.value for n, ratio in sorted(self._ratios.items()) if plain and ratio.seen > 1}
         more = {
             "draft": self.draft.value,
             "read": self.read.value,

@@ -72,16 +72,16 @@ class Profile:
         """Return the evidence about copies under `key`."""
         return self.copies.setdefault(key, CopyAcceptance())
 
-    def measured(self, found: Prices) -> None:
+    def measured(self, prices: Prices) -> None:
         if self.trial is not None:
-            found.spell(max(1.0, self.trial.spelled))
-        self.renew(found)
+            prices.spell(max(1.0, self.trial.spelled))
+        self.renew(prices)
 
-    def renew(self, found: Prices) -> None:
+    def renew(self, prices: Prices) -> None:
         if self.prices is None:
-            self.prices = found
+            self.prices = prices
         else:
-            self.prices.take(found)
+            self.prices.take(prices)
 
     def learn_widths(self, exact: tuple[int, ...]) -> None:
         self.exact_widths = exact
@@ -90,7 +90,7 @@ class Profile:
         """Take what a trial of the draft found: of drafts of which nothing is known yet, it tells first."""
         self.trial = trial
         if trial is not None and trial.kinds:
-            self.acceptance = {key: one for key, one in self.acceptance.items() if one.measured is not None}
+            self.acceptance = {key: each for key, each in self.acceptance.items() if each.measured is not None}
 
     def facts(self) -> dict[str, Any]:
         """Return what people want to know: the file, ms of a target pass by rows, the rows of a pass of one token."""
@@ -104,8 +104,8 @@ class Profile:
             self._take_up()
         wire = {
             "prices": None if self.prices is None or not self.prices.is_known else self.prices.to_wire(),
-            "acceptance": {key: one.to_wire() for key, one in self.acceptance.items()},
-            "copies": {key: one.to_wire() for key, one in self.copies.items()},
+            "acceptance": {key: acceptance.to_wire() for key, acceptance in self.acceptance.items()},
+            "copies": {key: acceptance.to_wire() for key, acceptance in self.copies.items()},
             "exact_widths": self.exact_widths,
             "trial": None if self.trial is None else self.trial.to_wire(),
             "models": self.models,
@@ -140,9 +140,9 @@ class Profile:
         self.exact_widths = self.exact_widths or other.exact_widths
         if self.trial is None or not self.trial.kinds:  # one that was refused says nothing
             self.trial = other.trial or self.trial
-        ours = {key: one for key, one in self.acceptance.items() if one.n_passes or key not in other.acceptance}
+        ours = {key: each for key, each in self.acceptance.items() if each.n_passes or key not in other.acceptance}
         self.acceptance = {**other.acceptance, **ours}
-        copied = {key: one for key, one in self.copies.items() if one.n_tokens or key not in other.copies}
+        copied = {key: each for key, each in self.copies.items() if each.n_tokens or key not in other.copies}
         self.copies = {**other.copies, **copied}
 
     def _read(self) -> None:
@@ -151,8 +151,8 @@ class Profile:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             wire = json.loads(self.file.read_text(encoding="utf-8"))
             widths = _exact_widths(wire.get("exact_widths"))
-            known = {key: Acceptance.from_wire(one) for key, one in wire["acceptance"].items()}
-            copies = {key: CopyAcceptance.from_wire(one) for key, one in wire["copies"].items()}
+            known = {key: Acceptance.from_wire(acceptance) for key, acceptance in wire["acceptance"].items()}
+            copies = {key: CopyAcceptance.from_wire(acceptance) for key, acceptance in wire["copies"].items()}
             trial = None if wire.get("trial") is None else Trial.from_wire(wire["trial"])
             self.prices = None if wire["prices"] is None else Prices.from_wire(wire["prices"])
             self._calibrated = 0.0 if self.prices is None else self.prices.calibrated
@@ -178,13 +178,15 @@ def learned_of(folder: Path, models: Sequence[str]) -> Learned | None:
 
     What the target's passes take is known from its loads with other drafts too. Raises OSError without the folder.
     """
-    profiles = [one for one in _profiles_at(folder, folder.stat().st_mtime_ns) if one.models[:1] == tuple(models[:1])]
-    own = [one for one in profiles if one.models == tuple(models)]
-    totals = (one.trial.total for one in own if one.trial is not None)
+    profiles = [
+        each for each in _profiles_at(folder, folder.stat().st_mtime_ns) if each.models[:1] == tuple(models[:1])
+    ]
+    own = [each for each in profiles if each.models == tuple(models)]
+    totals = (each.trial.total for each in own if each.trial is not None)
     accepted = next((total.drawn / total.n for total in totals if total.n), None)
-    drafting = next((known for one in own if (known := one.prices) and known.is_known and known.draft.value), None)
-    alone = [one for one in profiles if len(one.models) <= 2]  # without adapters
-    prices = drafting or next((known for one in alone if (known := one.prices) and len(known.measured()) > 1), None)
+    drafting = next((known for each in own if (known := each.prices) and known.is_known and known.draft.value), None)
+    alone = [each for each in profiles if len(each.models) <= 2]  # without adapters
+    prices = drafting or next((known for each in alone if (known := each.prices) and len(known.measured()) > 1), None)
     rows = None if prices is None else prices.chain()
     guess = None if drafting is None else drafting.draft.value / drafting.plain
     return None if accepted is None and rows is None else Learned(accepted, guess, rows)
@@ -192,17 +194,17 @@ def learned_of(folder: Path, models: Sequence[str]) -> Learned | None:
 
 def profiles_of(folder: Path, models: Sequence[str]) -> list[Profile]:
     """Return the profiles in `folder` of files with these fingerprints, target first, the latest first."""
-    return [one for one in _all_profiles(folder) if one.models == tuple(models)]
+    return [profile for profile in _all_profiles(folder) if profile.models == tuple(models)]
 
 
 def _all_profiles(folder: Path) -> list[Profile]:
     """Return the profiles in `folder`, the latest first."""
-    found = []
+    profiles = []
     with contextlib.suppress(OSError):
-        found = [Profile(file) for file in folder.glob("*.json")]
-    for one in found:
-        one._read()
-    return sorted(found, key=lambda one: one._seen or 0, reverse=True)
+        profiles = [Profile(file) for file in folder.glob("*.json")]
+    for profile in profiles:
+        profile._read()
+    return sorted(profiles, key=lambda profile: profile._seen or 0, reverse=True)
 
 
 @lru_cache(maxsize=1)

@@ -143,5 +143,5 @@ class Baselines:
     def near(self, ctx: int) -> list[PlainPass]:
         """Return those that say what a plain pass costs after `ctx` tokens; fewer than two are none."""
         now, reach = self._clock(), max(NEAR, ctx // 4)
-        found = [one for one in self._kept if now - one.at <= RECENT and abs(one.ctx - ctx) <= reach]
-        return found if len(found) > 1 else []
+        close = [plain for plain in self._kept if now - plain.at <= RECENT and abs(plain.ctx - ctx) <= reach]
+        return close if len(close) > 1 else []

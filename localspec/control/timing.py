@@ -55,18 +55,18 @@ def time_widths(
 
     if sizes:
         taken(sizes[0])  # the very first pass may read the weights from the disk
-    began, found = clock(), dict[int, float]()
+    began, times = clock(), dict[int, float]()
     for number in range(ROUNDS):
         for i, rows in enumerate(sizes):
             spent = clock() - began
-            expected = (1 + settles) * found.get(rows, max(found.values(), default=0.0))
-            if len(found) >= least and spent + expected > budget:
-                return found
+            expected = (1 + settles) * times.get(rows, max(times.values(), default=0.0))
+            if len(times) >= least and spent + expected > budget:
+                return times
             for _ in range(settles):
                 taken(rows)  # the first pass of a width lays the graph out anew
-            found[rows] = min(taken(rows), found.get(rows, math.inf))
+            times[rows] = min(taken(rows), times.get(rows, math.inf))
             yield min(1.0, max(spent / max(budget, 1e-9), (number * len(sizes) + i) / (ROUNDS * len(sizes))))
-    return found
+    return times
 
 
 def time_change(model: TimedBackend, times: Mapping[int, float], cancel: Cancel) -> float:
@@ -77,15 +77,15 @@ def time_change(model: TimedBackend, times: Mapping[int, float], cancel: Cancel)
     settles, rows = model.capabilities.settles, max((n for n in times if 1 < n <= NARROW), default=1)
     if settles == 1 or rows == 1:
         return 0.0
-    found = []
+    changes = []
     for _ in range(CHANGES):
         if cancel():
             raise Cancelled
         for _ in range(1 + settles):
             model.time_rows(1)
         wide = model.time_rows(rows) - times[rows]
-        found.append(wide + sum(model.time_rows(1) - times[1] for _ in range(settles)))
-    return max(sorted(found)[CHANGES // 2], 0.0)
+        changes.append(wide + sum(model.time_rows(1) - times[1] for _ in range(settles)))
+    return max(sorted(changes)[CHANGES // 2], 0.0)
 
 
 def first_prices(
@@ -93,11 +93,11 @@ def first_prices(
 ) -> Prices:
     """Return what passes cost. Both caches are empty, and have room for the widest."""
     times = _result(time_widths(target, _possible(target, ORDER), budget, clock, cancel, WIDTHS))
-    found, drafts = ModelTimes(times, change=time_change(target, times, cancel), pads=_pads(target)), None
+    target_times, drafts = ModelTimes(times, change=time_change(target, times, cancel), pads=_pads(target)), None
     if draft is not None:
         times = _result(time_widths(draft, (1, READ, 2), budget / 5, clock, cancel, WIDTHS))
         drafts = ModelTimes(times, change=time_change(draft, times, cancel))
-    return prices_of(found, drafts)
+    return prices_of(target_times, drafts)
 
 
 def add_prices(target: TimedBackend, prices: Prices, clock: Clock, cancel: Cancel) -> None:
@@ -146,13 +146,13 @@ def prices_of(target: ModelTimes, draft: ModelTimes | None, calibrated: float = 
     """
     decode_rows = best_decode_rows(target.empty) if target.pads else 1
     rows = {**target.empty, 1: target.empty[decode_rows]}
-    one = read = 0.0
+    guess = read = 0.0
     reads_singly = False
     if draft is not None:
-        one, read = draft.empty[1], draft.empty.get(READ, READ * draft.empty[1]) / READ
-        reads_singly = draft.empty.get(2, 0.0) + draft.change > 2.0 * one
+        guess, read = draft.empty[1], draft.empty.get(READ, READ * draft.empty[1]) / READ
+        reads_singly = draft.empty.get(2, 0.0) + draft.change > 2.0 * guess
     prices = Prices(
-        rows, one, read, decode_rows, change=target.change, reads_singly=reads_singly, calibrated=calibrated
+        rows, guess, read, decode_rows, change=target.change, reads_singly=reads_singly, calibrated=calibrated
     )
     prices.grow(target.empty, target.deep, target.position)
     return prices
@@ -209,5 +209,5 @@ def _result(timing: Timing) -> dict[int, float]:
         try:
             next(timing)
         except StopIteration as done:
-            found: dict[int, float] = done.value
-            return found
+            times: dict[int, float] = done.value
+            return times

@@ -60,16 +60,16 @@ class Trial:
 
     def likeliest_is(self, kind: str, share: float, is_equal: bool) -> None:
         """Take the likeliest token of the draft, of probability `share` at temperature 1, and whether it is right."""
-        one = self.kinds.setdefault(kind, Kind())
-        one.n += 1.0
-        one.likeliest += is_equal
+        counts = self.kinds.setdefault(kind, Kind())
+        counts.n += 1.0
+        counts.likeliest += is_equal
         self._add(self.likeliest, share, 1.0, float(is_equal))
 
     def drawn_from(self, kind: str, p: Distribution, q: Distribution) -> None:
         """Take the distributions of both models at one place."""
         accepted = np.minimum(q.probs, p.at(q.ids))
-        one = self.kinds.setdefault(kind, Kind())
-        one.drawn += float(accepted.sum())
+        counts = self.kinds.setdefault(kind, Kind())
+        counts.drawn += float(accepted.sum())
         bins = np.minimum((q.probs * BINS).astype(np.intp), BINS - 1)
         for of, weights in zip(self.drawn, (q.probs, accepted), strict=True):
             for at, weight in enumerate(np.bincount(bins, weights, BINS).tolist()):
@@ -86,7 +86,7 @@ class Trial:
         return Acceptance.like(draw, total.n, total.drawn / max(total.n, 1.0))
 
     def to_wire(self) -> dict[str, Any]:
-        kinds = {name: [one.n, one.likeliest, one.drawn] for name, one in self.kinds.items()}
+        kinds = {name: [counts.n, counts.likeliest, counts.drawn] for name, counts in self.kinds.items()}
         numbers = {"seconds": self.seconds, "spelled": self.spelled, "build": self.build, "under": self.under}
         return {"kinds": kinds, **numbers, "likeliest": self.likeliest, "drawn": self.drawn}
 
@@ -111,8 +111,8 @@ class Trial:
 
 def _sums(wire: Any, n: int) -> list[float]:
     """Return `n` finite numbers, none below zero; raises TypeError or ValueError for anything else."""
-    sums = [float(one) for one in wire]
-    if len(sums) != n or not all(0.0 <= one < np.inf for one in sums):
+    sums = [float(number) for number in wire]
+    if len(sums) != n or not all(0.0 <= number < np.inf for number in sums):
         raise ValueError(f"{wire!r} are no sums")
     return sums
 
@@ -122,10 +122,10 @@ def fallen(before: Trial, now: Trial) -> tuple[float, float] | None:
 
     Both trials read the same texts, so what chance does to two independent ones is more than it does to these.
     """
-    one, other = before.total, now.total
-    if not (one.n and other.n):
+    old, new = before.total, now.total
+    if not (old.n and new.n):
         return None
-    shares = one.likeliest / one.n, other.likeliest / other.n
-    pooled = (one.likeliest + other.likeliest) / (one.n + other.n)
-    spread = (pooled * (1.0 - pooled) * (1.0 / one.n + 1.0 / other.n)) ** 0.5
+    shares = old.likeliest / old.n, new.likeliest / new.n
+    pooled = (old.likeliest + new.likeliest) / (old.n + new.n)
+    spread = (pooled * (1.0 - pooled) * (1.0 / old.n + 1.0 / new.n)) ** 0.5
     return shares if shares[0] - shares[1] > BEYOND * spread else None

@@ -66,8 +66,8 @@ class Now:
 
         `beyond` are the seconds of their passes beyond a plain one, where the prices do not say.
         """
-        found = np.flatnonzero(self._is_affordable(drafting, beyond))
-        return int(found[-1]) + 1 if len(found) else 0
+        places = np.flatnonzero(self._is_affordable(drafting, beyond))
+        return int(places[-1]) + 1 if len(places) else 0
 
     def _is_affordable(
         self, drafting: NDArray[np.floating[Any]], beyond: NDArray[np.float64] | None

@@ -38,13 +38,13 @@ def bring_up_to_date(corpus: Sequence[str], began: float) -> None:
 
 def _write(source: Path, folder: Path, began: float) -> None:
     """Bring the files of a folder in line with the conversations in `source`; without these none stays."""
-    kept: set[Path] = set()
+    written: set[Path] = set()
     with suppress(OSError, sqlite3.Error):
         with suppress(LocalspecError), closing(read_only(source)) as db:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            kept = _written(db, folder, began)
-        stale = [file for file in folder.glob("*") if file not in kept]
-        if stale and not kept:
+            written = _written(db, folder, began)
+        stale = [file for file in folder.glob("*") if file not in written]
+        if stale and not written:
             drop_texts()  # the index has them too
             return
         for file in stale:
@@ -53,7 +53,7 @@ def _write(source: Path, folder: Path, began: float) -> None:
 
 def _written(db: sqlite3.Connection, folder: Path, began: float) -> set[Path]:
     """Write the files of the latest conversations that have changed; return those of all that are kept."""
-    kept: set[Path] = set()
+    files: set[Path] = set()
     left = MOST_BYTES
     for name, updated in db.execute(_CONVERSATIONS).fetchall():
         file = folder / f"{name}.txt"
@@ -65,8 +65,8 @@ def _written(db: sqlite3.Connection, folder: Path, began: float) -> set[Path]:
         left -= file.stat().st_size
         if left < 0:
             break
-        kept.add(file)
-    return kept
+        files.add(file)
+    return files
 
 
 def _replace(file: Path, data: bytes, changed: float) -> None:

@@ -18,15 +18,7 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from localspec.conversations.records import (
-    ASSISTANT,
-    USER,
-    Conversation,
-    StoredMessage,
-    ending,
-    model_names,
-    spoken,
-)
+from localspec.conversations.records import ASSISTANT, USER, Conversation, StoredMessage, ending, model_names, spoken
 from localspec.sanitize import sanitize
 
 if TYPE_CHECKING:
@@ -128,12 +120,12 @@ def _within(text: str) -> str:
     """Return Markdown that stays within its part: fences are closed, headings are below those of the document."""
     lines, fence = [], ""
     for line in text.split("\n"):
-        found = _FENCE.match(line)
+        match = _FENCE.match(line)
         if fence:
-            is_end = found is not None and found[1].startswith(fence) and not line.strip(" \t" + fence[0])
+            is_end = match is not None and match[1].startswith(fence) and not line.strip(" \t" + fence[0])
             fence = "" if is_end else fence
-        elif found is not None:
-            fence = found[1]
+        elif match is not None:
+            fence = match[1]
         elif _HEADING.match(line):
             line = f"##{line.lstrip()}"
         lines.append(line)

@@ -83,7 +83,7 @@ def reference(pair: str) -> str:
 
 
 def _pair(reference: str) -> str:
-    return _BYTE.sub(lambda found: chr(int(found[1], 16)), reference)
+    return _BYTE.sub(lambda match: chr(int(match[1], 16)), reference)
 
 
 def optional_text(value: str | None) -> str | None:

@@ -45,11 +45,11 @@ def by_id(db: sqlite3.Connection, typed: str, *, is_deleted: bool) -> Conversati
         raise UsageError(f"{one_line(typed)!r} is too short for the ID of a conversation", hint=hint)
     for pattern in (f"{meant}%", f"%{meant}") if meant else ():
         sql = f"{CONVERSATION} WHERE id LIKE ? AND (deleted_at IS NOT NULL) = ? ORDER BY id DESC LIMIT 3"
-        found = [rows.conversation(row) for row in db.execute(sql, (pattern, is_deleted))]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            names = " and ".join(each.id for each in found[:2])
+        conversations = [rows.conversation(row) for row in db.execute(sql, (pattern, is_deleted))]
+        if len(conversations) == 1:
+            return conversations[0]
+        if conversations:
+            names = " and ".join(each.id for each in conversations[:2])
             hint = f"all {LENGTH} characters of one of them"
             raise UsageError(f"{typed!r} is not one conversation: {names} are both meant", hint=hint)
     kind = "deleted conversation" if is_deleted else "conversation"
@@ -78,8 +78,8 @@ def hits(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
     """
     given = (row for row in _titles(db, query) if rows.title_of(row["words"] or "") != row["title"])
     named = list(islice(given, None if limit < 0 else limit))
-    found = [Hit(_home(db, row["id"]), None, excerpt(row["title"], query)) for row in named]
-    return found + _messages(db, query, limit if limit < 0 else limit - len(found))
+    by_title = [Hit(_home(db, row["id"]), None, excerpt(row["title"], query)) for row in named]
+    return by_title + _messages(db, query, limit if limit < 0 else limit - len(by_title))
 
 
 def _home(db: sqlite3.Connection, key: str) -> Conversation:
@@ -99,9 +99,9 @@ def _messages(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
         conditions.append(r"text LIKE ? ESCAPE '\'")
         values.append(f"%{_escaped(word)}%")
     sql = f"{BARE_MESSAGE} WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT ?"
-    found = [rows.message(row) for row in db.execute(sql, (*values, limit))]
-    homes = {key: _home(db, key) for key in {each.conversation for each in found}}
-    return [Hit(homes[each.conversation], each, excerpt(each.text, query)) for each in found]
+    messages = [rows.message(row) for row in db.execute(sql, (*values, limit))]
+    homes = {key: _home(db, key) for key in {each.conversation for each in messages}}
+    return [Hit(homes[each.conversation], each, excerpt(each.text, query)) for each in messages]
 
 
 def _words(query: str) -> list[str]:
@@ -123,8 +123,8 @@ def excerpt(text: str, query: str, before: int = _BEFORE, after: int = _AFTER) -
 
 
 def place(text: str, query: str) -> int | None:
-    found = pattern(query).search(text)
-    return None if found is None else found.start()
+    match = pattern(query).search(text)
+    return None if match is None else match.start()
 
 
 def pattern(query: str) -> re.Pattern[str]:

@@ -61,8 +61,8 @@ def _question(asked: Sequence[Said], *more: str) -> Message:
 
 def left_out(path: Sequence[Said]) -> tuple[int, ...]:
     """Return the turns that the last answer of a path was given without, as `Request.left_out` has them."""
-    told = ((message.stats or {}).get("left_out") for message in reversed(path))
-    return tuple(next((turns for turns in told if turns is not None), ()))
+    stored = ((message.stats or {}).get("left_out") for message in reversed(path))
+    return tuple(next((turns for turns in stored if turns is not None), ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,9 @@ class KeptSettings:
     def of(cls, path: Sequence[Said]) -> KeptSettings | None:
         """Return what the last answer of a path was given with; None where none tells, as with earlier versions."""
         for message in reversed(path):
-            told = (message.stats or {}).get("params") or {}
-            if all(each.name in told for each in fields(cls)):
-                return cls(**with_tuples({each.name: told[each.name] for each in fields(cls)}))
+            stored = (message.stats or {}).get("params") or {}
+            if all(each.name in stored for each in fields(cls)):
+                return cls(**with_tuples({each.name: stored[each.name] for each in fields(cls)}))
         return None
 
     def request(self, request: Request, chosen: Collection[str] = ()) -> Request:

@@ -71,11 +71,11 @@ class Store:
                 made = new_id(now)
                 if db.execute("SELECT 1 FROM conversation WHERE id = ?", (made,)).fetchone() is None:
                     break
-            told = {"title": rows.text(title), "pair": rows.reference(pair), "system": rows.optional_text(system)}
+            values = {"title": rows.text(title), "pair": rows.reference(pair), "system": rows.optional_text(system)}
             db.execute(
                 "INSERT INTO conversation (id, title, pair, system, created, updated)"
                 f" VALUES (:id, :title, :pair, :system, :now, {rows.USED})",
-                {"id": made, "now": now, **told},
+                {"id": made, "now": now, **values},
             )
             return made
 
@@ -125,10 +125,10 @@ class Store:
 
     def finish(self, message: int, reason: str, stats: dict[str, Any] | None = None) -> StoredMessage:
         """Complete an open message; `reason` and `stats` as in `StoredMessage`."""
-        told = None if stats is None else json.dumps(stats)
+        encoded = None if stats is None else json.dumps(stats)
 
         def update(db: sqlite3.Connection) -> None:
-            db.execute("UPDATE message SET finish = ?, stats = ? WHERE id = ?", (reason, told, message))
+            db.execute("UPDATE message SET finish = ?, stats = ? WHERE id = ?", (reason, encoded, message))
             db.execute(
                 f"UPDATE conversation SET updated = {rows.USED}"
                 " WHERE id = (SELECT conversation FROM message WHERE id = :id)",
@@ -140,10 +140,10 @@ class Store:
 
     def get(self, conversation: str) -> Conversation:
         """Return a conversation by its whole id, deleted or not. Raises NotFoundError."""
-        found = self._file.read(lambda db: db.execute(f"{CONVERSATION} WHERE id = ?", (conversation,)).fetchone())
-        if found is None:
+        row = self._file.read(lambda db: db.execute(f"{CONVERSATION} WHERE id = ?", (conversation,)).fetchone())
+        if row is None:
             raise _unknown(conversation)
-        return rows.conversation(found)
+        return rows.conversation(row)
 
     def find(self, typed: str, *, is_deleted: bool = False) -> Conversation:
         """Return the conversation whose id a person typed, or its beginning or end where only one has it.
@@ -157,14 +157,14 @@ class Store:
         """Return the conversations that are not deleted, the last used first; -1 is all."""
         sql = f"{CONVERSATION} WHERE deleted_at IS NULL ORDER BY updated DESC, id DESC LIMIT ?"
         most = min(limit, sys.maxsize)  # SQLite takes no number of more than 64 bits
-        found = self._file.read(lambda db: db.execute(sql, (most,)).fetchall())
-        return [rows.conversation(row) for row in found]
+        selected = self._file.read(lambda db: db.execute(sql, (most,)).fetchall())
+        return [rows.conversation(row) for row in selected]
 
     def message(self, message: int) -> StoredMessage:
-        found = self._messages(f"{MESSAGE} WHERE id = ?", message)
-        if not found:
+        messages = self._messages(f"{MESSAGE} WHERE id = ?", message)
+        if not messages:
             raise NotFoundError(f"there is no message {message}", hint="localspec logs")
-        return found[0]
+        return messages[0]
 
     def messages(self, conversation: str, after: int = 0) -> list[StoredMessage]:
         """Return every message of a conversation with a number above `after`, in the order in which they were made."""

@@ -137,10 +137,10 @@ class Acceptance:
         if len(draft) == node:
             return
         self.n_passes += 1
-        for kept in (*step.verdict.path[node:], None):
+        for accepted in (*step.verdict.path[node:], None):
             for rank, child in enumerate(draft.children[node]):
-                self._count(draft.share(child), rank, child == kept)
-                if child == kept:
+                self._count(draft.share(child), rank, child == accepted)
+                if child == accepted:
                     node = child
                     break
         if self.n_passes >= self._due:
@@ -150,14 +150,14 @@ class Acceptance:
 
     def _measured(self) -> tuple[float, ...]:
         """Return the chances as they are now."""
-        found, left, usually_left = [], 1.0, 1.0
+        rounded, left, usually_left = [], 1.0, 1.0
         for rank, usual in enumerate(USUAL):
             row = min(rank, RANKS - 1)
             known = PRIOR * usual / usually_left + sum(self._accepted[row])
             accepted = known / (PRIOR + sum(self._reached[row]))
-            found.append(float(f"{left * accepted:.2g}"))
+            rounded.append(float(f"{left * accepted:.2g}"))
             left, usually_left = left * (1.0 - accepted), usually_left - usual
-        return tuple(found)
+        return tuple(rounded)
 
     def _count(self, share: float, rank: int, is_accepted: bool) -> None:
         row, column = min(rank, RANKS - 1), min(int(share * BINS), BINS - 1)
@@ -215,10 +215,10 @@ class CopyAcceptance:
         """Return the chances of the next `n` tokens, each if all before it are right: the passage grows with them."""
         levels = _LEVELS[np.minimum(np.arange(length, length + n), len(_LEVELS) - 1)]
         rest = CopyKind.ONLY if kind is CopyKind.DIVIDED else kind
-        found: NDArray[np.float64] = self._chance[rest.value, levels]
+        by_depth: NDArray[np.float64] = self._chance[rest.value, levels]
         if n:
-            found[0] = self._chance[kind.value, level(length)]
-        return found
+            by_depth[0] = self._chance[kind.value, level(length)]
+        return by_depth
 
     def observe(self, kind: CopyKind, length: int, is_right: bool) -> None:
         """Learn from one token."""
@@ -235,10 +235,10 @@ class CopyAcceptance:
     def from_wire(wire: dict[str, Any]) -> CopyAcceptance:
         """Rebuild what `to_wire` returned; raises KeyError, TypeError or ValueError for anything else."""
         known = CopyAcceptance()
-        kept = [np.array(wire[name], np.float64) for name in ("seen", "right")]
+        arrays = [np.array(wire[name], np.float64) for name in ("seen", "right")]
         # A profile of before knows nothing of files.
-        missing = np.zeros((int(len(kept[0]) == CopyKind.FILE.value), LEVELS))
-        seen, right = (np.concatenate([one, missing]) for one in kept)
+        missing = np.zeros((int(len(arrays[0]) == CopyKind.FILE.value), LEVELS))
+        seen, right = (np.concatenate([counts, missing]) for counts in arrays)
         is_table = seen.shape == right.shape == known._seen.shape and bool(np.isfinite(seen).all())
         if not is_table or not bool(((right >= 0.0) & (right <= seen)).all()):
             raise ValueError("not a table of copies")

@@ -105,20 +105,20 @@ def cut(draft: Draft, constraint: Constraint, text: Sequence[int]) -> Draft:
     A drawn token stays although it is not allowed: to drop it after the draw would change the distribution. Where there
     are scratch nodes, the drafter knows its nodes by number: what cannot be accepted becomes scratch there.
     """
-    kept: dict[int, Ids | None] = {0: constraint.allowed(text)}  # nodes, with what may follow them where that is known
+    nodes: dict[int, Ids | None] = {0: constraint.allowed(text)}  # nodes, with what may follow them where that is known
     for node in range(1, len(draft.tokens)):
         parent = int(draft.parents[node])
-        if parent not in kept or draft.scratch[node]:
+        if parent not in nodes or draft.scratch[node]:
             continue
-        ids = kept[parent]
+        ids = nodes[parent]
         if ids is None:
-            ids = kept[parent] = constraint.allowed([*text, *draft.path(parent)])
+            ids = nodes[parent] = constraint.allowed([*text, *draft.path(parent)])
         if ids is FREE or (ids.size and (draft.draws[node] not in CHOSEN or is_allowed(ids, int(draft.tokens[node])))):
-            kept[node] = None
+            nodes[node] = None
     if not draft.scratch.any():
-        return draft if len(kept) == len(draft.tokens) else draft.only(tuple(kept))
+        return draft if len(nodes) == len(draft.tokens) else draft.only(tuple(nodes))
     scratch = np.ones_like(draft.scratch)
-    scratch[list(kept)] = False
+    scratch[list(nodes)] = False
     return draft if (scratch == draft.scratch).all() else replace(draft, scratch=scratch)
 
 

@@ -91,8 +91,8 @@ class Context:
             if self.finish is not None:
                 run, sources = run[:n], sources[:n]
                 break
-        kept = (0, *verdict.path[: len(run) - 1])
-        return Step(draft, verdict, tuple(run), tuple(sources), kept, position, times, plan, text, replayed)
+        nodes = (0, *verdict.path[: len(run) - 1])
+        return Step(draft, verdict, tuple(run), tuple(sources), nodes, position, times, plan, text, replayed)
 
     @property
     def stopping_word(self) -> str:

@@ -100,11 +100,11 @@ class Corpus:
 
     @property
     def n_files(self) -> int:
-        return sum(one.n_files for one in self._segments.values())
+        return sum(segment.n_files for segment in self._segments.values())
 
     @property
     def n_tokens(self) -> int:
-        return sum(len(one.tokens) - one.n_files for one in self._segments.values())
+        return sum(len(segment.tokens) - segment.n_files for segment in self._segments.values())
 
     def add(self, name: str, segment: CorpusSegment) -> None:
         """Copy from a segment too."""
@@ -112,7 +112,7 @@ class Corpus:
 
     def keep(self, names: Collection[str]) -> None:
         """Drop all segments but these."""
-        self._segments = {name: one for name, one in self._segments.items() if name in names}
+        self._segments = {name: segment for name, segment in self._segments.items() if name in names}
 
     def places(self, text: Sequence[int], end: int) -> Iterator[tuple[NDArray[np.int32], int]]:
         """Yield the places to copy from after `text[:end]`: the tokens of a segment, and where in them."""

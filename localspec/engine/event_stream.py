@@ -115,8 +115,8 @@ def _drafted(step: Step, vocabulary: Vocabulary) -> tuple[Piece, ...]:
         token, dist, parent = int(draft.tokens[node]), draft.dists[node], int(draft.parents[node])
         if is_cut and (parent in cut or parent == path[-1]):
             cut.add(node)
-        kept = FORCED if node <= draft.forced else "accepted"
-        fate = kept if node in path else "cut" if node in cut else "rejected"
+        accepted = FORCED if node <= draft.forced else "accepted"
+        fate = accepted if node in path else "cut" if node in cut else "rejected"
         pieces.append(Piece(token, _text(vocabulary, token), fate, None if dist is None else dist.prob(token)))
     return tuple(pieces)
 

@@ -123,10 +123,10 @@ class Judging:
 
     def of(self, step: Step, rows: Rows, tokens: Sequence[int]) -> tuple[Judged, ...]:
         """Return one for each token of a pass; `tokens` are all so far, those of the pass included."""
-        found = []
+        judged = []
         for i, (token, node) in enumerate(zip(step.tokens, step.kept, strict=True)):
-            found.append(self.judged(rows.logits(node), token, tokens[: step.position + i]))
-        return tuple(found)
+            judged.append(self.judged(rows.logits(node), token, tokens[: step.position + i]))
+        return tuple(judged)
 
     def judged(self, row: Logits, token: int, history: Sequence[int] = ()) -> Judged:
         """Return what `row` [V] says of a token that follows `history`."""
@@ -154,5 +154,5 @@ class Judging:
 def log_softmax(row: Logits) -> LogProbs:
     """Return the log-probabilities [V] of a row [V]."""
     shifted = row.astype(np.float64) - float(row.max())
-    found: LogProbs = shifted - np.log(np.exp(shifted).sum())
-    return found
+    logprobs: LogProbs = shifted - np.log(np.exp(shifted).sum())
+    return logprobs

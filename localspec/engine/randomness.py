@@ -27,9 +27,9 @@ class SeededRandom:
 
     def copy(self) -> SeededRandom:
         """Return a source that draws the same, and takes nothing from this one."""
-        found = SeededRandom.__new__(SeededRandom)
-        found._stream, found._seed, found._keys = deepcopy(self._stream), self._seed, self._keys
-        return found
+        copied = SeededRandom.__new__(SeededRandom)
+        copied._stream, copied._seed, copied._keys = deepcopy(self._stream), self._seed, self._keys
+        return copied
 
     def bernoulli(self, a: float) -> bool:
         return bool(self._stream.random() < a)

@@ -58,9 +58,9 @@ class Dry:
         n = len(window)
         for i in range(n):
             tails = self._breakers.get(window[n - 1 - i], ())
-            found = [len(tail) for tail in tails if len(tail) <= i and tuple(window[n - i : n - i + len(tail)]) == tail]
-            if found:
-                return i - max(found)
+            ends = [len(tail) for tail in tails if len(tail) <= i and tuple(window[n - i : n - i + len(tail)]) == tail]
+            if ends:
+                return i - max(ends)
         return n
 
 

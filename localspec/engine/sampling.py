@@ -106,8 +106,8 @@ class Sampler:
         if not 0 < top_k < allowed.size // SPARE:
             return allowed
         head = _top_k(row, SPARE * top_k)[0].astype(np.int32)
-        found = head[allowed.take(allowed.searchsorted(head), mode="clip") == head]
-        return found if found.size >= top_k else allowed
+        likely = head[allowed.take(allowed.searchsorted(head), mode="clip") == head]
+        return likely if likely.size >= top_k else allowed
 
     def _filtered(self, row: Logits, *, with_belief: bool) -> Distribution:
         """Return the distribution that filters and temperature make of an adjusted row."""
@@ -267,8 +267,8 @@ def _top_k(row: Logits, k: int) -> tuple[Order, float]:
         np.maximum(maxima[: rest.size], rest, out=maxima[: rest.size])
     peak = _checked(float(maxima.max()))  # a NaN of the row is here too
     maxima.partition(n - k)
-    found: Order = (row >= maxima[n - k]).nonzero()[0]
-    return found, peak
+    order: Order = (row >= maxima[n - k]).nonzero()[0]
+    return order, peak
 
 
 def _gaps(logits: Logits, peak: float) -> Gaps:
@@ -299,11 +299,11 @@ def _without_likeliest(gaps: Gaps, threshold: float) -> Order | None:
     likely = (probs >= threshold * probs.sum()).nonzero()[0]
     if likely.size < 2:
         return None
-    kept = np.ones(gaps.size, np.bool_)
-    kept[likely] = False
-    kept[likely[::-1][probs[likely[::-1]].argmin()]] = True
-    found: Order = kept.nonzero()[0]
-    return found
+    remaining = np.ones(gaps.size, np.bool_)
+    remaining[likely] = False
+    remaining[likely[::-1][probs[likely[::-1]].argmin()]] = True
+    order: Order = remaining.nonzero()[0]
+    return order
 
 
 def _softmax(ids: Ids, gaps: Gaps, temperature: float) -> Distribution:

@@ -30,9 +30,9 @@ class TextStream:
             return text  # only the decoder holds anything back
         self._held += text
         # The stop string that is complete first wins, so that the text does not depend on how tokens split it.
-        found = [(at + len(stop), at, stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
-        if found:
-            _, at, self.stopping_word = min(found)
+        matches = [(at + len(stop), at, stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if matches:
+            _, at, self.stopping_word = min(matches)
             text, self._held = self._held[:at], ""
             return text
         keep = max((overlap(self._held, stop) for stop in self._stops), default=0)
@@ -105,20 +105,20 @@ class ReasoningStream:
         reasoning = answer = ""
         while True:
             before, step = self._held, self._step
-            found = step(self._marks)
-            reasoning, answer = reasoning + found.reasoning, answer + found.answer
+            parts = step(self._marks)
+            reasoning, answer = reasoning + parts.reasoning, answer + parts.answer
             if self._step == step and self._held in ("", before):
                 return Parts(reasoning, answer)
 
     def finish(self, text: str) -> Parts:
         """Take the last text; return it with all that was held."""
-        found = self.feed(text)
+        parts = self.feed(text)
         rest, self._held = self._held, ""
         if self._marks is None or self._step == self._after:
-            return found
+            return parts
         if self._step == self._inside or (self._step == self._start and self._marks.is_open):
-            return Parts(found.reasoning + rest.rstrip(), found.answer)
-        return Parts(found.reasoning, found.answer + rest)
+            return Parts(parts.reasoning + rest.rstrip(), parts.answer)
+        return Parts(parts.reasoning, parts.answer + rest)
 
     def _start(self, marks: Marks) -> Parts:
         """Decide whether the answer begins with reasoning."""

@@ -250,9 +250,9 @@ class Retokeniser:
                 whole.decode()
             except UnicodeDecodeError:
                 continue
-            found = self._speller.tokens_of(whole, is_first=False)
-            if found[: len(word)] == word and b"".join(map(self._target.piece, found)) == whole:
-                return found[len(word) :]
+            spelt = self._speller.tokens_of(whole, is_first=False)
+            if spelt[: len(word)] == word and b"".join(map(self._target.piece, spelt)) == whole:
+                return spelt[len(word) :]
         return []
 
     def _word(self, committed: Sequence[int]) -> list[int]:

@@ -109,7 +109,7 @@ class TextSource:
         """
         self._backend.truncate(0)
         self._n_nodes = 0
-        texts = [_OpenText(list(one.prompt), len(one.prompt), one.temperature, one.rng) for one in tasks]
+        texts = [_OpenText(list(task.prompt), len(task.prompt), task.temperature, task.rng) for task in tasks]
         waiting = [(text, token) for text in texts for token in text.tokens]
         for start in range(0, len(waiting), ROWS):
             yield self._pass(waiting[start : start + ROWS])

@@ -20,14 +20,14 @@ _LAST = ("attn_output.weight", "ffn_down.weight")  # what a layer adds comes out
 def write_deeper(path: Path, small: Path, more: int) -> None:
     """Write the llama-architecture model `small` with `more` layers to `path`. Raises OSError where it has no room."""
     header = read_header(small)
-    own = [tensor for one in header.tensors if (tensor := read_tensor(header, one.name)) is not None]
+    own = [tensor for info in header.tensors if (tensor := read_tensor(header, info.name)) is not None]
     n = header.metadata["llama.block_count"]
     assert isinstance(n, int)
-    first = [(one.name.removeprefix(_FIRST), one) for one in own if one.name.startswith(_FIRST)]
+    first = [(each.name.removeprefix(_FIRST), each) for each in own if each.name.startswith(_FIRST)]
     added = [
-        Stored(f"blk.{layer}.{part}", one.shape, one.type, np.zeros_like(one.data) if part in _LAST else one.data)
+        Stored(f"blk.{layer}.{part}", each.shape, each.type, np.zeros_like(each.data) if part in _LAST else each.data)
         for layer in range(n, n + more)
-        for part, one in first
+        for part, each in first
     ]
     pairs = [
         KeyValue(key, header.types[key], n + more if key == "llama.block_count" else value)

@@ -165,22 +165,22 @@ def _tensors(shape: HeadShape, weights: Weights, target: Header, matrices: str) 
     unknown = weights.keys() - expected.keys()
     if unknown:
         raise ValueError(f"a head of the kind {shape.kind} has no tensor {min(unknown)}")
-    found = []
+    tensors = []
     for name, size in expected.items():
         if name in weights:
             if weights[name].shape != size:
                 raise ValueError(f"the tensor {name} has the shape {weights[name].shape} instead of {size}")
-            found.append(stored(name, weights[name], _type(name, size, matrices)))
+            tensors.append(stored(name, weights[name], _type(name, size, matrices)))
         elif name == EMBEDDING and shape.has_encoder:
             continue  # llama.cpp takes the target's
         elif name in (EMBEDDING, OUTPUT, OUTPUT_NORM):
-            found += _copied(target, name, size, is_optional=name == OUTPUT and shape.kind == "mtp")
+            tensors += _copied(target, name, size, is_optional=name == OUTPUT and shape.kind == "mtp")
         else:
             raise ValueError(f"the tensor {name} is missing")
     if shape.kind == "medusa":
         idle = {name: np.zeros(size, np.float32) for name, size in shape.block().items()}
-        found += [stored(name, array, _type(name, array.shape, matrices)) for name, array in idle.items()]
-    return found
+        tensors += [stored(name, array, _type(name, array.shape, matrices)) for name, array in idle.items()]
+    return tensors
 
 
 def _copied(target: Header, name: str, size: tuple[int, ...], *, is_optional: bool) -> list[Stored]:

@@ -84,10 +84,10 @@ def make_copy(options: CopyOptions) -> Iterator[Event]:
     }
 
 
-def _gathered(options: CopyOptions, kept: Path) -> Generator[Event, None, Matrix]:
+def _gathered(options: CopyOptions, file: Path) -> Generator[Event, None, Matrix]:
     """Let the target read the texts; return the matrix, an empty one where llama.cpp does not tell the inputs."""
     importance = Importance()
-    done = importance.load(kept)
+    done = importance.load(file)
     if done >= options.tokens:
         return importance.matrix()
     loading = LoadOptions(n_ctx=LONGEST_TEXT, threads=options.threads, gpu=options.gpu, repack=False)
@@ -113,9 +113,9 @@ def _gathered(options: CopyOptions, kept: Path) -> Generator[Event, None, Matrix
             left = (time.monotonic() - began) / (done - at_first) * max(0, of - done)
             yield {"stage": "matrix", "tokens": min(done, of), "of": of, "seconds_left": left}
             if time.monotonic() - saved > SAVED:
-                importance.save(kept, done)
+                importance.save(file, done)
                 saved = time.monotonic()
-    importance.save(kept, max(done, options.tokens))
+    importance.save(file, max(done, options.tokens))
     return importance.matrix()
 
 
@@ -153,11 +153,11 @@ def _written(target: Path, path: Path, recipe: QuantiseRecipe, matrix: Matrix) -
 def _quantised(target: Path, part: Path, recipe: QuantiseRecipe, matrix: Matrix) -> Generator[Event, None, bool]:
     """Let llama.cpp write the file in a thread, and report how far it is."""
     shares: queue.SimpleQueue[float | None] = queue.SimpleQueue()
-    found: list[int | None] = []
+    sizes: list[int | None] = []
 
     def work() -> None:
         try:
-            found.append(quantise(target, part, recipe, matrix, shares.put))
+            sizes.append(quantise(target, part, recipe, matrix, shares.put))
         finally:
             shares.put(None)
 
@@ -166,7 +166,7 @@ def _quantised(target: Path, part: Path, recipe: QuantiseRecipe, matrix: Matrix)
     while (share := shares.get()) is not None:
         yield {"stage": "quantising", "share": share}
     thread.join()
-    return bool(found and found[0] is not None)
+    return bool(sizes and sizes[0] is not None)
 
 
 def _refused(target: Path, path: Path) -> ResourceError:

@@ -29,7 +29,7 @@ from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.heads import path_for
-from localspec.models.pairs import require_fit
+from localspec.models.pair_check import require_fit
 from localspec.sanitize import shown
 from localspec.settings.lone_jobs import TrainOptions
 from localspec.settings.request import Message, Request
@@ -147,7 +147,7 @@ def _require_space(work: Path, shape: HeadShape, tokens: int) -> None:
     """Refuse to fill the disk: asked before, because the text takes long until it fails."""
     widths = shape.feature_width + (shape.target_width if shape.kind == "eagle3" else 0)
     known = sum(
-        file.stat().st_size for name in ("text", "held") for one in shards(work / name) for file in one.iterdir()
+        file.stat().st_size for name in ("text", "held") for shard in shards(work / name) for file in shard.iterdir()
     )
     needed = 2 * widths * (tokens + tokens // HELD_SHARE) - known
     existing = next(folder for folder in (work, *work.parents) if folder.is_dir())
@@ -181,8 +181,8 @@ def _collected(options: TrainOptions, shape: HeadShape, work: Path) -> Generator
         parts = {"held": (held, max(1, options.tokens // HELD_SHARE)), "text": (training, options.tokens)}
         for part, (prompts, n) in parts.items():
             is_held = part == "held"
-            for one in collect(work / part, source, prompts, n, most=ANSWER, seed=options.seed, is_held=is_held):
-                yield {"stage": "text", "part": part, "tokens": one.tokens, "of": n, "seconds_left": one.seconds_left}
+            for done in collect(work / part, source, prompts, n, most=ANSWER, seed=options.seed, is_held=is_held):
+                yield {"stage": "text", "part": part, "tokens": done.tokens, "of": n, "seconds_left": done.seconds_left}
         return [token for token in range(model.n_vocab) if model.is_eog(token)]
 
 
@@ -241,8 +241,8 @@ class _Run:
             )
         weights = fresh_weights(self.shape, teacher, norm, self.options.seed)
         weights[EMBEDDING] = embedding.astype(np.float16)
-        kept = self.work / "recipe.json"
-        known = read_stored(kept, TrainingRecipe)
+        file = self.work / "recipe.json"
+        known = read_stored(file, TrainingRecipe)
         if known is not None:
             return known, weights, teacher
         steps = self.shape.guesses or UNROLLED
@@ -260,7 +260,7 @@ class _Run:
             seconds = (time.monotonic() - began) / (TIMED - 1)
             updates = max(1, int(60 * self.options.minutes / seconds))
         recipe = replace(recipe, updates=updates)
-        write_stored(kept, recipe)
+        write_stored(file, recipe)
         return recipe, weights, teacher
 
     def _trainer(

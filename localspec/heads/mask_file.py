@@ -48,13 +48,13 @@ class LlamaHeader:
     def adapters(self, rank: int) -> dict[str, tuple[int, int]]:
         """Return the shapes of an adapter's matrices by name: A [rank, in], B [out, rank]."""
         sizes = {tensor.name: tensor.shape for tensor in self.header.tensors}
-        found = {}
+        shapes = {}
         for layer in range(self.number("block_count")):
             for part in ADAPTED:
                 n_in, n_out = sizes[f"blk.{layer}.{part}.weight"]
-                found[f"blk.{layer}.{part}.lora_a"] = (rank, n_in)
-                found[f"blk.{layer}.{part}.lora_b"] = (n_out, rank)
-        return found
+                shapes[f"blk.{layer}.{part}.lora_a"] = (rank, n_in)
+                shapes[f"blk.{layer}.{part}.lora_b"] = (n_out, rank)
+        return shapes
 
 
 def with_masks(target: Header, masks: Header) -> Path:
@@ -123,9 +123,9 @@ def _model(target: Header, masks: Header) -> tuple[list[KeyValue], list[Stored]]
     rank = lora[0][1] if lora and len(lora[0]) == 2 else 0
     llama = LlamaHeader(target)
     expected = {name: size[::-1] for name, size in llama.adapters(rank).items()}
-    found = {tensor.name: tensor.shape for tensor in masks.tensors if tensor.name != MASK_EMBEDDING}
+    shapes = {tensor.name: tensor.shape for tensor in masks.tensors if tensor.name != MASK_EMBEDDING}
     size = (llama.number("embedding_length"), masks.metadata.get("localspec.head.guesses"))
-    if embedding is None or embedding.type != "F32" or embedding.shape != size or found != expected:
+    if embedding is None or embedding.type != "F32" or embedding.shape != size or shapes != expected:
         raise IntegrityError(
             f"{masks.name} holds no mask tokens of {target.name}", hint="masks that were trained for this target"
         )
@@ -150,7 +150,7 @@ def _metadata(target: Header, k: int) -> list[KeyValue]:
         "tokenizer.ggml.token_type": [_CONTROL] * k,
         "tokenizer.ggml.scores": [_UNUSUAL] * k,
     }
-    found = []
+    metadata = []
     for key, value in target.metadata.items():
         if key.startswith("split.") or key == "general.alignment":
             continue
@@ -163,8 +163,8 @@ def _metadata(target: Header, k: int) -> list[KeyValue]:
         elif key in added:
             value = np.append(np.asarray(value), added[key]).tolist()
         name = f"{SWITCH}.{key.removeprefix('llama.')}" if key.startswith("llama.") else key
-        found.append(KeyValue(name, target.types[key], value))
-    return found
+        metadata.append(KeyValue(name, target.types[key], value))
+    return metadata
 
 
 def _tensors(target: Header, rows: NDArray[np.float32]) -> list[Stored]:
@@ -174,22 +174,22 @@ def _tensors(target: Header, rows: NDArray[np.float32]) -> list[Stored]:
     """
     own = {tensor.name: _tensor(target, tensor.name) for tensor in target.tensors}
     k = len(rows)
-    found = []
+    tensors = []
     for name, tensor in own.items():
         part = name.removesuffix(".weight").rpartition(".")[2]
         if name == EMBEDDING:
-            found.append(_below(tensor, stored(name, rows, tensor.type).data, k))
+            tensors.append(_below(tensor, stored(name, rows, tensor.type).data, k))
         elif name == OUTPUT:
             row = tensor.data.size // tensor.shape[1]
-            found.append(_below(tensor, np.zeros(k * row, np.uint8), k))
+            tensors.append(_below(tensor, np.zeros(k * row, np.uint8), k))
         elif part == "attn_q":
             parts = [own[name.replace("attn_q", f"attn_{which}")] for which in "qkv"]
-            data = np.concatenate([one.data for one in parts])
-            shape = (tensor.shape[0], sum(one.shape[1] for one in parts))
-            found.append(Stored(name.replace("attn_q", "attn_qkv"), shape, tensor.type, data))
+            data = np.concatenate([part.data for part in parts])
+            shape = (tensor.shape[0], sum(part.shape[1] for part in parts))
+            tensors.append(Stored(name.replace("attn_q", "attn_qkv"), shape, tensor.type, data))
         elif part not in ("attn_k", "attn_v"):
-            found.append(tensor)
-    return found
+            tensors.append(tensor)
+    return tensors
 
 
 def _below(tensor: Stored, rows: NDArray[np.uint8], k: int) -> Stored:

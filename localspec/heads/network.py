@@ -59,12 +59,12 @@ class Network:
         embedded = F.embedding(tokens, self.weights[EMBEDDING]).float()
         vectors = self.encode(features)
         past: list[Cache] = []
-        found = []
+        states = []
         for _ in range(steps):
             normed, passed = self._step(embedded, vectors, past)
-            found.append((normed, passed))
+            states.append((normed, passed))
             vectors = F.pad(passed[:, :-1], (0, 0, 1, 0))
-        return found
+        return states
 
     def logits(self, normed: Tensor) -> Tensor:
         """Map normed states [..., d] to logits [..., rows of the output matrix]."""
@@ -107,8 +107,8 @@ class Network:
         if self.shape.kind == "mtp":
             split = self._block_norm(split, f"attn_{which}_norm")
         width, n = self.shape.head_width, split.shape[2]
-        turns = self.shape.rope_base ** (-torch.arange(0, width, 2, device=split.device) / width)
-        angle = torch.outer(torch.arange(n, device=split.device), turns)  # [n, width / 2]
+        frequencies = self.shape.rope_base ** (-torch.arange(0, width, 2, device=split.device) / width)
+        angle = torch.outer(torch.arange(n, device=split.device), frequencies)  # [n, width / 2]
         cos, sin = angle.cos(), angle.sin()
         if self.shape.has_encoder:  # adjacent pairs
             one, two = split[..., 0::2], split[..., 1::2]

@@ -35,9 +35,9 @@ def target_rows(target: Header, name: str, rows: NDArray[np.integer] | None = No
 
 def output_rows(target: Header, rows: NDArray[np.integer]) -> NDArray[np.float32]:
     """Return rows [n, width] of the target's output matrix, which is its embedding where it has none of its own."""
-    found = target_rows(target, OUTPUT, rows)
-    if found is None:
-        found = target_rows(target, EMBEDDING, rows)
-    if found is None:
+    weights = target_rows(target, OUTPUT, rows)
+    if weights is None:
+        weights = target_rows(target, EMBEDDING, rows)
+    if weights is None:
         raise ValueError(f"{target.name} has no output matrix")
-    return found
+    return weights

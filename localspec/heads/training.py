@@ -95,11 +95,11 @@ def bf16_is_quicker(device: str) -> bool:
     """Return whether a device multiplies matrices of bfloat16 in less time than those of float32, by a trial."""
     seconds = {}
     for kind in (torch.float32, torch.bfloat16):
-        one = torch.ones(1024, 1024, dtype=kind, device=device)
+        ones = torch.ones(1024, 1024, dtype=kind, device=device)
         times = []
         for _ in range(_TRIALS):
             began = time.perf_counter()
-            float((one @ one)[0, 0])  # a GPU has computed when the number is here
+            float((ones @ ones)[0, 0])  # a GPU has computed when the number is here
             times.append(time.perf_counter() - began)
         seconds[kind] = min(times)
     return seconds[torch.bfloat16] < seconds[torch.float32]
@@ -275,9 +275,9 @@ class Trainer:
         total, weights = torch.zeros((), device=self.device), 0.0
         for step, (normed, _) in enumerate(steps):
             counts = batch.is_text[:, step:]
-            found = self.network.logits(normed[:, step:][counts]).float()
+            logits = self.network.logits(normed[:, step:][counts]).float()
             target = wanted[:, step:][counts] if taught is None else taught[:, step:][counts]
-            loss = F.cross_entropy(found, target)
+            loss = F.cross_entropy(logits, target)
             if self.network.shape.kind == "mtp" and batch.states is not None:
                 near = F.smooth_l1_loss(normed[:, step:][counts].float(), batch.states[:, step:][counts])
                 loss = self.recipe.token_weight * loss + near
@@ -292,9 +292,9 @@ class Trainer:
         steps = self.network.unroll(batch.tokens[:, 1:-1], batch.features, _DRAFTS)
         n = batch.is_text.shape[1] - _DRAFTS + 1
         counts = is_right = batch.is_text[:, _DRAFTS - 1 :] & batch.is_own[:, :n]
-        found = []
+        hits = []
         for step, (normed, _) in enumerate(steps):
             drafted = self._rows[self.network.logits(normed).argmax(-1)]
             is_right = is_right & (drafted == batch.tokens[:, 2:])[:, step : step + n]
-            found.append(is_right)
-        return counts, torch.stack(found)
+            hits.append(is_right)
+        return counts, torch.stack(hits)

@@ -102,13 +102,13 @@ def _simulated(statistic: float, expected: list[float], n: int, alpha: float) ->
     rng = np.random.default_rng(0)
     means = np.array(expected)
     total = min(SIMULATED, math.ceil(20 / alpha))
-    done = found = 0
-    while done < total and found <= alpha * total:
+    done = n_beyond = 0
+    while done < total and n_beyond <= alpha * total:
         some = min(total - done, max(1, AT_ONCE // means.size))
         drawn = rng.multinomial(n, means / means.sum(), size=some)
-        found += int((((drawn - means) ** 2 / means).sum(axis=1) >= statistic).sum())
+        n_beyond += int((((drawn - means) ** 2 / means).sum(axis=1) >= statistic).sum())
         done += some
-    return (1 + found) / (1 + done)
+    return (1 + n_beyond) / (1 + done)
 
 
 def _power(critical: float, df: int, noncentral: float) -> float:

@@ -76,9 +76,9 @@ def explain(
             break
         head, tail = prompt[: len(prompt) - shift], prompt[len(prompt) - shift :]
         batched = replay(target, head, [*tail, *shared], width, has_siblings=has_siblings, cancel=cancel)
-        for i, one in alone.items():
+        for i, logits in alone.items():
             forked = (plain[index], other[index]) if i == index else ()
-            drift = max(drift, _moved(one, batched[i + shift], forked))
+            drift = max(drift, _moved(logits, batched[i + shift], forked))
     target.truncate(0)
     return Fork(index, plain[index], other[index], gap, drift, is_tie=gap <= FACTOR * drift)
 
@@ -128,10 +128,10 @@ def replay(
         tokens, parents, path = chunk, list(range(-1, len(chunk) - 1)), tuple(range(len(chunk)))
         if has_siblings and 2 * len(chunk) <= left:
             tokens, parents, path = _branched(chunk)
-        found = target.extend(tokens, parents)
+        evaluated = target.extend(tokens, parents)
         for i, node in enumerate(path):
             if start + i + 1 > len(answer) - DRIFT_ROWS:
-                rows[start + i + 1] = found.logits(node).copy()
+                rows[start + i + 1] = evaluated.logits(node).copy()
         target.keep(path)
     return {index: row for index, row in rows.items() if index > len(answer) - DRIFT_ROWS}
 

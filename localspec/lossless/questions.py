@@ -64,7 +64,7 @@ def _tried(question: DistributionQuestion, subject: Subject) -> Wire:
     left = min(target.capabilities.n_ctx, drafted.backend.capabilities.n_ctx) - sum(
         WIDTH**level for level in range(1, DEPTH + 1)
     )
-    found, n_unknown = [], 0
+    trials, n_unknown = [], 0
     for i, tokens in enumerate(question.continuations):
         text = [*subject.prompt, *tokens]
         read = drafted.translation.text(text)
@@ -82,14 +82,14 @@ def _tried(question: DistributionQuestion, subject: Subject) -> Wire:
             seed=question.seed + i * question.draws,
             cancel=subject.cancel,
         )
-        found.append({"position": len(text), **trial.to_wire()})
-    return {"trials": found, "n_unknown": n_unknown}
+        trials.append({"position": len(text), **trial.to_wire()})
+    return {"trials": trials, "n_unknown": n_unknown}
 
 
 def _width(subject: Subject) -> int:
     """Return how many tokens of a distribution are followed: fewer where the cache holds few branches."""
-    backends = [one for one in (subject.target, subject.draft) if one is not None]
-    leaves = min(one.capabilities.max_leaves for one in backends)
+    backends = [backend for backend in (subject.target, subject.draft) if backend is not None]
+    leaves = min(backend.capabilities.max_leaves for backend in backends)
     return max(width for width in range(1, WIDTH + 1) if width == 1 or width**DEPTH <= leaves)
 
 

@@ -104,16 +104,16 @@ def record(
     Both may be one backend. Caches are left holding `tokens`. Raises Cancelled while it reads these.
     """
     models = [target] if draft.backend is target.backend else [target, draft]
-    found: list[dict[Path, Distribution]] = [{}, {}]
+    distributions: list[dict[Path, Distribution]] = [{}, {}]
     rows = [model.backend.prefill(model.translation.text(tokens), cancel) for model in models]
     level: list[Path] = [()]
     nodes: dict[Path, int] = {}
     for _ in range(DEPTH + 1):
         for path in level:
             node = nodes.get(path, 0)
-            found[0][path] = target.of(rows[0], node, (*tokens, *path))
-            found[1][path] = cut(draft.of(rows[-1], node, (*tokens, *path)), width)
-        level = [(*path, int(token)) for path in level for token in found[1][path].ids]
+            distributions[0][path] = target.of(rows[0], node, (*tokens, *path))
+            distributions[1][path] = cut(draft.of(rows[-1], node, (*tokens, *path)), width)
+        level = [(*path, int(token)) for path in level for token in distributions[1][path].ids]
         if len(level[0]) > DEPTH:
             break
         ends, parents = [path[-1] for path in level], [nodes.get(path[:-1], -1) for path in level]
@@ -121,15 +121,15 @@ def record(
         nodes |= {path: len(nodes) + i for i, path in enumerate(level)}
     for model in models:
         model.backend.keep(())
-    return Recording(tuple(tokens), found[0], found[1], DEPTH)
+    return Recording(tuple(tokens), distributions[0], distributions[1], DEPTH)
 
 
 def cut(dist: Distribution, width: int) -> Distribution:
     """Return the distribution on its `width` likeliest tokens."""
     if dist.ids.size <= width:
         return dist
-    kept = np.sort(np.argsort(-dist.probs, kind="stable")[:width])
-    return Distribution.of(dist.ids[kept], dist.probs[kept])
+    likeliest = np.sort(np.argsort(-dist.probs, kind="stable")[:width])
+    return Distribution.of(dist.ids[likeliest], dist.probs[likeliest])
 
 
 OTHER = -1  # any token that is neither followed nor likely
@@ -166,10 +166,10 @@ def try_rule(
     for i in range(draws):
         if cancel():
             break
-        text, kept = draw(recording, rule, SeededRandom(seed + i))
+        text, n_accepted = draw(recording, rule, SeededRandom(seed + i))
         is_rare = text not in dist and recording.target[text[:-1]].prob(text[-1]) > 0.0
         counts[(*text[:-1], OTHER) if is_rare else text] += 1
-        accepted += kept
+        accepted += n_accepted
     outcome = compare(counts, dist, alpha)
     n = max(1, outcome.n)
     return TextTrial(outcome, detectable(outcome.df, outcome.n, alpha), accepted / n)

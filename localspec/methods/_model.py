@@ -196,12 +196,12 @@ class StringDraft:
             text += spelling or b""
             self.ends.append(len(text))
             self.chances.append(chance)
-            found = self.retokeniser.tokens(self.committed, text)
+            tokens_so_far = self.retokeniser.tokens(self.committed, text)
             end = self.retokeniser.end(own)
-            if end is not None and sum(map(self.retokeniser.size, found)) == len(text):
-                found.append(end)
+            if end is not None and sum(map(self.retokeniser.size, tokens_so_far)) == len(text):
+                tokens_so_far.append(end)
                 self.ends[-1] += self.retokeniser.size(end)
-            if not self._take(found[:most], dist, most) or spelling is None or len(found) >= most:
+            if not self._take(tokens_so_far[:most], dist, most) or spelling is None or len(tokens_so_far) >= most:
                 break
         shares = [1.0, *self._shares()]
         tokens = [self.committed[-1], *self.tokens]
@@ -213,18 +213,18 @@ class StringDraft:
         n_accepted = bisect_right(self.ends, self._bounds()[n_kept])
         self.backend.keep(tuple(range(min(n_accepted, len(self.ends) - 1))))
 
-    def _take(self, found: list[int], dist: Distribution, most: int) -> bool:
+    def _take(self, tokens: list[int], dist: Distribution, most: int) -> bool:
         """Take the tokens that the plan wants of those written so far; return whether it wants more."""
-        self.tokens = found
+        self.tokens = tokens
         shares, chance = self._shares(), 1.0
         for depth, share in enumerate(shares):
             if depth >= self.n_asked:
                 self.n_asked += 1
                 if not self.plan.go_on(DraftState(dist, depth, depth, chance, share)):
-                    self.tokens = found[:depth]
+                    self.tokens = tokens[:depth]
                     return False
                 if depth + 1 < most and not self.plan.look_on(depth + 1, share):
-                    self.tokens = found[: depth + 1]
+                    self.tokens = tokens[: depth + 1]
                     return False
             chance *= share
         return True

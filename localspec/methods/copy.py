@@ -151,14 +151,14 @@ class Copy(LookupDrafter):
                     places[key] = [at]
 
     def _likeliest(self, text: Sequence[int], end: int) -> CopySource | None:
-        found = self._places.get(tuple(text[max(0, end - KEY) : end])) or self._places.get((text[end - 1],), [])
+        places = self._places.get(tuple(text[max(0, end - KEY) : end])) or self._places.get((text[end - 1],), [])
         sources = [
-            *self._best(text, end, [(text, at) for at in found[-PLACES:]], CopyKind.ONLY),
+            *self._best(text, end, [(text, at) for at in places[-PLACES:]], CopyKind.ONLY),
             *self._near(text, end),
         ]
         if self._corpus is not None:
             sources += self._best(text, end, list(self._corpus.places(text, end)), CopyKind.FILE)
-        return max(sources, key=lambda one: self.acceptance.chance(one.kind, one.length), default=None)
+        return max(sources, key=lambda source: self.acceptance.chance(source.kind, source.length), default=None)
 
     def _best(
         self, text: Sequence[int], end: int, places: Sequence[tuple[Tokens, int]], kind: CopyKind

@@ -6,7 +6,7 @@ from localspec.methods import MethodInfo
 from localspec.methods._model import ModelDrafter
 
 
-def _info(kind: str, summary: str, *, needs: str, paper: str, k: int, name: str = "") -> MethodInfo:
+def _info(kind: str, needs: str, summary: str, paper: str, k: int, name: str = "") -> MethodInfo:
     """Return what a file of this `kind` is as a method; `k` tokens are drafted unless -k says otherwise."""
     return MethodInfo(name or kind, summary, needs, paper, is_lossless=True, default_k=k, draft_kind=kind)
 
@@ -14,66 +14,27 @@ def _info(kind: str, summary: str, *, needs: str, paper: str, k: int, name: str 
 class DraftModel(ModelDrafter):
     """The classic pair (Leviathan et al. arXiv 2211.17192, Chen et al. arXiv 2302.01318)."""
 
-    info: ClassVar[MethodInfo] = _info(
-        "model", "a second, smaller model drafts", needs="a draft model", paper="2211.17192", k=4, name="draft-model"
-    )
+    info: ClassVar = _info("model", "a draft model", "a second, smaller model drafts", "2211.17192", 4, "draft-model")
 
 
-class Eagle3(ModelDrafter):
-    """Li et al. arXiv 2503.01840."""
-
-    info: ClassVar[MethodInfo] = _info(
-        "eagle3",
-        "an EAGLE-3 head, one block that reads three layers of the target, drafts",
-        needs="an EAGLE-3 head",
-        paper="2503.01840",
-        k=4,
-    )
+def _head(kind: str, needs: str, summary: str, paper: str, k: int) -> type[ModelDrafter]:
+    info = _info(kind, needs, summary, paper, k)
+    return type(kind, (ModelDrafter,), {"__doc__": f"{summary} (arXiv {paper}).", "__module__": __name__, "info": info})
 
 
-class Eagle1(ModelDrafter):
-    """Li et al. arXiv 2401.15077. It guesses tokens of a reduced vocabulary."""
+_LAST = "one block that reads the target's last hidden state, drafts"
+_MEDUSA = "Medusa heads, each of which guesses one of the next tokens from the target's last hidden state, draft"
 
-    info: ClassVar[MethodInfo] = _info(
-        "eagle1",
-        "an EAGLE-1 head, one block that reads the target's last hidden state, drafts",
-        needs="an EAGLE-1 head",
-        paper="2401.15077",
-        k=3,
-    )
-
-
-class Mtp(ModelDrafter):
-    """The block that predicts further tokens (DeepSeek-V3, arXiv 2412.19437)."""
-
-    info: ClassVar[MethodInfo] = _info(
-        "mtp",
-        "an MTP head, one block that reads the target's last hidden state, drafts",
-        needs="an MTP head",
-        paper="2412.19437",
-        k=2,
-    )
-
-
-class Medusa(ModelDrafter):
-    """A matrix for each token ahead, one output matrix for all (Cai et al. arXiv 2401.10774)."""
-
-    info: ClassVar[MethodInfo] = _info(
-        "medusa",
-        "Medusa heads, each of which guesses one of the next tokens from the target's last hidden state, draft",
-        needs="a Medusa head",
-        paper="2401.10774",
-        k=3,
-    )
-
-
-class DFlash(ModelDrafter):
-    """Block diffusion (arXiv 2602.06036): it reads layers of the target and guesses all tokens at once."""
-
-    info: ClassVar[MethodInfo] = _info(
-        "dflash",
-        "a DFlash head, which guesses a block of tokens in one pass, drafts",
-        needs="a DFlash head",
-        paper="2602.06036",
-        k=8,
-    )
+Eagle3 = _head(
+    "eagle3",
+    "an EAGLE-3 head",
+    "an EAGLE-3 head, one block that reads three layers of the target, drafts",
+    "2503.01840",
+    4,
+)
+Eagle1 = _head("eagle1", "an EAGLE-1 head", f"an EAGLE-1 head, {_LAST}", "2401.15077", 3)
+Mtp = _head("mtp", "an MTP head", f"an MTP head, {_LAST}", "2412.19437", 2)
+Medusa = _head("medusa", "a Medusa head", _MEDUSA, "2401.10774", 3)
+DFlash = _head(
+    "dflash", "a DFlash head", "a DFlash head, which guesses a block of tokens in one pass, drafts", "2602.06036", 8
+)

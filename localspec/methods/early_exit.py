@@ -86,7 +86,7 @@ class EarlyExit(ModelDrafter):
             raise UsageError(
                 f"-o skip={skip}: the model's layers are 0 to {n_layers - 1}", hint=f"-o skip={n_layers // 2}"
             )
-        kept = tuple(layer for layer in range(end) if layer not in skipped)
-        if not kept:
+        remaining = tuple(layer for layer in range(end) if layer not in skipped)
+        if not remaining:
             raise UsageError(f"-o skip={skip} leaves no layer to draft with", hint="-o exit=1")
-        return kept
+        return remaining

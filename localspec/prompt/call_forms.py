@@ -127,7 +127,7 @@ def _gemma_value(text: str, at: int, quote: str, depth: int) -> tuple[Any, int]:
         return text[at + len(quote) : end], end + len(quote)
     if text.startswith(("{", "["), at):
         closes = "}" if text[at] == "{" else "]"
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         items: list[Any] = []
         at += 1
         while not text.startswith(closes, at := after(_BETWEEN, text, at)):
@@ -135,11 +135,11 @@ def _gemma_value(text: str, at: int, quote: str, depth: int) -> tuple[Any, int]:
                 key = re.compile(rf"(?:{re.escape(quote)})?([\w.-]+)(?:{re.escape(quote)})?\s*:\s*").match(text, at)
                 if key is None:
                     raise ValueError
-                found[key[1]], at = _gemma_value(text, key.end(), quote, depth + 1)
+                members[key[1]], at = _gemma_value(text, key.end(), quote, depth + 1)
             else:
                 value, at = _gemma_value(text, at, quote, depth + 1)
                 items.append(value)
-        return (found if closes == "}" else items), at + 1
+        return (members if closes == "}" else items), at + 1
     bare = re.compile(r"[^,}\]\s][^,}\]]*").match(text, at)
     if bare is None:
         raise ValueError

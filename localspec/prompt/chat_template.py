@@ -129,12 +129,12 @@ def chosen(asked: str | None, own: Callable[[str | None], str | None], names: Se
     """
     if asked is None or not is_name(asked):
         return asked or own(None)
-    found = NAMED[asked].source if asked in NAMED else own(asked)
-    if found is None:
+    source = NAMED[asked].source if asked in NAMED else own(asked)
+    if source is None:
         known = ", ".join((*names, *NAMED))
         reason = f"--template {asked!r} is no file, and no template of this model has that name"
         raise NotFoundError(reason, hint=f"--template NAME with one of {known}, or a file with a Jinja template")
-    return found
+    return source
 
 
 def render(
@@ -214,8 +214,8 @@ def _fall_back(messages: Sequence[Message], around: _Surroundings, reason: str) 
     try:
         rendered = _render(messages, template, around)
     except Refused as refused:
-        told = f"The built-in chat template cannot be rendered: {refused}"
-        raise ResourceError(told, hint="--raw uses the prompt as it is") from None
+        message = f"The built-in chat template cannot be rendered: {refused}"
+        raise ResourceError(message, hint="--raw uses the prompt as it is") from None
     name = "ChatML" if is_chatml else "User: ... Assistant:"
     warnings = (f"{reason}; {name} is used instead", *rendered.warnings)
     return replace(rendered, warnings=warnings, stops=stops_of(template))
@@ -302,8 +302,8 @@ def _in_a_form(messages: Sequence[Message], template: str, program: Program, aro
     dropped = _dropped(lost, form, marked, markers, program, around)
     if len(messages) - 1 in dropped:
         raise Refused("it leaves out the last message")
-    told = f"{len(dropped)} earlier messages" if len(dropped) > 1 else "an earlier message"
-    warnings = (f"the chat template leaves out {told}: the model does not see that text",) if dropped else ()
+    which = f"{len(dropped)} earlier messages" if len(dropped) > 1 else "an earlier message"
+    warnings = (f"the chat template leaves out {which}: the model does not see that text",) if dropped else ()
     direct = around.run(program, messages, form)
     if controls(direct, around.specials) != controls(marked, around.specials):
         return Rendered(markers.cut(marked), warnings, written=marked)
@@ -348,11 +348,11 @@ def template_warnings(target: str | None, draft: str | None) -> tuple[str, ...]:
     return (DIFFER,)
 
 
-def renders_alike(one: str | None, other: str | None) -> bool:
+def renders_alike(template: str | None, other: str | None) -> bool:
     """Whether both templates render the sample conversations to the same prompts, or refuse the same ones."""
-    if one is None or other is None or one == other:
-        return one == other
-    return all(_prompt(one, sample) == _prompt(other, sample) for sample in SAMPLES)
+    if template is None or other is None or template == other:
+        return template == other
+    return all(_prompt(template, sample) == _prompt(other, sample) for sample in SAMPLES)
 
 
 def _prompt(template: str, messages: tuple[Message, ...]) -> str | None:

@@ -87,12 +87,12 @@ def _read(name: str, text: str) -> tuple[str, str]:
 def _without_numbers(text: str) -> str:
     """Return GBNF with characters in place of their numbers: llguidance's reader drops the zeros in front of those."""
 
-    def spelled(found: re.Match[str]) -> str:
-        code = int(found[2] or found[3], 16)
+    def spelled(match: re.Match[str]) -> str:
+        code = int(match[2] or match[3], 16)
         if code < 0x80:  # it may be a sign of the grammar
-            return f"{found[1]}\\x{code:02x}"
+            return f"{match[1]}\\x{code:02x}"
         is_none = 0xD800 <= code < 0xE000 or code > 0x10FFFF
-        return found[0] if is_none else found[1] + chr(code)
+        return match[0] if is_none else match[1] + chr(code)
 
     return re.sub(r"(?<!\\)((?:\\\\)*)\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))", spelled, text)
 
@@ -189,13 +189,13 @@ def _below(value: Any) -> Iterator[dict[str, Any]]:
 
 def _named(root: Any, ref: str) -> Any:
     """Return the part that a reference names, None where there is none; all of `root` for one that is no plain path."""
-    found = root
+    named = root
     for key in [] if "%" in ref else ref.partition("#")[2].split("/")[1:]:
-        if isinstance(found, list):
-            found = found[int(key)] if key.isdecimal() and int(key) < len(found) else None
+        if isinstance(named, list):
+            named = named[int(key)] if key.isdecimal() and int(key) < len(named) else None
         else:
-            found = found.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-    return found
+            named = named.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(named, dict) else None
+    return named
 
 
 TYPES = "string, integer, number, boolean, array, object or null"

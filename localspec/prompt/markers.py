@@ -68,11 +68,11 @@ class Markers:
         A template may leave out reasoning, but no content; and nothing may be left of a marker.
         """
         pieces = re.split(f"{re.escape(self._prefix)}([0-9]+){_END}", marked)
-        found = [int(index) for index in pieces[1::2]]
-        if not self._wanted <= set(found) or any(char in part for part in pieces[::2] for char in (_BEGIN, _END)):
+        indices = [int(index) for index in pieces[1::2]]
+        if not self._wanted <= set(indices) or any(char in part for part in pieces[::2] for char in (_BEGIN, _END)):
             raise Refused("it cuts or changes messages, which hold the text of control tokens")
         made = [Segment(pieces[0], is_trusted=True)]
-        for index, behind in zip(found, pieces[2::2], strict=True):
+        for index, behind in zip(indices, pieces[2::2], strict=True):
             text, words = self._core(self._texts[index]), self._words(index)
             if words and not behind.startswith(words):  # the template has taken them out
                 text = _SWITCH.sub(lambda word: "" if word[0] in self._switches else word[0], text).strip()
@@ -102,10 +102,10 @@ def controls(text: str, specials: Collection[str]) -> list[str]:
 
     Which of two that overlap llama.cpp takes depends on their lengths and ids. So all are compared, and none is chosen.
     """
-    found: list[tuple[int, str]] = []
+    specials_at: list[tuple[int, str]] = []
     for special in specials:
         at = text.find(special)
         while at >= 0:
-            found.append((at, special))
+            specials_at.append((at, special))
             at = text.find(special, at + 1)
-    return [special for _, special in sorted(found)]
+    return [special for _, special in sorted(specials_at)]

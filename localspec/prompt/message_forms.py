@@ -31,8 +31,8 @@ For each call write a JSON object with the function's name and arguments, within
 
 def tools_of(text: str | None) -> Tools:
     """Return the tools of a request, which holds them as JSON."""
-    found: Tools = json.loads(text) if text else ()
-    return found
+    tools: Tools = json.loads(text) if text else ()
+    return tools
 
 
 def knows_tools(template: str | None) -> bool:
@@ -43,10 +43,10 @@ def check_texts(messages: Sequence[Message], tools: Tools, specials: Collection[
     """Raise UsageError for a tool or a call that spells a control token: it would become one."""
     texts = [*_texts(list(tools)), *(text for message in messages for text in _call_texts(message))]
     for text in texts:
-        found = next((special for special in specials if special and special in text), None)
-        if found is not None:
-            told = f"a tool or a call of one holds {found!r}, which is a control token of this model"
-            raise UsageError(told, hint="other words there")
+        special_within = next((special for special in specials if special and special in text), None)
+        if special_within is not None:
+            problem = f"a tool or a call of one holds {special_within!r}, which is a control token of this model"
+            raise UsageError(problem, hint="other words there")
 
 
 def _call_texts(message: Message) -> Iterator[str]:

@@ -86,8 +86,8 @@ def tokenise(request: Request, model: Model, specials: Collection[str]) -> Token
             text = f"{resumed.reasoning}{marks.end}\n\n{text}" if text else resumed.reasoning
             marks = replace(marks, is_open=not resumed.content)
         tokens += _as_text(model, text)
-    found = _finished(request, model, tokens, rendered.warnings, rendered.stops, marks)
-    return replace(found, shown=SHOWN) if request.tools else found
+    tokenised = _finished(request, model, tokens, rendered.warnings, rendered.stops, marks)
+    return replace(tokenised, shown=SHOWN) if request.tools else tokenised
 
 
 def _tokens(prompt: Prompt, model: Model, specials: Collection[str]) -> list[int]:

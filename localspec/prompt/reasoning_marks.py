@@ -149,18 +149,18 @@ def without_reasoning(messages: Sequence[Message], specials: Collection[str]) ->
     """
     if _CHANNEL not in specials:
         return messages
-    kept: list[Message] = []
+    remaining: list[Message] = []
     for message in messages:
         if message.role == "assistant" and _CHANNEL in message.content:
             answer = _answer(message.content)
             if not answer.strip():
-                if kept and kept[-1].role == "user":
-                    kept.pop()
+                if remaining and remaining[-1].role == "user":
+                    remaining.pop()
                 continue
             # A space in a quotation costs less than the template, which would give way for the whole conversation.
             message = replace(message, content=_REFUSED.sub(r"<|channel|> \1<|message|>", answer))
-        kept.append(message)
-    return kept
+        remaining.append(message)
+    return remaining
 
 
 def _answer(said: str) -> str:

@@ -59,8 +59,8 @@ class Renderer:
             finally:
                 timer.cancel()
             if answer.endswith(b"\n"):
-                found: dict[str, Any] = json.loads(answer)
-                return found
+                reply: dict[str, Any] = json.loads(answer)
+                return reply
             status = self._ended()
         if status >= 0:
             reason = f"The process that renders chat templates left with status {status}"

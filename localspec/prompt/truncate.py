@@ -51,8 +51,8 @@ def shortened(
     rest = sent(n_files, n_chatter)
     if not n_files + n_chatter:
         return rest
-    told = f"the context of {n_ctx} tokens is full: {_named(turns, rest.left_out)} no longer sent"
-    return replace(rest, warnings=(*rest.warnings, told + _cure(request, len(whole.tokens), n_ctx, trained)))
+    message = f"the context of {n_ctx} tokens is full: {_named(turns, rest.left_out)} no longer sent"
+    return replace(rest, warnings=(*rest.warnings, message + _cure(request, len(whole.tokens), n_ctx, trained)))
 
 
 def reserve(request: Request, n_ctx: int) -> int:
@@ -87,8 +87,8 @@ def _n_head(request: Request) -> int:
 
 
 def _without(request: Request, left_out: Sequence[int]) -> Request:
-    kept = [message for i, turn in enumerate(_turns(request)) if i not in set(left_out) for message in turn]
-    return replace(request, messages=(*request.messages[: _n_head(request)], *kept, request.messages[-1]))
+    remaining = [message for i, turn in enumerate(_turns(request)) if i not in set(left_out) for message in turn]
+    return replace(request, messages=(*request.messages[: _n_head(request)], *remaining, request.messages[-1]))
 
 
 def _named(turns: Sequence[Sequence[Message]], left_out: Sequence[int]) -> str:

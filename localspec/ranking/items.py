@@ -53,11 +53,11 @@ def read_items(named: str) -> Items:
         lines = [line.removesuffix("\r") for line in raw.decode("utf-8-sig").split("\n")]
     except UnicodeDecodeError:
         raise UsageError(f"--items {path} is not UTF-8 text", hint="--items FILE, with an item a line") from None
-    found = [line for line in lines if line.strip()]
-    if not found:
+    items = [line for line in lines if line.strip()]
+    if not items:
         raise UsageError(f"--items {path} has no items", hint="--items FILE, with an item a line")
-    texts = tuple(dict.fromkeys(found))
-    return Items(texts, len(found) - len(texts), hashlib.sha256(raw).hexdigest())
+    texts = tuple(dict.fromkeys(items))
+    return Items(texts, len(items) - len(texts), hashlib.sha256(raw).hexdigest())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,9 +130,9 @@ def kept_trie(items: Items, tokenize: Callable[[str], list[int]], vocabulary: st
     """Return the trie of the items, and whether it was kept in `folder`; `vocabulary` tells the tokenizer."""
     name = hashlib.sha256(b"\0".join([VERSION, items.key.encode(), vocabulary.encode()])).hexdigest()[:32]
     path = folder / f"{name}.npz"
-    found = _load(path, len(items.texts))
-    if found is not None:
-        return found, True
+    loaded = _load(path, len(items.texts))
+    if loaded is not None:
+        return loaded, True
     trie = build([tokenize(text) for text in items.texts])
     _save(trie, path)
     return trie, False

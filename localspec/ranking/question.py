@@ -10,8 +10,8 @@ import numpy as np
 
 from localspec.engine.protocols import Backend, Cancel
 from localspec.errors import UsageError
+from localspec.ranking.best_first import rank
 from localspec.ranking.items import kept_trie, read_items
-from localspec.ranking.search import rank
 from localspec.settings.folders import cache_folder
 from localspec.settings.jobs import RankQuestion
 
@@ -68,22 +68,22 @@ def ranked(
         ends = np.array([token for token in range(words.n_vocab) if words.is_eog(token)], np.int32)
         if not ends.size:
             raise UsageError("this model has no token that ends a text", hint="leave out --whole and --draw")
-    found = rank(trie, backend, prompt, question.top, cancel=cancel, ends=ends, seed=question.seed)
+    ranking = rank(trie, backend, prompt, question.top, cancel=cancel, ends=ends, seed=question.seed)
     ended = time.perf_counter()
     ranked = []
-    for one in found.found:
-        p = math.exp(one.logprob)
-        share = [p / found.most if found.most else 0.0, p / found.known if found.known else 0.0]
-        ranked.append({"item": items.texts[one.item], "logprob": one.logprob, "p": p, "share": share})
+    for item in ranking.found:
+        p = math.exp(item.logprob)
+        share = [p / ranking.most if ranking.most else 0.0, p / ranking.known if ranking.known else 0.0]
+        ranked.append({"item": items.texts[item.item], "logprob": item.logprob, "p": p, "share": share})
     return {
         "ranking": ranked,
         "n_items": len(items.texts),
         "n_double": items.n_double,
-        "n_joined": sum(is_joined(words, prompt, items.texts[one.item]) for one in found.found) if is_raw else 0,
+        "n_joined": sum(is_joined(words, prompt, items.texts[item.item]) for item in ranking.found) if is_raw else 0,
         "n_nodes": len(trie),
-        "scored": found.scored,
-        "passes": found.passes,
-        "rows": found.rows,
+        "scored": ranking.scored,
+        "passes": ranking.passes,
+        "rows": ranking.rows,
         "prompt_n": len(prompt),
         "trie_s": built - began,
         "trie_was_kept": was_kept,

@@ -14,20 +14,8 @@ from localspec.engine.events import Event, Loading, Waiting, Way
 from localspec.engine.protocols import Cancel, Cancelled, Clock
 from localspec.errors import LocalspecError, NetworkError
 from localspec.remote.connection import GLANCE, Connection, error_of
-from localspec.remote.messages import (
-    Bye,
-    Error,
-    Hello,
-    Result,
-    ToEdge,
-    ToVerifier,
-    Verify,
-    Wait,
-    Welcome,
-)
-from localspec.remote.messages import (
-    Cancel as Stop,
-)
+from localspec.remote.messages import Bye, Error, Hello, Result, ToEdge, ToVerifier, Verify, Wait, Welcome
+from localspec.remote.messages import Cancel as Stop
 
 PATIENCE = 120.0  # seconds in which a broken connection may come back
 SILENT = 2.0  # seconds of silence before a person reads that the verifier is awaited
@@ -61,9 +49,9 @@ class Channel:
     def taken(self) -> Way:
         """Return what the last round took on the way, and what was sent since this was asked before."""
         up, down = self.connection.up, self.connection.down
-        way = replace(self._way, up=up - self._counted[0], down=down - self._counted[1])
+        counts = replace(self._way, up=up - self._counted[0], down=down - self._counted[1])
         self._counted, self._way = (up, down), Way(0, 0, 0.0, 0.0)
-        return way
+        return counts
 
     def send(self, message: ToVerifier) -> None:
         """Send a message; on a broken connection it is sent once that is open again. Raises NetworkError, Cancelled."""

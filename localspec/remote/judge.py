@@ -20,11 +20,11 @@ from localspec.remote.ahead import DraftingOn
 from localspec.remote.messages import (
     MOST_IDS,
     Hello,
-    Law,
     MessageError,
     Prefix,
     Result,
     Resync,
+    SentDist,
     ToEdge,
     ToVerifier,
     Verify,
@@ -169,13 +169,13 @@ class RemoteJudge:
     def _verify(self, draft: Draft, tokens: Sequence[int]) -> Verify:
         """Return the round's question: the draft, and what was drawn here since the verifier's last word."""
         n, q, draw = len(draft), b"", ""
-        dists: tuple[Law, ...] = ()
+        dists: tuple[SentDist, ...] = ()
         parents = tuple(draft.parents[1:].tolist())
         if self._hello.mode == "scalar-q":
             nodes = range(1, n + 1)
             q = packed(np.array([draft.dist(node).prob(int(draft.tokens[node])) for node in nodes]))
         if self._hello.mode == "sparse-q":
-            dists = tuple(Law.of(dist) for dist in draft.dists[1:])
+            dists = tuple(SentDist.of(dist) for dist in draft.dists[1:])
             draw = next((draft.draws[node].value for node in range(1, n + 1) if draft.dists[node]), "")
         return Verify(
             self._round,
@@ -196,8 +196,8 @@ class RemoteJudge:
                 raise MessageError("it names what there is not")
             return draft.verdict(result.node, result.token)
         dists = []
-        for law in result.laws:
-            dist = law.distribution(self.capabilities.n_vocab)
+        for row in result.laws:
+            dist = row.distribution(self.capabilities.n_vocab)
             if dist is None:
                 raise MessageError("a law is empty")
             dists.append(dist)

@@ -53,7 +53,7 @@ class WireMessage(msgspec.Struct, array_like=True, frozen=True):
     """A message is an array: its number, then its fields. Fields that a later version adds at the end are ignored."""
 
 
-class Law(msgspec.Struct, array_like=True, frozen=True):
+class SentDist(msgspec.Struct, array_like=True, frozen=True):
     """A distribution: `ids` [m] as little-endian uint32, ascending, and `probs` [m].
 
     A probability is a float64, or a uint32: multiples of 1 / UNITS, less one, that add up to UNITS. No ids: a point
@@ -64,9 +64,9 @@ class Law(msgspec.Struct, array_like=True, frozen=True):
     probs: Bytes = b""
 
     @staticmethod
-    def of(dist: Distribution | None) -> Law:
+    def of(dist: Distribution | None) -> SentDist:
         """Return the law of a distribution, None for a point mass: of 8 bytes a token if it is `quantised`, else 12."""
-        return Law() if dist is None else Law(dist.ids.astype("<u4").tobytes(), packed(dist.probs))
+        return SentDist() if dist is None else SentDist(dist.ids.astype("<u4").tobytes(), packed(dist.probs))
 
     def distribution(self, n_vocab: int) -> Distribution | None:
         """Return the distribution on a vocabulary of `n_vocab` tokens. Raises MessageError for what is none."""
@@ -211,7 +211,7 @@ class Verify(WireMessage, frozen=True, tag=8):
     parents: Nodes = ()
     committed: Nodes = ()
     q: Bytes = b""
-    laws: Annotated[tuple[Law, ...], Meta(max_length=MOST_NODES)] = ()
+    laws: Annotated[tuple[SentDist, ...], Meta(max_length=MOST_NODES)] = ()
     draw: Word = ""
 
     def tree(self) -> tuple[int, ...]:
@@ -243,7 +243,7 @@ class Result(WireMessage, frozen=True, tag=9):
     length: Count
     micros: Count = 0
     finish: Word = ""
-    laws: Annotated[tuple[Law, ...], Meta(max_length=MOST_NODES + 1)] = ()
+    laws: Annotated[tuple[SentDist, ...], Meta(max_length=MOST_NODES + 1)] = ()
     peak: Count = 0
 
 
@@ -297,19 +297,19 @@ def request_of(data: bytes) -> ToVerifier:
     """Return a message of an edge. Raises MessageError."""
     if len(data) > LONGEST_FRAME:
         raise MessageError(f"a message has {len(data)} bytes: at most {LONGEST_FRAME} are read")
-    found: ToVerifier = _decoded(data, _TO_VERIFIER)
-    if isinstance(found, Hello):
+    message: ToVerifier = _decoded(data, _TO_VERIFIER)
+    if isinstance(message, Hello):
         try:
-            found.sampling.check()
+            message.sampling.check()
         except LocalspecError as error:
             raise MessageError(error.message) from None
-    return found
+    return message
 
 
 def reply_of(data: bytes) -> ToEdge:
     """Return a message of a verifier. Raises MessageError."""
-    found: ToEdge = _decoded(data, _TO_EDGE)
-    return found
+    message: ToEdge = _decoded(data, _TO_EDGE)
+    return message
 
 
 def _decoded(data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:

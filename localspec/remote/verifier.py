@@ -25,11 +25,11 @@ from localspec.errors import LocalspecError, PromptTooLongError
 from localspec.remote.messages import (
     Error,
     Hello,
-    Law,
     MessageError,
     Prefix,
     Result,
     Resync,
+    SentDist,
     ToEdge,
     Verify,
     digest_of,
@@ -191,7 +191,7 @@ class Session:
         self._known(verify.committed)
         parents, n = verify.tree(), len(verify.draft)
         pending = verify.committed[-1] if verify.committed else text.tokens[-1]
-        q: list[Distribution | None] = [law.distribution(self._can.n_vocab) for law in verify.laws] or [None] * n
+        q: list[Distribution | None] = [row.distribution(self._can.n_vocab) for row in verify.laws] or [None] * n
         drawn = Draw(verify.draw) if verify.draw in [draw.value for draw in Draw] else Draw.FIXED
         draft = Draft.of((pending, *verify.draft), parents, (None, *q), drawn)
         if n + 1 > self._can.max_rows or (n and not self._can.can_rollback):
@@ -215,31 +215,31 @@ class Session:
 
     def _judged(
         self, text: Context, draft: Draft, verify: Verify, cancel: Cancel
-    ) -> tuple[int, int | None, tuple[Law, ...]]:
+    ) -> tuple[int, int | None, tuple[SentDist, ...]]:
         """Return the node up to which a draft stands, the token after it or None, and the laws that go back."""
         n, rng = len(text.tokens), self._chance(self._hello, verify.round)
         rows, before = self._rows(text.tokens, draft, cancel)
         dists: Distributions = TargetDistributions(self._sampler, rows, draft, text.tokens)
-        kept: Nodes = (0,)
+        nodes: Nodes = (0,)
         node, token = 0, None
-        laws: tuple[Law, ...] = ()
+        sent: tuple[SentDist, ...] = ()
         if self._hello.mode == "laws":
-            laws = tuple(Law.of(quantised(dists[node])) for node in range(len(draft.tokens)))
+            sent = tuple(SentDist.of(quantised(dists[node])) for node in range(len(draft.tokens)))
         elif self._hello.mode == "scalar-q":
             node, p = _coins(draft, (1.0, *verify.chances()), dists, rng)
             if not draft.children[node]:
                 token = rng.categorical(p)
             else:
-                laws, kept = (Law.of(p),), (0, *draft.verdict(node, 0).path)
-                self._append([int(draft.tokens[each]) for each in kept[1:]])
+                sent, nodes = (SentDist.of(p),), (0, *draft.verdict(node, 0).path)
+                self._append([int(draft.tokens[each]) for each in nodes[1:]])
         else:
             verdict = RULES[self._hello.verify].verify(draft, dists, rng, n)
             node, token = (verdict.path or (0,))[-1], verdict.token
         if token is not None:
-            kept = text.commit(draft, draft.verdict(node, token), Times()).kept
+            nodes = text.commit(draft, draft.verdict(node, token), Times()).kept
         if before is not None:
-            self._target.keep((*range(before), *(before + each for each in kept)))
-        return node, token, laws
+            self._target.keep((*range(before), *(before + each for each in nodes)))
+        return node, token, sent
 
     def _rows(self, tokens: list[int], draft: Draft, cancel: Cancel) -> tuple[Rows, int | None]:
         """Evaluate a draft, and in one decode with it what the cache lacks of a text that it has else.

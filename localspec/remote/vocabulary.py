@@ -37,9 +37,9 @@ def look(connection: Connection) -> Facts:
 def fetched(connection: Connection, facts: Facts) -> Path:
     """Return the file of a verifier's vocabulary, fetched where it is not here. Raises IntegrityError for another."""
     folder = cache_folder(FOLDER)
-    kept = folder / f"{facts.vocabulary}.gguf"
-    if kept.is_file():
-        return kept
+    file = folder / f"{facts.vocabulary}.gguf"
+    if file.is_file():
+        return file
     packed = bytearray()
     while len(packed) < facts.size:
         part = connection.ask(Fetch(len(packed)))
@@ -53,14 +53,14 @@ def fetched(connection: Connection, facts: Facts) -> Path:
         whole = b""
     if hashlib.sha256(whole).hexdigest() != facts.vocabulary:
         raise IntegrityError(f"the vocabulary of {connection.address.name} is damaged", hint="Ask again.")
-    _write(folder, kept, whole)
-    return kept
+    _write(folder, file, whole)
+    return file
 
 
-def _write(folder: Path, kept: Path, whole: bytes) -> None:
+def _write(folder: Path, path: Path, whole: bytes) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(kept) as file:
+        with replacing(path) as file:
             file.write(whole)
     except OSError as error:
         raise ResourceError(f"cannot write to {folder}: {error.strerror}", hint="LOCALSPEC_HOME=FOLDER") from error

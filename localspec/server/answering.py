@@ -63,16 +63,16 @@ class _Waiting(ABC):
 class QuestionResponse(_Waiting):
     """The response to a question of a text, which `told` makes of what was found."""
 
-    def __init__(self, engine: EngineQueue, settings: LoadSettings, work: Work, told: Callable[[Wire], Wire]) -> None:
+    def __init__(self, engine: EngineQueue, settings: LoadSettings, work: Work, wire: Callable[[Wire], Wire]) -> None:
         super().__init__(engine, settings, [work])
-        self._told = told
+        self._told = wire
 
     async def _send(self, sender: _Sender) -> None:
-        found: Wire = {}
+        reply: Wire = {}
         async for event in self._jobs[0].events(LOOK):
             if isinstance(event, Inspected):
-                found = event.content
-        await sender.whole(encoded(self._told(found)))
+                reply = event.content
+        await sender.whole(encoded(self._told(reply)))
 
 
 class AnswerResponse(_Waiting):

@@ -21,9 +21,9 @@ from localspec.server.engine import EngineQueue
 from localspec.server.fields import ClientRequest, Searched, ServedPair
 from localspec.server.guard import STATUS, App, Receive, Scope, Send, refused
 from localspec.server.own import page
-from localspec.server.pairs import Pairs
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import encoded
+from localspec.server.served_pairs import Pairs
 
 LONGEST_BODY = 4 * 2**20  # bytes
 SLOWEST_BODY = 30.0  # seconds
@@ -82,7 +82,7 @@ class Routes:
             "/apply-template": llama_server.apply_template,
         }
         return [
-            *(Route(path, self._told(tell), methods=["GET"]) for path, tell in get.items()),
+            *(Route(path, self._told(facts), methods=["GET"]) for path, facts in get.items()),
             *(Route(path, self._answered(read), methods=["POST"]) for path, read in post.items()),
             Route("/", self._front, methods=["GET"]),
             Route("/v1/models/{name:path}", self._model, methods=["GET"]),
@@ -116,9 +116,9 @@ class Routes:
         content, headers = page()
         return Response(content, media_type="text/html", headers=headers)
 
-    def _told(self, tell: Callable[[], Wire]) -> Handler:
+    def _told(self, facts: Callable[[], Wire]) -> Handler:
         async def handle(_request: Request) -> Response:
-            return _json(await asyncio.to_thread(tell))  # a list of models is read from the disk
+            return _json(await asyncio.to_thread(facts))  # a list of models is read from the disk
 
         return handle
 
@@ -158,8 +158,8 @@ class Routes:
 
     async def _metrics(self, _request: Request) -> Response:
         engine = self.engine
-        told = engine.totals.text(waiting=engine.n_waiting, answering=engine.n_answering)
-        return Response(told, media_type="text/plain; version=0.0.4")
+        text = engine.totals.text(waiting=engine.n_waiting, answering=engine.n_answering)
+        return Response(text, media_type="text/plain; version=0.0.4")
 
 
 class _App(Starlette):
@@ -198,8 +198,8 @@ def _json(wire: Wire) -> Response:
 async def body_of(request: Request) -> object:
     """Return the JSON of a body; raises Refusal for one that is too long, too slow or no JSON."""
     too_long = Refusal(413, f"the body is longer than {LONGEST_BODY} bytes", code="body_too_long")
-    told = request.headers.get("content-length", "")
-    if told.isdigit() and int(told[:18]) > LONGEST_BODY:
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length[:18]) > LONGEST_BODY:
         raise too_long
     raw = bytearray()
     try:
@@ -222,8 +222,8 @@ async def _refusal(request: Request, refusal: Refusal) -> Response:
 
 async def _unknown(request: Request, error: HTTPException) -> Response:
     path = request.url.path[:80]
-    told = f"there is no {path}" if error.status_code == 404 else f"{path} takes no {request.method[:20]}"
-    return refused(path, Refusal(error.status_code, told, headers=error.headers or {}))
+    message = f"there is no {path}" if error.status_code == 404 else f"{path} takes no {request.method[:20]}"
+    return refused(path, Refusal(error.status_code, message, headers=error.headers or {}))
 
 
 async def _gone(_request: Request, _error: ClientDisconnect) -> Response:

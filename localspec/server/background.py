@@ -77,8 +77,8 @@ class Background:
         from localspec.server.engine import EngineQueue
         from localspec.server.fields import ServedPair
         from localspec.server.listening import HttpServer
-        from localspec.server.pairs import Pairs
         from localspec.server.refusal import called
+        from localspec.server.served_pairs import Pairs
         from localspec.server.sharing import SharedEngine
         from localspec.settings.request import Request
 

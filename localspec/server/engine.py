@@ -223,9 +223,9 @@ class EngineQueue:
         n_waiting = queue.n_waiting + min(len(queue.running), self._parallel) - self._parallel
         if is_limited and n_waiting >= self._most_waiting and not queue.is_closed:
             waiting = counted(queue.n_waiting, "request")
-            told = f"the queue is full ({waiting}): localspec serve --queue N takes more"
+            message = f"the queue is full ({waiting}): localspec serve --queue N takes more"
             seconds = min(LONGEST_WAIT, max(1, round(self._seconds)))
-            raise Refusal(429, told, code="queue_full", headers={"Retry-After": str(seconds)})
+            raise Refusal(429, message, code="queue_full", headers={"Retry-After": str(seconds)})
         for job in jobs:
             job.process = process
         kinds = TextQuestion | VerifyRound if self._parallel > 1 else TextQuestion
@@ -238,14 +238,14 @@ class EngineQueue:
         """Return the process for a pair: the one that has it, a new one where memory holds it too, else an idle one."""
         self._n_jobs += 1
         processes = self._processes
-        found = next((each for each in processes if each.settings == settings), None)
-        if found is None and self._another is not None and not processes[0].queue.is_closed and self._fits(settings):
+        process = next((each for each in processes if each.settings == settings), None)
+        if process is None and self._another is not None and not processes[0].queue.is_closed and self._fits(settings):
             worker = self._another()
-            found = PairProcess(worker, PairLoader(worker), settings, self._parallel)
-            processes.append(found)
-        if found is None:
-            found = min(processes, key=lambda each: (not each.is_idle, each.used_at))
-        return found.hold(settings, self._n_jobs)
+            process = PairProcess(worker, PairLoader(worker), settings, self._parallel)
+            processes.append(process)
+        if process is None:
+            process = min(processes, key=lambda each: (not each.is_idle, each.used_at))
+        return process.hold(settings, self._n_jobs)
 
     def _fits(self, settings: LoadSettings) -> bool:
         """Whether memory holds one more pair. That of a GPU is planned for one."""
@@ -405,12 +405,12 @@ class Totals:
 
     def rates(self) -> dict[str, float | None]:
         n = self.answers or math.nan
-        found = {
+        figures = {
             "tok_per_s": self.predicted_tokens / (self.busy_seconds or math.nan),
             "seconds": self.answer_seconds / n,
             "first_token_s": self.first_token_seconds / n,
         }
-        return {name: None if math.isnan(value) else value for name, value in found.items()}
+        return {name: None if math.isnan(value) else value for name, value in figures.items()}
 
     def text(self, *, waiting: int, answering: int) -> str:
         lines = []

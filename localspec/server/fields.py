@@ -112,8 +112,8 @@ class ServedPair(OfferedPair):
             more = f" and {self.others} more, which /v1/models lists" if self.others else ""
             if model.startswith(STAND_INS):
                 return  # programs that know these names alone
-            told = f"there is no model {model[:80]!r} here; this server has {self.name!r}{more}"
-            raise Refusal(404, told, param="model", code="model_not_found")
+            message = f"there is no model {model[:80]!r} here; this server has {self.name!r}{more}"
+            raise Refusal(404, message, param="model", code="model_not_found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +158,8 @@ class Fields:
     def __init__(self, body: object, place: str = "", notes: list[str] | None = None) -> None:
         self.notes = [] if notes is None else notes
         if not isinstance(body, dict):
-            told = f"{place.rstrip('.') or 'the body'} is not a JSON object"
-            raise Refusal(400, told, param=place.rstrip(".") or None)
+            message = f"{place.rstrip('.') or 'the body'} is not a JSON object"
+            raise Refusal(400, message, param=place.rstrip(".") or None)
         self._left = {name: value for name, value in body.items() if value is not None}
         self._place = place
 
@@ -194,8 +194,8 @@ class Fields:
         try:
             each.check(value, f"'{self._place}{name}'")
         except UsageError as error:
-            told = error.message if each.judge is None else f"'{self._place}{name}': {error.message}"
-            raise Refusal(400, told, param=self._place + name) from None
+            message = error.message if each.judge is None else f"'{self._place}{name}': {error.message}"
+            raise Refusal(400, message, param=self._place + name) from None
 
     def check_setting(self, name: str, holder: type[Any], field: str, value: Any) -> None:
         self.check(name, _DECLARED[holder, field], value)
@@ -267,13 +267,13 @@ class Fields:
         method = own.take("method", str)
         if method is not None:
             base = Speculation(method=method, approximate=base.approximate)
-        found = own.settings(base, SPECULATED)
+        chosen = own.settings(base, SPECULATED)
         own.finish()
-        return found
+        return chosen
 
     def stop(self, name: str = "stop") -> tuple[str, ...]:
-        found = self.take(name, str | list[str], [])
-        stops = tuple(filter(None, [found] if isinstance(found, str) else found))
+        texts = self.take(name, str | list[str], [])
+        stops = tuple(filter(None, [texts] if isinstance(texts, str) else texts))
         if sum(len(stop.encode("utf-8", "replace")) for stop in stops) > LONGEST_STOPS:
             raise self.refusal(name, f"at most {LONGEST_STOPS} bytes together")
         return stops
@@ -338,10 +338,10 @@ class Fields:
         return self.logprobs(request, "top_logprobs", (n or 0) if is_told else None)
 
     def content(self) -> str:
-        found: str | list[dict[str, Any]] = self.take("content", str | list[dict[str, Any]], "")
-        if isinstance(found, str):
-            return found
-        return "".join(_part(self.object(part, f"content[{i}]")) for i, part in enumerate(found))
+        given: str | list[dict[str, Any]] = self.take("content", str | list[dict[str, Any]], "")
+        if isinstance(given, str):
+            return given
+        return "".join(_part(self.object(part, f"content[{i}]")) for i, part in enumerate(given))
 
     def form(self, request: Request, schema: str, grammar: str = "") -> Request:
         wanted = self.take(schema, str | bool | dict[str, Any])

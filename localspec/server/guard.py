@@ -43,12 +43,12 @@ class Rules:
         host = headers.get("host", "")
         own = f"[{self.host}]" if ":" in self.host else self.host.lower()
         if self.key is None and _name(host) not in (*LOOPBACK, own):
-            told = f"the Host {host[:80]!r} is not this machine; ask for 127.0.0.1, or start with --api-key"
-            raise Refusal(403, told, code="host")
+            message = f"the Host {host[:80]!r} is not this machine; ask for 127.0.0.1, or start with --api-key"
+            raise Refusal(403, message, code="host")
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         if origin is not None and not self.allows(origin) and origin not in (f"http://{host}", f"https://{host}"):
-            told = f"pages of {origin[:80]!r} may not ask; localspec serve --cors ORIGIN lets them"
-            raise Refusal(403, told, code="origin")
+            message = f"pages of {origin[:80]!r} may not ask; localspec serve --cors ORIGIN lets them"
+            raise Refusal(403, message, code="origin")
         if origin is None and site not in ("none", "same-origin"):
             raise Refusal(403, "pages of other sites may not ask", code="origin")
         if (self.key is not None and path not in OPEN) or path == STATUS:
@@ -113,8 +113,8 @@ class Guard:
             if has_begun:
                 scope["state"]["abort"]()
             else:
-                told = Refusal(500, "the server failed; its log says why")
-                await refused(scope["path"], told)(scope, receive, sending)
+                failure = Refusal(500, "the server failed; its log says why")
+                await refused(scope["path"], failure)(scope, receive, sending)
 
     async def _socket(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
         """Let a WebSocket in by the same rules; a refusal is a response of HTTP."""

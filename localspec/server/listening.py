@@ -65,9 +65,9 @@ def require_certificate(certificate: str | None, key: str | None) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, lambda: b"")
     except (OSError, ValueError) as error:  # an SSLError is an OSError
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-        told = f"{certificate} and its key cannot be used: {str(reason).lower().replace('_', ' ')}"
+        message = f"{certificate} and its key cannot be used: {str(reason).lower().replace('_', ' ')}"
         raise UsageError(
-            told, hint="--ssl-certfile CERT.pem --ssl-keyfile KEY.pem, the key without a passphrase"
+            message, hint="--ssl-certfile CERT.pem --ssl-keyfile KEY.pem, the key without a passphrase"
         ) from None
 
 

@@ -76,9 +76,9 @@ def tokenize(body: object, served: ServedPair) -> Searched:
     has_pieces = fields.take("with_pieces", bool, False)
     fields.finish()
 
-    def told(found: Wire) -> Wire:
-        pairs = zip(found["tokens"], map(_piece, found["pieces"]), strict=True)
-        return {"tokens": [{"id": token, "piece": piece} for token, piece in pairs] if has_pieces else found["tokens"]}
+    def told(facts: Wire) -> Wire:
+        pairs = zip(facts["tokens"], map(_piece, facts["pieces"]), strict=True)
+        return {"tokens": [{"id": token, "piece": piece} for token, piece in pairs] if has_pieces else facts["tokens"]}
 
     return Searched(TextQuestion(served.request, "tokens", text, (), adds, parses), told)
 
@@ -96,12 +96,12 @@ def detokenize(body: object, served: ServedPair) -> Searched:
     tokens = fields.take("tokens", list[int], [])
     fields.finish()
     question = TextQuestion(served.request, "text", tokens=tuple(tokens))
-    return Searched(question, lambda found: {"content": found["text"]})
+    return Searched(question, lambda facts: {"content": facts["text"]})
 
 
 def apply_template(body: object, served: ServedPair) -> Searched:
     request = openai.chat(body, served).request
-    return Searched(TextQuestion(request, "prompt"), lambda found: {"prompt": found["text"]})
+    return Searched(TextQuestion(request, "prompt"), lambda facts: {"prompt": facts["text"]})
 
 
 def _asked(fields: Fields, requests: list[Request], served: ServedPair) -> ClientRequest:
@@ -185,7 +185,7 @@ class LlamaServer(Reply):
         return wholes if len(wholes) > 1 else wholes[0]
 
     def _last(self, stats: Stats, text: str) -> Wire:
-        told, word = timings(stats), stats.finished.stopping_word if stats.finished else ""
+        figures, word = timings(stats), stats.finished.stopping_word if stats.finished else ""
         made: Wire = {
             "index": self._index,
             "content": text,
@@ -193,13 +193,13 @@ class LlamaServer(Reply):
             "id_slot": 0,
             "model": self.model,
             "prompt": self._prompts[self._index],
-            "tokens_predicted": 0 if self.is_silent else told["predicted_n"],
-            "tokens_evaluated": told["cache_n"] + told["prompt_n"],
-            "tokens_cached": told["cache_n"],
+            "tokens_predicted": 0 if self.is_silent else figures["predicted_n"],
+            "tokens_evaluated": figures["cache_n"] + figures["prompt_n"],
+            "tokens_cached": figures["cache_n"],
             "truncated": False,
             "stop_type": "limit" if is_cut(stats) else "word" if word else "eos",
             "stopping_word": word,
-            "timings": told,
+            "timings": figures,
             "speculation": speculation(stats, *self.notes),
             **(self._probabilities(told_logprobs(stats.logprobs)) if text else {}),
         }
@@ -226,8 +226,8 @@ def _selected(wire: Wire, paths: Sequence[str]) -> Wire:
 
 
 def _exponential(likely: Wire) -> Wire:
-    told = {name: likely[name] for name in ("id", "token", "bytes")}
-    return {**told, "prob": math.exp(likely["logprob"])}
+    facts = {name: likely[name] for name in ("id", "token", "bytes")}
+    return {**facts, "prob": math.exp(likely["logprob"])}
 
 
 def props(served: ServedPair) -> Wire:

@@ -87,11 +87,11 @@ def _call(fields: Fields) -> dict[str, Any]:
     if kind != "function" or not name:
         raise fields.refusal("function", "a function with a name is needed")
     try:
-        found = msgspec.json.decode(arguments or "{}") if isinstance(arguments, str) else arguments
-        msgspec.convert(found, dict[str, Any])
+        given = msgspec.json.decode(arguments or "{}") if isinstance(arguments, str) else arguments
+        msgspec.convert(given, dict[str, Any])
     except (msgspec.MsgspecError, RecursionError, ValueError):
         raise function.refusal("arguments", "the JSON of an object is needed") from None
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": found}}
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": given}}
 
 
 def offered(fields: Fields, request: Request, given: list[dict[str, Any]] | None = None) -> tuple[Request, Tools]:
@@ -141,9 +141,9 @@ def _tool(own: Fields) -> dict[str, Any]:
     parameters = function.take("parameters", dict[str, Any]) or ANYTHING
     if not is_shallow(parameters, DEEPEST):
         raise function.refusal("parameters", f"at most {DEEPEST} levels")
-    told = {"name": name, "description": function.take("description", str, ""), "parameters": parameters}
+    spec = {"name": name, "description": function.take("description", str, ""), "parameters": parameters}
     function.finish()
-    return {"type": "function", "function": told}
+    return {"type": "function", "function": spec}
 
 
 def _chosen(fields: Fields, choice: str | dict[str, Any], names: list[str]) -> list[str]:

@@ -105,7 +105,7 @@ def _optioned(options: Fields, request: Request, served: ServedPair) -> Request:
     most = options.take("num_predict", int)
     if most is not None and most >= 0:
         options.check_setting("num_predict", Request, "max_tokens", most)
-    found = replace(
+    changed = replace(
         request,
         sampling=options.sampling(request.sampling),
         stop=options.stop() or request.stop,
@@ -113,7 +113,7 @@ def _optioned(options: Fields, request: Request, served: ServedPair) -> Request:
     )
     options.refuse(REFUSED_OPTIONS)
     options.finish(*HARMLESS_OPTIONS)
-    return found
+    return changed
 
 
 def _loaded(fields: Fields, served: ServedPair, said: Wire) -> Wire:
@@ -169,17 +169,17 @@ def _now() -> str:
 
 
 def _figures(stats: Stats, *warnings: str) -> Wire:
-    told = timings(stats)
+    figures = timings(stats)
     return {
         "done": True,
         "done_reason": "length" if is_cut(stats) else "stop",
         "total_duration": _ns(stats.finished.wall_ms if stats.finished else 0.0),
         "load_duration": 0,
-        "prompt_eval_count": told["cache_n"] + told["prompt_n"],
-        "prompt_eval_duration": _ns(told["prompt_ms"]),
-        "eval_count": told["predicted_n"],
-        "eval_duration": _ns(told["predicted_ms"]),
-        "timings": told,
+        "prompt_eval_count": figures["cache_n"] + figures["prompt_n"],
+        "prompt_eval_duration": _ns(figures["prompt_ms"]),
+        "eval_count": figures["predicted_n"],
+        "eval_duration": _ns(figures["predicted_ms"]),
+        "timings": figures,
         "speculation": speculation(stats, *warnings),
     }
 
@@ -190,11 +190,11 @@ def _ns(ms: float | None) -> int:
 
 def _details(listed: OfferedPair) -> Wire:
     facts = listed.target
-    told = {"parent_model": "", "format": "gguf"}
+    details = {"parent_model": "", "format": "gguf"}
     if facts is None:
-        return {**told, "family": "", "families": [], "parameter_size": "", "quantization_level": listed.quant}
+        return {**details, "family": "", "families": [], "parameter_size": "", "quantization_level": listed.quant}
     return {
-        **told,
+        **details,
         "family": facts.arch,
         "families": [facts.arch],
         "parameter_size": f"{facts.n_params / 1e9:.1f}B" if facts.n_params >= 1e9 else f"{facts.n_params / 1e6:.1f}M",

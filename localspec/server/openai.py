@@ -273,13 +273,13 @@ class OpenAI(Reply):
             prompt, scores = scored_prompt(stats.prompt_logprobs)
             text, logprobs = prompt + text, [*scores, *logprobs] if self.has_logprobs else []
         said = {"message": message} if self.is_chat else {"text": text}
-        told = {
+        choice = {
             "index": self._index,
             **said,
             "logprobs": self._logprobs(logprobs),
             "finish_reason": _reason(stats, read),
         }
-        return {**told, **self._figures(stats, read)}
+        return {**choice, **self._figures(stats, read)}
 
     def _usage(self, *answers: Stats) -> Wire:
         counts = usage(*answers, n=self.n)
@@ -300,27 +300,27 @@ class OpenAI(Reply):
 
     def _chunk(self, said: Wire, reason: str | None = None, logprobs: list[Wire] | None = None) -> Wire:
         content = {"delta": said} if self.is_chat else said
-        told = {"logprobs": self._logprobs(logprobs or []), "finish_reason": reason}
+        ending = {"logprobs": self._logprobs(logprobs or []), "finish_reason": reason}
         return {
             **self._head,
             "object": "chat.completion.chunk" if self.is_chat else "text_completion",
-            "choices": [{"index": self._index, **content, **told}],
+            "choices": [{"index": self._index, **content, **ending}],
         }
 
-    def _logprobs(self, found: list[Wire]) -> Wire | None:
+    def _logprobs(self, logprobs: list[Wire]) -> Wire | None:
         """Return log-probabilities as a chat has them, or as a completion does: in lists, with places in its text."""
-        if not found:
+        if not logprobs:
             return None
         if self.is_chat:
-            return {"content": found, "refusal": None}
+            return {"content": logprobs, "refusal": None}
         offsets = []
-        for each in found:
+        for each in logprobs:
             offsets.append(self._told)
             self._told += len(self._decoder.decode(bytes(each["bytes"])))
         return {
-            "tokens": [_spelled(each) for each in found],
-            "token_logprobs": [each["logprob"] for each in found],
-            "top_logprobs": [_top(each) for each in found],
+            "tokens": [_spelled(each) for each in logprobs],
+            "token_logprobs": [each["logprob"] for each in logprobs],
+            "top_logprobs": [_top(each) for each in logprobs],
             "text_offset": offsets,
         }
 
@@ -362,5 +362,5 @@ def predicted(*answers: Stats) -> Wire:
     Copies of the prompt are among them: a passage may stand in both.
     """
     counts = [counts for stats in answers for name, counts in stats.drafters.items() if name in COPYING]
-    drafted, accepted = sum(n for n, _ in counts), sum(kept for _, kept in counts)
+    drafted, accepted = sum(n for n, _ in counts), sum(n_accepted for _, n_accepted in counts)
     return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": drafted - accepted}

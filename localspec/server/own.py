@@ -50,12 +50,12 @@ def events(body: object, served: ServedPair) -> ClientRequest | Searched:
     n_vocab = served.target.n_vocab if served.target is not None else 0
     if not all(0 <= token < n_vocab for tokens in (job.plain, job.other) for token in tokens):
         raise Refusal(400, "job: a token is none of this model's", param="job")
-    return Searched(with_request(job, request), lambda found: found)
+    return Searched(with_request(job, request), lambda facts: facts)
 
 
 def _checked(request: Request, served: ServedPair) -> Request:
     given, arguments = request.speculation, dict(request.template_args)
-    for is_wrong, told in (
+    for is_wrong, problem in (
         (given.corpus, "--corpus names files, and those of this server are not for its clients"),
         (request.tools is not None or request.reads_ahead, "a field is not for clients"),
         (request.prompt_ids or request.scores_prompt, "a field is not for clients"),
@@ -64,7 +64,7 @@ def _checked(request: Request, served: ServedPair) -> Request:
         (not is_shallow(arguments, DEEPEST) or arguments.keys() & GIVEN, "a variable of the template is not allowed"),
     ):
         if is_wrong:
-            raise Refusal(400, told, param="job")
+            raise Refusal(400, problem, param="job")
     try:
         for name in FORMS:
             require_short(name, getattr(request, name) or "")
@@ -173,8 +173,8 @@ def page() -> tuple[bytes, dict[str, str]]:
         f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; base-uri 'none'; "
         "form-action 'none'; frame-ancestors 'none'"
     )
-    told = {"content-security-policy": policy, "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
-    return text.encode(), {**told, "cache-control": "no-store"}
+    headers = {"content-security-policy": policy, "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
+    return text.encode(), {**headers, "cache-control": "no-store"}
 
 
 def _hash(text: str) -> str:

@@ -52,8 +52,8 @@ def refused(error: LocalspecError, settings: LoadSettings | None = None, *, is_o
     """
     status = 503 if is_ours else _ASKED.get(error.kind, 503)
     again = {"Retry-After": str(AGAIN)} if status == 503 else {}
-    told = error.message if is_ours and error.kind == "not_found" else f"{error.message}{error.advice}"
-    return Refusal(status, without_folders(told, settings), code=_CODES.get(error.kind), headers=again)
+    message = error.message if is_ours and error.kind == "not_found" else f"{error.message}{error.advice}"
+    return Refusal(status, without_folders(message, settings), code=_CODES.get(error.kind), headers=again)
 
 
 def without_folders(text: str, settings: LoadSettings | None = None) -> str:

@@ -112,45 +112,45 @@ def encoded(wire: Any) -> bytes:
 
 def timings(stats: Stats) -> Wire:
     """Return llama-server's `timings`: of the prompt only what was evaluated, and drafts only where there were any."""
-    found = result_timings(stats)
-    cached, total = found["cache_n"] or 0, found["prompt_n"] or 0
-    prompt_ms, predicted_ms, n = found["prompt_ms"], found["predicted_ms"], found["predicted_n"]
+    measured = result_timings(stats)
+    cached, total = measured["cache_n"] or 0, measured["prompt_n"] or 0
+    prompt_ms, predicted_ms, n = measured["prompt_ms"], measured["predicted_ms"], measured["predicted_n"]
     fresh = total - cached
-    told = {
+    wire = {
         "cache_n": cached,
         "prompt_n": fresh,
         "prompt_ms": prompt_ms,
         "prompt_per_token_ms": prompt_ms / fresh if prompt_ms and fresh else None,
-        "prompt_per_second": found["prompt_per_second"],
+        "prompt_per_second": measured["prompt_per_second"],
         "predicted_n": n,
         "predicted_ms": predicted_ms,
         "predicted_per_token_ms": predicted_ms / n if predicted_ms and n else None,
-        "predicted_per_second": found["predicted_per_second"],
-        "ttft_ms": found["ttft_ms"],
+        "predicted_per_second": measured["predicted_per_second"],
+        "ttft_ms": measured["ttft_ms"],
     }
     if stats.drafted:
-        told |= {"draft_n": stats.drafted, "draft_n_accepted": stats.accepted, "draft_rounds": stats.drafting_passes}
-    return told
+        wire |= {"draft_n": stats.drafted, "draft_n_accepted": stats.accepted, "draft_rounds": stats.drafting_passes}
+    return wire
 
 
 def speculation(stats: Stats, *warnings: str) -> Wire:
     """Return localspec's own object: how was drafted, and with which figures; `warnings` are the server's own."""
     started = stats.started
     axes = ("method", "tree", "length", "k", "verify", "seed", "is_lossless")
-    told = {name: getattr(started, name) for name in axes} if started is not None else {}
+    wire = {name: getattr(started, name) for name in axes} if started is not None else {}
     return {
-        **told,
+        **wire,
         **{name: getattr(stats, name) for name in ("passes", "tokens_per_pass", "acceptance", "speedup")},
         "warnings": [*(without_folders(warned.message) for warned in stats.warnings), *filter(None, warnings)],
     }
 
 
-def told_logprobs(found: Sequence[Logprob]) -> list[Wire]:
+def told_logprobs(logprobs: Sequence[Logprob]) -> list[Wire]:
     """Return tokens with their log-probabilities, as OpenAI and llama-server have them.
 
     Control tokens are no part of the text, and none of the list.
     """
-    return [{**_likely(each), "top_logprobs": [_likely(one) for one in each.top]} for each in found if each.bytes]
+    return [{**_likely(each), "top_logprobs": [_likely(x) for x in each.top]} for each in logprobs if each.bytes]
 
 
 def scored_prompt(scores: Sequence[Logprob]) -> tuple[str, list[Wire]]:
@@ -165,9 +165,9 @@ def scored_prompt(scores: Sequence[Logprob]) -> tuple[str, list[Wire]]:
     return text, wires
 
 
-def _likely(found: Logprob) -> Wire:
-    logprob = IMPOSSIBLE if found.logprob is None else found.logprob
-    return {"id": found.id, "token": found.text, "bytes": list(found.bytes), "logprob": logprob}
+def _likely(token: Logprob) -> Wire:
+    logprob = IMPOSSIBLE if token.logprob is None else token.logprob
+    return {"id": token.id, "token": token.text, "bytes": list(token.bytes), "logprob": logprob}
 
 
 def released(event: Committed | Finished) -> tuple[str, list[Wire]]:

@@ -253,7 +253,7 @@ class Responses(Reply):
     def _response(self, stats: Stats, read: ReadAnswer) -> Wire:
         output = list(map(self._item, self._texts))
         counts, n_cached = usage(stats), stats.prefilled.cache_n if stats.prefilled else 0
-        told = {
+        token_usage = {
             "input_tokens": counts["prompt_tokens"],
             "input_tokens_details": {"cached_tokens": n_cached},
             "output_tokens": counts["completion_tokens"],
@@ -261,7 +261,7 @@ class Responses(Reply):
             "total_tokens": counts["total_tokens"],
         }
         figures = {"timings": timings(stats), "speculation": speculation(stats, *self.notes, read.warning)}
-        made = {**self._head, "status": "completed", "output": output, "usage": told, **figures}
+        made = {**self._head, "status": "completed", "output": output, "usage": token_usage, **figures}
         if is_cut(stats):
             made |= {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
         return made

@@ -180,9 +180,9 @@ class SharedEngine:
         return JSONResponse({})
 
     async def _attach(self, request: Request) -> Callable[..., Awaitable[None]]:
-        told = await request.json()
-        keep_alive, is_auto = told.get("keep_alive"), bool(told.get("is_auto"))
-        visitor = Visitor(str(told["name"]), str(told["by"]), int(told["pid"]))
+        body = await request.json()
+        keep_alive, is_auto = body.get("keep_alive"), bool(body.get("is_auto"))
+        visitor = Visitor(str(body["name"]), str(body["by"]), int(body["pid"]))
 
         async def lines() -> AsyncGenerator[bytes, None]:
             try:
@@ -199,12 +199,12 @@ class SharedEngine:
 
     async def _events(self, request: Request) -> Callable[..., Awaitable[None]]:
         """Answer a job of any kind: whoever asks might as well load the pair."""
-        told = await request.json()
+        body = await request.json()
         try:
-            (job,) = self._queue.submit(job_of(told["job"], JOBS), settings=self._settings, is_limited=False)
+            (job,) = self._queue.submit(job_of(body["job"], JOBS), settings=self._settings, is_limited=False)
         except Refusal:  # it is leaving
             return Response(event_line(Failed(stopped().to_wire()), 0), media_type=JSON_LINES)
-        name = str(told["id"])
+        name = str(body["id"])
         self._jobs[name] = job
 
         async def lines() -> AsyncGenerator[bytes, None]:
@@ -270,5 +270,5 @@ def own_door(settings: LoadSettings) -> Iterator[socket.socket | None]:
 
 
 def stopped() -> EngineStoppedError:
-    told = "The engine was stopped, by localspec stop or by SIGTERM, while idle"
-    return EngineStoppedError(told, hint="the same command again")
+    message = "The engine was stopped, by localspec stop or by SIGTERM, while idle"
+    return EngineStoppedError(message, hint="the same command again")

@@ -138,9 +138,9 @@ class CallReader:
             n_cut = written.index + 1 if written.is_cut else 0
             self._parts = [self._continued(parts, "") or ""]
         self._read(parts, is_last=True)
-        found = ReadAnswer(tuple(_joined(parts)), self._warning, self._n_calls > n_cut)
+        answer = ReadAnswer(tuple(_joined(parts)), self._warning, self._n_calls > n_cut)
         self._restart()
-        return found
+        return answer
 
     def _continued(self, parts: list[Part], text: str) -> str | None:
         """Go on with calls that are being written; return the text behind them once it comes."""
@@ -274,9 +274,9 @@ class CallReader:
         for read in (json_calls, python_calls) if start[:1] in ("{", "[") else ():
             with suppress(ValueError):
                 calls, end = read(start, 0, self._tools)
-                kept = self._kept(calls)
-                if len(kept) == len(calls) and (end == len(start) or read is json_calls):
-                    self._add(parts, kept)
+                allowed = self._kept(calls)
+                if len(allowed) == len(calls) and (end == len(start) or read is json_calls):
+                    self._add(parts, allowed)
                     return start[end:]
         return text
 

@@ -79,8 +79,8 @@ class VerifyingApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
         if self.edges >= MOST_EDGES:
-            told = Refusal(503, f"{self.edges} edges are here already")
-            await refused(scope["path"], told)(scope, receive, send)
+            refusal = Refusal(503, f"{self.edges} edges are here already")
+            await refused(scope["path"], refusal)(scope, receive, send)
             return
         self.edges += 1
         edge = _Edge(self, send)
@@ -209,10 +209,10 @@ class _Edge:
         if hello.prompt_n:
             self._verifying.sessions += 1
             self._name = f"session {self._verifying.sessions} of an edge"
-            told = f"{'goes on' if hello.session else 'begins'}: a prompt of {counted(hello.prompt_n, 'token')}"
+            what = f"{'goes on' if hello.session else 'begins'}: a prompt of {counted(hello.prompt_n, 'token')}"
         else:  # before its first answer an edge learns what passes cost
-            self._name, told = "a measurement by an edge", "begins: the time of passes"
-        self._verifying.engine.on_session(f"{self._name} {told}")
+            self._name, what = "a measurement by an edge", "begins: the time of passes"
+        self._verifying.engine.on_session(f"{self._name} {what}")
 
     def _read(self, prefix: Prefix) -> None:
         """Keep a part of the text for the next round. Empty parts are counted too."""
@@ -232,13 +232,13 @@ class _Edge:
         self._answer_number = hello.answer
         facts = await self._verifying.facts()
         if hello.version != VERSION:
-            told = f"it speaks version {VERSION} of the protocol, and the edge {hello.version}"
+            message = f"it speaks version {VERSION} of the protocol, and the edge {hello.version}"
             hint = "pip install -U localspec, on the older machine"
-            await self._say(Error("incompatible", told, hint, hello.answer))
+            await self._say(Error("incompatible", message, hint, hello.answer))
             return
         if hello.vocabulary != facts.vocabulary or hello.model not in ("", facts.model):
-            told = f"it holds another model than the edge was made for: {facts.name}"
-            await self._say(Error("incompatible", told, "Start the edge again.", hello.answer))
+            message = f"it holds another model than the edge was made for: {facts.name}"
+            await self._say(Error("incompatible", message, "Start the edge again.", hello.answer))
             return
         if hello.session and not SESSION.fullmatch(hello.session):
             raise Refusal(400, "this is no session")
@@ -286,13 +286,13 @@ class _Edge:
     async def _asked(self, work: VerifyRound) -> bytes:
         engine = self._verifying.engine
         self._jobs = engine.submit(work, settings=self._verifying.served.settings, is_limited=False)
-        found = b""
+        reply = b""
         async for event in self._jobs[0].events(SILENCE):
             if event is None:
                 await self._say(Wait(engine.n_before(self._jobs[0])))
             elif isinstance(event, Inspected):
-                found = bytes.fromhex(event.content["reply"])
-        return found
+                reply = bytes.fromhex(event.content["reply"])
+        return reply
 
     def _drop(self) -> None:
         self._prefixes, self._told = [], 0

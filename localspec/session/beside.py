@@ -23,7 +23,7 @@ from localspec.engine import events
 from localspec.engine.protocols import Cancel
 from localspec.errors import ResourceError
 from localspec.prompt.grammar import Grammars
-from localspec.session.early_exit import EarlyExitDraft
+from localspec.session.exit_drafts import EarlyExitDraft
 from localspec.session.last_drafter import LastDrafter
 from localspec.session.loaded_model import LoadedModel
 from localspec.session.loaded_pair import LoadedPair

@@ -47,8 +47,8 @@ def remembered(pair: Sequence[LoadedModel], settings: LoadSettings) -> Profile:
     """Return the profile of what is loaded, target first, with these settings, placed as it is, on this machine."""
     build = build_info()
     facts: list[object] = [settings.gpu, settings.draft_gpu, settings.kv_type, settings.mmap]
-    for one in pair:
-        backend, model = one.backend, one.model
+    for loaded in pair:
+        backend, model = loaded.backend, loaded.model
         facts += [backend.capabilities.devices, backend.threads, backend.options.flash_attn]
         facts += [backend.options.placement, model.n_gpu_layers, model.is_repacked]
     facts += [build.llama_cpp, build.devices, build.system_info]
@@ -57,7 +57,7 @@ def remembered(pair: Sequence[LoadedModel], settings: LoadSettings) -> Profile:
     if rollback := pair[0].backend.options.rollback:
         facts.append(f"rolls {counted(rollback, 'token')} back")
     facts += [scale for _, scale in settings.lora]
-    files = [*(one.model.path for one in pair), *(Path(path) for path, _ in settings.lora)]
+    files = [*(loaded.model.path for loaded in pair), *(Path(path) for path, _ in settings.lora)]
     return Profile.of(cache_folder("profiles"), [file_fingerprint(path) for path in files], facts)
 
 
@@ -138,10 +138,10 @@ class PairController:
 
     def recall(self, prompt_n: int) -> Iterator[events.Event]:
         """Tell again what earlier answers measured of plain decoding, where it holds for this one too."""
-        found = self._baselines.near(prompt_n)
-        self._is_known = bool(found)
-        for one in found:
-            yield events.Probed(one.ms, one.ctx, self._clock() - one.at)
+        known = self._baselines.near(prompt_n)
+        self._is_known = bool(known)
+        for plain in known:
+            yield events.Probed(plain.ms, plain.ctx, self._clock() - plain.at)
 
     def prefilled(self, event: events.Prefilled) -> None:
         """Let the answer lose a share of the time in which the target read its prompt."""

@@ -152,7 +152,7 @@ class _Job:
             file = folder / f"{name}.npy"
             segment = _stored_segment(file)
             if segment is None:
-                segment = CorpusSegment.of([tokens for one in group if (tokens := self._tokens(one))])
+                segment = CorpusSegment.of([tokens for file in group if (tokens := self._tokens(file))])
                 if self.is_closed():
                     return
                 _keep(file, segment)
@@ -199,7 +199,7 @@ def _keep(file: Path, segment: CorpusSegment) -> None:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with replacing(file) as out:
             np.save(out, segment.numbers)
-        others = sorted(file.parent.glob("*.npy"), key=lambda one: one.stat().st_mtime, reverse=True)
+        others = sorted(file.parent.glob("*.npy"), key=lambda path: path.stat().st_mtime, reverse=True)
         size = 0
         for other in others:
             size += other.stat().st_size

@@ -3,7 +3,7 @@
 1. The options are resolved to a legal combination (`speculation.resolve`).
 2. It is fitted to what the loaded models can do (`speculation.capabilities`).
 3. With `--reproducible` it is fitted to the exact widths (`speculation.reproducible`).
-4. A draft made of the target's own layers is loaded, if one drafts (`session.early_exit`).
+4. A draft made of the target's own layers is loaded, if one drafts (`session.exit_drafts`).
 5. The controller is the one that knows the target with that draft (`session.controllers`).
 """
 
@@ -21,7 +21,7 @@ from localspec.methods.copy import Copy
 from localspec.methods.draft_model import DraftModel
 from localspec.models.gguf.kinds import MASKS
 from localspec.session.controllers import PairController
-from localspec.session.early_exit import EarlyExitDraft, LoadedExit
+from localspec.session.exit_drafts import EarlyExitDraft, LoadedExit
 from localspec.session.loaded_model import LoadedModel
 from localspec.settings.request import Request
 from localspec.speculation import registered

@@ -68,9 +68,9 @@ def _is_exact(backend: Backend, text: Ids, width: int, alone: Sequence[Logits], 
     Of each pass another share of the rows is kept. The others hold other tokens than `text` has there.
     """
     at = 0
-    for kept in _shares(width):
-        tokens = np.concatenate((text[at : at + kept], text[len(text) - width + kept :]))
-        rows = _rows(backend, tokens, kept, cancel) + _rows(backend, text[at + kept : at + kept + 1], 1, cancel)
+    for n in _shares(width):
+        tokens = np.concatenate((text[at : at + n], text[len(text) - width + n :]))
+        rows = _rows(backend, tokens, n, cancel) + _rows(backend, text[at + n : at + n + 1], 1, cancel)
         for row in rows:
             if not np.array_equal(row.view(np.uint32), alone[at].view(np.uint32)):
                 return False
@@ -78,13 +78,13 @@ def _is_exact(backend: Backend, text: Ids, width: int, alone: Sequence[Logits], 
     return True
 
 
-def _rows(backend: Backend, tokens: Ids, kept: int, cancel: Cancel) -> list[Logits]:
+def _rows(backend: Backend, tokens: Ids, n: int, cancel: Cancel) -> list[Logits]:
     if cancel():
         raise Cancelled
     rows = backend.extend(tokens, range(-1, len(tokens) - 1))
-    found = [rows.logits(node).copy() for node in range(kept)]
-    backend.keep(tuple(range(kept)))
-    return found
+    logits = [rows.logits(node).copy() for node in range(n)]
+    backend.keep(tuple(range(n)))
+    return logits
 
 
 def _shares(width: int) -> tuple[int, int, int]:

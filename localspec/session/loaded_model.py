@@ -71,9 +71,9 @@ class LoadedModel:
         model, special = self.model, self.model.special
         specials: dict[int, bytes] = {}
         for text in self.specials:
-            found = model.tokenize(text, parse_special=True)
-            if len(found) == 1:
-                specials[found[0]] = text.encode()
+            tokens = model.tokenize(text, parse_special=True)
+            if len(tokens) == 1:
+                specials[tokens[0]] = text.encode()
         return Lexicon(
             n_vocab=model.n_vocab,
             spellings={text: token for text, token in self.info.vocab.spellings.items() if token not in specials},

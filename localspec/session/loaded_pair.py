@@ -38,7 +38,7 @@ from localspec.prompt.truncate import shortened, too_long
 from localspec.session.controllers import COPY, PairController
 from localspec.session.corpus import CorpusReader
 from localspec.session.decision import Decision, decide
-from localspec.session.early_exit import EarlyExitDraft
+from localspec.session.exit_drafts import EarlyExitDraft
 from localspec.session.last_drafter import LastDrafter
 from localspec.session.loaded_model import LoadedModel, lengthened
 from localspec.session.prompt_scores import scored
@@ -145,13 +145,13 @@ class LoadedPair:
             trial = learn_draft(profile, target, self.draft, self.translation, self.clock, self.cancel, is_asked=True)
             yield from trial
         draft = None if self.draft is None else self.draft.backend
-        found = yield from survey_pair(asked, self.target.backend, draft, self.clock, self.cancel)
+        times = yield from survey_pair(asked, self.target.backend, draft, self.clock, self.cancel)
         is_kept = False
         if asked.is_kept:
-            self.controllers.profile.measured(found.prices(calibrated=time.time()))
+            self.controllers.profile.measured(times.prices(calibrated=time.time()))
             is_kept = self.controllers.profile.save()
         facts = {**self.controllers.profile.facts(), "is_kept": is_kept}
-        yield events.Inspected({**found.to_wire(), "profile": facts})
+        yield events.Inspected({**times.to_wire(), "profile": facts})
 
     def idle(self, is_asked: Cancel) -> None:
         """Do what can wait until nobody is waiting: `is_asked` tells whether somebody is again."""

@@ -22,15 +22,15 @@ from localspec.errors import ResourceError
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.info import check_adapter
 from localspec.models.gguf.kinds import MASKS
-from localspec.models.pairs import require_fit
+from localspec.models.pair_check import require_fit
 from localspec.models.recent import another_file
 from localspec.prompt.chat_template import template_warnings
 from localspec.prompt.grammar import Grammars
 from localspec.prompt.renderer import RENDERER
 from localspec.session.beside import opening, side_by_side
 from localspec.session.controllers import PairController, remembered
-from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.exact_widths import known_widths
+from localspec.session.exit_drafts import EarlyExitDraft
 from localspec.session.loaded_model import SHORT_DRAFT, LoadedModel, inspect_model, load_model, own_head
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.placement import PairFiles

@@ -122,17 +122,17 @@ def read_ahead(request: Request, pair: LoadedPair) -> Iterator[events.Event]:
     began, backend = pair.clock(), pair.target.backend
     *before, last = request.messages
     ends = [replace(request, messages=(*before, replace(last, content=last.content + end))) for end in ENDS]
-    one, other = (tokenise(each, pair.target.model, pair.target.specials).tokens for each in ends)
-    n = common_prefix(one, other) - UNSURE
+    tokens, other = (tokenise(each, pair.target.model, pair.target.specials).tokens for each in ends)
+    n = common_prefix(tokens, other) - UNSURE
     if backend.options.reproducible:  # rows of other chunks are other bits
         n -= n % backend.options.n_batch
     if MIN_TOKENS <= n < pair.n_ctx:
-        yield from pair.states.begin(request, [pair.target], one[: n + 1])
-        cached = backend.cached(one[: n + 1])
+        yield from pair.states.begin(request, [pair.target], tokens[: n + 1])
+        cached = backend.cached(tokens[: n + 1])
         if n - cached >= MIN_TOKENS:
-            backend.prefill(one[:n], pair.cancel)
+            backend.prefill(tokens[:n], pair.cancel)
             draft = pair.draft
             if draft is not None and draft.kind == "model" and pair.translation is None and draft.backend.length:
-                draft.backend.prefill(one[: min(n, draft.backend.capabilities.n_ctx)], pair.cancel)
+                draft.backend.prefill(tokens[: min(n, draft.backend.capabilities.n_ctx)], pair.cancel)
             yield events.Prefilled(n, cached, 1e3 * (pair.clock() - began))
     yield events.Finished("stop", "", 1e3 * (pair.clock() - began), 0.0, 0)

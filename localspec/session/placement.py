@@ -19,7 +19,7 @@ from localspec.models.gguf.architectures import ROLLS_BACK
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.gguf.layer_sizes import Layer, anatomy
-from localspec.models.pairs import PairReport
+from localspec.models.pair_check import PairReport
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
@@ -27,10 +27,10 @@ from localspec.trees.budget import MAX_LEAVES
 from localspec.tuning import DEFAULT_CTX, MARGIN_RAM, ROLLBACK, SMALLEST_CTX
 
 if TYPE_CHECKING:
+    from localspec.models.plan.layout_search import PlacementPlan
     from localspec.models.plan.machine import Machine
     from localspec.models.plan.memory_use import Layout
     from localspec.models.plan.models import Models
-    from localspec.models.plan.search import PlacementPlan
 
 STEP = 0.8  # of the devices' memory, for the second try
 CLEARLY = 0.95  # of the time: a prediction that is closer says nothing
@@ -86,8 +86,8 @@ class PairFiles:
 
     def placed(self) -> Placed:
         """Return how to load the pair: by a plan where a device other than the CPU is there and --gpu is auto."""
-        found = offloading(devices()) if self.settings.gpu == "auto" else ()
-        return self.planned(found, None) if found else self.unplanned()
+        gpus = offloading(devices()) if self.settings.gpu == "auto" else ()
+        return self.planned(gpus, None) if gpus else self.unplanned()
 
     def target_options(self, placement: Placement | None = None, n_ctx: int | None = None) -> LoadOptions:
         """Return how the target is loaded: with its LoRA adapters, and a way back for a model that keeps a state.
@@ -135,24 +135,26 @@ class PairFiles:
             needed += other.header.size + _context_bytes(other, draft)
         return needed > (1 - MARGIN_RAM) * available
 
-    def planned(self, found: Sequence[Device], failed: ResourceError | None) -> Placed:
+    def planned(self, gpus: Sequence[Device], failed: ResourceError | None) -> Placed:
         """Plan the pair for the devices `found`, after a failure with less of their memory."""
+        from localspec.models.plan.layout_search import PlacementRequest, best_and_plain
         from localspec.models.plan.models import ModelPart, placed
-        from localspec.models.plan.search import PlacementRequest, best_and_plain
 
         settings = self.settings
-        models = placed(*(ModelPart.of(one.header, one.info) for one in (self.target, self.draft) if one is not None))
+        models = placed(
+            *(ModelPart.of(each.header, each.info) for each in (self.target, self.draft) if each is not None)
+        )
         request = PlacementRequest(
             n_ctx=settings.ctx,
             kv_type=settings.kv_type,
             # Contexts whose scores would be too large get it too, but their size is not known yet.
-            has_flash=wants_flash(self.target_options().flash_attn, settings.kv_type, has_gpu=bool(found)),
+            has_flash=wants_flash(self.target_options().flash_attn, settings.kv_type, has_gpu=bool(gpus)),
             is_mapped=settings.mmap,
             needs_draft=True,
             threads=settings.threads,
             draft_gpu=settings.draft_gpu,
         )
-        plan, plain = best_and_plain(machine(found, 1.0 if failed is None else STEP), models, request)
+        plan, plain = best_and_plain(machine(gpus, 1.0 if failed is None else STEP), models, request)
         draft = None
         if plan.draft is not None and plan.draft_context is not None:
             placement = _placement(plan, plan.draft)
@@ -229,7 +231,7 @@ def load_options(
     )
 
 
-def machine(found: Sequence[Device], share: float = 1.0) -> Machine:
+def machine(offloaded: Sequence[Device], share: float = 1.0) -> Machine:
     """Describe this machine with `share` of its devices' free memory, and with the rates that were measured of it."""
     from localspec.models.plan import calibration
     from localspec.models.plan.machine import Machine
@@ -250,7 +252,7 @@ def machine(found: Sequence[Device], share: float = 1.0) -> Machine:
                 device.is_remote,
                 device.is_integrated,
             )
-            for device in found
+            for device in offloaded
         ),
         cpu=None if measured is None or cpu is None else measured.rates(cpu.name, cpu.description),
     )

@@ -27,8 +27,8 @@ def scored(
         if cancel():
             raise Cancelled
         chunk = prompt[first : first + rows]
-        found = backend.extend(chunk, range(-1, len(chunk) - 1))
-        logits = [before, *(found.logits(i) for i in range(len(chunk)))]
+        evaluated = backend.extend(chunk, range(-1, len(chunk) - 1))
+        logits = [before, *(evaluated.logits(i) for i in range(len(chunk)))]
         for token, row in zip(chunk, logits, strict=False):
             logprobs.append(logprob_of(judging.judged(row, token), piece))
         before = logits[-1].copy()

@@ -119,9 +119,9 @@ class PromptStates:
         for n, on_disk in self._on_disk(model, backend, wanted) if is_on_disk else ():
             if not self._pays(on_disk, n - length):
                 break
-            found = self._folder.load(on_disk, self._key(model, backend)) if self._folder is not None else None
-            if found is not None:
-                state, length = found, n
+            stored = self._folder.load(on_disk, self._key(model, backend)) if self._folder is not None else None
+            if stored is not None:
+                state, length = stored, n
                 self._seconds = self._seconds or on_disk.seconds
                 break
             has_lost = True
@@ -131,9 +131,9 @@ class PromptStates:
             backend.restore(state, length)
         return has_lost
 
-    def _pays(self, found: StateFile, gained: int) -> bool:
+    def _pays(self, stored: StateFile, gained: int) -> bool:
         assert self._folder is not None, "it is a file of the folder"
-        return gained >= MIN_TOKENS and gained * found.seconds > found.n_bytes / self._folder.rate
+        return gained >= MIN_TOKENS and gained * stored.seconds > stored.n_bytes / self._folder.rate
 
     def _write(self, model: LoadedModel, size: float) -> None:
         """Keep the text of a model on disk where that pays; `size` is the model's, in sizes of the target."""
@@ -168,13 +168,13 @@ class PromptStates:
         return self._keys[backend]
 
 
-def _usable(kept: _Kept, backend: SavingBackend, wanted: Sequence[int]) -> int:
-    if kept.backend.model is not backend.model:
+def _usable(stored: _Kept, backend: SavingBackend, wanted: Sequence[int]) -> int:
+    if stored.backend.model is not backend.model:
         return 0
-    state = kept.state
+    state = stored.state
     return backend.usable(state.ends, state.read, common_tokens(state.tokens, wanted))
 
 
-def _is_start(kept: _Kept, backend: SavingBackend, state: SavedState) -> bool:
-    n = len(kept.state.tokens)
-    return kept.backend.model is backend.model and n == common_tokens(state.tokens, kept.state.tokens)
+def _is_start(stored: _Kept, backend: SavingBackend, state: SavedState) -> bool:
+    n = len(stored.state.tokens)
+    return stored.backend.model is backend.model and n == common_tokens(state.tokens, stored.state.tokens)

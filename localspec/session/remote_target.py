@@ -97,8 +97,8 @@ class WatchingJudge(RemoteJudge):
 
     def counted(self) -> tuple[int, int]:
         """Return how many were looked at since this was asked before, and how many of them are hard."""
-        found, self._looked, self._hard = (self._looked, self._hard), 0, 0
-        return found
+        counts, self._looked, self._hard = (self._looked, self._hard), 0, 0
+        return counts
 
 
 class RemoteTarget(LlamaBackend):
@@ -234,8 +234,10 @@ class RemoteTarget(LlamaBackend):
             looked, hard = self._judge.counted()
             ahead, ready = (0, 0) if (meantime := self._judge.meantime) is None else meantime.judged()
             share = (event.position + len(event.out)) / self.capabilities.n_ctx
-            way = replace(self.channel.taken(), n_looked=looked, n_hard=hard, n_ahead=ahead, n_ready=ready, share=share)
-            return replace(event, way=way)
+            trip = replace(
+                self.channel.taken(), n_looked=looked, n_hard=hard, n_ahead=ahead, n_ready=ready, share=share
+            )
+            return replace(event, way=trip)
         if isinstance(event, Finished):
             self.channel.send(Bye())
         return event

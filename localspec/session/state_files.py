@@ -80,12 +80,12 @@ class StateFolder:
             with contextlib.suppress(OSError, ValueError), _opened(path) as file:
                 yield _head(path, file, key)
 
-    def load(self, found: StateFile, key: bytes) -> SavedState | None:
+    def load(self, stored: StateFile, key: bytes) -> SavedState | None:
         """Return a state; None, and the file is gone, where it is not what was written."""
         began = time.perf_counter()
         try:
-            with _opened(found.path) as file:
-                head = _head(found.path, file, key)
+            with _opened(stored.path) as file:
+                head = _head(stored.path, file, key)
                 data, left = np.empty(head.n_bytes, np.uint8), head.n_bytes
                 file.seek(0)
                 digest = hashlib.sha256(file.read(HEAD.size + head.tokens.nbytes + head.points.nbytes))
@@ -96,10 +96,10 @@ class StateFolder:
         except (OSError, ValueError, MemoryError):
             return None
         if not is_whole:
-            self.remove(found)
+            self.remove(stored)
             return None
         with contextlib.suppress(OSError):
-            os.utime(found.path)
+            os.utime(stored.path)
         self._measured(head.n_bytes, time.perf_counter() - began)
         starts = (len(data) - np.cumsum(head.points["bytes"][::-1])[::-1]).tolist()
         states = np.split(data, starts)
@@ -125,7 +125,8 @@ class StateFolder:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             os.chmod(self._folder, 0o700)
-            covered = [each for each in self.of_kind(key) if each.path != path and _begins(tokens, each.tokens)]
+            others = (each for each in self.of_kind(key) if each.path != path)
+            covered = [each for each in others if np.array_equal(tokens[: len(each.tokens)], each.tokens)]
             self._make_room(size)
             _write(part, head, *parts)
             os.replace(part, path)
@@ -137,9 +138,9 @@ class StateFolder:
             self.remove(each)
         return True
 
-    def remove(self, found: StateFile) -> None:
+    def remove(self, stored: StateFile) -> None:
         with contextlib.suppress(OSError):
-            found.path.unlink()
+            stored.path.unlink()
 
     def _paths(self, pattern: str) -> list[Path]:
         with contextlib.suppress(OSError):
@@ -148,16 +149,16 @@ class StateFolder:
 
     def _make_room(self, size: int) -> None:
         """Delete what was used least recently until `size` bytes fit, and what killed processes left."""
-        now, kept = time.time(), []
+        now, files = time.time(), []
         for path in self._paths(f"*{PART}") + self._paths(f"*{SUFFIX}"):
             with contextlib.suppress(OSError):
                 status = path.lstat()
                 if path.suffix == PART and now - status.st_mtime > STALE:
                     path.unlink()
                 elif path.suffix == SUFFIX:
-                    kept.append((status.st_mtime, status.st_size, path))
-        total = size + sum(n for _, n, _ in kept)
-        for _, n, path in sorted(kept):
+                    files.append((status.st_mtime, status.st_size, path))
+        total = size + sum(n for _, n, _ in files)
+        for _, n, path in sorted(files):
             if total <= self._limit:
                 return
             with contextlib.suppress(OSError):
@@ -176,10 +177,6 @@ def _name(key: bytes) -> str:
     return key.hex()[:16]
 
 
-def _begins(text: Ids, start: Ids) -> bool:
-    return bool(np.array_equal(text[: len(start)], start))
-
-
 def _opened(path: Path) -> io.BufferedReader:
     """Open a plain file to be read; raises OSError for a link and all that is no file."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -194,9 +191,9 @@ def _head(path: Path, file: io.BufferedReader, key: bytes) -> StateFile:
     head = file.read(HEAD.size)
     if len(head) < HEAD.size:
         raise ValueError(f"{path} is cut short")
-    magic, version, n, read, n_points, n_bytes, seconds, found = HEAD.unpack(head)
+    magic, version, n, read, n_points, n_bytes, seconds, stored_key = HEAD.unpack(head)
     size = HEAD.size + 4 * n + POINT.itemsize * n_points + n_bytes + DIGEST
-    if (magic, version, found, os.fstat(file.fileno()).st_size) != (MAGIC, VERSION, key, size):
+    if (magic, version, stored_key, os.fstat(file.fileno()).st_size) != (MAGIC, VERSION, key, size):
         raise ValueError(f"{path} holds another state")
     tokens = np.frombuffer(file.read(4 * n), "<i4")
     points = np.frombuffer(file.read(POINT.itemsize * n_points), POINT)

@@ -36,12 +36,12 @@ def survey_pair(
     if not asked.is_deep:
         seconds["deep"] = seconds["deep draft"] = 0.0
     timing = time_model(target, asked.sizes, (seconds["empty"], seconds["deep"]), clock, cancel)
-    found, drafts = (yield from reported("target", timing, clock)), None
+    target_times, drafts = (yield from reported("target", timing, clock)), None
     if draft is not None:
         sizes = DRAFT_SIZES if len(asked.sizes) > 1 else asked.sizes
         timing = time_model(draft, sizes, (seconds["draft"], seconds["deep draft"]), clock, cancel)
         drafts = yield from reported("draft", timing, clock)
-    return PairTimes(found, drafts)
+    return PairTimes(target_times, drafts)
 
 
 def reported(what: str, measuring: Generator[float, None, T], clock: Clock) -> events.EventsThen[T]:

@@ -33,8 +33,8 @@ GREEDY, USUAL = Sampler(Sampling(temperature=0.0)), Sampler(Sampling())
 @cache
 def texts() -> dict[str, str]:
     whole = files("localspec.session").joinpath("trial.txt").read_text("utf-8")
-    found = (part.partition("\n") for part in whole.split("=== ")[1:])
-    return {kind.strip(): text.strip() for kind, _, text in found}
+    sections = (part.partition("\n") for part in whole.split("=== ")[1:])
+    return {kind.strip(): text.strip() for kind, _, text in sections}
 
 
 def learn_draft(
@@ -54,8 +54,8 @@ def learn_draft(
     Raises Cancelled.
     """
     build = build_info().llama_cpp
-    found = [one.trial for one in profiles_of(profile.file.parent, profile.models) if one.trial is not None]
-    known = [trial for trial in found if trial.kinds]
+    trials = [other.trial for other in profiles_of(profile.file.parent, profile.models) if other.trial is not None]
+    known = [trial for trial in trials if trial.kinds]
     if profile.trial is None:
         profile.learn_trial(next((trial for trial in known if trial.build == build), None))
     has_none = profile.trial is None or not profile.trial.kinds
@@ -68,7 +68,7 @@ def learn_draft(
         yield events.Loading(TRIAL, share)
     trial = replace(run.result, build=build, under=_under(target, draft))
     profile.learn_trial(trial)
-    before = next((one for one in known if one.under == trial.under), None)
+    before = next((earlier for earlier in known if earlier.under == trial.under), None)
     shares = None if before is None else fallen(before, trial)
     if before is not None and shares is not None:
         yield events.Warned(FALLEN, _fall_message(shares, before.build, build))
@@ -103,8 +103,8 @@ def try_draft(
     except LocalspecError:  # a draft that cannot be tried is loaded all the same: an answer will tell
         trial = Trial()
     finally:
-        for one in models:
-            one.truncate(0)
+        for backend in models:
+            backend.truncate(0)
     return replace(trial, seconds=clock() - began, spelled=readers.spelled if trial.kinds else 1.0)
 
 
@@ -131,9 +131,9 @@ def _is_too_long(lead: float, seconds: float) -> bool:
 
 def _under(*models: LoadedModel) -> str:
     """Return what decides rows beside the files and llama.cpp: the cache's types, flash attention and the devices."""
-    loads = [one.backend for one in models]
+    loads = [model.backend for model in models]
     return "; ".join(
-        ", ".join((one.options.kv_type, one.options.flash_attn, *one.capabilities.devices)) for one in loads
+        ", ".join((load.options.kv_type, load.options.flash_attn, *load.capabilities.devices)) for load in loads
     )
 
 
@@ -148,8 +148,8 @@ def _fall_message(shares: tuple[float, float], before: str, now: str) -> str:
 
 def _can_try(target: LoadedModel, draft: LoadedModel) -> bool:
     """Whether both can read a few rows at once; a head reads the states of its target's own text."""
-    can = [one.backend.capabilities for one in (target, draft)]
-    has_room = all(one.n_ctx >= 4 * (LEAD + COMPARED) and one.max_rows > 1 and one.can_rollback for one in can)
+    can = [model.backend.capabilities for model in (target, draft)]
+    has_room = all(each.n_ctx >= 4 * (LEAD + COMPARED) and each.max_rows > 1 and each.can_rollback for each in can)
     return draft.info.head is None and has_room
 
 
@@ -159,7 +159,7 @@ class _Readers:
     def __init__(self, target: LoadedModel, draft: LoadedModel, translation: Translation, cancel: Cancel) -> None:
         self._target, self._draft, self._translation, self._cancel = target, draft, translation, cancel
         can = target.backend.capabilities, draft.backend.capabilities
-        self._rows = min(COMPARED, *(one.max_rows for one in can))
+        self._rows = min(COMPARED, *(capabilities.max_rows for capabilities in can))
         self._n_tokens = self._n_own = 0  # of all texts
         self._tokens: list[int] = []  # of the target, that are compared; likewise those of the draft
         self._own: list[int] = []

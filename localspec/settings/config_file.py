@@ -131,10 +131,10 @@ def _text(file: Path) -> str:
 
 
 def _not_toml(file: Path, text: str, error: Exception) -> UsageError:
-    found = _PLACE.fullmatch(str(error))
-    if found is None:
+    match = _PLACE.fullmatch(str(error))
+    if match is None:
         return UsageError(f"{file}: this is not TOML: {error}", hint="localspec config edit")
-    what, line, column = found.groups()
+    what, line, column = match.groups()
     begun = [begin for begin, _, tables in _statements(text) if tables is None]  # and never ended
     place = f"{line}:{column}" if line else str(begun[-1] if begun else text.count("\n") + 1)
     return UsageError(f"{file}:{place}: this is not TOML: {what[:1].lower()}{what[1:]}", hint="localspec config edit")
@@ -152,18 +152,18 @@ def _entries(text: str) -> Iterator[Entry]:
 
 def _with_tables(entries: Iterable[Entry]) -> Iterator[Entry]:
     """Yield the entries; those of a table of `KEY=VALUE` settings become one, as the option would give them."""
-    found: dict[Key, tuple[int, dict[str, Any]]] = {}
+    tables: dict[Key, tuple[int, dict[str, Any]]] = {}
     for entry in entries:
         at = next((i for i, name in enumerate(entry.path[:-1]) if name in PAIR_TABLES), None)
         if at is None:
             yield entry
             continue
         *above, last = entry.path[at + 1 :]
-        table = found.setdefault(entry.path[: at + 1], (entry.line, {}))[1]
+        table = tables.setdefault(entry.path[: at + 1], (entry.line, {}))[1]
         for name in above:
             table = table.setdefault(name, {})
         table[last] = entry.value
-    for path, (line, values) in found.items():
+    for path, (line, values) in tables.items():
         yield Entry(path, [f"{key}={json.dumps(value, default=str)}" for key, value in values.items()], line)
 
 

@@ -9,13 +9,12 @@ The option with its help, the key in config.toml, the check, /set and the field 
 A `Setting` is what a form shows of one: its kind and value, and where that value came from.
 """
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
-from localspec.errors import UsageError
+from localspec.errors import UsageError, near_name
 from localspec.settings.sizes import length
 from localspec.settings.values import sample
 
@@ -320,8 +319,7 @@ def read_options(declared: Sequence[Option], given: Iterable[str], *, of: str, s
     for word in given:
         name, equals, text = word.partition("=")
         if name not in options or not equals:
-            near = difflib.get_close_matches(name, options, n=1)
-            meant = options.get(near[0]) if near else next(iter(options.values()), None)
+            meant = options.get(near_name(name, options), next(iter(options.values()), None))
             bare = "localspec methods" if start == "-o " else start.rstrip(",:")
             hint = f"{start}{meant.name}={spelled(meant.default)}" if meant else bare
             has = f"it has {', '.join(options)}" if options else "it has none"

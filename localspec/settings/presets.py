@@ -8,10 +8,9 @@
 Its keys are those of the options. An option that is typed wins over the preset, and the preset over all else.
 """
 
-import difflib
 import re
 
-from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.errors import LocalspecError, NotFoundError, UsageError, near_name
 from localspec.settings.config_file import TABLE, Configuration, Entry, read_configuration
 from localspec.settings.declaration import declared
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
@@ -22,11 +21,11 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def presets(file: Configuration | None = None) -> dict[str, dict[str, Entry]]:
-    found: dict[str, dict[str, Entry]] = {}
+    by_name: dict[str, dict[str, Entry]] = {}
     for entry in (file or read_configuration()).entries:
         if len(entry.path) == 3 and entry.path[0] == TABLE:
-            found.setdefault(entry.path[1], {})[entry.path[2]] = entry
-    return found
+            by_name.setdefault(entry.path[1], {})[entry.path[2]] = entry
+    return by_name
 
 
 def preset_names() -> list[str]:
@@ -42,9 +41,9 @@ def find_preset(name: str, file: Configuration | None = None) -> dict[str, Entry
     known = presets(file)
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, known, n=1)
+    near = near_name(name, known)
     if near:
-        raise NotFoundError(f"there is no preset {name!r}", hint=f"Did you mean {near[0]!r}?")
+        raise NotFoundError(f"there is no preset {name!r}", hint=f"Did you mean {near!r}?")
     hint = "localspec config preset list" if known else f"localspec config preset save {shown_name(name)} -m PAIR"
     raise NotFoundError(f"there is no preset {name!r}", hint=hint)
 

@@ -48,8 +48,8 @@ def schema_text(text: str) -> str | None:
 
 def field_names(schema: str | None) -> list[str]:
     """Return the names of the fields of a schema's object, [] where it is none."""
-    found = None if schema is None else json.loads(schema)
-    properties = found.get("properties") if isinstance(found, dict) else None
+    parsed = None if schema is None else json.loads(schema)
+    properties = parsed.get("properties") if isinstance(parsed, dict) else None
     return list(properties) if isinstance(properties, dict) else []
 
 
@@ -75,13 +75,13 @@ def choices_text(text: str) -> str | None:
         return None
     typed, text = text, _read("--choices", text)
     lines = text.splitlines() if "\n" in text else text.split(",")
-    found = tuple(dict.fromkeys(filter(None, (line.strip() for line in lines))))
-    if found == (typed,) and Path(typed).suffix[1:2].isalpha():  # a file's name, and no number
+    choices = tuple(dict.fromkeys(filter(None, (line.strip() for line in lines))))
+    if choices == (typed,) and Path(typed).suffix[1:2].isalpha():  # a file's name, and no number
         hint = did_you_mean(typed, "--choices FILE, or a,b,c")
         raise NotFoundError(f"--choices: there is no file {typed}", hint=hint)
-    if len(found) < 2:
+    if len(choices) < 2:
         raise UsageError(f"--choices {text.strip()!r} leaves nothing to choose", hint="--choices a,b,c, or a file")
-    return "\n".join(found) + "\n"
+    return "\n".join(choices) + "\n"
 
 
 def _read(flag: str, text: str, longest: int = MAX_BYTES) -> str:
@@ -104,12 +104,12 @@ def _read(flag: str, text: str, longest: int = MAX_BYTES) -> str:
     if len(raw) > longest:
         raise UsageError(f"{flag} is longer than {longest} bytes", hint="a smaller one")
     try:
-        found = raw.decode("utf-8-sig")
+        content = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UsageError(f"{flag} {text} is not UTF-8 text", hint=f"{flag} FILE") from None
-    if not found.strip():
+    if not content.strip():
         raise UsageError(f"{flag} is empty", hint=f"{flag} FILE")
-    return found
+    return content
 
 
 def json_schema(text: str) -> str:
@@ -142,8 +142,8 @@ def levels_of(value: Any) -> int:
 
 def unbounded(schema: str) -> str:
     """Return what in a schema has no end, as paths with the keyword that would bound them; "" for nothing."""
-    found = [f"{path or '/'} ({keyword})" for path, keyword in _without_end(json.loads(schema), "")]
-    return ", ".join([*found[:NAMED], "..."] if len(found) > NAMED else found)
+    places = [f"{path or '/'} ({keyword})" for path, keyword in _without_end(json.loads(schema), "")]
+    return ", ".join([*places[:NAMED], "..."] if len(places) > NAMED else places)
 
 
 def _without_end(schema: Any, path: str) -> Iterator[tuple[str, str]]:
@@ -172,15 +172,15 @@ def _short(text: str) -> dict[str, Any]:
     """
     properties: dict[str, Any] = {}
     for part in _parts(text):
-        found = _FIELD.fullmatch(part)
-        if found is None:
+        match = _FIELD.fullmatch(part)
+        if match is None:
             _refuse(part)
-        field = _field(found, part)
-        if found["about"]:
-            field["description"] = found["about"]
-        if found["name"] in properties:
-            raise UsageError(f"--schema names the field {found['name']!r} twice", hint=SHORT_FORM)
-        properties[found["name"]] = field
+        field = _field(match, part)
+        if match["about"]:
+            field["description"] = match["about"]
+        if match["name"] in properties:
+            raise UsageError(f"--schema names the field {match['name']!r} twice", hint=SHORT_FORM)
+        properties[match["name"]] = field
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
@@ -201,14 +201,14 @@ def _parts(text: str) -> Iterator[str]:
     yield from filter(None, [part.strip()])
 
 
-def _field(found: re.Match[str], part: str) -> dict[str, Any]:
-    inner = found["inner"]
+def _field(match: re.Match[str], part: str) -> dict[str, Any]:
+    inner = match["inner"]
     if inner is not None and inner[1:-1].strip():
-        if found["kind"]:
+        if match["kind"]:
             _refuse(part)
         made = _short(inner[1:-1])
         return {"type": "array", "items": made} if inner[0] == "[" else made
-    kind = _TYPES.get(found["kind"] or "str")
+    kind = _TYPES.get(match["kind"] or "str")
     if kind is None or inner == "{}":
         _refuse(part)
     return {"type": "array", "items": {"type": kind}} if inner is not None else {"type": kind}

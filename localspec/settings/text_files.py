@@ -1,11 +1,11 @@
 """The files below a folder that are texts: in order, without what is hidden, binary or ignored by git."""
 
-import difflib
 import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from localspec.errors import near_name
 from localspec.sanitize import decoded, shown
 
 LOOKED_AT = 8192  # bytes that decide whether a file is a text
@@ -29,8 +29,8 @@ def nearest_file(name: str) -> str:
     except (OSError, ValueError):
         return ""
     lower = {each.lower(): each for each in beside} if len(beside) <= MOST_NEAR else {}
-    near = difflib.get_close_matches(last.lower(), lower, n=1, cutoff=NEAR)
-    return f"{folder}{slash}{lower[near[0]]}" if near else ""
+    near = near_name(last.lower(), lower, NEAR)
+    return f"{folder}{slash}{lower[near]}" if near else ""
 
 
 def files_below(folder: Path, skip: Callable[[str], None]) -> Iterator[Path]:

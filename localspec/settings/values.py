@@ -74,10 +74,10 @@ def spelled_argument(argument: tuple[str, Any]) -> str:
 
 
 def token_bias(text: str) -> tuple[int, float]:
-    found = _BIAS.fullmatch(text)
-    if found is None:
+    match = _BIAS.fullmatch(text)
+    if match is None:
         raise ValueError
-    return int(found[1]), float(found[2])
+    return int(match[1]), float(match[2])
 
 
 def absolute(text: str) -> str:
@@ -107,15 +107,15 @@ def adapter(text: str) -> tuple[str, float]:
     """Return the absolute path of a LoRA file and its scale, from FILE or FILE:SCALE."""
     path, colon, scale = text.rpartition(":")
     try:
-        found = (path, float(scale)) if colon else (text, 1.0)
+        scaled = (path, float(scale)) if colon else (text, 1.0)
     except ValueError:
-        found = (text, 1.0)  # a colon in the name
-    if not found[0]:
+        scaled = (text, 1.0)  # a colon in the name
+    if not scaled[0]:
         raise ValueError
-    if not abs(found[1]) <= MOST_SCALED:
+    if not abs(scaled[1]) <= MOST_SCALED:
         message = f"--lora {text} is out of range: its scale must be from -{MOST_SCALED:g} to {MOST_SCALED:g}"
         raise UsageError(message, hint=f"--lora {path}:0.5")
-    return os.path.abspath(os.path.expanduser(found[0])), found[1]
+    return os.path.abspath(os.path.expanduser(scaled[0])), scaled[1]
 
 
 def spelled_adapter(lora: tuple[str, float]) -> str:
@@ -130,12 +130,12 @@ def layers(text: str) -> str:
 
 def servers(text: str) -> tuple[str, ...]:
     """Return the servers that --rpc names; raises ValueError for one that is not HOST:PORT."""
-    found = tuple(part.strip() for part in text.split(","))
-    for endpoint in found:
+    endpoints = tuple(part.strip() for part in text.split(","))
+    for endpoint in endpoints:
         host, _, port = endpoint.rpartition(":")
         if not (host and 0 < (whole(port) or 0) < 2**16):
             raise ValueError
-    return found
+    return endpoints
 
 
 def verifier_of(pair: str) -> str | None:
@@ -145,10 +145,10 @@ def verifier_of(pair: str) -> str | None:
 
 def verifier_address(text: str) -> str:
     """Return the address of a verifier, ws://HOST:PORT or wss://HOST:PORT; raises ValueError for any other."""
-    found = _ADDRESS.fullmatch(text)
-    if found is None:
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
         raise ValueError
-    scheme, host, port = found[1] or "ws", found[2], found[3]
+    scheme, host, port = match[1] or "ws", match[2], match[3]
     if port is not None and not 0 < int(port) < 2**16:
         raise ValueError
     return f"{scheme}://{host.lower()}:{int(port or SERVED_AT)}"

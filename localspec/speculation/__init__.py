@@ -41,8 +41,8 @@ def axis_names(axis: str) -> tuple[str, ...]:
 
 
 def _classes(package: str) -> Iterator[type[Any]]:
-    for found in pkgutil.iter_modules(import_module(package).__path__):
-        module = import_module(f"{package}.{found.name}")
+    for submodule in pkgutil.iter_modules(import_module(package).__path__):
+        module = import_module(f"{package}.{submodule.name}")
         for each in vars(module).values():
             if isinstance(each, type) and each.__module__ == module.__name__:
                 yield each
@@ -60,12 +60,12 @@ def _plugins(axis: str) -> dict[str, type[Any]]:
     """Return what other installed packages add to an axis; raises IncompatibleError for one that does not load."""
     from importlib.metadata import entry_points  # late: most commands name no method
 
-    found = {}
+    classes = {}
     for entry in entry_points(group=PLUGINS[axis]):
         try:
-            found[entry.name] = entry.load()
+            classes[entry.name] = entry.load()
         except Exception as error:
             package = entry.dist.name if entry.dist else entry.value
             reason = f"the {axis} {entry.name!r} of the package {package} cannot be loaded: {error}"
             raise IncompatibleError(reason, hint=f"pip uninstall {package}") from error
-    return found
+    return classes

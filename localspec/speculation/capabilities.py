@@ -46,7 +46,7 @@ def fit_axes(axes: Axes, asked: Speculation, target: ModelCapabilities, draft: M
     axes = replace(axes, longest_copy=min(axes.longest_copy, target.capabilities.max_rows - 1))
     if axes.shape.nodes == 0:
         return Fitted(axes)
-    narrowest = min(one.capabilities.max_leaves for one in (target, draft) if one is not None)
+    narrowest = min(model.capabilities.max_leaves for model in (target, draft) if model is not None)
     if axes.is_automatic and narrowest < axes.shape.leaves:
         axes = replace(axes, policy=Chain(), shape=replace(axes.shape, leaves=1))
     info: MethodInfo = registered("method")[axes.method].info

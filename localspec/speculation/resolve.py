@@ -4,14 +4,13 @@ method, tree, length and verifier are independent, but not every combination is 
 refused with a legal one named. Nothing here imports llama.cpp, so that the command line can refuse before it loads.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from localspec.control.candidates import MOST_DRAFTED
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Controller, Shape, TreePolicy, Verifier
-from localspec.errors import UsageError
+from localspec.errors import UsageError, near_name
 from localspec.methods import MethodInfo
 from localspec.settings.declaration import Value, read_options, spelled
 from localspec.settings.removed import check_removed
@@ -144,7 +143,7 @@ def _options(method: str, info: MethodInfo, speculation: Speculation) -> dict[st
             message = f"{of} has no option {name!r}: that is of {' and '.join(others)}"
             raise UsageError(message, hint=f"--method {others[0]} -o {name}={value}")
         if not others and not is_chosen:
-            near = next(iter(difflib.get_close_matches(name, owners, n=1)), "")
+            near = near_name(name, owners)
             hint = f"--method {owners[near][0]} -o {near}={value}" if near else "localspec methods"
             raise UsageError(f"no method has an option {name!r}", hint=hint)
     return read_options(info.options, map("=".join, speculation.options), of=of)
@@ -233,10 +232,9 @@ def _name(axis: str, name: str) -> str:
     if name in known:
         return name
     check_removed(f"--{axis} {name}")
-    near = difflib.get_close_matches(name, known, n=1)
     raise UsageError(
         f"--{axis} {name!r} does not exist; there are {', '.join(axis_names(axis))}",
-        hint=f"--{axis} {near[0] if near else axis_names(axis)[0]}",
+        hint=f"--{axis} {near_name(name, known) or axis_names(axis)[0]}",
     )
 
 

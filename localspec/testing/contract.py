@@ -113,21 +113,21 @@ class TableBackend:
             assert self._paths[node][:-1] == path, "kept nodes form a path from the tip"
             path = self._paths[node]
         self.committed += path
-        self._close(kept=len(nodes))
+        self._close(n_kept=len(nodes))
 
     def truncate(self, length: int) -> None:
         """Forget what follows `length`."""
         self.forgotten += max(0, self.length - length)
         del self.committed[length:]
-        self._close(kept=0)
+        self._close(n_kept=0)
 
     @property
     def open(self) -> int:
         """Nodes of the tree under way."""
         return len(self._paths)
 
-    def _close(self, kept: int) -> None:
-        self.dropped += len(self._paths) - kept
+    def _close(self, n_kept: int) -> None:
+        self.dropped += len(self._paths) - n_kept
         self._paths = []
 
 

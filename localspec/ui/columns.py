@@ -41,11 +41,11 @@ def fitted(lines: Sequence[Sequence[str]], room: int, right: Collection[int] | N
     if over <= 0:
         return aligned(lines, right)
     widest = max(SHORTEST, max(len(line[0]) for line in lines) - over)
-    kept = [[shortened(line[0], widest), *line[1:]] for line in lines]
-    last = max(map(len, kept)) - 1
-    left = room - max(len(each) for each in aligned([[*line[:last], ""] for line in kept], right)) - 2
+    shorter = [[shortened(line[0], widest), *line[1:]] for line in lines]
+    last = max(map(len, shorter)) - 1
+    left = room - max(len(each) for each in aligned([[*line[:last], ""] for line in shorter], right)) - 2
     rows: list[list[str]] = []
-    for line in kept:
+    for line in shorter:
         parts = (
             textwrap.wrap(line[last], max(left, SHORTEST), break_on_hyphens=False, break_long_words=False)
             if len(line) > last and last > 0

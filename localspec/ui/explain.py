@@ -6,7 +6,6 @@ has it as an indented block. The bias of lossy rules is what tests/exact measure
 scripts/docs.py).
 """
 
-import difflib
 import inspect
 import json
 import math
@@ -18,7 +17,7 @@ from typing import Any
 
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Shape
-from localspec.errors import UsageError
+from localspec.errors import UsageError, near_name
 from localspec.methods import MethodInfo
 from localspec.settings.declaration import Option
 from localspec.settings.declaration import spelled as spelled_value
@@ -119,8 +118,8 @@ def option_to_wire(option: Option) -> dict[str, Any]:
 
 def facts(axis: str) -> tuple[MethodFacts, ...]:
     read = _AXES[axis]
-    found = (read(name, cls) for name, cls in registered(axis).items())
-    return tuple(replace(one, measured=_prose(one).get("Measured", "")) for one in found)
+    entries = (read(name, cls) for name, cls in registered(axis).items())
+    return tuple(replace(entry, measured=_prose(entry).get("Measured", "")) for entry in entries)
 
 
 def pages(axis: str) -> tuple[Page, ...]:
@@ -130,18 +129,18 @@ def pages(axis: str) -> tuple[Page, ...]:
 def explain(name: str, others: Callable[[], Iterable[str]] = tuple) -> Explanation:
     """Return everything of that name. Raises UsageError with the nearest name, of these or of the `others`."""
     term = glossary.find(name)
-    found = [_page(entry) for axis in _AXES for entry in facts(axis) if entry.name in (name, glossary.key(name))]
-    if not found and term is None:
+    pages = [_page(entry) for axis in _AXES for entry in facts(axis) if entry.name in (name, glossary.key(name))]
+    if not pages and term is None:
         check_removed(name)
         known = list(dict.fromkeys([*(n for axis in _AXES for n in registered(axis)), *glossary.names(), *others()]))
         draft = name.rpartition("+")[2]  # of a pair
-        near = difflib.get_close_matches(glossary.key(draft), known, n=1, cutoff=0.65)
+        near = near_name(glossary.key(draft), known, 0.65)
         raise UsageError(
             f"there is no method, rule, term, option or field called {name!r}"
-            + (f"; did you mean {near[0]!r}?" if near else ""),
-            hint=f"localspec explain {near[0]}" if near else "localspec methods",
+            + (f"; did you mean {near!r}?" if near else ""),
+            hint=f"localspec explain {near}" if near else "localspec methods",
         )
-    return Explanation(term, tuple(found))
+    return Explanation(term, tuple(pages))
 
 
 def _method(name: str, cls: Any) -> MethodFacts:

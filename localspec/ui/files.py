@@ -57,16 +57,16 @@ def path_completions(typed: str, endings: tuple[str, ...] = ()) -> list[str]:
         entries = sorted(os.scandir(os.path.expanduser(folder + slash) or "."), key=lambda entry: entry.name)
     except (OSError, ValueError):
         return []
-    found = []
+    names = []
     for entry in entries:
         is_hidden = entry.name.startswith(".") and not beginning.startswith(".")
         if is_hidden or not entry.name.startswith(beginning):
             continue
         if _is_folder(entry):
-            found.append(f"{folder}{slash}{entry.name}/")
+            names.append(f"{folder}{slash}{entry.name}/")
         elif not endings or entry.name.lower().endswith(endings):
-            found.append(f"{folder}{slash}{entry.name}")
-    return found[:MAX_NAMES]
+            names.append(f"{folder}{slash}{entry.name}")
+    return names[:MAX_NAMES]
 
 
 def several_completions(typed: str) -> list[str]:

@@ -173,8 +173,8 @@ def read_parts(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs) -
             data.append(Attachment("" if name == "-" else name, inputs.file(name)))
             is_empty = not data[-1].text
         if is_empty:
-            told = f"{STDIN if name == '-' else name} holds no text{left_out}"
-            raise NotFoundError(told, hint="--file PATH of a text, or no --file")
+            message = f"{STDIN if name == '-' else name} holds no text{left_out}"
+            raise NotFoundError(message, hint="--file PATH of a text, or no --file")
     if inputs.taken is not None or len(files) > 1:
         named = [each for each in data if each.name and each.text]
         inputs.taken = Taken(named, inputs.taken.left_out if inputs.taken else {})

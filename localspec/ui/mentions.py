@@ -84,11 +84,11 @@ def mentioned(message: str) -> Taken:
 
 
 def files_in(message: str) -> list[str]:
-    found = [
+    names = [
         quoted or next((each for each in (word, word.rstrip(_AFTER)) if names_files(each)), "")
         for quoted, word in _MENTION.findall(message)
     ]
-    return [name for name in found if names_files(name)]
+    return [name for name in names if names_files(name)]
 
 
 def names_in(typed: str) -> list[str]:
@@ -98,15 +98,15 @@ def names_in(typed: str) -> list[str]:
         joined = [(end, typed[words[at].start() : words[end - 1].end()]) for end in ends]
         first = at + 1, words[at][1] or words[at][2] or words[at][0]
         at, name = (
-            first if words[at][1] or words[at][2] else next((one for one in joined if names_files(one[1])), first)
+            first if words[at][1] or words[at][2] else next((each for each in joined if names_files(each[1])), first)
         )
         names.append(name)
     return names
 
 
 def missing_in(message: str) -> list[str]:
-    found = [(quoted, quoted or word.rstrip(_AFTER)) for quoted, word in _MENTION.findall(message)]
-    missing = [name for quoted, name in found if (quoted or _FILE_LIKE.fullmatch(name)) and not names_files(name)]
+    mentions = [(quoted, quoted or word.rstrip(_AFTER)) for quoted, word in _MENTION.findall(message)]
+    missing = [name for quoted, name in mentions if (quoted or _FILE_LIKE.fullmatch(name)) and not names_files(name)]
     return [name for name in dict.fromkeys(missing) if name not in files_in(message)]
 
 

@@ -69,8 +69,8 @@ def edited(text: str, *, hint: str = "EDITOR=nano localspec chat") -> str:
             done = subprocess.run([*shlex.split(command), str(path)], check=False)
             if done.returncode:
                 raise NotFoundError(f"the editor {command} left with status {done.returncode}", hint=hint)
-            found = decoded(path.read_bytes(), errors="replace")
-            return text if found == text else found.removesuffix("\n")  # which editors end a file with
+            content = decoded(path.read_bytes(), errors="replace")
+            return text if content == text else content.removesuffix("\n")  # which editors end a file with
     except (OSError, ValueError) as error:  # also of a full disk, of a lone quote in the command, of no file left
         raise NotFoundError(f"the editor {command} failed: {error}", hint=hint) from None
 

@@ -49,11 +49,11 @@ def result(stats: Stats, settings: LoadSettings, request: Request, session: str 
     return cast(dict[str, Any], made)
 
 
-def with_logprob(found: Logprob | None) -> Logprobs:
-    if found is None:
+def with_logprob(logprob: Logprob | None) -> Logprobs:
+    if logprob is None:
         return {}
-    top: list[LikelyToken] = [{"id": each.id, "s": each.text, "logprob": each.logprob} for each in found.top]
-    return {"logprob": found.logprob, "top_logprobs": top}
+    top: list[LikelyToken] = [{"id": each.id, "s": each.text, "logprob": each.logprob} for each in logprob.top]
+    return {"logprob": logprob.logprob, "top_logprobs": top}
 
 
 def params(settings: LoadSettings, request: Request, stats: Stats | None = None) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _spec(stats: Stats, request: Request) -> Spec:
         "widths": list(stats.started.widths) or None if stats.started else None,
         "passes": stats.passes,
         "drafting_passes": stats.drafting_passes,
-        "drafters": {name: {"drafted": n, "accepted": kept} for name, (n, kept) in stats.drafters.items()},
+        "drafters": {name: {"drafted": n, "accepted": accepted} for name, (n, accepted) in stats.drafters.items()},
         "drafted": stats.drafted,
         "accepted": stats.accepted,
         "forced": stats.forced,
@@ -150,11 +150,11 @@ def _spec(stats: Stats, request: Request) -> Spec:
     }
 
 
-def _plain(found: Baseline) -> PlainFields:
+def _plain(baseline: Baseline) -> PlainFields:
     return {
-        "tok_per_s": found.tok_per_s,
+        "tok_per_s": baseline.tok_per_s,
         "source": "probe",
-        "n_tokens": found.n,
-        "ctx": found.ctx,
-        "age_s": round(found.age_s, 3),
+        "n_tokens": baseline.n,
+        "ctx": baseline.ctx,
+        "age_s": round(baseline.age_s, 3),
     }

@@ -1,13 +1,12 @@
 """Settings of the next answer: changed by their names, for /set and the form of a chat, and checked together."""
 
-import difflib
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from localspec.errors import UsageError
+from localspec.errors import UsageError, near_name
 from localspec.settings.declaration import Option, declaration, declared
 from localspec.settings.request import FORMS, LoadSettings, Request, Sampling, Speculation
 from localspec.speculation import axis_names
@@ -46,14 +45,14 @@ def options_in(line: str) -> list[str]:
         words = shlex.split(line)
     except ValueError:  # a quote without its end
         return []
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     for word in words:
         flag, _, value = word.partition("=")
         if flag in _FLAGS:
-            found.append([_FLAGS[flag], *([value] if value else [])])
+            groups.append([_FLAGS[flag], *([value] if value else [])])
         else:
-            found[-1].append(word)
-    return [" ".join([*words, *(["on"] if words[-1] in _SWITCHES else [])]) for words in found]
+            groups[-1].append(word)
+    return [" ".join([*words, *(["on"] if words[-1] in _SWITCHES else [])]) for words in groups]
 
 
 def refuse_fixed(name: str) -> None:
@@ -83,22 +82,22 @@ def without_effect(request: Request, *, has_draft: bool) -> dict[str, str]:
     `has_draft`: the pair has a draft model or a head.
     """
     chosen = request.sampling
-    found: dict[str, str] = {}
+    idle: dict[str, str] = {}
     if chosen.temperature == 0:
         for name in ("top_k", "top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold"):
-            found[name] = "--temp 0 takes the likeliest token"
+            idle[name] = "--temp 0 takes the likeliest token"
     if not chosen.dry_multiplier:
         for name in ("dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breaker"):
-            found[name] = "DRY is off without --dry-multiplier"
+            idle[name] = "DRY is off without --dry-multiplier"
     if (chosen.repeat_penalty, chosen.presence_penalty, chosen.frequency_penalty) == (1.0, 0.0, 0.0):
-        found["penalty_last_n"] = "there is no penalty"
+        idle["penalty_last_n"] = "there is no penalty"
     if not chosen.xtc_probability:
-        found.setdefault("xtc_threshold", "XTC is off without --xtc-probability")
+        idle.setdefault("xtc_threshold", "XTC is off without --xtc-probability")
     elif chosen.xtc_threshold > 0.5:
-        found.setdefault("xtc_probability", "--xtc-threshold above 0.5 switches XTC off")
+        idle.setdefault("xtc_probability", "--xtc-threshold above 0.5 switches XTC off")
     if request.speculation != Speculation() or chosen.draft_temperature is not None:
-        found |= _idle_axes(request, has_draft=has_draft)
-    return {name: why for name, why in found.items() if _value(request, name) != _value(Request(), name)}
+        idle |= _idle_axes(request, has_draft=has_draft)
+    return {name: why for name, why in idle.items() if _value(request, name) != _value(Request(), name)}
 
 
 def _idle_axes(request: Request, *, has_draft: bool) -> dict[str, str]:
@@ -107,27 +106,27 @@ def _idle_axes(request: Request, *, has_draft: bool) -> dict[str, str]:
 
     asked, sampling = request.speculation, request.sampling
     is_greedy, is_seeded = sampling.temperature == 0.0, sampling.seed is not None
-    found: dict[str, str] = {}
+    idle: dict[str, str] = {}
     try:
         axes, usual = (
-            resolve_axes(one, has_draft=has_draft, is_seeded=is_seeded, is_greedy=is_greedy)
-            for one in (asked, replace(asked, verify="auto"))
+            resolve_axes(speculation, has_draft=has_draft, is_seeded=is_seeded, is_greedy=is_greedy)
+            for speculation in (asked, replace(asked, verify="auto"))
         )
     except UsageError:  # told where the request is checked
         return {}
     drafts_nothing = axes.shape.nodes == 0 and not axes.is_automatic
     if drafts_nothing:
-        found |= dict.fromkeys(("length", "verify", "approximate", "draft_temperature"), "nothing is drafted")
+        idle |= dict.fromkeys(("length", "verify", "approximate", "draft_temperature"), "nothing is drafted")
     if axes.verifier.is_lossless:
-        found.setdefault("approximate", f"--verify {axes.verify} keeps the distribution")
+        idle.setdefault("approximate", f"--verify {axes.verify} keeps the distribution")
     if not drafts_nothing and not (has_draft and _uses_draft(request)) and axes.method != "early-exit":
-        found["draft_temperature"] = "no draft model drafts"
+        idle["draft_temperature"] = "no draft model drafts"
     if axes.shape.leaves <= 1 and axes.verify == "traversal" and usual.verify == "block":
-        found.setdefault("verify", "on a chain it is --verify block, the usual rule; --tree eagle2 makes trees")
+        idle.setdefault("verify", "on a chain it is --verify block, the usual rule; --tree eagle2 makes trees")
     is_point = is_greedy and not sampling.draft_temperature
     if is_point and axes.shape.leaves <= 1 and axes.verifier.is_lossless and axes.verify != "coupled":
-        found.setdefault("verify", "with --temp 0 every exact rule keeps the same tokens of a chain")
-    return found
+        idle.setdefault("verify", "with --temp 0 every exact rule keeps the same tokens of a chain")
+    return idle
 
 
 def _value(request: Request, name: str) -> Any:
@@ -210,10 +209,10 @@ def check(request: Request, settings: LoadSettings) -> None:
 
 def _find(name: str) -> tuple[str, Option]:
     """Return a setting, by any of its names, and the part of a request that has it; raises UsageError."""
-    found = next((one for one in _FOUND if one[1].is_called(name)), None)
-    if found is None:
+    named = next((entry for entry in _FOUND if entry[1].is_called(name)), None)
+    if named is None:
         refuse_fixed(name)
-        near = difflib.get_close_matches(name.lstrip("-"), SETTINGS, n=1)
-        hint = f"/set {near[0]}" if near else "/set lists them"
+        near = near_name(name.lstrip("-"), SETTINGS)
+        hint = f"/set {near}" if near else "/set lists them"
         raise UsageError(f"there is no setting {name.lstrip('-')!r}", hint=hint)
-    return found
+    return named

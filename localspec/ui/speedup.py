@@ -107,8 +107,8 @@ class Passes:
     def compare(self, tokens: int) -> Comparison | None:
         if not self.is_enough:
             return None
-        at = [index for index, one in enumerate(self.all) if one.plain_ms is not None]
-        plain = [one.plain_ms for one in self.all if one.plain_ms is not None]
+        at = [index for index, timed in enumerate(self.all) if timed.plain_ms is not None]
+        plain = [timed.plain_ms for timed in self.all if timed.plain_ms is not None]
         if min(plain) <= 0.0:
             return None
         near = [_near(plain, rank) for rank in range(len(plain) + 1)]
@@ -138,12 +138,12 @@ class _Costs:
     def of(passes: Sequence[Timed], local: Sequence[float]) -> _Costs:
         """Return the costs of passes, beside each of which a plain pass took `local` milliseconds."""
         costs, full = _Costs({}, {}, 0.0), 0.0
-        for one, ms in zip(passes, local, strict=True):
-            costs.rest.setdefault(one.kind, []).append(one.rest_ms / ms)
-            if one.is_again:
-                costs.draft.setdefault(one.kind[:2], []).append(one.draft_ms / ms)
+        for timed, ms in zip(passes, local, strict=True):
+            costs.rest.setdefault(timed.kind, []).append(timed.rest_ms / ms)
+            if timed.is_again:
+                costs.draft.setdefault(timed.kind[:2], []).append(timed.draft_ms / ms)
             else:
-                full += one.draft_ms / ms
+                full += timed.draft_ms / ms
         return _Costs(costs.rest, costs.draft, full)
 
     @property
@@ -160,10 +160,10 @@ class _Costs:
 
         The median of a few passes of a kind does not leave interruptions out: their error is that of a mean.
         """
-        all_told, squares = _all_told([one for kind in self.rest.values() for one in _distances(kind)]), 0.0
+        all_told, squares = _all_told([distance for kind in self.rest.values() for distance in _distances(kind)]), 0.0
         for kind in self.rest.values():
-            one = MEDIAN * usual if len(kind) >= ENOUGH else max(usual, all_told)
-            squares += len(kind) * (one * median(kind)) ** 2
+            relative = MEDIAN * usual if len(kind) >= ENOUGH else max(usual, all_told)
+            squares += len(kind) * (relative * median(kind)) ** 2
         return math.sqrt(squares) / self.sum
 
 
@@ -187,8 +187,8 @@ def _near(plain: Sequence[float], rank: int) -> float:
 
 def _paces(passes: Sequence[Timed], at: Sequence[int], plain: Sequence[float]) -> list[float]:
     """Return the milliseconds of a plain pass in each place."""
-    found = groupby(zip(at, plain, strict=True), key=lambda one: passes[one[0]].place)
-    timed = [sorted(ms for _, ms in place) for _, place in found]
+    places = groupby(zip(at, plain, strict=True), key=lambda pair: passes[pair[0]].place)
+    timed = [sorted(ms for _, ms in place) for _, place in places]
     return [place[(len(place) - 1) // 2] for place in timed]  # of two passes the one that was not interrupted
 
 
@@ -198,17 +198,17 @@ def _stretches(passes: Sequence[Timed], costs: _Costs) -> list[float]:
     The median is of milliseconds: costs are already relative to neighbours. Stretches of few passes are left out.
     """
     usual: dict[tuple[str, int, int], list[float]] = {}
-    for one in passes:
-        if one.kind[0] and len(costs.rest[one.kind]) >= ENOUGH:
-            usual.setdefault(one.kind, []).append(one.rest_ms)
+    for timed in passes:
+        if timed.kind[0] and len(costs.rest[timed.kind]) >= ENOUGH:
+            usual.setdefault(timed.kind, []).append(timed.rest_ms)
     medians = {kind: median(times) for kind, times in usual.items()}
-    found: list[list[float]] = [[]]
-    for one in passes:
-        if one.plain_ms is not None or len(found[-1]) >= 2 * PLACE:
-            found.append([])
-        if one.kind in medians:
-            found[-1].append(one.rest_ms / medians[one.kind])
-    return [median(stretch) for stretch in found if len(stretch) >= PLACE // 2]
+    stretches: list[list[float]] = [[]]
+    for timed in passes:
+        if timed.plain_ms is not None or len(stretches[-1]) >= 2 * PLACE:
+            stretches.append([])
+        if timed.kind in medians:
+            stretches[-1].append(timed.rest_ms / medians[timed.kind])
+    return [median(stretch) for stretch in stretches if len(stretch) >= PLACE // 2]
 
 
 def _drift(paces: Sequence[float]) -> float:
@@ -230,11 +230,11 @@ def _distances(values: Sequence[float]) -> list[float]:
 
 
 def _usual(distances: Sequence[float]) -> float:
-    return MAD * median(abs(one) for one in distances) if distances else 0.0
+    return MAD * median(abs(distance) for distance in distances) if distances else 0.0
 
 
 def _all_told(distances: Sequence[float]) -> float:
-    return math.sqrt(sum(one**2 for one in distances) / len(distances)) if distances else 0.0
+    return math.sqrt(sum(distance**2 for distance in distances) / len(distances)) if distances else 0.0
 
 
 def _t(dof: int) -> float:

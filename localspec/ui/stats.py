@@ -274,7 +274,7 @@ class Stats:
 
     @property
     def conditional(self) -> list[float | None]:
-        return [_ratio(kept, seen) for kept, seen in zip(self.accepted_per_pos, self.reached, strict=True)]
+        return [_ratio(accepted, seen) for accepted, seen in zip(self.accepted_per_pos, self.reached, strict=True)]
 
     @property
     def mean_alpha(self) -> float | None:
@@ -329,7 +329,7 @@ class Stats:
     def baseline(self) -> Baseline | None:
         if len(self._plain) < FEWEST:
             return None
-        ms = median(one.plain_ms for one in self._plain)
+        ms = median(timed.plain_ms for timed in self._plain)
         return Baseline(ms, len(self._plain), self._plain[-1].ctx, self.clock() - self._plain_at)
 
     @property
@@ -349,8 +349,8 @@ class Stats:
         if not self._timed.is_enough:
             n, places = self._timed.n_plain, f"plain passes in {self._timed.places} of {PLACES} places"
             return places if n >= FEWEST else f"too few plain passes, {n} of {FEWEST}"
-        found = self.comparison
-        return "the answer has too few passes" if found is None else found.why_not
+        comparison = self.comparison
+        return "the answer has too few passes" if comparison is None else comparison.why_not
 
     @property
     def is_demonstration(self) -> bool:
@@ -365,10 +365,10 @@ class Stats:
     @property
     def speedup(self) -> float | None:
         """The speed over that of plain decoding; None where it is unknown, undecided or not due to drafts."""
-        found = self.comparison
-        if found is None or self.is_demonstration:
+        comparison = self.comparison
+        if comparison is None or self.is_demonstration:
             return None
-        return None if found.why_not or found.holds_one or self.drafted_little else found.factor
+        return None if comparison.why_not or comparison.holds_one or self.drafted_little else comparison.factor
 
 
 def grown(loaded: Loaded | None, started: Started) -> Loaded | None:

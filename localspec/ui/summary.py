@@ -68,12 +68,12 @@ def stats_line(stats: Stats, width: int | None = None, *, limit: str = "-n") -> 
     return figures.line(ended, width)
 
 
-def kept_line(kept: Mapping[str, Any], width: int | None = None) -> str:
+def kept_line(stored: Mapping[str, Any], width: int | None = None) -> str:
     """Return that line for an answer of an earlier run, from what was kept of it: the object of --json.
 
     Another version may have written that: what it lacks is left out.
     """
-    timings, spec = kept.get("timings") or {}, kept.get("spec") or {}
+    timings, spec = stored.get("timings") or {}, stored.get("spec") or {}
     drafted, speedup = timings.get("draft_n"), spec.get("speedup")
     forced = spec.get("forced") or 0
     compared = PLAIN if drafted == forced == 0 and timings.get("predicted_n") else ""
@@ -93,9 +93,9 @@ def kept_line(kept: Mapping[str, Any], width: int | None = None) -> str:
     return figures.line("", width)
 
 
-def kept_figures(kept: Mapping[str, Any]) -> str:
-    seed = kept.get("seed")
-    return " · ".join(filter(None, (kept_line(kept), "" if seed is None else f"seed {seed}")))
+def kept_figures(stored: Mapping[str, Any]) -> str:
+    seed = stored.get("seed")
+    return " · ".join(filter(None, (kept_line(stored), "" if seed is None else f"seed {seed}")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +158,9 @@ def verdict(stats: Stats, *, is_below: bool = False) -> str:
 def reason(stats: Stats, *, is_below: bool = False) -> str:
     if stats.finished is None or not _found(stats):
         return ""
-    found = "" if _is_found(stats, is_below=is_below) else _found(stats)
-    told = "; ".join(filter(None, (found, stats.finished.cause, _saving(stats))))
-    return f"{_capital(told)}." if told else ""
+    why_not = "" if _is_found(stats, is_below=is_below) else _found(stats)
+    text = "; ".join(filter(None, (why_not, stats.finished.cause, _saving(stats))))
+    return f"{_capital(text)}." if text else ""
 
 
 def _found(stats: Stats) -> str:
@@ -184,8 +184,8 @@ def _saving(stats: Stats) -> str:
 
 
 def done(stats: Stats) -> str:
-    told = ", ".join(f"{name or 'unnamed'} {n}" for name, (n, _) in sorted(stats.drafters.items()))
-    return f"guessed: {told}" if told else "decoded plainly"
+    counts = ", ".join(f"{name or 'unnamed'} {n}" for name, (n, _) in sorted(stats.drafters.items()))
+    return f"guessed: {counts}" if counts else "decoded plainly"
 
 
 def _sentence(stats: Stats) -> str:
@@ -201,15 +201,15 @@ def _capital(words: str) -> str:
 
 
 def plans(stats: Stats) -> str:
-    told = []
-    for name, one in stats.foreseen.items():
-        n = one.passes
-        rows = counted(one.most, "row") if one.fewest == one.most else f"{one.fewest} to {one.most} rows"
-        planned = f"{one.promised_tokens / n:.1f} tokens in {one.promised_ms / n:.1f} ms"
-        came = f"{one.tokens / n:.1f} in {one.ms / n:.1f} ms"
+    lines = []
+    for name, plan in stats.foreseen.items():
+        n = plan.passes
+        rows = counted(plan.most, "row") if plan.fewest == plan.most else f"{plan.fewest} to {plan.most} rows"
+        planned = f"{plan.promised_tokens / n:.1f} tokens in {plan.promised_ms / n:.1f} ms"
+        came = f"{plan.tokens / n:.1f} in {plan.ms / n:.1f} ms"
         drafted = f"{name} drafted in {counted(n, 'pass', 'passes')} of {rows}"
-        told.append(f"{drafted}: a pass was expected to give {planned}, and gave {came}")
-    return "; ".join(told)
+        lines.append(f"{drafted}: a pass was expected to give {planned}, and gave {came}")
+    return "; ".join(lines)
 
 
 def ttft_ms(stats: Stats) -> float | None:
@@ -226,20 +226,20 @@ def standing(stats: Stats) -> str:
         return PLAIN if stats.started is not None and stats.started.k == 0 else "nothing was guessed"
     if stats.is_demonstration:
         return DEMONSTRATION
-    found = stats.comparison
-    if found is None or found.why_not:
+    comparison = stats.comparison
+    if comparison is None or comparison.why_not:
         return f"speedup unknown: {stats.why_not}"
     if stats.speedup is not None:
         return f"{stats.speedup:.2f}× plain"
-    if not found.holds_one:
+    if not comparison.holds_one:
         return f"only {stats.wide_passes} of {counted(stats.passes - 1, 'pass', 'passes')} drafted"
-    is_alike = stats.drafted_little or (found.low * ABOUT >= 1.0 and found.high <= ABOUT)
+    is_alike = stats.drafted_little or (comparison.low * ABOUT >= 1.0 and comparison.high <= ABOUT)
     return ALIKE if is_alike else UNCLEAR
 
 
 def interval(stats: Stats) -> str:
-    found = stats.comparison
-    return "" if found is None or stats.speedup is None else f"{found.low:.2f} to {found.high:.2f}"
+    comparison = stats.comparison
+    return "" if comparison is None or stats.speedup is None else f"{comparison.low:.2f} to {comparison.high:.2f}"
 
 
 def speedup_words(stats: Stats) -> str:
@@ -287,8 +287,8 @@ def table(stats: Stats) -> str:
         parts = (("guess", stats.draft_ms), ("check", stats.verify_ms), ("choose", stats.sample_ms))
         times = " · ".join(f"{name} {ms / n:.1f}" for name, ms in (*parts, ("rest", stats.other_ms)))
         rows.append(("ms a pass", times))
-    told = (("seconds", seconds(stats.waited)), ("plans", plans(stats)), ("in short", verdict(stats)))
-    rows += [(name, text) for name, text in (*told, ("why", reason(stats))) if text]
+    words = (("seconds", seconds(stats.waited)), ("plans", plans(stats)), ("in short", verdict(stats)))
+    rows += [(name, text) for name, text in (*words, ("why", reason(stats))) if text]
     if stats.finished is not None and stats.finished.peak_memory:
         rows.append(("peak memory", f"{stats.finished.peak_memory / 2**20:.0f} MiB"))
     return "\n".join(f"  {name:<12} {value}" for name, value in rows)
@@ -333,9 +333,9 @@ def seconds(waited: Waited | None) -> str:
     if waited is None:
         return ""
     digits = 1 if waited.total >= 2000.0 else 2
-    found = [(name, round(getattr(waited, name) / 1e3, digits)) for name in ("start", "load", "read", "write")]
-    parts = ", ".join(f"{name} {s:.{digits}f}" for name, s in found if s)
-    return f"{sum(s for _, s in found):.{digits}f} s" + (f" ({parts})" if parts else "")
+    spans = [(name, round(getattr(waited, name) / 1e3, digits)) for name in ("start", "load", "read", "write")]
+    parts = ", ".join(f"{name} {s:.{digits}f}" for name, s in spans if s)
+    return f"{sum(s for _, s in spans):.{digits}f} s" + (f" ({parts})" if parts else "")
 
 
 def _tokens_row(stats: Stats) -> tuple[str, str]:

@@ -32,24 +32,24 @@ class Ways:
     _rtt_ms: list[float] = field(default_factory=list)
 
     def add(self, event: Committed) -> None:
-        way = event.way
-        if way is None:
+        counts = event.way
+        if counts is None:
             return
-        self.looked += way.n_looked
-        self.hard += way.n_hard
-        self.ahead += way.n_ahead
-        self.ready += way.n_ready
-        self.peak, self.share = max(self.peak, way.peak), way.share
+        self.looked += counts.n_looked
+        self.hard += counts.n_hard
+        self.ahead += counts.n_ahead
+        self.ready += counts.n_ready
+        self.peak, self.share = max(self.peak, counts.peak), counts.share
         if event.index == 0:
-            self.text_bytes = way.up
+            self.text_bytes = counts.up
             return
         self.rounds += 1
         self.tokens += len(event.out)
-        self.up += way.up
-        self.down += way.down
+        self.up += counts.up
+        self.down += counts.down
         self._draft_ms.append(event.ms.draft)
-        self._judge_ms.append(way.judge_ms)
-        self._rtt_ms.append(way.ms - way.judge_ms)
+        self._judge_ms.append(counts.judge_ms)
+        self._rtt_ms.append(counts.ms - counts.judge_ms)
 
     @property
     def is_remote(self) -> bool:
@@ -66,9 +66,9 @@ class Ways:
     def line(self) -> str:
         if self.rtt_ms is None or self.bytes_per_token is None:
             return ""
-        told = f"verifier {self.rtt_ms:.0f} ms away, {self.bytes_per_token:.0f} bytes a token"
+        figures = f"verifier {self.rtt_ms:.0f} ms away, {self.bytes_per_token:.0f} bytes a token"
         memory = f"; {self.peak / 2**20:.0f} MiB there" if self.peak else ""
-        return f"{told}, {100 * self.share:.0f} % of its cache{memory}"
+        return f"{figures}, {100 * self.share:.0f} % of its cache{memory}"
 
     def wire(self) -> Edge | None:
         if not self.rounds:

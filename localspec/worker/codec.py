@@ -56,8 +56,8 @@ def job_line(job: PairJob | LoneJob, sequence: int = 0) -> bytes:
 def event_of(wire: Mapping[str, Any]) -> Event | None:
     """Return the event of an object, None for a type that this version does not know. Raises CodecError."""
     kind = EVENTS.get(str(wire.get("type")))
-    found: Event | None = None if kind is None else _value(wire, kind)
-    return found
+    event: Event | None = None if kind is None else _value(wire, kind)
+    return event
 
 
 def job_of(wire: Mapping[str, Any], jobs: Kinds) -> Any:
@@ -73,8 +73,8 @@ def _line(wire: Mapping[str, Any]) -> bytes:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(value, enc_hook=_number)
-    return found
+    wire: dict[str, Any] = msgspec.to_builtins(value, enc_hook=_number)
+    return wire
 
 
 def _number(value: Any) -> float:

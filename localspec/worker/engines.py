@@ -85,8 +85,8 @@ def _build() -> list[tuple[str, int, int]]:
     if folder is None or not os.path.isdir(folder):
         return []
     with os.scandir(folder) as entries:
-        found = [(entry.name, entry.stat()) for entry in entries]
-    return sorted((name, status.st_size, status.st_mtime_ns) for name, status in found)
+        files = [(entry.name, entry.stat()) for entry in entries]
+    return sorted((name, status.st_size, status.st_mtime_ns) for name, status in files)
 
 
 class _LeftError(Exception):
@@ -119,9 +119,9 @@ class EngineClient:
             return None
         connection = Connection(opened)
         seconds, is_auto = (None, False) if keep_alive is None else (keep_alive.seconds, keep_alive.is_auto)
-        told = {"name": pair, "by": by, "pid": os.getpid(), "keep_alive": seconds, "is_auto": is_auto}
+        visitor = {"name": pair, "by": by, "pid": os.getpid(), "keep_alive": seconds, "is_auto": is_auto}
         with contextlib.suppress(OSError, ValueError, KeyError, MalformedError):
-            if connection.ask("POST", "/v1/engine/attach", json.dumps(told).encode()) == 200:
+            if connection.ask("POST", "/v1/engine/attach", json.dumps(visitor).encode()) == 200:
                 pid = int(json.loads(connection.lines.readline())["pid"])
                 opened.settimeout(None)
                 return cls(name, connection, pid)
@@ -333,20 +333,20 @@ class Engines:
             name = identity(settings)
         except OSError:  # loading says what is wrong with the file
             return None
-        kept = None if self._keep_alive.is_auto or not self._keep_alive.seconds else self._keep_alive
-        found = EngineClient.attached_to(runtime, name, settings.name, self._by, kept)
-        if found is None:
+        keep_alive = None if self._keep_alive.is_auto or not self._keep_alive.seconds else self._keep_alive
+        client = EngineClient.attached_to(runtime, name, settings.name, self._by, keep_alive)
+        if client is None:
             self._make_room(runtime, settings, [each for each in names if each != name])
-        if found is None and wants:
+        if client is None and wants:
             listener = runtime.listen(name)
             if listener is not None:  # else another client was quicker
                 with contextlib.closing(listener):
                     self._started = self._started or StartedEngine(self._command)
                     self._started.give(runtime, listener, name, settings)
-            found = EngineClient.attached_to(runtime, name, settings.name, self._by, self._keep_alive)
-        if found is not None and (warning := another_file(settings)):
+            client = EngineClient.attached_to(runtime, name, settings.name, self._by, self._keep_alive)
+        if client is not None and (warning := another_file(settings)):
             self.remarks.append(warning)
-        return found
+        return client
 
     def _make_room(self, runtime: Runtime, settings: LoadSettings, others: list[str]) -> None:
         """Ask idle engines of other pairs to leave where memory may not hold this pair too; say what is there."""
@@ -371,8 +371,8 @@ def asked(runtime: Runtime, name: str, method: str = "GET", path: str = "") -> d
         return None
     with contextlib.closing(Connection(opened)) as connection, contextlib.suppress(OSError, ValueError, MalformedError):
         if connection.ask(method, f"/v1/engine{path}") == 200:
-            found: dict[str, Any] = json.loads(connection.lines.read())
-            return found
+            reply: dict[str, Any] = json.loads(connection.lines.read())
+            return reply
     return None
 
 
@@ -396,8 +396,8 @@ def engines_in_memory() -> list[dict[str, Any]]:
     with Runtime.opened() as runtime:
         if runtime is None:
             return []
-        found = [(name, asked(runtime, name)) for name in runtime.names()]
-        return [{**facts, "id": name} for name, facts in found if facts is not None] + [
+        replies = [(name, asked(runtime, name)) for name in runtime.names()]
+        return [{**facts, "id": name} for name, facts in replies if facts is not None] + [
             sign
             for sign in runtime.signs()
             if is_running(sign["pid"])  # its command has not looked yet

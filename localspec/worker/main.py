@@ -252,8 +252,8 @@ class JobServer:
             return
         pair = self._loaded(lane or 0)
         if pair.remote is not None and not isinstance(job, Generate | TextQuestion):
-            told = "this needs the target's own rows, which stay with its verifier"
-            raise IncompatibleError(told, hint="Ask on that machine, or leave out --verifier.")
+            message = "this needs the target's own rows, which stay with its verifier"
+            raise IncompatibleError(message, hint="Ask on that machine, or leave out --verifier.")
         match job:
             case Generate(request) if request.reads_ahead:
                 from localspec.session.pair_jobs import read_ahead
@@ -334,8 +334,8 @@ class JobServer:
         return Failed(InternalError(message, hint="--log-file FILE, and report what the file says").to_wire())
 
 
-def _alike(one: str, other: str) -> int:
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+def _alike(text: str, other: str) -> int:
+    return next((i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), min(len(text), len(other)))
 
 
 def main(arguments: list[str]) -> None:
@@ -395,7 +395,7 @@ def _prepare() -> None:
     """Import what every load needs but llama.cpp, whose threads are bound as the job says. It comes meanwhile."""
     with contextlib.suppress(Exception):  # the load meets it again, and tells it
         import localspec.engine.loop
-        import localspec.models.pairs
+        import localspec.models.pair_check
         import localspec.speculation.resolve  # noqa: F401 - for the load
 
 

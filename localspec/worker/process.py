@@ -98,18 +98,18 @@ def last_lines(log: str, lines: int) -> str:
 def _environment() -> dict[str, str]:
     """Return the child's environment: this process's, and what has to be said before it starts."""
     # On an abort ggml would start a debugger on the dying process, which can take longer than its death.
-    found = {"GGML_NO_BACKTRACE": "1", **os.environ}
+    environment = {"GGML_NO_BACKTRACE": "1", **os.environ}
     # Large blocks in huge pages, where Linux leaves that to the program. Weights that ggml lays out anew are such a
     # block, and a pass reads all of it: it took 2 to 4 % less time.
-    tunables = found.get("GLIBC_TUNABLES", "")
+    tunables = environment.get("GLIBC_TUNABLES", "")
     if "glibc.malloc.hugetlb" not in tunables:
-        found["GLIBC_TUNABLES"] = f"{tunables}:{HUGE_PAGES}" if tunables else HUGE_PAGES
+        environment["GLIBC_TUNABLES"] = f"{tunables}:{HUGE_PAGES}" if tunables else HUGE_PAGES
     # A thread that has done its share of a matrix waits for the others, awake for 300 000 rounds and then asleep. Where
     # one is held up for longer, as by the drawing of a screen, the rest fall asleep and have to be woken: with a longer
     # wait answers were 1 % faster, and beside a screen 4 %.
-    if "OMP_WAIT_POLICY" not in found:
-        found.setdefault("GOMP_SPINCOUNT", str(SPINS))
-    return found
+    if "OMP_WAIT_POLICY" not in environment:
+        environment.setdefault("GOMP_SPINCOUNT", str(SPINS))
+    return environment
 
 
 class Process(Protocol):

@@ -153,7 +153,7 @@ class Runtime:
 
     def signs(self) -> list[dict[str, Any]]:
         """Return the facts of all signs; those of processes that are gone are removed."""
-        found = []
+        notes = []
         with self.locked():
             for name in sorted(name for name in os.listdir(self.fd) if name.endswith(SIGN)):
                 with contextlib.suppress(OSError, ValueError):
@@ -163,8 +163,8 @@ class Runtime:
                             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
                             os.unlink(name, dir_fd=self.fd)
                         except BlockingIOError:
-                            found.append(json.loads(file.read()))
-        return found
+                            notes.append(json.loads(file.read()))
+        return notes
 
     def _address(self, name: str) -> str:
         """Return the path of a socket; on Linux through the open folder, since such paths have 107 bytes at most."""
@@ -182,8 +182,8 @@ def has_engines() -> bool:
 
 def peer(connection: socket.socket) -> int:
     if hasattr(socket, "SO_PEERCRED"):
-        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        return int(struct.unpack("3i", found)[1])
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return int(struct.unpack("3i", credentials)[1])
     return int(struct.unpack("2I", connection.getsockopt(0, _LOCAL_PEERCRED, 76)[:8])[1])
 
 

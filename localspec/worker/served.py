@@ -18,14 +18,7 @@ from dataclasses import replace
 from typing import IO, Any
 
 from localspec.engine.events import Event, Finished, Inspected, Loaded, Warned
-from localspec.errors import (
-    LocalspecError,
-    NetworkError,
-    PromptTooLongError,
-    UsageError,
-    WorkerDiedError,
-    refused_with,
-)
+from localspec.errors import LocalspecError, NetworkError, PromptTooLongError, UsageError, WorkerDiedError, refused_with
 from localspec.sanitize import one_line
 from localspec.settings.jobs import ForkQuestion, Generate, LoadedJob, with_request
 from localspec.settings.request import LoadSettings, Request
@@ -135,8 +128,8 @@ class ServedWorker:
         match job:
             case Generate(request):
                 if request.speculation.corpus:
-                    told = "--corpus names files of this machine, and the server drafts"
-                    raise UsageError(told, hint="localspec serve --corpus PATH there")
+                    message = "--corpus names files of this machine, and the server drafts"
+                    raise UsageError(message, hint="localspec serve --corpus PATH there")
                 return self._events(self._body(Generate(_text(request))))
             case ForkQuestion():
                 return self._found(self._body(with_request(job, _text(job.request))))
@@ -184,9 +177,9 @@ class ServedWorker:
 
     def _found(self, body: bytes) -> Iterator[Event]:
         with contextlib.closing(self._lines(body)) as lines:
-            found = next(lines, None)
-        if isinstance(found, dict):
-            yield Inspected(found)
+            reply = next(lines, None)
+        if isinstance(reply, dict):
+            yield Inspected(reply)
         elif not self._is_cancelled:
             raise self._broken(None)
 
@@ -234,10 +227,10 @@ class ServedWorker:
         if status != 200:
             with contextlib.closing(connection):
                 try:
-                    told = json.loads(connection.lines.read(1 << 16))
+                    reply = json.loads(connection.lines.read(1 << 16))
                 except (ValueError, OSError):
                     raise self._not_ours() from None
-            raise self._refusal(status, told)
+            raise self._refusal(status, reply)
         return connection
 
     def _connected(self) -> Connection:
@@ -249,14 +242,14 @@ class ServedWorker:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return Connection(opened, f"{host}:{self._port}" if self._port else host)
 
-    def _refusal(self, status: int, told: Any) -> LocalspecError:
-        error = told.get("error") if isinstance(told, dict) else None
+    def _refusal(self, status: int, reply: Any) -> LocalspecError:
+        error = reply.get("error") if isinstance(reply, dict) else None
         if not isinstance(error, dict) or "message" not in error or (status == 404 and not error.get("code")):
             return self._not_ours()
         message, code = one_line(str(error["message"])), str(error.get("code"))
         if status == 401:
-            told = "does not take this key" if self._key else "wants its API key"
-            return NetworkError(f"the server at {self._url} {told}", hint="--api-key KEY")
+            reply = "does not take this key" if self._key else "wants its API key"
+            return NetworkError(f"the server at {self._url} {reply}", hint="--api-key KEY")
         if code in CODES:
             return CODES[code](message)
         hint = f"-m NAME, one of {self._url}/v1/models" if status == 404 else ""

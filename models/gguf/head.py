@@ -45,12 +45,12 @@ class HeadInfo:
 
 def head_info(header: Header) -> HeadInfo | None:
     """Return what the file says of a head, None for other files. Raises IntegrityError for a head that lacks a key."""
-    found = _head(header)
-    if found is None:
+    head = _head(header)
+    if head is None:
         return None
     names = {tensor.name for tensor in header.tensors}
     return replace(
-        found,
+        head,
         borrows_output=names.isdisjoint(("output.weight", "token_embd.weight")),
         trained_for=header.text("localspec.head.target_fingerprint"),
         accepted=_accepted(header),

@@ -152,10 +152,10 @@ def bare(path: Path) -> bytes:
         start = bytes(cursor.data[: cursor.pos])
         cursor.u64("the number of tensors")
         n_pairs = cursor.u64("the number of metadata entries")
-        kept = []
+        entries = []
         for _ in range(n_pairs):
             begins = cursor.pos
             (key,) = read_pairs(cursor, 1)
             if not key.startswith(PARTS):
-                kept.append(bytes(cursor.data[begins : cursor.pos]))
-    return start + struct.pack("<QQ", 0, len(kept)) + b"".join(kept)
+                entries.append(bytes(cursor.data[begins : cursor.pos]))
+    return start + struct.pack("<QQ", 0, len(entries)) + b"".join(entries)

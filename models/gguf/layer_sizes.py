@@ -74,7 +74,7 @@ class Anatomy:
         return n_ctx * (row_bytes(layer.k_entries, kv_type) + row_bytes(layer.v_entries, kv_type)) + layer.state
 
     def kv_per_token(self, kv_type: str) -> int:
-        return sum(row_bytes(one.k_entries, kv_type) + row_bytes(one.v_entries, kv_type) for one in self.layers)
+        return sum(row_bytes(layer.k_entries, kv_type) + row_bytes(layer.v_entries, kv_type) for layer in self.layers)
 
 
 def row_bytes(entries: int, kv_type: str) -> int:
@@ -148,8 +148,8 @@ class _About:
     def each(self, key: str) -> list[int]:
         value = self._header.metadata.get(f"{self.arch}.{key}")
         if isinstance(value, Sequence) and not isinstance(value, str | Strings):
-            found = [int(one) if 0 <= one <= _MAX_WIDTH else 0 for one in value[: self.n_layers]]
-            return found + [0] * (self.n_layers - len(found))
+            widths = [int(width) if 0 <= width <= _MAX_WIDTH else 0 for width in value[: self.n_layers]]
+            return widths + [0] * (self.n_layers - len(widths))
         return [self.number(key)] * self.n_layers
 
 
@@ -195,6 +195,6 @@ def _feed_forward(about: _About) -> int:
     dense = max((0, *about.each("feed_forward_length")))
     if not about.number("expert_count"):
         return dense
-    one = about.number("expert_feed_forward_length") or dense
+    expert = about.number("expert_feed_forward_length") or dense
     leading = dense if about.number("leading_dense_block_count") else 0
-    return max(leading, one * about.n_used)
+    return max(leading, expert * about.n_used)

@@ -37,10 +37,10 @@ def pieces(kind: str, tokens: Sequence[bytes], types: Sequence[float]) -> Iterat
                 yield b""
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
-    if found[1] is not None:
-        return bytes([int(found[1], 16)])
-    return _CONTROLS.get(found[2], found[2])
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    if match[1] is not None:
+        return bytes([int(match[1], 16)])
+    return _CONTROLS.get(match[2], match[2])
 
 
 def _byte_values() -> dict[int, int]:

@@ -6,14 +6,17 @@ headers are read here first, and must agree: `split.no`, `split.count` and `spli
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from typing import TypeVar
 
-from localspec.errors import IntegrityError, NotFoundError
+from localspec.errors import IntegrityError, LocalspecError, NotFoundError
 from localspec.models.gguf.header import Header, read_header
 from localspec.sanitize import shown
 
+T = TypeVar("T")
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 _AGAIN = "download the parts again, all of the same version"
 
@@ -33,6 +36,19 @@ def read_model(path: str | PathLike[str]) -> Header:
     if first.path != paths[0]:
         first = read_header(paths[0])
     return joined([first, *(read_header(part) for part in paths[1:])])
+
+
+def read_all(folder: Path, read: Callable[[Path], T | None]) -> tuple[list[T], list[tuple[Path, LocalspecError]]]:
+    """Return what `read` makes of the GGUF files in a folder, by name, and those that it raises an error for."""
+    described, broken = [], []
+    for path in sorted(folder.glob("*.gguf")):
+        try:
+            item = read(path)
+        except LocalspecError as error:
+            broken.append((path, error))
+        else:
+            described += [] if item is None else [item]
+    return described, broken
 
 
 def part_paths(path: Path) -> tuple[Path, ...]:

@@ -160,5 +160,5 @@ def _read_strings(cursor: HeaderCursor, _kind: int, count: int, what: str) -> St
         pos += length
     cursor.seek(pos)
     starts.append(pos - begin + 8)
-    _read_before.append(found := Strings(bytes(data[begin:pos]), starts))
-    return found
+    _read_before.append(strings := Strings(bytes(data[begin:pos]), starts))
+    return strings

@@ -89,14 +89,14 @@ class Vocab:
 
         Where several write the same, a tokenizer takes the normal one, and a byte token for lack of others.
         """
-        found: dict[bytes, int] = {}
+        longer: dict[bytes, int] = {}
         single: dict[bytes, int] = {}
         kind = "SPM" if self.model == "gemma4" or self.pre in _SPM_TEXTS else self.type
         for token, piece in enumerate(pieces(kind, self.tokens, self.types)):
             if piece:
                 is_byte = len(self.types) > 0 and self.types[token] == BYTE
-                (single if is_byte else found).setdefault(piece, token)
-        return {**single, **found}
+                (single if is_byte else longer).setdefault(piece, token)
+        return {**single, **longer}
 
 
 def held(token: int, text: bytes) -> bytes:

@@ -91,14 +91,14 @@ class Cache:
 
     def users(self) -> dict[Path, set[Path]]:
         """Return, of each file that a link of any snapshot leads to, directly or over others, those links."""
-        found: dict[Path, set[Path]] = {}
+        links: dict[Path, set[Path]] = {}
         with suppress(OSError):
             for top in sorted(self.root.glob("*--*/snapshots")):
                 for folder, _, names in os.walk(top):
                     for link in (Path(folder) / name for name in names):
                         for step in self._steps(link):
-                            found.setdefault(step, set()).add(link)
-        return found
+                            links.setdefault(step, set()).add(link)
+        return links
 
     def _steps(self, link: Path) -> list[Path]:
         """Return what a link leads to, step by step, by the folders' real paths; [] for a file, or a circle."""
@@ -126,9 +126,9 @@ class Cache:
             if COMMIT.fullmatch(ref):
                 return ref
         with suppress(OSError):
-            there = [one for one in os.listdir(self.folder(repo) / "snapshots") if COMMIT.fullmatch(one)]
-            found = [one for one in there if len(asked) >= 7 and one.startswith(asked)]
-            return found[0] if len(found) == 1 else None
+            there = [name for name in os.listdir(self.folder(repo) / "snapshots") if COMMIT.fullmatch(name)]
+            matching = [name for name in there if len(asked) >= 7 and name.startswith(asked)]
+            return matching[0] if len(matching) == 1 else None
         return None
 
     def find(self, wanted: HubName) -> tuple[CachedFile, ...] | None:
@@ -141,8 +141,8 @@ class Cache:
         if commit is None:
             return None
         others = self._newest_first(wanted.repo) if wanted.revision is None else ()
-        found = (self._whole(wanted, each) for each in (commit, *others))
-        return next((files for files in found if files is not None), None)
+        by_commit = (self._whole(wanted, each) for each in (commit, *others))
+        return next((files for files in by_commit if files is not None), None)
 
     def repos(self) -> list[str]:
         with suppress(OSError):

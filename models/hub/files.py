@@ -51,9 +51,9 @@ class Listing:
 def quant_of(name: str) -> str:
     """Return the quantisation that a file's name tells, "?" if it tells none."""
     for part in reversed(_base(name).upper().split("/")):
-        found = _QUANT.findall(part)
-        if found:
-            return str(found[-1]).replace("FP", "F") if found[-1] in ("FP16", "FP32") else str(found[-1])
+        quants = _QUANT.findall(part)
+        if quants:
+            return str(quants[-1]).replace("FP", "F") if quants[-1] in ("FP16", "FP32") else str(quants[-1])
     return "?"
 
 
@@ -86,16 +86,16 @@ def select(names: Sequence[str], wanted: HubName) -> tuple[str, ...]:
         if base in groups and wanted.file in groups[base]:
             return _whole(wanted.repo, groups[base])
         raise _no_file(groups, wanted)
-    found = [base for base in groups if wanted.quant in (None, quant_of(base))]
-    found = found or [
+    bases = [base for base in groups if wanted.quant in (None, quant_of(base))]
+    bases = bases or [
         base for base in groups if re.search(rf"[-_.]{re.escape(wanted.quant or '')}\.GGUF$", base.upper())
     ]
-    if wanted.quant is None and len(found) > 1:
-        found = [base for base in found if quant_of(base) == DEFAULT_QUANT]
-    found = [base for base in found if not _DRAFTERS.search(f"/{base}")] or found
-    if len(found) != 1:
-        raise _no_quant(groups, found, wanted)
-    return _whole(wanted.repo, groups[found[0]])
+    if wanted.quant is None and len(bases) > 1:
+        bases = [base for base in bases if quant_of(base) == DEFAULT_QUANT]
+    bases = [base for base in bases if not _DRAFTERS.search(f"/{base}")] or bases
+    if len(bases) != 1:
+        raise _no_quant(groups, bases, wanted)
+    return _whole(wanted.repo, groups[bases[0]])
 
 
 def drafters(names: Sequence[str], wanted: HubName) -> tuple[HubName, ...]:
@@ -147,13 +147,13 @@ def _no_file(groups: dict[str, list[str]], wanted: HubName) -> UsageError:
     return UsageError(f"{what}; it has {_some(near or names)}", hint=shown(f"hf:{wanted.repo}/{(near or names)[0]}"))
 
 
-def _no_quant(groups: dict[str, list[str]], found: list[str], wanted: HubName) -> UsageError:
+def _no_quant(groups: dict[str, list[str]], bases: list[str], wanted: HubName) -> UsageError:
     if not groups:
         return UsageError(f"{wanted.repo} has no GGUF model", hint=_OTHER)
-    if found:
+    if bases:
         what = wanted.quant or DEFAULT_QUANT
-        message = f"{wanted.repo} has {len(found)} models of the quantisation {what}: {_some(found)}"
-        return UsageError(message, hint=shown(f"hf:{wanted.repo}/{groups[found[0]][0]}"))
+        message = f"{wanted.repo} has {len(bases)} models of the quantisation {what}: {_some(bases)}"
+        return UsageError(message, hint=shown(f"hf:{wanted.repo}/{groups[bases[0]][0]}"))
     quants = sorted({quant_of(base) for base in groups} - {"?"})
     has = _some(quants) if quants else _some(list(groups))
     what = f"the quantisation {wanted.quant}" if wanted.quant else f"{DEFAULT_QUANT}, and several others"

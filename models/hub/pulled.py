@@ -123,16 +123,16 @@ class Receipts:
         self.folder = folder or state_folder("receipts")
 
     def of(self, blob: Path) -> Receipt | None:
-        found = self.any(blob)
+        receipt = self.any(blob)
         with suppress(OSError):
             status = os.stat(blob)
-            if found is not None and (found.bytes, found.mtime_ns) == (status.st_size, status.st_mtime_ns):
-                return found
+            if receipt is not None and (receipt.bytes, receipt.mtime_ns) == (status.st_size, status.st_mtime_ns):
+                return receipt
         return None
 
     def any(self, blob: Path) -> Receipt | None:
-        found = read_stored(self._path(blob), Receipt)
-        return found if found is not None and found.blob == str(blob) else None
+        receipt = read_stored(self._path(blob), Receipt)
+        return receipt if receipt is not None and receipt.blob == str(blob) else None
 
     def is_unchanged(self, blob: Path) -> bool:
         """Whether a blob is as it was found right, hashing it again if it looks changed. True without a receipt."""
@@ -153,9 +153,9 @@ class Receipts:
         self._store(Receipt(str(blob), sha256, status.st_size, status.st_mtime_ns, repo, commit, file, pulled))
 
     def move(self, blob: Path, to: Path) -> None:
-        found = self.any(blob)
-        if found is not None:
-            self._store(replace(found, blob=str(to)))
+        receipt = self.any(blob)
+        if receipt is not None:
+            self._store(replace(receipt, blob=str(to)))
             self.remove(blob)
 
     def _store(self, receipt: Receipt) -> None:

@@ -97,11 +97,11 @@ class Hub:
             info = self._tried(lambda: api.model_info(repo, revision=asked, files_metadata=True, timeout=self._timeout))
             files = [
                 RepoFile(
-                    str(one.rfilename),
-                    -1 if one.size is None else int(one.size),
-                    None if one.lfs is None else str(one.lfs.sha256),
+                    str(file.rfilename),
+                    -1 if file.size is None else int(file.size),
+                    None if file.lfs is None else str(file.lfs.sha256),
                 )
-                for one in info.siblings or ()
+                for file in info.siblings or ()
             ]
             commit = str(info.sha)
         if not COMMIT.fullmatch(commit):
@@ -157,8 +157,8 @@ class Hub:
         from huggingface_hub import HfApi
 
         with translated(words, self.endpoint), _bounded_answers():
-            found = HfApi(self.endpoint).list_models(search=words, filter="gguf", sort="downloads", limit=limit)
-            return [str(one.id) for one in found]
+            repos = HfApi(self.endpoint).list_models(search=words, filter="gguf", sort="downloads", limit=limit)
+            return [str(repo.id) for repo in repos]
 
     def _tried(self, ask: Callable[[], T]) -> T:
         attempt = 1
@@ -222,16 +222,16 @@ def _answers(endpoint: str, seconds: float) -> bool:
     """Whether the endpoint takes a connection. Looking a name up knows no limit, so a thread that is left does it."""
     address = urlsplit(endpoint)
     port = address.port or (443 if address.scheme == "https" else 80)
-    found = threading.Event()
+    answered = threading.Event()
 
     def connect() -> None:
         with suppress(OSError), socket.create_connection((address.hostname or "", port), timeout=seconds):
-            found.set()
+            answered.set()
 
     thread = threading.Thread(target=connect, daemon=True, name="reach")
     thread.start()
     thread.join(seconds)
-    return found.is_set()
+    return answered.is_set()
 
 
 def _by_hf(listing: Listing, file: RepoFile) -> str:

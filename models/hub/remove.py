@@ -32,7 +32,7 @@ class Removal:
 
     @property
     def bytes(self) -> int:
-        return self.freed + sum(_size(one) for one in self.partials)
+        return self.freed + sum(_size(partial) for partial in self.partials)
 
 
 def plan_removal(wanted: Iterable[HubName], cache: Cache, receipts: Receipts) -> Removal:
@@ -63,7 +63,7 @@ def _freed(files: list[CachedFile], cache: Cache) -> int:
 
 def _spelt(repo: str, repos: list[str]) -> str:
     """Return a repository as its folder has it: the hub takes it in any case, and so do some file systems."""
-    alike = [one for one in repos if one.lower() == repo.lower()]
+    alike = [name for name in repos if name.lower() == repo.lower()]
     return alike[0] if len(alike) == 1 else repo
 
 
@@ -71,7 +71,7 @@ def _of_model(there: dict[str, CachedFile], name: HubName) -> list[CachedFile]:
     if name.quant is None and name.file is None:
         return list(there.values())
     try:
-        return [there[one] for one in select(sorted(there), name)]
+        return [there[file] for file in select(sorted(there), name)]
     except LocalspecError:
         return []
 

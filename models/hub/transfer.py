@@ -277,13 +277,13 @@ def _unwritable(folder: Path, error: OSError, transfer: Transfer | None) -> Reso
     else:
         message = f"cannot write to {shown(folder)}: {error.strerror or error}"
         mend = "give yourself the right" if error.errno in _FORBIDDEN else "check that folder and its disk"
-    kept = 0 if transfer is None else transfer.bytes_left()
-    if transfer is not None and kept:
-        message += f"; the {kept / 1e6:,.0f} MB that came of {shown(transfer.file.name)} are kept"
+    n_bytes = 0 if transfer is None else transfer.bytes_left()
+    if transfer is not None and n_bytes:
+        message += f"; the {n_bytes / 1e6:,.0f} MB that came of {shown(transfer.file.name)} are kept"
         mend += f" (localspec rm hf:{transfer.listing.repo} removes them, with every model of that repository)"
         mend += " and run the same command again"
     return ResourceError(
         message,
         hint=f"{mend}, or keep the cache elsewhere with HF_HUB_CACHE=FOLDER",
-        detail={"kept_bytes": kept},
+        detail={"kept_bytes": n_bytes},
     )

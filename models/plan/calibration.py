@@ -37,10 +37,10 @@ class Calibration:
     def rates(self, name: str, description: str) -> Rates | None:
         """Return the rates of a device, None where another one, or none, was measured under its name."""
         points: dict[str, list[tuple[int, float]]] = {}
-        for one in self.figures:
-            if (one.device, one.description) == (name, description):
-                points.setdefault(one.type, []).append((one.rows, one.bytes_per_s))
-        ordered: Mapping[str, Points] = {kind: tuple(sorted(found)) for kind, found in points.items()}
+        for figure in self.figures:
+            if (figure.device, figure.description) == (name, description):
+                points.setdefault(figure.type, []).append((figure.rows, figure.bytes_per_s))
+        ordered: Mapping[str, Points] = {kind: tuple(sorted(measured)) for kind, measured in points.items()}
         return Rates(ordered, f"measured {self.measured}") if ordered else None
 
     def to_wire(self) -> dict[str, Any]:
@@ -49,11 +49,11 @@ class Calibration:
 
 def load(folder: Path) -> Calibration | None:
     """Return what is kept in `folder`; None without a file, or with one that is not sound."""
-    found = read_stored(folder / FILE, Calibration)
-    if found is None or found.schema != SCHEMA:
+    stored = read_stored(folder / FILE, Calibration)
+    if stored is None or stored.schema != SCHEMA:
         return None
-    is_sound = all(one.rows >= 1 and 0 < one.bytes_per_s < 1e18 for one in found.figures)
-    return found if is_sound else None
+    is_sound = all(figure.rows >= 1 and 0 < figure.bytes_per_s < 1e18 for figure in stored.figures)
+    return stored if is_sound else None
 
 
 def store(folder: Path, calibration: Calibration) -> Path:

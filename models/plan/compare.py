@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from localspec.control.chain import Worth
 from localspec.errors import ResourceError
+from localspec.models.plan.layout_search import PlacementPlan, PlacementRequest, alternatives, best_and_plain
 from localspec.models.plan.machine import Machine
 from localspec.models.plan.models import Models
-from localspec.models.plan.search import PlacementPlan, PlacementRequest, alternatives, best_and_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,25 +28,25 @@ def compare(
     fits. Where `worths` has what a draft was measured to be worth here, that counts instead of the prediction. Raises
     ResourceError, with how much is missing, if the target does not fit.
     """
-    found: dict[str, PlacementPlan] = {}
+    plans: dict[str, PlacementPlan] = {}
     scales: dict[str, float] = {}  # seconds as measured over those predicted
     refused: ResourceError | None = None
     for name, models in drafts.items():
         try:
             asked = replace(request, needs_draft=models.draft is not None)
-            found[name], plain = best_and_plain(machine, models, asked)
+            plans[name], plain = best_and_plain(machine, models, asked)
             if worths and name in worths:
-                scales[name] = plain.seconds / worths[name].gain / found[name].seconds
+                scales[name] = plain.seconds / worths[name].gain / plans[name].seconds
         except ResourceError as error:
             refused = error
-    if refused is not None and not found:
+    if refused is not None and not plans:
         raise refused
-    first = min(found, key=lambda name: (-found[name].context.n_ctx, found[name].seconds * scales.get(name, 1.0)))
-    n_ctx = found[first].context.n_ctx
+    first = min(plans, key=lambda name: (-plans[name].context.n_ctx, plans[name].seconds * scales.get(name, 1.0)))
+    n_ctx = plans[first].context.n_ctx
     rows = [PlannedDraft(first, drafts[first], plan) for plan in alternatives(machine, drafts[first], request)]
     rows += [
         PlannedDraft(name, drafts[name], plan)
-        for name, plan in found.items()
+        for name, plan in plans.items()
         if name != first and plan.draft is not None and plan.context.n_ctx == n_ctx
     ]
     named = [

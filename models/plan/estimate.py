@@ -55,7 +55,7 @@ class Estimate:
     def anatomy(self) -> Anatomy:
         """Return its parts, about: layers share evenly what embedding and head leave."""
         model = self.model
-        shape = min(KNOWN, key=lambda one: abs(math.log(one.params / model.params)))
+        shape = min(KNOWN, key=lambda known: abs(math.log(known.params / model.params)))
         is_tied = model.params < UNTIED
         table = min(int(self.bytes / (model.params * 1e9) * shape.vocab * shape.width), self.bytes // 3)
         body = self.bytes - (table if is_tied else 2 * table)

@@ -105,7 +105,7 @@ def usable(device: MachineDevice) -> int:
 
 def ram_room(machine: Machine, use: Mapping[str, Use]) -> int:
     """Return the main memory left for mapped weights; below zero where not even the rest fits."""
-    unified = sum(one.total for name, one in use.items() if name != CPU and machine.by_name[name].is_unified)
+    unified = sum(needed.total for name, needed in use.items() if name != CPU and machine.by_name[name].is_unified)
     return int(machine.ram * (1 - MARGIN_RAM)) - use[CPU].allocated - unified
 
 
@@ -114,6 +114,6 @@ def missing(machine: Machine, use: Mapping[str, Use], *, is_mapped: bool) -> int
 
     Mapped weights may exceed main memory: they are then read from the disk as they are used.
     """
-    over = [one.total - usable(machine.by_name[name]) for name, one in use.items() if name != CPU]
+    over = [needed.total - usable(machine.by_name[name]) for name, needed in use.items() if name != CPU]
     room = ram_room(machine, use)
     return max(0, *over, -room if is_mapped else use[CPU].weights - room)

@@ -186,8 +186,8 @@ def pass_seconds(
     share = 1 - (1 - min(1.0, parts.used_share)) ** rows
     total = max(1, sum(n for _, n in parts.types))
     seconds = 0.0
-    for place, one in read.items():
-        n_bytes = one.steady + share * one.routed
+    for place, bytes_read in read.items():
+        n_bytes = bytes_read.steady + share * bytes_read.routed
         a_byte = sum(n / total * _seconds_per_byte(machine, place, kind, rows) for kind, n in parts.types)
         seconds += n_bytes * a_byte
         if place == CPU and is_paged:

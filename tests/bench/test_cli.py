@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from localspec.bench.runner import BenchProgress
-from localspec.models.early_exit import Exits, Tuned
+from localspec.models.exit_files import Exits, Tuned
 from localspec.models.gguf.header import read_header
 from tests.cli.harness import (
     PAIR,

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from localspec.bench.answers import PLAIN
-from localspec.bench.race import Race, agreed, answers_alone, factor, judged, race
+from localspec.bench.rounds import Race, agreed, answers_alone, factor, judged, race
 from localspec.bench.statistics import Interval, median_interval
 from localspec.cli.race import figures
 from localspec.engine.events import Committed, Event, Finished, Piece, Started, StepMs

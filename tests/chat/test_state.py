@@ -104,7 +104,7 @@ def test_an_answer_keeps_its_tokens() -> None:
         writer.finish("stop", {})
         key = state.messages.key
         assert key is not None
-        again = ChatState.opened(store, SETTINGS, Request(), found=store.get(key))
+        again = ChatState.opened(store, SETTINGS, Request(), former=store.get(key))
         for each in (state, again):
             assert [message.ids for message in each.request_for(each.say("next")).messages] == [(), (7, 9), ()]
 
@@ -123,7 +123,7 @@ def test_what_an_answer_was_given_without_holds_on_its_branch() -> None:
         assert [state.request_for(each).left_out for each in asked] == [(), (), (0,)]
         key = state.messages.key
         assert key is not None
-        again = ChatState.opened(store, SETTINGS, Request(), found=store.get(key))
+        again = ChatState.opened(store, SETTINGS, Request(), former=store.get(key))
         assert again.request_for(again.say("next")).left_out == (0,)
         path = again.messages.path()
         assert again.request_for(again.edit(path[2], "another")).left_out == ()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from localspec.bench.answers import Answer, Same
-from localspec.bench.race import Race, Round
+from localspec.bench.rounds import Race, Round
 from localspec.cli import demo
 from localspec.engine.events import Finished
 from localspec.heads.deeper import write_deeper

@@ -13,7 +13,7 @@ import pytest
 
 from localspec.bench.exit_survey import MeasuredExit, exits_to_try
 from localspec.cli.early_exit import _table
-from localspec.models.early_exit import Exits
+from localspec.models.exit_files import Exits
 from localspec.models.gguf.header import read_header
 from tests.cli.harness import REAL, ROOT, TIMEOUT, assert_one_line, environment, run_engine
 from tests.integration.gguf_models import TINY, random_gguf

@@ -15,7 +15,7 @@ from localspec.models.gguf.head import head_info
 from localspec.models.gguf.header import Strings, read_header
 from localspec.models.gguf.info import model_info
 from localspec.models.heads import head_for
-from localspec.models.pairs import check_pair
+from localspec.models.pair_check import check_pair
 from tests.heads.masks import random_masks, write_masks, write_random_masks
 from tests.heads.reference import FACTS, TARGET, read_weights
 from tests.integration.gguf_models import copied, random_gguf

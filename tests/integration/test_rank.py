@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from localspec.backends.llama_cpp import LlamaBackend, Model
+from localspec.ranking.best_first import log_normaliser, rank
 from localspec.ranking.items import build
-from localspec.ranking.search import log_normaliser, rank
 from tests.cli.harness import assert_one_line, needs_pair, run, run_engine
 from tests.integration.pair import EXACT, TARGET
 

@@ -14,7 +14,7 @@ from localspec.engine.sampling import Sampler
 from localspec.errors import IncompatibleError, LocalspecError, UsageError
 from localspec.methods.early_exit import EarlyExit
 from localspec.models.derived_files import KEPT
-from localspec.models.early_exit import Exits, Layers, Tuned
+from localspec.models.exit_files import Exits, Layers, Tuned
 from localspec.models.gguf.header import read_header
 from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation

@@ -11,9 +11,9 @@ import pytest
 
 from localspec.control.prices import Prices
 from localspec.engine import events
-from localspec.models.early_exit import Exits, Tuned
+from localspec.models.exit_files import Exits, Tuned
 from localspec.models.gguf.header import read_header
-from localspec.session.early_exit import NO_ROOM
+from localspec.session.exit_drafts import NO_ROOM
 from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.speculation.resolve import resolve_axes

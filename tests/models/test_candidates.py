@@ -23,11 +23,11 @@ from localspec.models.gguf.shards import read_model
 from localspec.models.gguf.values import KeyValue
 from localspec.models.low_bit import KEY, LowBitCopy, copies_of
 from localspec.models.overlap import Overlap
-from localspec.models.pairs import PairReport
+from localspec.models.pair_check import PairReport
 from localspec.models.plan.compare import compare
+from localspec.models.plan.layout_search import PlacementRequest, best
 from localspec.models.plan.machine import Machine, flat
 from localspec.models.plan.models import TRIED, Guessing, ModelPart, Models, placed
-from localspec.models.plan.search import PlacementRequest, best
 from localspec.models.worth import learned, worth
 from localspec.settings.folders import cache_folder, drafts_folder
 from tests.cli.harness import PAIR

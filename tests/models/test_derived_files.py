@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localspec.models.derived_files import KEPT, in_use
-from localspec.models.early_exit import Exits, Layers, Tuned
+from localspec.models.exit_files import Exits, Layers, Tuned
 from localspec.models.gguf.header import read_header
 from tests.integration.gguf_models import TINY, random_gguf
 
@@ -131,7 +131,7 @@ def test_what_another_process_is_about_to_open_stays(tmp_path: Path, source: Pat
     path = exits_of(source, folder).file((0,))
     script = (
         "import sys, time; from pathlib import Path\n"
-        "from localspec.models.early_exit import Exits\n"
+        "from localspec.models.exit_files import Exits\n"
         "from localspec.models.gguf.header import read_header\n"
         "with Exits(read_header(Path(sys.argv[1])), Path(sys.argv[2])).held((0,)) as path:\n"
         "    print(path, flush=True); time.sleep(60)\n"

@@ -18,8 +18,8 @@ import pytest
 
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.errors import IncompatibleError, ResourceError
-from localspec.models import derived_files, early_exit
-from localspec.models.early_exit import Exits, Layers, Tuned
+from localspec.models import derived_files, exit_files
+from localspec.models.exit_files import Exits, Layers, Tuned
 from localspec.models.gguf.header import read_header
 from tests.integration.gguf_models import EXACT, TINY, never, random_gguf
 from tests.models.gguf_files import File, model, tensor
@@ -71,7 +71,7 @@ class Counting:
 
     def __call__(self, source: Path, target: Path, dropped: Sequence[int]) -> int:
         self.calls += 1
-        return early_exit._prune(source, target, dropped)
+        return exit_files._prune(source, target, dropped)
 
 
 def test_nothing_dropped_is_the_model_itself(source: Path, tmp_path: Path) -> None:
@@ -143,8 +143,8 @@ def child(code: str, *args: object) -> subprocess.Popen[str]:
     head = """
         import os, sys, time
         from pathlib import Path
-        from localspec.models import derived_files, early_exit
-        from localspec.models.early_exit import Exits
+        from localspec.models import derived_files, exit_files
+        from localspec.models.exit_files import Exits
         from localspec.models.gguf.header import read_header
         source, folder = Path(sys.argv[1]), Path(sys.argv[2])
     """
@@ -159,7 +159,7 @@ def test_two_processes_make_one_file(source: Path, tmp_path: Path) -> None:
             with open(folder / "calls", "a") as calls:
                 calls.write("x")
             time.sleep(0.5)
-            return early_exit._prune(source, target, dropped)
+            return exit_files._prune(source, target, dropped)
         print(Exits(read_header(source), folder, slow).file((0, 1)))
     """
     processes = [child(code, source, tmp_path) for _ in range(2)]
@@ -206,7 +206,7 @@ def test_a_disk_that_fills_up_is_an_error_of_resources(source: Path, tmp_path: P
     assert [item.name for item in tmp_path.iterdir()] == ["lock"]
 
 
-def assert_fails(folder: Path, source: Path, quantise: early_exit.Quantise | None = None) -> ResourceError:
+def assert_fails(folder: Path, source: Path, quantise: exit_files.Quantise | None = None) -> ResourceError:
     with pytest.raises(ResourceError) as caught:
         Exits(read_header(source), folder, quantise).file((0,))
     assert "\n" not in caught.value.message + caught.value.hint
@@ -253,7 +253,7 @@ def test_a_folder_that_cannot_be_written(source: Path, tmp_path: Path, monkeypat
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         return really_open(name, flags, *rest)
 
-    monkeypatch.setattr(early_exit.os, "open", read_only)
+    monkeypatch.setattr(exit_files.os, "open", read_only)
     with pytest.raises(ResourceError, match="Read-only file system"):
         exits.store(Tuned((0,), 1.0))
     with pytest.raises(ResourceError, match="Read-only file system"):
@@ -305,8 +305,8 @@ def test_keys_that_count_nothing_are_no_obstacle(tmp_path: Path) -> None:
     file.set("llama.rope.dimension_sections", "arr[i32]", [1, 2, 3, 0])
     file.set("tokenizer.ggml.scores", "arr[f32]", [0.0] * 16)
     header = read_header(file.write(tmp_path / "m.gguf"))
-    assert early_exit._obstacle(header) == ""
-    early_exit.require_prunable(header)
+    assert exit_files._obstacle(header) == ""
+    exit_files.require_prunable(header)
 
 
 def test_what_was_tuned_is_remembered(source: Path, tmp_path: Path) -> None:

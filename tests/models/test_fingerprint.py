@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.vocab import fingerprint
-from localspec.models.pairs import check_pair
+from localspec.models.pair_check import check_pair
 from tests.models.gguf_files import File, model, words
 
 

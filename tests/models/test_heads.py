@@ -8,7 +8,7 @@ from localspec.errors import IncompatibleError, IntegrityError
 from localspec.models.gguf.head import HeadInfo, head_info
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import ModelInfo, model_info
-from localspec.models.pairs import check_pair, require_fit
+from localspec.models.pair_check import check_pair, require_fit
 from tests.models.gguf_files import File, assert_fails, model, tensor
 
 

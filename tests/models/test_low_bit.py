@@ -15,9 +15,9 @@ from localspec.models.low_bit import (
     other_types,
 )
 from localspec.models.plan.compare import compare
+from localspec.models.plan.layout_search import PlacementRequest
 from localspec.models.plan.machine import CPU, Machine, MachineDevice, Rates
 from localspec.models.plan.models import ModelPart, placed
-from localspec.models.plan.search import PlacementRequest
 from tests.models.hollow import LLAMA_8B, LLAMA_70B
 from tests.models.plan.examples import GIB, gbps, of_70b, parts
 

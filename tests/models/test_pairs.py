@@ -16,7 +16,7 @@ from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.names import PairName, PathName
 from localspec.models.overlap import overlap
-from localspec.models.pairs import PairReport, check_pair, require_fit
+from localspec.models.pair_check import PairReport, check_pair, require_fit
 from localspec.models.plan.models import ModelPart
 from localspec.models.store import INTRODUCTION, PairRef, introduction, parse_pair, reference, usual_speculation
 from localspec.models.user_catalog import add

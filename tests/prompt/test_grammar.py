@@ -20,8 +20,9 @@ from localspec.engine.constraint import NOTHING, Constraint, Matched, is_whole
 from localspec.engine.distribution import Ids
 from localspec.engine.text import Marks
 from localspec.errors import LocalspecError, UsageError
+from localspec.prompt.after_reasoning import AfterReasoning
 from localspec.prompt.form import compiled
-from localspec.prompt.grammar import AfterReasoning, Grammars, GuidanceMatcher
+from localspec.prompt.grammar import Grammars, GuidanceMatcher
 from localspec.prompt.prompt import Tokenised
 from localspec.settings.request import Request
 from localspec.settings.structure import choices_text, schema_text

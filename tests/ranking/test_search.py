@@ -9,9 +9,9 @@ import pytest
 
 from localspec.engine.protocols import Cancelled
 from localspec.errors import IncompatibleError, UsageError
-from localspec.ranking import search
+from localspec.ranking import best_first
+from localspec.ranking.best_first import Ranking, log_normaliser, rank
 from localspec.ranking.items import build
-from localspec.ranking.search import Ranking, log_normaliser, rank
 from localspec.testing.contract import Table, TableBackend, random_table
 
 V, PROMPT = 12, (0, 1)
@@ -77,8 +77,8 @@ def test_an_item_that_nothing_else_resembles_takes_one_pass() -> None:
 def test_a_bar_that_is_too_high_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     paths = items(500, 1)
     right = [one.item for one in ranked(1, paths, 10).found]
-    bar = search._Search._bar
-    monkeypatch.setattr(search._Search, "_bar", property(lambda self: bar.fget(self) + 1.0))
+    bar = best_first._Search._bar
+    monkeypatch.setattr(best_first._Search, "_bar", property(lambda self: bar.fget(self) + 1.0))
     assert [one.item for one in ranked(1, paths, 10).found] != right
 
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from localspec.engine.distribution import Distribution
-from localspec.remote.messages import Law, Result, ToEdge, ToVerifier, Verify, encode, packed, quantised
+from localspec.remote.messages import Result, SentDist, ToEdge, ToVerifier, Verify, encode, packed, quantised
 
 PAGE = Path(__file__).parents[2] / "docs" / "edge-and-cloud.md"
 IDS = tuple(range(100_000, 148_000, 6_000))  # of a large vocabulary
 PLACE = (1000, 3000, 2**63)  # round, base, digest
 
 
-def law(m: int) -> Law:
+def law(m: int) -> SentDist:
     """Return the law of `m` tokens, as it is sent."""
     probs = np.arange(1.0, m + 1)
-    return Law.of(quantised(Distribution.of(np.arange(1000, 1000 + m, dtype=np.int32), probs)))
+    return SentDist.of(quantised(Distribution.of(np.arange(1000, 1000 + m, dtype=np.int32), probs)))
 
 
 STANDS = Result(1000, 5, 77_777, 3006, 45_000)

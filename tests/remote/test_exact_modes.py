@@ -14,7 +14,7 @@ from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.remote import judge, messages, modes, verifier
 from localspec.remote.judge import RemoteJudge
-from localspec.remote.messages import Error, Law, Prefix, Result, Resync, Verify, quantised, reply_of
+from localspec.remote.messages import Error, Prefix, Result, Resync, SentDist, Verify, quantised, reply_of
 from localspec.remote.verifier import Session, random_of
 from localspec.testing.enumeration import enumerate_branches
 from localspec.trees.sequoia import Sequoia
@@ -166,8 +166,8 @@ class Rounding:
     """Laws that are rounded as they are sent."""
 
     @staticmethod
-    def of(dist: Distribution | None) -> Law:
-        return Law() if dist is None else Law.of(quantised(dist))
+    def of(dist: Distribution | None) -> SentDist:
+        return SentDist() if dist is None else SentDist.of(quantised(dist))
 
 
 @pytest.mark.parametrize("case", ["sparse-q token", "sparse-q block", "sparse-q traversal", "scalar-q"])
@@ -179,7 +179,7 @@ def test_laws_are_quantised_before_the_draw(case: str, monkeypatch: pytest.Monke
     assert worst_of(one) < EXACT
     monkeypatch.setattr(edges, "QuantisedSampler", Sampler)  # what is drawn from is rounded on its way only
     monkeypatch.setattr(judge, "packed", lambda probs: messages.packed(np.maximum(np.rint(probs * 16.0), 1.0) / 16.0))
-    monkeypatch.setattr(judge, "Law", Rounding)
+    monkeypatch.setattr(judge, "SentDist", Rounding)
     assert worst_of(one) > WRONG / 4
 
 
@@ -204,16 +204,16 @@ class Unfiltered:
     """Laws told with a fifth spread over all tokens, as they were before the filters."""
 
     @staticmethod
-    def of(dist: Distribution | None) -> Law:
+    def of(dist: Distribution | None) -> SentDist:
         every = np.arange(3, dtype=np.int32)
         assert dist is not None
-        return Law.of(quantised(Distribution.of(every, 0.8 * dist.at(every) + 0.2 / 3)))
+        return SentDist.of(quantised(Distribution.of(every, 0.8 * dist.at(every) + 0.2 / 3)))
 
 
 def test_a_law_before_the_filters_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     one = remote("sparse-q token", sampling=FILTERS["top-p"])
     assert worst_of(one) < EXACT
-    monkeypatch.setattr(judge, "Law", Unfiltered)
+    monkeypatch.setattr(judge, "SentDist", Unfiltered)
     assert worst_of(one) > WRONG
 
 

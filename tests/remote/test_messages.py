@@ -27,12 +27,12 @@ from localspec.remote.messages import (
     Facts,
     Fetch,
     Hello,
-    Law,
     Look,
     MessageError,
     Prefix,
     Result,
     Resync,
+    SentDist,
     ToEdge,
     ToVerifier,
     Verify,
@@ -57,8 +57,8 @@ SAMPLINGS = st.builds(
     seed=st.none() | st.integers(0, 2**64 - 1),
     logit_bias=st.lists(st.tuples(st.integers(0, 999), st.sampled_from([1.5, -float("inf")])), max_size=3).map(tuple),
 )
-LAWS = st.builds(Law, st.binary(max_size=40), st.binary(max_size=40))
-KNOWN = {Sampling: SAMPLINGS, Law: LAWS}
+LAWS = st.builds(SentDist, st.binary(max_size=40), st.binary(max_size=40))
+KNOWN = {Sampling: SAMPLINGS, SentDist: LAWS}
 
 
 def values(kind: object) -> st.SearchStrategy[object]:
@@ -145,7 +145,7 @@ def test_a_broken_message_is_one_error(message: ToVerifier, data: st.DataObject)
         Verify(0, 0, -1),
         Verify(0, 0, 0, (1,) * 1025),
         Verify(0, 0, 0, q=bytes(2**21 + 1)),
-        Verify(0, 0, 0, laws=(Law(),) * 1025),
+        Verify(0, 0, 0, laws=(SentDist(),) * 1025),
         Hello(1, "v" * 129),
         Hello(1, "v", form=("grammar", "x" * (2**20 + 1))),
         Hello(1, "v", sampling=replace(Sampling(), temperature=-1.0)),
@@ -163,7 +163,7 @@ def test_values_out_of_range_are_refused(message: ToVerifier) -> None:
     "message",
     [
         Prefix(2**53, (0, 2**31 - 1) * 131_072),
-        Verify(0, 0, 2**64 - 1, (1,) * 1024, q=bytes(2**21), laws=(Law(),) * 1024),
+        Verify(0, 0, 2**64 - 1, (1,) * 1024, q=bytes(2**21), laws=(SentDist(),) * 1024),
         Hello(1, "v" * 128, stops=("x" * 4096,) * 64, form=("grammar", "x" * 2**20)),
     ],
     ids=lambda message: type(message).__name__,
@@ -173,17 +173,17 @@ def test_the_longest_that_there_may_be(message: ToVerifier) -> None:
 
 
 def test_a_verdict_has_a_law_for_each_node_and_the_root() -> None:
-    whole = Result(1, 0, None, 3, laws=(Law(),) * 1025)
+    whole = Result(1, 0, None, 3, laws=(SentDist(),) * 1025)
     assert reply_of(encode(whole)) == whole
     with pytest.raises(MessageError):
-        reply_of(encode(Result(1, 0, None, 3, laws=(Law(),) * 1026)))
+        reply_of(encode(Result(1, 0, None, 3, laws=(SentDist(),) * 1026)))
 
 
 def test_the_numbers_of_messages_and_of_the_protocol() -> None:
     """Both sides may be of another release: a change wants another version."""
     first = [Look, Facts, Fetch, VocabularyPart, Hello, Welcome, Prefix]
     kinds: list[type[msgspec.Struct]] = [*first, Verify, Result, Wait, Resync, Error, Cancel, Bye]
-    assert all(kind.__struct_config__.frozen for kind in (*kinds, messages.WireMessage, Law))
+    assert all(kind.__struct_config__.frozen for kind in (*kinds, messages.WireMessage, SentDist))
     assert [kind.__struct_config__.tag for kind in kinds] == list(range(1, 15))
     assert encode(Look(VERSION)) == b"\x92\x01\x01"
     assert digest_of([]) == 0
@@ -308,7 +308,7 @@ def test_a_law_arrives(pairs: list[tuple[int, float]]) -> None:
     assert np.allclose(short.probs, dist.probs, rtol=0, atol=2**-32)
     assert short.probs.sum() == 1.0
     for sent in (dist, short):
-        law = Law.of(sent)
+        law = SentDist.of(sent)
         assert len(law.ids) + len(law.probs) <= (12 if sent is dist else 8) * dist.ids.size
         arrived = law.distribution(100)
         assert arrived is not None
@@ -316,7 +316,7 @@ def test_a_law_arrives(pairs: list[tuple[int, float]]) -> None:
         assert arrived.probs.tolist() == sent.probs.tolist()
     assert quantised(short).probs.tolist() == short.probs.tolist()
     assert quantised(replace(dist, untempered=short)).untempered is short
-    assert Law.of(None).distribution(100) is None
+    assert SentDist.of(None).distribution(100) is None
 
 
 def test_what_is_less_than_a_unit_leaves_a_short_law() -> None:
@@ -347,18 +347,23 @@ def test_what_is_less_than_a_unit_leaves_a_short_law() -> None:
     ],
 )
 def test_what_is_no_law_is_refused(ids: list[int], probs: list[float]) -> None:
-    law = Law(np.array(ids, "<u4").tobytes(), np.array(probs, "<f8").tobytes())
+    law = SentDist(np.array(ids, "<u4").tobytes(), np.array(probs, "<f8").tobytes())
     with pytest.raises(MessageError):
         law.distribution(100)
 
 
 def test_a_law_that_adds_up_but_for_rounding_is_taken() -> None:
-    law = Law(np.array([98, 99], "<u4").tobytes(), np.array([0.5, 0.5 + 5e-10], "<f8").tobytes())
+    law = SentDist(np.array([98, 99], "<u4").tobytes(), np.array([0.5, 0.5 + 5e-10], "<f8").tobytes())
     assert law.distribution(100) is not None
 
 
 def test_a_law_with_missing_bytes_is_refused() -> None:
-    for law in (Law(b"abc", b"abc"), Law(b"abcd", b"abc"), Law(b"abcdefgh", b"abcd"), Law(b"abcde", b"abcd")):
+    for law in (
+        SentDist(b"abc", b"abc"),
+        SentDist(b"abcd", b"abc"),
+        SentDist(b"abcdefgh", b"abcd"),
+        SentDist(b"abcde", b"abcd"),
+    ):
         with pytest.raises(MessageError):
             law.distribution(2**31)
 
@@ -367,14 +372,14 @@ def test_a_draft_is_a_tree() -> None:
     assert Verify(1, 2, 3, (5, 6, 7)).tree() == (-1, 0, 1, 2)
     assert Verify(1, 2, 3, (5, 6, 7), (0, 0, 2)).tree() == (-1, 0, 0, 2)
     for chances in ((0.5, 0.25), (0.5, 0.1)):
-        told = Verify(1, 2, 3, (5, 6), q=packed(np.array(chances)), laws=(Law(), Law()))
+        told = Verify(1, 2, 3, (5, 6), q=packed(np.array(chances)), laws=(SentDist(), SentDist()))
         assert (told.tree(), told.chances()) == ((-1, 0, 1), chances)
     assert Verify(1, 2, 3).chances() == ()
     for wrong in (
         Verify(1, 2, 3, (5, 6), (0, 2)),
         Verify(1, 2, 3, (5, 6), (0,)),
         Verify(1, 2, 3, (5, 6), q=b"abc"),
-        Verify(1, 2, 3, (5, 6), laws=(Law(),)),
+        Verify(1, 2, 3, (5, 6), laws=(SentDist(),)),
     ):
         with pytest.raises(MessageError):
             wrong.tree()

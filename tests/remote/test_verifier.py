@@ -19,10 +19,10 @@ from localspec.remote.judge import RemoteJudge
 from localspec.remote.messages import (
     Error,
     Hello,
-    Law,
     Prefix,
     Result,
     Resync,
+    SentDist,
     ToEdge,
     ToVerifier,
     Verify,
@@ -107,9 +107,9 @@ def test_a_round_is_judged_once() -> None:
         (first(draft=(1, 2, 3, 4), parents=(0, 0, 0, 0)), "too wide"),
         (first(draft=(1, 2), parents=(0, 2)), "no tree"),
         (first(draft=(1,) * 3, committed=(1,) * 19), "does not fit"),
-        (first(draft=(1,), laws=(Law(b"abc", b""),)), "no probability"),
+        (first(draft=(1,), laws=(SentDist(b"abc", b""),)), "no probability"),
         (
-            first(draft=(1,), laws=(Law.of(Distribution(np.array([2], np.int32), np.ones(1))),)),
+            first(draft=(1,), laws=(SentDist.of(Distribution(np.array([2], np.int32), np.ones(1))),)),
             "not drawn from its law",
         ),
     ],
@@ -164,7 +164,7 @@ def test_a_law_of_a_draft_has_eight_bytes_a_token() -> None:
     """And is what was drawn from, with what the draft thinks of it at temperature 1."""
     sampler, row = QuantisedSampler(replace(OPEN, temperature=0.7)), TABLE(TEXT)
     dist = sampler.dist(row, with_belief=True)
-    law = Law.of(dist)
+    law = SentDist.of(dist)
     assert len(law.probs) == len(law.ids)
     arrived = law.distribution(V)
     assert arrived is not None
@@ -407,7 +407,7 @@ class Saying:
         return True
 
 
-ROW = Law.of(Distribution(np.arange(V, dtype=np.int32), np.full(V, 0.2)))
+ROW = SentDist.of(Distribution(np.arange(V, dtype=np.int32), np.full(V, 0.2)))
 
 
 @pytest.mark.parametrize(
@@ -419,10 +419,10 @@ ROW = Law.of(Distribution(np.arange(V, dtype=np.int32), np.full(V, 0.2)))
         ("coupled", Result(1, 0, 1, 9), "the verifier's text has 9 tokens, and the edge's 4"),
         ("coupled", Result(1, 0, None, 3), "fits no draft"),
         ("scalar-q", Result(1, 2, None, 5, laws=(ROW,)), "fits no draft"),
-        ("scalar-q", Result(1, 0, None, 3, laws=(Law(),)), "a law is empty"),
+        ("scalar-q", Result(1, 0, None, 3, laws=(SentDist(),)), "a law is empty"),
         ("laws", Result(1, 0, None, 3, laws=(ROW,)), "it has 1 laws for 3 rows"),
         ("laws", Result(1, 0, None, 3, laws=(ROW,) * 4), "it has 4 laws for 3 rows"),
-        ("laws", Result(1, 0, None, 3, laws=(ROW, ROW, Law(b"abcd", b"abcdefgh"))), "do not ascend"),
+        ("laws", Result(1, 0, None, 3, laws=(ROW, ROW, SentDist(b"abcd", b"abcdefgh"))), "do not ascend"),
         ("coupled", Resync(0, 0), "the verifier has another text, however often it is sent"),
     ],
     ids=range(11),

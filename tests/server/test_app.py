@@ -25,8 +25,8 @@ from localspec.server import engine as engine_module
 from localspec.server.app import LONGEST_BODY, Routes, body_of
 from localspec.server.engine import LEAVING, EngineQueue
 from localspec.server.guard import Guard, Rules
-from localspec.server.pairs import Pairs
 from localspec.server.refusal import Refusal
+from localspec.server.served_pairs import Pairs
 from localspec.settings.jobs import Generate
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.stats import Stats

@@ -27,8 +27,8 @@ from localspec.server import anthropic, llama_server, ollama, openai, responses
 from localspec.server.answering import _numbered
 from localspec.server.app import Routes
 from localspec.server.fields import HARMLESS, LONGEST_STOPS, UNKNOWN, ClientRequest, OfferedPair, ServedPair
-from localspec.server.pairs import Pairs
 from localspec.server.refusal import Refusal, Wire, called, refused, without_folders
+from localspec.server.served_pairs import Pairs
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.settings.structure import LONGEST_FORM
 from localspec.ui.stats import Stats

@@ -10,8 +10,8 @@ import pytest
 from localspec.errors import NotFoundError
 from localspec.models.available import AvailablePair
 from localspec.server.fields import ServedPair
-from localspec.server.pairs import Pairs, other_names
 from localspec.server.refusal import Refusal
+from localspec.server.served_pairs import Pairs, other_names
 from tests.server.test_fields import SERVED, served
 
 FIRST = SERVED

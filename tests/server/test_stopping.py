@@ -12,7 +12,7 @@ from localspec.chat.pair_loader import PairLoader
 from localspec.server.app import Routes
 from localspec.server.engine import LEAVING, EngineQueue
 from localspec.server.listening import HttpServer, listener
-from localspec.server.pairs import Pairs
+from localspec.server.served_pairs import Pairs
 from localspec.settings.request import LoadSettings
 from tests.cli.fakes import FakeWorker
 from tests.cli.harness import TIMEOUT, wait_for

@@ -11,7 +11,8 @@ import pytest
 from localspec.conversations.store import Store
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.widgets.composer import Composer
-from localspec.tui.widgets.message import Answered, Transcript
+from localspec.tui.widgets.message import Answered
+from localspec.tui.widgets.transcript import Transcript
 from tests.tui.scripted import (
     PATIENCE,
     ScriptedWorker,

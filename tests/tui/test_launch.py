@@ -14,8 +14,9 @@ from types import SimpleNamespace
 import pytest
 from textual.app import App
 
+from localspec.tui.background import QUESTION, _ask, background, darkness
 from localspec.tui.keyboard import ANSWERS, Keyboard
-from localspec.tui.launch import GRACE, QUESTION, STUCK, _ask, background, darkness
+from localspec.tui.leaving import GRACE, STUCK
 from tests.cli.harness import TIMEOUT, Terminal
 from tests.recorded import recorded_expressions
 
@@ -78,7 +79,7 @@ def test_without_an_answer_the_number_of_the_colour_decides(
     told: str, is_dark: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "__stdin__", None)
-    monkeypatch.setattr("localspec.tui.launch._ask", lambda *_: b"")
+    monkeypatch.setattr("localspec.tui.background._ask", lambda *_: b"")
     monkeypatch.setenv("COLORFGBG", told)
     assert background() == (is_dark, "")
 

@@ -10,8 +10,8 @@ from localspec.models.store import usual_speculation
 from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets.card import WelcomeCard
+from localspec.tui.widgets.flow import Flow, wrap
 from localspec.tui.widgets.message import Spoken
-from localspec.tui.widgets.reply import Flow, wrap
 from tests.recorded import recorded_expressions
 from tests.tui.scripted import (
     SETTINGS,

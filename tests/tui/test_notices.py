@@ -9,8 +9,9 @@ import pytest
 from localspec.engine.events import Event, Warned
 from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
-from localspec.tui.widgets import bars
-from localspec.tui.widgets.bars import Keys, NoticeBar
+from localspec.tui.widgets import notices
+from localspec.tui.widgets.keys import Keys
+from localspec.tui.widgets.notices import NoticeBar
 from tests.tui.chats import shown
 from tests.tui.scripted import ScriptedWorker, opened, say_until_held, settled, until
 
@@ -66,7 +67,7 @@ async def test_what_a_load_warns_of_is_told() -> None:
 
 
 async def test_a_notice_goes_after_a_while_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bars, "LASTS", 0.05)
+    monkeypatch.setattr(notices, "LASTS", 0.05)
     async with opened(size=(80, 24)) as (pilot, app):
         before = shown(app)
         app.say("here and gone")

@@ -29,7 +29,8 @@ from localspec.models.user_catalog import add
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
-from localspec.tui.pair_rows import Fit, FreeMemory, cells, columns_of, compared, fit
+from localspec.tui.pair_fit import Fit, FreeMemory, fit
+from localspec.tui.pair_rows import cells, columns_of, compared
 from localspec.tui.screens.pairs import PairsScreen
 from localspec.tui.widgets.card import ErrorCard, Note
 from localspec.worker.client import Worker

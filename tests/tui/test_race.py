@@ -12,7 +12,8 @@ from localspec.errors import WorkerDiedError
 from localspec.prompt.named_templates import NAMED
 from localspec.settings.request import Request, Sampling, Speculation
 from localspec.tui.app import LocalspecApp
-from localspec.tui.screens.race import Moment, RaceScreen, Running, RunningAnswer
+from localspec.tui.race_progress import Moment, Running, RunningAnswer
+from localspec.tui.screens.race import RaceScreen
 from localspec.tui.widgets.composer import Composer
 from localspec.worker.client import Worker
 from tests.cli.harness import needs_pair

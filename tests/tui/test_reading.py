@@ -101,7 +101,7 @@ async def test_a_chat_that_is_opened_again_keeps_the_figures_of_its_answers() ->
         before = plain(await ask(pilot, "go"), "note")
         key = app.chat_state.messages.key or ""
         conversation = app.chat_state.writer.ask(lambda each: each.get(key)).result()
-        state = ChatState.opened(store, SETTINGS, Request(), found=conversation)
+        state = ChatState.opened(store, SETTINGS, Request(), former=conversation)
     app = LocalspecApp(ChatEngine(state, WorkerThread(ScriptedWorker())))
     async with opened(app=app) as (pilot, app):
         note = answers(app)[0].query_one(".note", Static)

@@ -13,9 +13,10 @@ from localspec.conversations.store import Store
 from localspec.engine.events import Committed, Finished, Loaded, Probed, Started, StepMs
 from localspec.settings.request import Speculation
 from localspec.tui.app import LocalspecApp
+from localspec.tui.meter import Meter
 from localspec.tui.stats_panel import PANE, cell, pane, strip, verdict
-from localspec.tui.trace import Meter, Trace
-from localspec.tui.widgets.bars import Top, TopBar
+from localspec.tui.trace import Trace
+from localspec.tui.widgets.top_bar import Top, TopBar
 from localspec.ui.speedup import FEWEST
 from localspec.ui.stats import Stats
 from localspec.ui.summary import kept_line, live_line, stats_line, table

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from localspec.conversations.store import Store
-from localspec.tui.launch import QUESTION
+from localspec.tui.background import QUESTION
 from tests.cli.harness import FAKE, PAIR, REAL, TIMEOUT, Terminal, localspec, needs_pair
 
 BEGUN = b"\x1b[?1049h"

@@ -7,7 +7,8 @@ from textual.content import Content
 from textual.widgets import DataTable, Static
 
 from localspec.tui.screens.inspector import Inspector
-from localspec.tui.trace import SourcedText, View, marked
+from localspec.tui.source_marks import View, marked
+from localspec.tui.trace import SourcedText
 from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, settled, until
 
 ORIGINS = [

@@ -22,16 +22,20 @@ from localspec.models.store import introduction
 from localspec.sanitize import one_line, sanitize
 from localspec.settings.sizes import count, counted
 from localspec.tui.chat_engine import ChatEngine, ReadingAhead
+from localspec.tui.figures import Figures
 from localspec.tui.host import Host
-from localspec.tui.keyboard import in_turn
+from localspec.tui.keys_in_turn import in_turn
 from localspec.tui.news import News
-from localspec.tui.stats_panel import Figures, explained
-from localspec.tui.trace import View
+from localspec.tui.source_marks import View
+from localspec.tui.stats_panel import explained
 from localspec.tui.turns import ChatTurns
-from localspec.tui.widgets.bars import Keys, NoticeBar, TopBar
 from localspec.tui.widgets.card import ErrorCard, Note, WelcomeCard
 from localspec.tui.widgets.composer import Composer
-from localspec.tui.widgets.message import Answered, Spoken, Transcript, UserMessage
+from localspec.tui.widgets.keys import Keys
+from localspec.tui.widgets.message import Answered, Spoken, UserMessage
+from localspec.tui.widgets.notices import NoticeBar
+from localspec.tui.widgets.top_bar import TopBar
+from localspec.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown

@@ -22,11 +22,7 @@ from textual.timer import Timer
 from textual.widgets import Input, Static
 
 from localspec.chat.command import Chat
-from localspec.chat.conversation_commands import (
-    delete_conversation,
-    fork_conversation,
-    rename_conversation,
-)
+from localspec.chat.conversation_commands import delete_conversation, fork_conversation, rename_conversation
 from localspec.chat.listing import named, renamed
 from localspec.conversations.records import ASSISTANT, Conversation, StoredMessage, model_names, spoken
 from localspec.conversations.search import excerpt, pattern, place
@@ -34,12 +30,13 @@ from localspec.conversations.store import Store
 from localspec.errors import LocalspecError
 from localspec.sanitize import one_line, sanitize
 from localspec.tui.host import Host
-from localspec.tui.keyboard import in_turn
+from localspec.tui.keys_in_turn import in_turn
 from localspec.tui.screens.dialog import OverChat
-from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.composer import LineInput
 from localspec.tui.widgets.folded import Folded, folded
+from localspec.tui.widgets.keys import Keys
 from localspec.tui.widgets.listing import Listing
+from localspec.tui.widgets.notices import NoticeBar
 
 Result = TypeVar("Result")
 MAX_LISTED = 500  # conversations that are listed
@@ -115,13 +112,13 @@ class Conversations(OverChat, Screen[str | None]):
 
     async def _ask(self, question: Callable[[Store], Result]) -> Result | None:
         """Ask the store; None where that goes wrong, which is said."""
-        found: list[Result] = []
+        results: list[Result] = []
 
         async def ask() -> None:
-            found.append(await self._chat.wait(self._chat.state.writer.ask(question)))
+            results.append(await self._chat.wait(self._chat.state.writer.ask(question)))
 
         await self._do(ask())
-        return found[0] if found else None
+        return results[0] if results else None
 
     async def _do(self, change: Awaitable[object]) -> bool:
         """Change something as the commands do; return whether it went well, and say if not."""
@@ -140,11 +137,11 @@ class Conversations(OverChat, Screen[str | None]):
         self._query = query
         if query.strip():
             hits = await self._ask(lambda store: store.search(query, MAX_FOUND)) or []
-            found = {hit.conversation.id: Row(hit.conversation, hit.message) for hit in reversed(hits)}
-            self._rows = list(reversed(found.values()))
+            by_id = {hit.conversation.id: Row(hit.conversation, hit.message) for hit in reversed(hits)}
+            self._rows = list(reversed(by_id.values()))
         else:
-            kept = await self._ask(lambda store: store.conversations(MAX_LISTED)) or []
-            self._rows = [Row(each) for each in kept]
+            stored = await self._ask(lambda store: store.conversations(MAX_LISTED)) or []
+            self._rows = [Row(each) for each in stored]
         ids = [row.conversation.id for row in self._rows]
         if chosen in ids:
             at = ids.index(chosen)
@@ -207,11 +204,11 @@ class Conversations(OverChat, Screen[str | None]):
             nothing = "No title or message has these words" if self._query.strip() else "No conversations yet"
             preview.update(Content.styled(nothing, "$muted"))
             return
-        found, query = self._rows[self.query_one(Listing).cursor_row].message, self._query
-        path = await self._ask(lambda store: _path(store, current, found)) or []
+        matching, query = self._rows[self.query_one(Listing).cursor_row].message, self._query
+        path = await self._ask(lambda store: _path(store, current, matching)) or []
         ids = [message.id for message in path]
-        if found is not None and found.id in ids:
-            path = path[max(0, ids.index(found.id) - 1) :][:PREVIEWED]
+        if matching is not None and matching.id in ids:
+            path = path[max(0, ids.index(matching.id) - 1) :][:PREVIEWED]
         shown = Content.assemble(
             (f"{sanitize(current.title)}\n", "bold"),
             (f"{one_line(model_names(current.pair))} · {current.id}\n", "$muted"),
@@ -219,7 +216,7 @@ class Conversations(OverChat, Screen[str | None]):
         for message in path[-PREVIEWED:]:
             who = ("Assistant", "bold $origin-draft") if message.role == ASSISTANT else ("You", "bold $primary")
             text, start = sanitize(spoken(message.role, message.text)), 0
-            if found is not None and message.id == found.id:
+            if matching is not None and message.id == matching.id:
                 hit = place(text, query) or 0
                 start = 0 if hit < BEFORE else hit - BEFORE
                 at = len(shown.plain) + hit - start + len(who[0])
@@ -300,10 +297,10 @@ def _when(at: float) -> str:
     return time.strftime("%d %b" if then.tm_year == now.tm_year else "%Y-%m-%d", then)
 
 
-def _path(store: Store, conversation: Conversation, found: StoredMessage | None) -> list[StoredMessage]:
+def _path(store: Store, conversation: Conversation, matching: StoredMessage | None) -> list[StoredMessage]:
     """Return the path that is looked at, or one that has the message which was found."""
     path = store.path(conversation.leaf)
-    return path if found is None or found.id in {each.id for each in path} else store.path(found.id)
+    return path if matching is None or matching.id in {each.id for each in path} else store.path(matching.id)
 
 
 def _title(row: Row, query: str, most: int) -> Text:

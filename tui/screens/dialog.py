@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
 from localspec.sanitize import one_line, sanitize
-from localspec.tui.keyboard import in_turn
+from localspec.tui.keys_in_turn import in_turn
 from localspec.tui.widgets.composer import Area, LineInput, beginning
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ class Ask(OverChat, ModalScreen[str | None]):
             line.value = beginning(choices)
             line.cursor_position = len(line.value)
         names = [choice.rstrip("/").rpartition("/")[2].rpartition(" ")[2] for choice in choices]
-        told = "  ".join(map(one_line, names)) if len(names) > 1 else self._hint
-        self.query_one("#hint", Static).update(Content.styled(told, "$muted"))
+        hint = "  ".join(map(one_line, names)) if len(names) > 1 else self._hint
+        self.query_one("#hint", Static).update(Content.styled(hint, "$muted"))
 
     @on(Input.Submitted)
     def take(self, submitted: Input.Submitted) -> None:

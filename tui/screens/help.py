@@ -17,10 +17,11 @@ from textual.widgets import Input, Static
 from localspec.chat.commands import help_rows
 from localspec.sanitize import sanitize
 from localspec.tui.screens.dialog import OverChat
+from localspec.tui.source_marks import LEGEND
 from localspec.tui.stats_panel import wrapped
-from localspec.tui.trace import LEGEND
-from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.composer import LineInput
+from localspec.tui.widgets.keys import Keys
+from localspec.tui.widgets.notices import NoticeBar
 from localspec.ui.glossary import FIGURES, TERMS
 
 FIGURES_TITLE = "The figures (localspec explain TERM says more)"
@@ -122,15 +123,15 @@ class LogScreen(OverChat, Screen[None]):
 
 def _bindings(all_declared: Sequence[BindingType]) -> list[Binding]:
     """Return bindings as the help tells them, those with several keys once."""
-    found: dict[tuple[str, str], Binding] = {}
+    by_action: dict[tuple[str, str], Binding] = {}
     for declared in all_declared:
         binding = declared if isinstance(declared, Binding) else Binding(*declared)
         if binding.description:
-            told = binding.tooltip or binding.description
+            about = binding.tooltip or binding.description
             key = binding.key.partition(",")[0]
-            shown = Binding(key, binding.action, told, key_display="  ".join(key_names(binding)))
-            found[binding.action, binding.description] = shown
-    return list(found.values())
+            shown = Binding(key, binding.action, about, key_display="  ".join(key_names(binding)))
+            by_action[binding.action, binding.description] = shown
+    return list(by_action.values())
 
 
 def _rows(bindings: Iterable[Binding]) -> list[tuple[str, str]]:

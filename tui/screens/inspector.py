@@ -16,7 +16,8 @@ from localspec.sanitize import sanitize
 from localspec.settings.sizes import counted
 from localspec.tui.screens.dialog import OverChat
 from localspec.tui.trace import Trace
-from localspec.tui.widgets.bars import Keys, NoticeBar
+from localspec.tui.widgets.keys import Keys
+from localspec.tui.widgets.notices import NoticeBar
 from localspec.ui.summary import done
 
 MAX_PASSES = 5000  # passes that are listed

@@ -24,13 +24,16 @@ from localspec.models.store import NotCachedError
 from localspec.sanitize import sanitize
 from localspec.settings.folders import typed_path
 from localspec.settings.request import LoadSettings
-from localspec.tui.downloads import Download, drawn
+from localspec.tui.download_lines import drawn
+from localspec.tui.downloads import Download
 from localspec.tui.host import Host
-from localspec.tui.pair_rows import FreeMemory, cells, columns_of, compared, described, longest, this_machine
+from localspec.tui.pair_fit import FreeMemory, this_machine
+from localspec.tui.pair_rows import cells, columns_of, compared, described, longest
 from localspec.tui.screens.dialog import OverChat
-from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.composer import LineInput, beginning
 from localspec.tui.widgets.folded import Folded
+from localspec.tui.widgets.keys import Keys
+from localspec.tui.widgets.notices import NoticeBar
 from localspec.ui.files import is_path, path_completions
 
 RATE = 5  # times a second that a download is drawn
@@ -121,9 +124,9 @@ class PairsScreen(OverChat, Screen[None]):
         self._give(self._took_memory, self._survey())
 
     @work(thread=True, exclusive=True, group="check")
-    def check(self, found: list[AvailablePair]) -> None:
+    def check(self, offers: list[AvailablePair]) -> None:
         """Read the headers of the models that are here: a file that is damaged is no offer."""
-        for offer in found:
+        for offer in offers:
             if offer.where == "here" and offer.ref not in self._broken and not get_current_worker().is_cancelled:
                 try:
                     pair = find(offer)
@@ -161,9 +164,9 @@ class PairsScreen(OverChat, Screen[None]):
     def action_complete(self) -> None:
         """Complete the path that is written: to a folder, or a model."""
         line = self.query_one("#filter", Input)
-        found = path_completions(line.value, (".gguf",))
-        if is_path(line.value) and found:
-            line.value = beginning(found)
+        completions = path_completions(line.value, (".gguf",))
+        if is_path(line.value) and completions:
+            line.value = beginning(completions)
             line.cursor_position = len(line.value)
 
     def action_move(self, rows: int) -> None:
@@ -191,20 +194,20 @@ class PairsScreen(OverChat, Screen[None]):
     def open(self, wanted: AvailablePair | str) -> None:
         """Find a pair's files."""
         try:
-            found = another(self._host.engine.state.settings, wanted)
+            pair = another(self._host.engine.state.settings, wanted)
         except NotCachedError as missing:
             self._give(self._ask, wanted if isinstance(wanted, str) else wanted.ref, missing)
         except LocalspecError as error:
             self._give(self._fail, error)
         else:
-            self._give(self._switch, *found)
+            self._give(self._switch, *pair)
 
-    def _give(self, take: Callable[..., None], *found: object) -> None:
+    def _give(self, take: Callable[..., None], *parameters: object) -> None:
         """Hand what a thread has found to the screen, if it is still there."""
 
         def give() -> None:
             if self.is_attached and self.query("#about"):  # a screen that goes loses its children first
-                take(*found)
+                take(*parameters)
 
         if not get_current_worker().is_cancelled:
             self.app.call_from_thread(give)
@@ -287,14 +290,14 @@ class PairsScreen(OverChat, Screen[None]):
     def _matching(self, written: str) -> list[AvailablePair]:
         """Return the offers that have all the words, those that have them in their names first."""
         words = written.casefold().split()
-        found = [offer for offer in self._offers if offer.has(words)]
-        found.sort(key=lambda offer: not all(word in offer.name.casefold() for word in words))
+        matching = [offer for offer in self._offers if offer.has(words)]
+        matching.sort(key=lambda offer: not all(word in offer.name.casefold() for word in words))
         if is_path(written):
             folder, slash, name = written.rpartition("/")
             here = files_of(typed_path(folder + slash))
-            known = {offer.file for offer in found}
-            found += [each for each in here if each.name.startswith(name) and each.file not in known]
-        return found
+            known = {offer.file for offer in matching}
+            matching += [each for each in here if each.name.startswith(name) and each.file not in known]
+        return matching
 
     def _about(self) -> None:
         about = self.query_one("#about", Folded)

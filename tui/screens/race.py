@@ -1,18 +1,8 @@
-"""The race: one prompt, plainly and with speculation, never both at once; and whether it came to the same text.
-
-Also here: a race as a screen shows it, what has come of each side, and what the other side had at the same time.
-
-The two are never run at once, for they would take time from each other. What ran first is recorded with the time of
-every pass, by the engine's clock, and is the ghost that the second is seen to run against. Nothing of Textual is here.
-
-The engine's thread writes it and the screen's reads it: lists only grow, and each number is replaced at once.
-"""
+"""The race: one prompt, plainly and with speculation, never both at once; and whether it came to the same text."""
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import ClassVar, cast
 
 from textual import on
@@ -23,21 +13,19 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Input, Static
 
-from localspec.bench.answers import Answer
-from localspec.bench.race import TOKENS, Race, race
+from localspec.bench.rounds import TOKENS
 from localspec.chat.message_tree import Node
 from localspec.conversations.records import ASSISTANT, spoken
-from localspec.engine.events import Event
-from localspec.errors import LocalspecError
 from localspec.sanitize import one_line, sanitize
 from localspec.settings.request import Request
 from localspec.tui.host import Host
+from localspec.tui.race_progress import Running
 from localspec.tui.screens.dialog import OverChat
-from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.card import card
 from localspec.tui.widgets.composer import LineInput
+from localspec.tui.widgets.keys import Keys
+from localspec.tui.widgets.notices import NoticeBar
 from localspec.tui.worker_thread import Ended
-from localspec.ui.stats import Stats
 from localspec.ui.summary import accepted, rate_of
 from localspec.worker.client import Worker
 
@@ -131,7 +119,7 @@ class RaceScreen(OverChat, Screen[None]):
         if self.running is None or self.running.is_over:
             self.dismiss()
         else:
-            self.running.is_stopped = True
+            self.running.stop()
             self._host.stop_job()
             self._draw()
 
@@ -226,91 +214,3 @@ def verdict(running: Running | None) -> Content:
         ("", "$muted") if compared is None else ("✓ ", "$success") if compared.is_explained else ("✗ ", "$error")
     )
     return Content.assemble((speed, "bold"), "\n", (f"{sign}{sanitize(same)}", style))
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """`seconds` after its request one side had `tokens`, whose text has `characters`."""
-
-    seconds: float
-    tokens: int
-    characters: int
-
-
-@dataclass(slots=True)
-class RunningAnswer:
-    """One answer on its way."""
-
-    answer: Answer
-    moments: list[Moment] = field(default_factory=lambda: [Moment(0.0, 0, 0)])
-    text: str = ""
-    is_over: bool = False
-
-    def add(self) -> None:
-        stats = self.answer.stats
-        self.text = stats.text
-        self.is_over = stats.finished is not None
-        self.moments.append(Moment(_elapsed(stats), len(self.answer.tokens), len(self.text)))
-
-    def at(self, seconds: float) -> Moment:
-        """Return what there was after so many seconds."""
-        return self.moments[bisect.bisect_right(self.moments, seconds, key=lambda one: one.seconds) - 1]
-
-    @property
-    def last(self) -> Moment:
-        return self.moments[-1]
-
-
-@dataclass(slots=True)
-class Running:
-    """One race. `lanes` are those of the round that runs: True plain, False speculative."""
-
-    request: Request
-    repeats: int
-    doing: str = ""
-    lanes: dict[bool, RunningAnswer] = field(default_factory=dict)
-    found: Race | None = None
-    error: LocalspecError | None = None
-    is_over: bool = False
-    is_stopped: bool = False
-
-    def job(self, worker: Worker) -> Iterator[Event]:
-        """Run it; yields nothing, for the lanes hold what there is to show."""
-        self.found = race(worker, self.request, self.repeats, lambda: self.is_stopped, self._progress)
-        yield from ()
-
-    def end(self, error: LocalspecError | None) -> None:
-        """Take that it is over, and why if it failed."""
-        self.error, self.is_over = error, True
-
-    @property
-    def live(self) -> bool | None:
-        """Which side is running: True plain, False speculative, None neither."""
-        return next((side for side, lane in self.lanes.items() if not (lane.is_over or self.is_over)), None)
-
-    def seen(self, side: bool) -> Moment:
-        """Return what is to be seen of a side: all of it, or, as a ghost, what it had when the other was there."""
-        lane, live = self.lanes[side], self.live
-        if live is None or live == side or not lane.is_over:
-            return lane.last
-        return lane.at(self.lanes[live].last.seconds)
-
-    def _progress(self, what: str, answer: Answer | None) -> None:
-        self.doing = what
-        if answer is None:
-            return
-        side = what.endswith("plain")
-        lane = self.lanes.get(side)
-        if lane is None or lane.answer is not answer:
-            if len(self.lanes) == 2:  # another round
-                self.lanes = {}
-            lane = RunningAnswer(answer)
-            self.lanes = {**self.lanes, side: lane}
-        lane.add()
-
-
-def _elapsed(stats: Stats) -> float:
-    """Return the seconds since the request, told by the passes: these are read several at a time."""
-    if stats.finished is not None:
-        return stats.finished.wall_ms / 1e3
-    return 0.0 if stats.prefilled is None else (stats.prefilled.prepare_ms + stats.prefilled.ms + stats.decode_ms) / 1e3

@@ -18,13 +18,14 @@ from localspec.errors import LocalspecError
 from localspec.sanitize import one_line, sanitize
 from localspec.settings.config_file import config_file
 from localspec.tui.host import Host
-from localspec.tui.keyboard import in_turn
+from localspec.tui.keys_in_turn import in_turn
 from localspec.tui.screens.dialog import OverChat
 from localspec.tui.settings_form import THEME, Form
 from localspec.tui.themes import DARK, LIGHT
-from localspec.tui.widgets.bars import Keys, NoticeBar
 from localspec.tui.widgets.composer import LineInput
 from localspec.tui.widgets.folded import Folded
+from localspec.tui.widgets.keys import Keys
+from localspec.tui.widgets.notices import NoticeBar
 
 THEMES = {"dark": DARK, "light": LIGHT}
 
@@ -154,10 +155,10 @@ class SettingsScreen(OverChat, Screen[None]):
             return
         for field in self.query(Field):
             self._tell(field)
-        kept = ", ".join(names) or "nothing new"
+        saved = ", ".join(names) or "nothing new"
         over = self.form.overruled(names)
         more = f"; {', '.join(over)}: the environment or the command line takes precedence" if over else ""
-        self._host.say(sanitize(f"{kept}: saved to {config_file()}{more}"))
+        self._host.say(sanitize(f"{saved}: saved to {config_file()}{more}"))
 
     @in_turn
     def action_reset(self) -> None:
@@ -204,5 +205,5 @@ class SettingsScreen(OverChat, Screen[None]):
             about.update(Content.styled(sanitize(field.problem), "$error"))
             return
         setting = self.form.settings[field.key]
-        told = f"\n{', '.join(setting.choices)}" if setting.choices else ""
-        about.update(Content.assemble(sanitize(setting.help), (sanitize(told), "$muted")))
+        choices = f"\n{', '.join(setting.choices)}" if setting.choices else ""
+        about.update(Content.assemble(sanitize(setting.help), (sanitize(choices), "$muted")))

@@ -37,7 +37,7 @@ class WelcomeCard(Static):
         """Present the pair that is chosen, below the keys; () for one that needs no words."""
         if sentences != self._sentences:
             self._sentences = sentences
-            self.update(Content.assemble(*_HINTS, *((f"\n\n{one}", "$muted") for one in sentences)))
+            self.update(Content.assemble(*_HINTS, *((f"\n\n{sentence}", "$muted") for sentence in sentences)))
 
 
 _HINTS = (

@@ -28,7 +28,8 @@ from textual.widgets.text_area import Edit, EditResult
 from localspec.chat.commands import TABLE
 from localspec.sanitize import sanitize
 from localspec.settings.sizes import counted
-from localspec.tui.keyboard import Burst, KeysInTurn
+from localspec.tui.keyboard import Burst
+from localspec.tui.keys_in_turn import KeysInTurn
 
 LONG = 2048  # characters of a paste that become a chip
 MAX_LINES = 12  # lines of it
@@ -114,7 +115,7 @@ class Composer(KeysInTurn, TextArea):
     def message(self) -> str:
         """The text with every chip replaced by what was pasted."""
         # In one go: what was pasted may hold the name of another chip.
-        return self._chips.sub(lambda found: self._pasted[found[0]], self.text) if self._pasted else self.text
+        return self._chips.sub(lambda match: self._pasted[match[0]], self.text) if self._pasted else self.text
 
     @property
     def _chips(self) -> re.Pattern[str]:
@@ -248,8 +249,8 @@ class Composer(KeysInTurn, TextArea):
 
     def _around(self, row: int, column: int) -> tuple[int, int]:
         """Return the columns of the chip that a place is inside of, or the place itself twice."""
-        found = (chip.span() for chip in self._chips.finditer(self.document[row]))
-        return next((span for span in found if span[0] < column < span[1]), (column, column))
+        spans = (chip.span() for chip in self._chips.finditer(self.document[row]))
+        return next((span for span in spans if span[0] < column < span[1]), (column, column))
 
     def _shown(self, text: str) -> str:
         """Return a text as it is shown; what shows nothing, as a mark of direction, is sent all the same."""

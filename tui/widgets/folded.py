@@ -25,9 +25,10 @@ def pieces(word: str, width: int) -> list[str]:
     made, at = [], 0
     while (end := _line_end(word, at, width)) < len(word):
         ends = [
-            [place for one in each.finditer(word, at + 2, end + 1) if (place := one.start()) <= end] for each in BREAKS
+            [place for match in each.finditer(word, at + 2, end + 1) if (place := match.start()) <= end]
+            for each in BREAKS
         ]
-        cut = next((found[-1] for found in ends if found), end)
+        cut = next((places[-1] for places in ends if places), end)
         made.append(word[at:cut])
         at = cut
     return [*made, word[at:]] if word else made

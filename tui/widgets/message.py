@@ -1,10 +1,4 @@
-"""One message of the transcript: who said it and when, the text, and below an answer its numbers.
-
-Also here: the transcript, messages one below the other, and its own rule of following what comes.
-
-Textual's `anchor` never takes hold again once a person has scrolled while text comes, so this does not use it: the
-end is followed while it is in sight (within two rows), a step upwards lets go, End or reaching the end follows again.
-"""
+"""One message of the transcript: who said it and when, the text, and below an answer its numbers."""
 
 from __future__ import annotations
 
@@ -15,11 +9,10 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.content import Content
 from textual.events import Key
 from textual.message import Message
-from textual.widget import Widget
 from textual.widgets import Static
 
 from localspec.chat.listing import attached
@@ -28,7 +21,8 @@ from localspec.chat.message_tree import Node
 from localspec.conversations.records import USER, ending
 from localspec.sanitize import sanitize
 from localspec.settings.sizes import counted
-from localspec.tui.trace import Trace, View, legend, marked
+from localspec.tui.source_marks import View, legend, marked
+from localspec.tui.trace import Trace
 from localspec.tui.widgets.reply import ReplyText
 from localspec.ui.summary import is_slower, kept_line, stats_line
 
@@ -280,78 +274,3 @@ def _folded(thought: Thought, is_unfolded: bool) -> Content:
         last = thought.reasoning.rstrip().rpartition("\n")[2][-120:]
         parts.append((f"\n  {last}", "$muted"))
     return Content.assemble(*parts)
-
-
-class Transcript(VerticalScroll, can_focus=False):
-    """The messages. Tells in `Follow` how many rows are below the window since it was let go of."""
-
-    class Follow(Message):
-        """How many new rows are out of sight; 0 while the end is followed."""
-
-        def __init__(self, rows: int) -> None:
-            super().__init__()
-            self.rows = rows
-
-    def __init__(self, *children: Widget, id: str | None = None) -> None:
-        super().__init__(*children, id=id)
-        self.is_following = True
-        self._height = 0  # of the content when it was let go of
-        self._held: tuple[Widget, int] | None = None  # a message that stays at this row of the window
-        self._is_moving = False  # by itself, and by no person
-
-    def watch_scroll_y(self, old: float, new: float) -> None:
-        """Let go when a person goes up, follow again when the end comes into sight."""
-        super().watch_scroll_y(old, new)
-        if self._is_moving:
-            return
-        self._held = None
-        if self.max_scroll_y - new <= NEAR:
-            self._set_following(True)
-        elif new < old:
-            self._set_following(False)
-
-    def watch_virtual_size(self) -> None:
-        """The content is laid out in another size: stay at its end, or tell how much is below.
-
-        This is told of by the layout itself. Whoever changes a message cannot know when it will have been laid out:
-        its widget asks for that in a task of its own, which may come later than any refresh that is waited for.
-        """
-        self.call_after_refresh(self._settle)
-
-    def on_resize(self) -> None:
-        """The window is another, be the content what it was."""
-        self.call_after_refresh(self._settle)
-
-    def follow(self) -> None:
-        """Go to the end and stay there."""
-        self._held = None
-        self._set_following(True)
-        self._settle()
-
-    def row_of(self, entry: Node) -> int:
-        """Return the row of the window at which a message begins, the nearest one if that is out of sight."""
-        rows = [each.virtual_region.y - self.scroll_offset.y for each in self.query(Spoken) if each.entry is entry]
-        return max(0, min(sum(rows[:1]), self.size.height - 1))
-
-    def hold(self, entry: Node, row: int) -> None:
-        """Let a message begin at this row of the window, until a person scrolls."""
-        self._held = next(((each, row) for each in self.query(Spoken) if each.entry is entry), None)
-        self._set_following(False)
-        self.call_after_refresh(self._settle)
-
-    def _settle(self) -> None:
-        if self._held is not None:
-            widget, row = self._held
-            self._is_moving = True
-            self.scroll_to(y=widget.virtual_region.y - row, animate=False, immediate=True)
-            self._is_moving = False
-        elif self.is_following:
-            self.scroll_end(animate=False, immediate=True)
-        else:
-            self.post_message(self.Follow(max(0, self.virtual_size.height - self._height)))
-
-    def _set_following(self, is_following: bool) -> None:
-        if is_following != self.is_following:
-            self.is_following = is_following
-            self._height = self.virtual_size.height
-            self.post_message(self.Follow(0))

@@ -64,13 +64,13 @@ def doctor(console: Console, /, words: tuple[str, ...], rpc: str | None, as_json
 
 def _installation(console: Console, endpoints: tuple[str, ...], *, as_json: bool) -> int:
     findings = []
-    for one in examine(endpoints):
-        findings.append(one)
+    for finding in examine(endpoints):
+        findings.append(finding)
         if not as_json:
-            write_out(one.line(console, sys.stdout))
-    code = next((one.code for one in findings if one.code), 0)
+            write_out(finding.line(console, sys.stdout))
+    code = next((finding.code for finding in findings if finding.code), 0)
     if as_json:
-        write_json({"ok": not code, "checks": [one.to_wire() for one in findings]})
+        write_json({"ok": not code, "checks": [finding.to_wire() for finding in findings]})
     return code
 
 
@@ -97,13 +97,13 @@ def examine(servers: tuple[str, ...]) -> Iterator[Finding]:
 
 def _settings() -> Finding:
     file = config_file()
-    told = {"path": str(file)}
+    facts = {"path": str(file)}
     try:
         check_file()
     except UsageError as error:
-        return Finding("settings", "broken", error.message, error.hint, error.exit_code, told)
+        return Finding("settings", "broken", error.message, error.hint, error.exit_code, facts)
     n = len(read_configuration(file).entries)
-    return Finding("settings", "ok", f"{n} in {file}" if n else f"none in {file}", facts=told)
+    return Finding("settings", "ok", f"{n} in {file}" if n else f"none in {file}", facts=facts)
 
 
 def _versions() -> Finding:
@@ -139,7 +139,7 @@ def _engine(facts: Mapping[str, Any]) -> Finding:
     features = [name for name in CPU_FEATURES if name in on]
     built = "RPC" if facts["rpc"] else "no RPC"
     names = ("llama_cpp", "compiler", "rpc", "gpu_offload")
-    told = {"features": on, **{name: facts[name] for name in names}}
+    details = {"features": on, **{name: facts[name] for name in names}}
     by = f" by {facts['compiler']}" if facts["compiler"] else ""
     text = (
         f"llama.cpp {facts['llama_cpp']}, built{by} with {' '.join(features) or 'no vector units known here'}, {built}"
@@ -147,8 +147,8 @@ def _engine(facts: Mapping[str, Any]) -> Finding:
     lacking = [feature for flag, feature in X86 if feature not in on and flag in _processor()]
     if lacking:
         text += f"; the build does not use {' and '.join(lacking)} of this processor"
-        return Finding("engine", "note", text, rebuild_line("native"), facts=told)
-    return Finding("engine", "ok", text, facts=told)
+        return Finding("engine", "note", text, rebuild_line("native"), facts=details)
+    return Finding("engine", "ok", text, facts=details)
 
 
 def _processor() -> list[str]:
@@ -160,26 +160,26 @@ def _processor() -> list[str]:
 
 
 def _devices(facts: Mapping[str, Any], seen: tuple[Gpu, ...]) -> Iterator[Finding]:
-    usable = [f"{one['name']} {one['description']}" for one in facts["all"] if one["is_gpu"] and not one["is_remote"]]
-    listed = ", ".join(f"{one['name']} ({one['description']}, {size(one['free'])} free)" for one in facts["all"])
-    told = {"devices": facts["all"], "gpus": [{"maker": gpu.maker, "name": gpu.name} for gpu in seen]}
+    usable = [f"{gpu['name']} {gpu['description']}" for gpu in facts["all"] if gpu["is_gpu"] and not gpu["is_remote"]]
+    listed = ", ".join(f"{gpu['name']} ({gpu['description']}, {size(gpu['free'])} free)" for gpu in facts["all"])
+    details = {"devices": facts["all"], "gpus": [{"maker": gpu.maker, "name": gpu.name} for gpu in seen]}
     idle = unused(seen, usable)
     if not idle:
         none = "" if usable else "; no GPU is seen"
-        yield Finding("devices", "ok", f"{listed}{none}", facts=told)
+        yield Finding("devices", "ok", f"{listed}{none}", facts=details)
         return
     text = f"{listed}; this build cannot use {', '.join(gpu.name for gpu in idle)}"
     worth = [gpu for gpu in idle if not usable or gpu.maker not in INTEGRATED]
     if not worth:
-        yield Finding("devices", "ok", text, facts=told)
+        yield Finding("devices", "ok", text, facts=details)
     elif any(name.startswith("Vulkan") for name in usable):
         text += ": Vulkan sees what has a driver"
-        yield Finding("devices", "note", text, f"the driver of {worth[0].name}", facts=told)
+        yield Finding("devices", "note", text, f"the driver of {worth[0].name}", facts=details)
     else:
         backend = backend_for(worth[0])
         lacks = missing_compiler(backend)
         text += f" ({lacks})" if lacks else ""
-        yield Finding("devices", "note", text, rebuild_line(backend), facts={**told, "backend": backend})
+        yield Finding("devices", "note", text, rebuild_line(backend), facts={**details, "backend": backend})
 
 
 def _memory(facts: Mapping[str, Any]) -> Finding:
@@ -192,27 +192,27 @@ def _servers(facts: Mapping[str, Any], servers: tuple[str, ...]) -> Iterator[Fin
     """Yield whether each RPC server answers; each is asked in a process of its own, which a bad one may end."""
     for endpoint in servers:
         try:
-            found = ask(MachineFacts((endpoint,)), timeout=20)
+            remote_facts = ask(MachineFacts((endpoint,)), timeout=20)
         except Unanswered as error:
             text = f"{endpoint} accepts connections and does not answer: {error.reason}"
             yield Finding("rpc", "broken", text, "localspec rpc-serve again, of the same version, there", NO_ANSWER)
         except LocalspecError as error:
             yield Finding("rpc", "broken", error.message, error.hint, error.exit_code, {"endpoint": endpoint})
         else:
-            theirs = [one for one in found["all"] if one["is_remote"]]
-            listed = ", ".join(f"{one['name']}, {size(one['free'])} free" for one in theirs)
+            theirs = [device for device in remote_facts["all"] if device["is_remote"]]
+            listed = ", ".join(f"{device['name']}, {size(device['free'])} free" for device in theirs)
             yield Finding("rpc", "ok", f"{endpoint} answers: {listed}", facts={"endpoint": endpoint, "devices": theirs})
 
 
 def _figures(facts: Mapping[str, Any]) -> Finding:
-    kept = calibration.load(cache_folder("machine"))
-    if kept is None:
+    calibrated = calibration.load(cache_folder("machine"))
+    if calibrated is None:
         return Finding("figures", "note", "bandwidths are not measured", "localspec calibrate --machine")
-    known = [one["name"] for one in facts["all"] if kept.rates(one["name"], one["description"]) is not None]
-    text = f"bandwidths of {', '.join(known) or 'other devices'} measured {kept.measured}"
-    told = {"measured": kept.measured, "devices": known}
+    known = [each["name"] for each in facts["all"] if calibrated.rates(each["name"], each["description"]) is not None]
+    text = f"bandwidths of {', '.join(known) or 'other devices'} measured {calibrated.measured}"
+    details = {"measured": calibrated.measured, "devices": known}
     state, hint = ("ok", "") if known else ("note", "localspec calibrate --machine")
-    return Finding("figures", state, text, hint, facts=told)
+    return Finding("figures", state, text, hint, facts=details)
 
 
 def _disk() -> Iterator[Finding]:
@@ -228,27 +228,27 @@ def _disk() -> Iterator[Finding]:
             with tempfile.TemporaryFile(dir=there):
                 pass
         except OSError as error:
-            told: dict[str, Any] = {"path": str(folder)}
+            facts: dict[str, Any] = {"path": str(folder)}
             text = f"{folder} cannot be written: {error.strerror or error}"
             hint = "HF_HUB_CACHE=FOLDER" if name == "models" else "LOCALSPEC_HOME=FOLDER"
-            yield Finding(name, "note", text, hint, facts=told)
+            yield Finding(name, "note", text, hint, facts=facts)
             continue
         is_little = free < LITTLE_DISK
-        told = {"path": str(folder), "free": free}
-        yield Finding(name, "note" if is_little else "ok", f"{folder}, {size(free)} free", facts=told)
+        facts = {"path": str(folder), "free": free}
+        yield Finding(name, "note" if is_little else "ok", f"{folder}, {size(free)} free", facts=facts)
 
 
 def _terminal() -> Finding:
-    told = {
+    facts = {
         "stdout": is_terminal(sys.stdout),
         "stderr": is_terminal(sys.stderr),
         "TERM": os.environ.get("TERM", ""),
         "columns": shutil.get_terminal_size().columns,
         "encoding": (getattr(sys.stdout, "encoding", None) or "unknown").lower(),
     }
-    where = f"a terminal of {told['columns']} columns" if told["stdout"] else "no terminal"
-    text = f"{where}, TERM={told['TERM'] or 'not set'}, {told['encoding']}"
-    if told["stdout"] and (is_dumb() or "utf" not in str(told["encoding"])):
+    where = f"a terminal of {facts['columns']} columns" if facts["stdout"] else "no terminal"
+    text = f"{where}, TERM={facts['TERM'] or 'not set'}, {facts['encoding']}"
+    if facts["stdout"] and (is_dumb() or "utf" not in str(facts["encoding"])):
         hint = "a UTF-8 locale, for instance LC_ALL=C.UTF-8, and a TERM such as xterm-256color"
-        return Finding("terminal", "note", f"{text}: marks and live lines are left out or replaced", hint, facts=told)
-    return Finding("terminal", "ok", text, facts=told)
+        return Finding("terminal", "note", f"{text}: marks and live lines are left out or replaced", hint, facts=facts)
+    return Finding("terminal", "ok", text, facts=facts)

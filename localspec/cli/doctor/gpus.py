@@ -66,7 +66,7 @@ def unused(seen: Sequence[Gpu], usable: Sequence[str]) -> list[Gpu]:
     makers = [
         {maker for maker, signs in _SIGNS.items() if any(sign in name.lower() for sign in signs)} for name in usable
     ]
-    return [] if set() in makers else [gpu for gpu in seen if not any(gpu.maker in found for found in makers)]
+    return [] if set() in makers else [gpu for gpu in seen if not any(gpu.maker in device for device in makers)]
 
 
 def _of_nvidia_smi() -> tuple[Gpu, ...]:
@@ -75,18 +75,18 @@ def _of_nvidia_smi() -> tuple[Gpu, ...]:
 
 
 def _of_lspci() -> tuple[Gpu, ...]:
-    found = []
+    gpus = []
     for line in _lines("lspci"):
         match = _DISPLAY.search(line)
         maker = next((name for name in _MAKERS.values() if match and name.lower() in match[1].lower()), None)
         if match and maker:
-            found.append(Gpu(maker, match[1].strip()))
-    return tuple(found)
+            gpus.append(Gpu(maker, match[1].strip()))
+    return tuple(gpus)
 
 
 def _of_drm(drm: Path) -> tuple[Gpu, ...]:
     """Return what the kernel drives; it gives numbers and no names."""
-    found: dict[str, Gpu] = {}
+    gpus: dict[str, Gpu] = {}
     try:
         cards = sorted(path for path in drm.iterdir() if re.fullmatch(r"card\d+", path.name))
     except OSError:
@@ -97,8 +97,8 @@ def _of_drm(drm: Path) -> tuple[Gpu, ...]:
         except (OSError, UnicodeDecodeError):
             continue
         if vendor in _MAKERS:
-            found.setdefault(f"{vendor}:{device}", Gpu(_MAKERS[vendor], f"{_MAKERS[vendor]} device {device}"))
-    return tuple(found.values())
+            gpus.setdefault(f"{vendor}:{device}", Gpu(_MAKERS[vendor], f"{_MAKERS[vendor]} device {device}"))
+    return tuple(gpus.values())
 
 
 def _of_macos() -> tuple[Gpu, ...]:

@@ -12,10 +12,10 @@ from localspec.control.chain import Worth
 from localspec.errors import ResourceError
 from localspec.models.gguf.layer_sizes import Anatomy
 from localspec.models.plan.compare import PlannedDraft, compare
+from localspec.models.plan.layout_search import PlacementRequest, Search, best
 from localspec.models.plan.machine import Machine, MachineDevice
 from localspec.models.plan.memory_use import ON_CPU, Layout
 from localspec.models.plan.models import Guessing, ModelPart, Models, with_own_block
-from localspec.models.plan.search import PlacementRequest, Search, best
 from tests.models.hollow import LLAMA_70B
 from tests.models.plan.examples import GIB, gbps, of_70b, parts
 

@@ -13,9 +13,16 @@ from dataclasses import replace
 import pytest
 
 from localspec.errors import ResourceError
+from localspec.models.plan.layout_search import (
+    PlacementPlan,
+    PlacementRequest,
+    Search,
+    alternatives,
+    best,
+    best_and_plain,
+)
 from localspec.models.plan.machine import Machine, MachineDevice
 from localspec.models.plan.memory_use import ON_CPU, Layout
-from localspec.models.plan.search import PlacementPlan, PlacementRequest, Search, alternatives, best, best_and_plain
 from tests.models.hollow import LLAMA_8B, LLAMA_70B
 from tests.models.plan.examples import GIB, gbps, of_8b, of_70b, of_experts, pair
 

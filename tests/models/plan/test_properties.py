@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from localspec.errors import ResourceError
 from localspec.models.gguf.layer_sizes import Anatomy, Layer
+from localspec.models.plan.layout_search import PlacementPlan, PlacementRequest, Search, best
 from localspec.models.plan.machine import CPU, Machine, MachineDevice, flat
 from localspec.models.plan.memory import ContextPlan, compute_bytes, layer_cache
 from localspec.models.plan.memory_use import ON_CPU, Layout, MemoryUse, whole
 from localspec.models.plan.models import Models
-from localspec.models.plan.search import PlacementPlan, PlacementRequest, Search, best
 
 MB = 10**6
 QUICK = settings(max_examples=40, deadline=None)

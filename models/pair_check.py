@@ -86,8 +86,8 @@ def require_fit(target: ModelInfo, draft: ModelInfo) -> PairReport:
         detail={
             "reasons": list(report.reasons),
             "differences": [
-                {"token": one.token, "target": shown(one.target), "draft": shown(one.draft)}
-                for one in report.differences
+                {"token": difference.token, "target": shown(difference.target), "draft": shown(difference.draft)}
+                for difference in report.differences
             ],
         },
     )
@@ -161,7 +161,7 @@ def _different_tokens(target: Strings, draft: Strings) -> tuple[int, tuple[Token
         return 0, ()
     both = zip(target, draft, strict=False)
     # The raw texts first: the rules for empty texts and zero bytes matter only where these differ.
-    suspects = [token for token, (one, other) in enumerate(both) if token >= FIRST_TOKEN and one != other]
+    suspects = [token for token, (ours, theirs) in enumerate(both) if token >= FIRST_TOKEN and ours != theirs]
     different = [token for token in suspects if held(token, target[token]) != held(token, draft[token])]
     first = different[:_SHOWN_DIFFERENCES]
     return len(different), tuple(TokenDifference(n, held(n, target[n]), held(n, draft[n])) for n in first)

@@ -53,14 +53,14 @@ class Race:
     @property
     def sides(self) -> dict[str, tuple[Answer, ...]]:
         """The answers of all rounds by who gave them, in the order in which they are told."""
-        plain, other = tuple(one.plain for one in self.rounds), tuple(one.other for one in self.rounds)
+        plain, other = tuple(lap.plain for lap in self.rounds), tuple(lap.other for lap in self.rounds)
         if self.alone is None:
             return {"plain": plain, "speculative": other}
         return {**({"edge alone": self.alone} if self.alone else {}), "verifier alone": plain, "both": other}
 
     @property
     def ratios(self) -> list[float]:
-        return [one.ratio for one in self.rounds if one.ratio is not None]
+        return [lap.ratio for lap in self.rounds if lap.ratio is not None]
 
     @property
     def ratio(self) -> Interval | None:
@@ -69,7 +69,7 @@ class Race:
 
     @property
     def drafted(self) -> int:
-        return sum(one.other.stats.drafted for one in self.rounds)
+        return sum(lap.other.stats.drafted for lap in self.rounds)
 
     @property
     def verify(self) -> str:
@@ -90,10 +90,10 @@ class Race:
     @property
     def same(self) -> Same | None:
         """The comparison of the texts of the first round that differs without a tie, else of one that differs."""
-        found = [one.same for one in self.rounds if one.same is not None]
-        unexplained = [one for one in found if not one.is_explained]
-        different = [one for one in found if not one.is_equal]
-        return next(iter([*unexplained, *different, *found]), None)
+        compared = [lap.same for lap in self.rounds if lap.same is not None]
+        unexplained = [same for same in compared if not same.is_explained]
+        different = [same for same in compared if not same.is_equal]
+        return next(iter([*unexplained, *different, *compared]), None)
 
     def verdict(self, six: str) -> tuple[str, str]:
         """Return two sentences: how much faster it was, and whether the text is the same.
@@ -109,11 +109,11 @@ class Race:
             speed = "the answers are too short to be timed"
         else:
             speed = judged(ratio, six)
-        if any(one.is_cut for one in self.rounds) and (same is None or same.is_explained):
+        if any(lap.is_cut for lap in self.rounds) and (same is None or same.is_explained):
             return speed, "the outputs differ; the target was not asked to the end whether a tie explains it"
         if same is None:
-            kept = "keeps the distribution, --verify coupled the text too"
-            why = kept if self.is_lossless else "changes the distribution"
+            exact = "keeps the distribution, --verify coupled the text too"
+            why = exact if self.is_lossless else "changes the distribution"
             return speed, f"texts are not compared: this --verify {why}"
         return speed, same.spelt()
 
@@ -128,13 +128,13 @@ class Race:
             "sides": {name: spread(answers) for name, answers in self.sides.items()},
             "rounds": [
                 {
-                    "plain": one.plain.to_wire(),
-                    "speculative": one.other.to_wire(),
-                    "speedup": one.ratio if one.other.stats.drafted else None,
-                    "output": None if one.same is None else one.same.to_wire(),
+                    "plain": lap.plain.to_wire(),
+                    "speculative": lap.other.to_wire(),
+                    "speedup": lap.ratio if lap.other.stats.drafted else None,
+                    "output": None if lap.same is None else lap.same.to_wire(),
                     "edge_alone": alone[number].to_wire() if number < len(alone) else None,
                 }
-                for number, one in enumerate(self.rounds)
+                for number, lap in enumerate(self.rounds)
             ],
         }
 
@@ -170,12 +170,12 @@ def factor(ratio: Interval) -> float | None:
 
 def judged(ratio: Interval, six: str) -> str:
     """Return in words what the rounds of a race come to, with a factor if they have one; `six` as in `Race.verdict`."""
-    rounds, found = counted(ratio.n, "round"), agreed(ratio)
+    rounds, verdict = counted(ratio.n, "round"), agreed(ratio)
     if factor(ratio) is not None:
-        return f"speculation {found} here: {ratio.spelt()}× plain, {rounds}"
-    if found:
+        return f"speculation {verdict} here: {ratio.spelt()}× plain, {rounds}"
+    if verdict:
         between = f"{ratio.low:.2f} to {ratio.high:.2f}× plain"
-        return f"speculation {found} here: {between}, {rounds}; they lie too far apart for one factor"
+        return f"speculation {verdict} here: {between}, {rounds}; they lie too far apart for one factor"
     more = f"; {ENOUGH} that agree do: {six}" if ratio.n < ENOUGH else ", for they do not agree"
     return f"{rounds} {'does' if ratio.n == 1 else 'do'} not show whether speculation pays{more}"
 
@@ -202,31 +202,31 @@ def race(
     rounds: list[Round] = []
     for number in range(repeats):
         sampling = replace(request.sampling, seed=(seed + number) % 2**64 if is_seeded else None)
-        found: dict[bool, Answer] = {}
+        answers: dict[bool, Answer] = {}
         for is_plain in (True, False) if number % 2 == 0 else (False, True):
             if is_stopped():
                 break
             name = f"{number + 1}/{repeats} {'plain' if is_plain else 'speculative'}"
             speculation = PLAIN if is_plain else request.speculation
             asked = replace(request, sampling=sampling, speculation=speculation)
-            found[is_plain] = ask(worker, asked, partial(on_progress, name))
-        if len(found) < 2 or any(one.is_interrupted or one.stats.started is None for one in found.values()):
+            answers[is_plain] = ask(worker, asked, partial(on_progress, name))
+        if len(answers) < 2 or any(lap.is_interrupted or lap.stats.started is None for lap in answers.values()):
             break
-        one = _round(worker, found[True], found[False])
-        if is_stopped() and one.same is not None and one.same.fork is None and not one.same.is_equal:
-            one = replace(one, same=None, is_cut=True)
-        rounds.append(one)
+        answer = _round(worker, answers[True], answers[False])
+        if is_stopped() and answer.same is not None and answer.same.fork is None and not answer.same.is_equal:
+            answer = replace(answer, same=None, is_cut=True)
+        rounds.append(answer)
     return Race(tuple(rounds)) if rounds else None
 
 
 def answers_alone(
     worker: MeasuringWorker,
-    found: Race,
+    raced: Race,
     is_stopped: Callable[[], bool],
     on_progress: Callable[[str, Answer | None], None],
 ) -> Race:
     """Return the race with the answers of the model that `worker` has now, to the plain request of each round."""
-    requests = [one.plain.request for one in found.rounds]
+    requests = [lap.plain.request for lap in raced.rounds]
     on_progress("warming up", None)
     ask(worker, replace(requests[0], max_tokens=WARM_UP))
     answers: list[Answer] = []
@@ -236,7 +236,7 @@ def answers_alone(
         answer = ask(worker, request, partial(on_progress, f"{number + 1}/{len(requests)} edge alone"))
         if not answer.is_interrupted and answer.stats.started is not None:
             answers.append(answer)
-    return replace(found, alone=tuple(answers))
+    return replace(raced, alone=tuple(answers))
 
 
 def _round(worker: MeasuringWorker, plain: Answer, other: Answer) -> Round:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.errors import LocalspecError
-from localspec.models.early_exit import Exits, Layers
+from localspec.models.exit_files import Exits, Layers
 from localspec.models.gguf.shards import read_model
 from localspec.session.controllers import PairController
 from localspec.session.loaded_model import LoadedModel, inspect_model, load_model

@@ -61,17 +61,17 @@ class Pairs:
         if offer is None or self._served is None:
             return replace(self._found[self._first.name], others=len(others))
         try:
-            found = self._served(offer)
+            served = self._served(offer)
         except LocalspecError as error:
             raise refused(error) from error
-        return self._found.setdefault(found.name, found)
+        return self._found.setdefault(served.name, served)
 
     def _others(self) -> list[AvailablePair]:
         return [each for each in self._offers() if not self._first.is_called(each.ref)]
 
     def _listed(self, offer: AvailablePair) -> OfferedPair:
-        found = self._found.get(offer.ref)
-        return found or OfferedPair(offer.ref, other_names(offer), self._began, offer.target_bytes, offer.quant, None)
+        loaded = self._found.get(offer.ref)
+        return loaded or OfferedPair(offer.ref, other_names(offer), self._began, offer.target_bytes, offer.quant, None)
 
 
 def other_names(offer: AvailablePair) -> tuple[str, ...]:

@@ -100,8 +100,8 @@ def rank(
             raise Cancelled
         tree = _Tree.of(trie, search, nodes, room)
         evaluated = backend.extend(tree.tokens, tree.parents, np.array(tree.outputs, np.bool_))
-        for one in nodes:
-            search.follow(one, tree.place, evaluated.logits)
+        for node in nodes:
+            search.follow(node, tree.place, evaluated.logits)
         backend.keep(())
         search.ranking.passes += 1
         search.ranking.rows += len(tree.tokens)
@@ -139,17 +139,17 @@ class _Tree:
     def of(trie: Trie, search: _Search, nodes: list[_Open], room: int) -> _Tree:
         """Return the paths to as many of `nodes` as have room, and what follows them alone; the rest wait again."""
         tree = _Tree()
-        for at, one in enumerate(nodes):
-            path = search.path(one.node)
+        for at, open_node in enumerate(nodes):
+            path = search.path(open_node.node)
             if len(tree.tokens) + sum(step not in tree.place for step in path) > room:
                 search.wait(nodes[at:])
                 del nodes[at:]
                 break
             for step in path:
                 tree._add(trie, search, step)
-            tree.outputs[tree.place[one.node]] = True
-        for one in nodes:
-            for below in search.chain(one.node):
+            tree.outputs[tree.place[open_node.node]] = True
+        for open_node in nodes:
+            for below in search.chain(open_node.node):
                 if len(tree.tokens) >= room:
                     break
                 tree._add(trie, search, below)
@@ -196,42 +196,42 @@ class _Search:
         return taken
 
     def wait(self, nodes: Sequence[_Open]) -> None:
-        for one in nodes:
-            heapq.heappush(self._waiting, (-one.bound, one.node, one.logprob))
+        for node in nodes:
+            heapq.heappush(self._waiting, (-node.bound, node.node, node.logprob))
 
     def path(self, node: int) -> list[int]:
-        found = []
+        nodes = []
         while node > 0:
-            found.append(node)
+            nodes.append(node)
             node = int(self.parents[node])
-        return found[::-1]
+        return nodes[::-1]
 
     def chain(self, node: int) -> list[int]:
         """Return the nodes below `node` that are only children and must be evaluated, one below the other."""
-        found: list[int] = []
-        while len(found) < CHAIN:
+        nodes: list[int] = []
+        while len(nodes) < CHAIN:
             children = self._trie.children(node)
             if children.stop - children.start != 1 or not self._is_open(children.start):
                 break
             node = children.start
-            found.append(node)
-        return found
+            nodes.append(node)
+        return nodes
 
-    def follow(self, one: _Open, place: dict[int, int], logits: Callable[[int], Logits]) -> None:
+    def follow(self, opened: _Open, place: dict[int, int], logits: Callable[[int], Logits]) -> None:
         """Expand a node and those of its chain that were evaluated with it."""
-        for below in [below for below in self.chain(one.node) if below in place]:
-            one = self.expand(one, logits(place[one.node]), keeps=below)
-        self.expand(one, logits(place[one.node]))
+        for below in [below for below in self.chain(opened.node) if below in place]:
+            opened = self.expand(opened, logits(place[opened.node]), keeps=below)
+        self.expand(opened, logits(place[opened.node]))
 
-    def expand(self, one: _Open, row: Logits, *, keeps: int | None = None) -> _Open:
+    def expand(self, opened: _Open, row: Logits, *, keeps: int | None = None) -> _Open:
         """Score the children of a node by its row; return the child `keeps`, which does not wait, or the node."""
-        node, total = one.node, log_normaliser(row)
+        node, total = opened.node, log_normaliser(row)
         below = self._trie.children(node)
-        logprobs = one.logprob + row[self._trie.tokens[below]].astype(np.float64) - total
+        logprobs = opened.logprob + row[self._trie.tokens[below]].astype(np.float64) - total
         item, ended = int(self._trie.items[node]), -math.inf
         if self._ends is not None and item >= 0:
-            ended = one.logprob + log_normaliser(row[self._ends]) - total
-        scores, score = self._scores(one, logprobs, ended)
+            ended = opened.logprob + log_normaliser(row[self._ends]) - total
+        scores, score = self._scores(opened, logprobs, ended)
         if ended > -math.inf:
             self._score(item, score, ended)
         items = self._trie.items[below]
@@ -245,11 +245,11 @@ class _Search:
         for at in is_hopeful.nonzero()[0].tolist():
             heapq.heappush(self._waiting, (-float(scores[at]), below.start + at, float(logprobs[at])))
         if keeps is None:
-            return one
+            return opened
         at = keeps - below.start
         return _Open(keeps, float(logprobs[at]), float(scores[at]))
 
-    def _scores(self, one: _Open, logprobs: NDArray[np.float64], ended: float) -> tuple[NDArray[np.float64], float]:
+    def _scores(self, node: _Open, logprobs: NDArray[np.float64], ended: float) -> tuple[NDArray[np.float64], float]:
         """Return the bounds of a node's children [n] and the score of the item that ends there.
 
         A node's noise is shared out among its children, its end and all that is no item: drawn for each node by
@@ -257,9 +257,9 @@ class _Search:
         """
         if self._seed is None:
             return logprobs, ended
-        rest = math.exp(one.logprob) - float(np.exp(logprobs).sum()) - math.exp(ended)
+        rest = math.exp(node.logprob) - float(np.exp(logprobs).sum()) - math.exp(ended)
         parts = np.append(logprobs, [ended, math.log(rest) if rest > 0.0 else -math.inf])
-        scores = shared_out(one.bound, parts, np.random.default_rng([self._seed, one.node]))
+        scores = shared_out(node.bound, parts, np.random.default_rng([self._seed, node.node]))
         return scores[:-2], float(scores[-2])
 
     def finished(self, nested: int) -> Ranking:

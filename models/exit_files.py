@@ -111,10 +111,10 @@ class Exits:
 
     def tuned(self) -> Tuned | None:
         """Return what was stored for this model, None if nothing was or it cannot be read."""
-        found = read_stored(self._tuned_path, Tuned)
-        if found is None or not found.layers:
+        stored = read_stored(self._tuned_path, Tuned)
+        if stored is None or not stored.layers:
             return None
-        return found if sorted(set(found.layers) & set(range(self.n_layers))) == list(found.layers) else None
+        return stored if sorted(set(stored.layers) & set(range(self.n_layers))) == list(stored.layers) else None
 
     def paying(self) -> Layers | None:
         """Return the tuned layers if they were faster than plain decoding and their file is there; None is usual.
@@ -205,8 +205,8 @@ def _prune(source: Path, target: Path, dropped: Sequence[int]) -> int:
 def _size(header: Header, dropped: Sequence[int]) -> int:
     """Return about how many bytes the model takes without these layers."""
     gone = tuple(f"blk.{layer}." for layer in dropped)
-    kept = sum(tensor.n_bytes for tensor in header.tensors if not tensor.name.startswith(gone))
-    return header.data_offset + kept + _MARGIN
+    n_bytes = sum(tensor.n_bytes for tensor in header.tensors if not tensor.name.startswith(gone))
+    return header.data_offset + n_bytes + _MARGIN
 
 
 def _require_space(header: Header, dropped: Sequence[int], folder: Path) -> None:

@@ -81,12 +81,12 @@ def best_and_plain(
     """
     search = Search(machine, models, request)
     for n_ctx in search.contexts():
-        found = sorted(search.candidates(n_ctx), key=_rank)
-        if found:
-            plain = next((plan for plan in found if plan.draft is None), found[0])
+        plans = sorted(search.candidates(n_ctx), key=_rank)
+        if plans:
+            plain = next((plan for plan in plans if plan.draft is None), plans[0])
             if search.request.needs_draft:
-                return next((plan for plan in found if plan.draft is not None), plain), plain
-            return found[0], plain
+                return next((plan for plan in plans if plan.draft is not None), plain), plain
+            return plans[0], plain
     raise search.too_large()
 
 
@@ -139,8 +139,8 @@ class Search:
         use = dict(ledger.use(target))
         if draft is not None:
             draft_ledger = self._ledger(context, is_draft=True)
-            for place, one in draft_ledger.use(draft).items():
-                use[place] = use.get(place, Use()) + one
+            for place, needed in draft_ledger.use(draft).items():
+                use[place] = use.get(place, Use()) + needed
         if missing(self.machine, use, is_mapped=self.request.is_mapped) or self._is_apart(target, draft):
             return None
         is_paged = use[CPU].weights > ram_room(self.machine, use)
@@ -211,16 +211,16 @@ class Search:
         return target.place(n, n) != draft.place(own, own)
 
     def _ledger(self, context: ContextPlan, *, is_draft: bool = False) -> MemoryUse:
-        found = self._ledgers.get((is_draft, context))
-        if found is None:
+        ledger = self._ledgers.get((is_draft, context))
+        if ledger is None:
             parts, own = self.models.target, context
             if is_draft:
                 assert self.models.draft is not None, "there is a draft to place"
                 trained = self.models.draft_n_ctx_train or context.n_ctx
                 parts, own = self.models.draft, replace(context, n_ctx=min(context.n_ctx, trained))
             own = replace(own, n_states=n_states(parts, is_draft=is_draft))
-            found = self._ledgers[is_draft, context] = MemoryUse(parts, own)
-        return found
+            ledger = self._ledgers[is_draft, context] = MemoryUse(parts, own)
+        return ledger
 
     def _room_beside(self, draft: Layout | None, context: ContextPlan) -> Mapping[str, int]:
         room = {device.name: usable(device) for device in self.machine.devices}
@@ -267,9 +267,9 @@ class Search:
         fast = tuple(device.name for device in self.machine.fastest_first)
         for n in range(1, len(fast) + 1):
             orders = permutations(fast, n) if n == 1 or len(fast) <= MAX_PERMUTED else [fast[:n]]
-            found = [_fill(ledger, order, room, count, 0) for order in orders]
-            if any(found):
-                return list(dict.fromkeys(layout for layout in found if layout is not None))
+            layouts = [_fill(ledger, order, room, count, 0) for order in orders]
+            if any(layouts):
+                return list(dict.fromkeys(layout for layout in layouts if layout is not None))
         return []
 
     def _needs_cpu(self, target: Layout, draft: Layout | None) -> bool:

@@ -1,0 +1,84 @@
+"""An answer shown by where each token came from: colour, and a mark for all that is not the draft model's.
+
+Accepted from the draft model: green, unmarked. Copied from the text ‹so›, drafted by the target itself ⟨so⟩, corrected
+⟦so⟧, bonus so⁺, plain ·so·. Rejected drafts, where they are revealed, are struck through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from textual.content import Content
+
+from localspec.tui.trace import SourcedText
+
+_MARKS = {"copied": ("‹", "›"), "early": ("⟨", "⟩"), "corrected": ("⟦", "⟧"), "bonus": ("", "⁺"), "plain": ("·", "·")}
+
+
+LEGEND = (
+    ("draft", "draft"),
+    ("copied", "‹copied›"),
+    ("early", "⟨early⟩"),
+    ("corrected", "⟦corrected⟧"),
+    ("bonus", "bonus⁺"),
+    ("plain", "·plain·"),
+)
+
+
+class View(Enum):
+    """The ways to show answers; F3 goes round."""
+
+    OFF = "off"
+    FULL = "full"
+    MARKS = "marks"  # without colours
+
+    def next(self) -> View:
+        views = list(View)
+        return views[(views.index(self) + 1) % len(views)]
+
+
+def marked(origins: Iterable[SourcedText], view: View, *, is_revealed: bool = False) -> Content:
+    """Return the text of `origins` with marks, and in full view with colours and, if revealed, rejected drafts."""
+    parts: list[tuple[str, str]] = []
+    merged = _merged(origins)
+    if {origin.source for origin in merged} <= {"plain"}:  # nothing to tell apart
+        return Content("".join(origin.text for origin in merged))
+    for origin in merged:
+        if origin.source == "rejected":
+            if is_revealed:
+                parts.append((origin.text.replace("\n", "↵"), "$origin-rejected strike"))
+            continue
+        style = f"$origin-{origin.source}" if view is View.FULL else ""
+        before, after = _MARKS.get(origin.source, ("", ""))
+        word = origin.text.lstrip()
+        if not word:
+            parts.append((origin.text, style))
+            continue
+        space = origin.text[: len(origin.text) - len(word)]
+        body = word.rstrip()
+        parts.append((f"{space}{before}{body}{after}{word[len(body) :]}", style))
+    return Content.assemble(*parts)
+
+
+def legend(origins: Iterable[SourcedText], view: View) -> Content:
+    """Return what the marks and colours in `origins` mean."""
+    sources = {origin.source for origin in origins}
+    shown = [
+        (f"{text} ", f"$origin-{source}" if view is View.FULL else "$muted")
+        for source, text in LEGEND
+        if source in sources
+    ]
+    return Content.assemble(*shown)
+
+
+def _merged(origins: Iterable[SourcedText]) -> list[SourcedText]:
+    """Join neighbours that were copied or drafted together: one pair of marks a run reads better."""
+    merged: list[SourcedText] = []
+    for origin in origins:
+        is_run = origin.source in ("draft", "copied", "early", "plain")
+        if merged and is_run and merged[-1].source == origin.source:
+            merged[-1] = SourcedText(merged[-1].text + origin.text, origin.source)
+        else:
+            merged.append(origin)
+    return merged
