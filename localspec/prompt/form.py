@@ -77,15 +77,24 @@ def _read(name: str, text: str) -> tuple[str, str]:
             lines = text.splitlines()
             grammar = grammar_from("lark", "start: CHOICE\nCHOICE: " + " | ".join(map(json.dumps, lines)))
         else:
-            grammar = grammar_from("lark", gbnf_to_lark.any_to_lark(_without_numbers(text) if "::=" in text else text))
+            grammar = grammar_from("lark", gbnf_to_lark.any_to_lark(_spelled_anew(text) if "::=" in text else text))
     except Exception as error:  # the reader of GBNF raises no narrower one
         return "", str(error) or "it cannot be read"
     is_wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits())
     return grammar, messages[0] if is_wrong else ""
 
 
-def _without_numbers(text: str) -> str:
-    """Return GBNF with characters in place of their numbers: llguidance's reader drops the zeros in front of those."""
+# Behind what is repeated, the end of a group that is repeated too; literals, classes and remarks are passed over.
+_REPEATED = re.compile(r'"(?:\\.|[^"\\\n])*"|\[(?:\\.|[^\]\\\n])*\]|#[^\n]*|([*+?})])\s*\)(?=\s*[*+?{])')
+
+
+def _spelled_anew(text: str) -> str:
+    """Return GBNF as llguidance's reader understands it, with the same meaning.
+
+    The reader drops the zeros in front of a character's number, so characters stand there themselves. It also drops
+    the brackets around one part that is repeated, so an empty part stands beside that.
+    """
+    text = _REPEATED.sub(lambda match: f'{match[1]} "")' if match[1] else match[0], text)
 
     def spelled(match: re.Match[str]) -> str:
         code = int(match[2] or match[3], 16)

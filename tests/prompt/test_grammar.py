@@ -398,6 +398,30 @@ def test_characters_by_their_numbers(grammar: str, text: str, model: Model) -> N
     assert constraint.allowed([1, *_spelled(constraint, model, text.encode())]).size > 0
 
 
+@pytest.mark.parametrize(
+    ("grammar", "whole", "parts"),
+    [
+        ('root ::= "a" ([0-9]+)?', ["a", "a12"], []),
+        ('root ::= ("ab"+)*', ["", "abab"], ["a", "aba"]),
+        ("root ::= ([a-b]{2,3}){2}", ["abba", "ababab"], ["a", "aba"]),
+        ('root ::= ( "y"? )?', ["", "y"], []),
+        ('root ::= (("a"+)?)+ "b"', ["b", "aab"], ["a"]),
+        ('root ::= "(+)?" ( "x" | "y"* )+', ["(+)?", "(+)?xyy"], ["(+)"]),
+        ("root ::= ([+)*]+)? # (+)?", ["", "+)*"], []),
+    ],
+)
+def test_what_is_repeated_is_repeated_in_a_group(
+    grammar: str, whole: list[str], parts: list[str], model: Model
+) -> None:
+    """llguidance's reader of GBNF drops the brackets around one such part."""
+    owner = Grammars()
+    constraint = owner.constraint(Request(grammar=grammar), model, Tokenised([1]))
+    assert constraint is not None
+    for text in [*whole, *parts]:
+        tokens = [1, *_spelled(constraint, model, text.encode())]
+        assert is_whole(constraint, tokens, owner.ends) == (text in whole)
+
+
 def chain(n: int, link: dict[str, Any], place: str = "$defs", spelled: str = "") -> str:
     """Return a schema whose `n` parts refer each to the next one; `spelled` is how a reference spells `place`."""
     refs = [{"$ref": f"#/{spelled or place}/{i}"} for i in range(n + 1)]
