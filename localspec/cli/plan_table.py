@@ -35,7 +35,8 @@ class Loads:
     """The `draft` that a load takes unasked, "" for none, and what drafts were measured to be worth here.
 
     `why` says why it is that draft, and `target` what to type for the target alone. `can_measure`: --measure may try
-    the drafts, since the plan is for this machine and all files are on it. `has_none`: no draft is asked for.
+    the drafts, since the plan is for this machine and all files are on it. `has_none`: no draft is asked for. `has_drafts`: there are
+    some, whether memory holds them or not.
     """
 
     draft: str
@@ -44,6 +45,7 @@ class Loads:
     target: str = ""
     can_measure: bool = False
     has_none: bool = False
+    has_drafts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ def judgements(
 
 def verdict(judged: Mapping[str, Judgement], loads: Loads) -> str:
     if not judged:
-        return f"No draft, as asked: {COPIES}." if loads.has_none else f"No draft for it is on this machine: {COPIES}."
+        none = "No draft, as asked" if loads.has_none else "No draft for it is on this machine"
+        return f"{'No draft fits into memory beside it' if loads.has_drafts else none}: {COPIES}."
     first, others = next(iter(judged.values())), list(judged.values())
     is_known = first.is_measured if first.speed > 1.0 else all(each.is_measured for each in others)
     pays = "pays here" if is_known else "is expected to pay here"

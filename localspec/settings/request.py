@@ -296,7 +296,7 @@ class Request:
     schema: str | None = setting(
         None, "--schema", aliases="--json-schema --json-schema-file", group=ANSWER, metavar="SCHEMA",
         parse=schema_text, default_help="any text",
-        help="The answer is JSON of this schema: a file, JSON, or 'name, age int, tags[]'.",
+        help="The answer is JSON of this schema: a file, JSON, or 'name, age int, tags[], items[name, qty int]'.",
     )  # fmt: skip
     schema_compact: bool = setting(
         False, "--schema-compact", group=ANSWER,

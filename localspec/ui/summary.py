@@ -132,8 +132,8 @@ class _Figures:
         right = f"{share} of guesses right" if share else counts
         shorter = {"a pass": "", "compared": self.compared, "accepted": right}
         brief = self.compared.partition(":")[0]  # without the reason
-        last = (("forced", ""), ("accepted", ""), ("tokens", ""), ("compared", ""))
-        shorter_still = (("took", self.took.partition(" (")[0]), ("took", ""), ("compared", brief), *last)
+        last = (("forced", ""), ("accepted", ""), ("tokens", ""), ("took", ""), ("compared", ""))
+        shorter_still = (("took", self.took.partition(" (")[0]), ("compared", brief), *last)
         for name, text in (*shorter.items(), *shorter_still):
             if width is None or len(_joined(parts)) <= width:
                 break

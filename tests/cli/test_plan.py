@@ -38,6 +38,18 @@ def test_a_gain_of_less_than_a_twentieth_is_little(speed: float, is_measured: bo
     assert verdict({judged.name: judged}, Loads("")) == line
 
 
+@pytest.mark.parametrize(
+    ("loads", "line"),
+    [
+        (Loads(""), "No draft for it is on this machine: copies only."),
+        (Loads("", has_none=True), "No draft, as asked: copies only."),
+        (Loads("", has_drafts=True), "No draft fits into memory beside it: copies only."),
+    ],
+)
+def test_why_no_draft_is_judged(loads: Loads, line: str) -> None:
+    assert verdict({}, loads) == line
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> str:
     """An 8B shape and a 1B shape, in files without weights."""
