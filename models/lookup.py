@@ -64,12 +64,15 @@ def unknown_name(name: str, names: list[str]) -> NotFoundError:
 
 
 def with_known_name(error: UsageError, typed: str) -> UsageError:
-    """Return the error of a name as Ollama writes them, such as llama3.2:1b, with the catalogue's name for it."""
+    """Return the error of a name as Ollama writes them, such as llama3.2:1b, with the nearest one here, or the
+    catalogue's.
+    """
     if not re.fullmatch(r"[\w.-]+:[\w.-]+", typed) or "Hugging Face" not in error.message:
         return error
     from localspec.models.catalog import load_catalog  # late: few names are wrong
+    from localspec.models.foreign import own_names
 
-    close = nearest(typed, load_catalog().names())
+    close = nearest(typed.lower(), own_names()) or nearest(typed, load_catalog().names())
     return UsageError(error.message, hint=f"Did you mean '{close}'?" if close else error.hint)
 
 

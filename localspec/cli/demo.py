@@ -1,5 +1,6 @@
 """`localspec demo`: one answer without guesses and one with them, on this machine, and how much faster that was."""
 
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -130,7 +131,7 @@ def _chosen(model: str | None) -> Iterator[Shown]:
     """Yield what is shown: the model that was named, or the smallest of this machine, or the bundled one."""
     name = model or _smallest()
     if name is not None:
-        yield _edit(parse_pair(name))
+        yield _edit(parse_pair(name), name)
         return
     with tempfile.TemporaryDirectory(prefix="localspec-demo-") as folder:
         yield _story(Path(folder) / "storyteller.gguf")
@@ -147,7 +148,7 @@ def _smallest() -> str | None:
     return None
 
 
-def _edit(pair: PairRef) -> Shown:
+def _edit(pair: PairRef, typed: str) -> Shown:
     text = f"```python\n{EDITED}```\n\n{ASKED}"
     request = Request((Message("user", text),), max_tokens=300, sampling=Sampling(temperature=0.0))
     settings = LoadSettings(str(pair.target), None if pair.draft is None else str(pair.draft), pair.name)
@@ -155,7 +156,9 @@ def _edit(pair: PairRef) -> Shown:
     about = (
         f"{name} edits a file of {EDITED.count(chr(10))} lines, first plainly, then with guesses: copies of the file."
     )
-    return Shown(settings, request, about, f'Your own: localspec run -m {name} -f FILE "What to change"')
+    return Shown(
+        settings, request, about, f'Your own: localspec run -m {shlex.quote(one_line(typed))} -f FILE "What to change"'
+    )
 
 
 def _story(path: Path) -> Shown:

@@ -169,7 +169,9 @@ def plan(
     rows = compare(machine, drafts, request, worths)
     copy = None if options.draft is not None else best_copy(machine, drafts, request, rows[0])
     can_measure = not (head or measure or options.is_another_machine)
-    loads = Loads(loaded, worths, _why(typed, loaded), target, can_measure, typed == DraftChoice.NONE.value, len(drafts) > 1)
+    loads = Loads(
+        loaded, worths, _why(typed, loaded), target, can_measure, typed == DraftChoice.NONE.value, len(drafts) > 1
+    )
     if as_json:
         made = None if copy is None else {"draft_name": copy.name, **to_wire(copy.plan, copy.models)}
         facts: dict[str, Any] = {"loaded_draft": loaded or None, "copy_to_make": made, "is_about": head == ABOUT}

@@ -35,8 +35,8 @@ class Loads:
     """The `draft` that a load takes unasked, "" for none, and what drafts were measured to be worth here.
 
     `why` says why it is that draft, and `target` what to type for the target alone. `can_measure`: --measure may try
-    the drafts, since the plan is for this machine and all files are on it. `has_none`: no draft is asked for. `has_drafts`: there are
-    some, whether memory holds them or not.
+    the drafts, since the plan is for this machine and all files are on it. `has_none`: no draft is asked for.
+    `has_drafts`: there are some, whether memory holds them or not.
     """
 
     draft: str

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from localspec.chat.pair_loader import ChatWorker
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
@@ -49,6 +50,7 @@ from localspec.ui.settings import check
 from localspec.ui.stats import Stats
 from localspec.ui.summary import stats_line
 from localspec.worker.client import Worker
+from localspec.worker.shared import SharedWorker
 
 if TYPE_CHECKING:
     from localspec.server.app import Routes
@@ -193,7 +195,7 @@ def serve(console: Console, /, pair: str | None, **values: Any) -> int:
         settings = _parallel(present_settings(promised, console))
         log_file = None if options.log_file is None else Path(options.log_file)
         with Worker(log_file=log_file) as worker:
-            another = partial(Worker, log_file=log_file) if options.models else None
+            another = partial(SharedWorker, "serve", log_file=log_file) if options.models else None
             return _Serving(console, options, rules, settings, request, others, worker, door, another).run()
 
 
@@ -248,7 +250,7 @@ class _Serving:
     others: Others
     worker: Worker
     door: Door
-    another: Callable[[], Worker] | None  # makes the worker of a further pair
+    another: Callable[[], ChatWorker] | None  # makes the worker of a further pair
 
     def run(self) -> int:
         from localspec.server.app import Routes

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict, dataclass
 
 from localspec.chat.job_queue import Job, JobQueue
-from localspec.chat.pair_loader import PairLoader
+from localspec.chat.pair_loader import ChatWorker, PairLoader
 from localspec.engine.events import Committed, Event, Finished, Inspected, Loaded, Prefilled, Waiting, Warned
 from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.server.own import Board
@@ -25,7 +25,6 @@ from localspec.settings.jobs import Generate, LoadedJob, TextQuestion, VerifyRou
 from localspec.settings.request import LoadSettings, Request
 from localspec.settings.sizes import counted
 from localspec.ui.stats import Stats
-from localspec.worker.client import Worker
 from localspec.worker.keep_alive import fits
 
 Work = Request | LoadedJob
@@ -115,7 +114,7 @@ class QueuedJob(Job):
 class PairProcess:
     """A worker that holds one pair at a time, and the jobs for it. `settings` are of the pair that it is to hold."""
 
-    def __init__(self, worker: Worker, loader: PairLoader, settings: LoadSettings, parallel: int) -> None:
+    def __init__(self, worker: ChatWorker, loader: PairLoader, settings: LoadSettings, parallel: int) -> None:
         self.worker, self.loader, self.settings = worker, loader, settings
         self.queue = JobQueue(lambda job: job.stop() if isinstance(job, QueuedJob) else None, parallel)
         self.used_at = 0  # as a number that grows with each job
@@ -161,7 +160,7 @@ class EngineQueue:
 
     def __init__(
         self,
-        worker: Worker,
+        worker: ChatWorker,
         loader: PairLoader,
         settings: LoadSettings,
         *,
@@ -171,7 +170,7 @@ class EngineQueue:
         on_loaded: Callable[[LoadSettings, Loaded], None] = lambda settings, loaded: None,
         on_session: Callable[[str], None] = lambda told: None,
         on_death: Callable[[LocalspecError], None] = lambda error: None,
-        another: Callable[[], Worker] | None = None,
+        another: Callable[[], ChatWorker] | None = None,
     ) -> None:
         self.totals = Totals()
         self.board = Board()

@@ -72,6 +72,14 @@ def test_a_deeper_model_keeps_all_but_its_layers(tmp_path: Path) -> None:
     assert len(deep.tensors) == len(own) + 3 * sum(name.startswith("blk.0.") for name in own)
 
 
+@needs_pair
+def test_what_to_type_then_names_the_model_as_it_was_typed(tmp_path: Path) -> None:
+    path = tmp_path / "my model.gguf"
+    path.symlink_to(PAIR / "target-q8_0.gguf")
+    with demo._chosen(str(path)) as shown:
+        assert shown.next == f"Your own: localspec run -m '{path}' -f FILE \"What to change\""
+
+
 def test_a_model_that_is_not_here_is_refused() -> None:
     done = run("demo", "nowhere.gguf")
     assert done.returncode == 3

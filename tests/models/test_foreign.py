@@ -399,6 +399,7 @@ def test_a_misspelt_file_names_the_nearest(home: Path) -> None:
         ("ollama:tale", "Ollama has no 'ollama:tale' here, but tale:135m — try: tale:135m"),
         ("stroy", "there is no pair called 'stroy'. Did you mean 'story:latest'?"),
         ("qwen3:8b", "nothing else can be downloaded from. Did you mean 'qwen3-8b'?"),
+        ("sotry:latest", "nothing else can be downloaded from. Did you mean 'story:latest'?"),
         ("tale-tler", "there is no pair called 'tale-tler'. Did you mean 'tale-teller-1b-q8_0.gguf'?"),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
-from tests.cli.harness import PAIR, assert_one_line, localspec, needs_pair, run_engine, wait_for
+from tests.cli.harness import PAIR, assert_one_line, json_of, localspec, needs_pair, run_engine, wait_for
 from tests.integration.pair import TARGET
 from tests.server.serving import Server, chat, serving
 
@@ -62,6 +62,14 @@ def test_a_name_loads_its_pair(server: Server) -> None:
     again = server.post(CHAT, **chat(max_tokens=8))
     assert again["choices"] == first["choices"]
     assert model(server) == "storyteller"
+
+
+def test_each_pair_of_a_server_is_listed(server: Server) -> None:
+    for name in ("storyteller", "tiny"):
+        server.post(CHAT, **chat(max_tokens=1, model=name))
+    engines = json_of(localspec("ps", "--json"))["engines"]
+    here = {each["pair"] for each in engines if each["for"] == [f"serve {server.process.pid}"]}
+    assert here == {"storyteller", "tiny:latest"}
 
 
 def chat_words() -> list[str]:
