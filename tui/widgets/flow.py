@@ -62,7 +62,7 @@ class Flow(Widget):
             self._first_row.append(len(self._rows))
             self._rows += wrap(line, self._width)
 
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+    def get_content_height(self, _container: Size, _viewport: Size, width: int) -> int:
         """Return the number of rows at `width`."""
         if width != self._width and width > 0:
             self._width = width
