@@ -8,6 +8,7 @@ from pathlib import Path
 
 from localspec.conversations.records import INTERRUPTED, Attachment, Conversation, StoredMessage
 
+_FILES = re.compile(r'\A\s*(?:@(?:"[^"\n]+"|\S+)\s+)+(?=\S)')  # mentioned before anything else
 _BYTE = re.compile(r"\\u(dc[89a-f][0-9a-f])")  # as Python holds a byte of a file's name that is no UTF-8
 _NUMBERS = 1 << 24  # more than there are numbers of processes
 TITLE = 60  # characters of a title that was taken from a message
@@ -93,6 +94,11 @@ def optional_text(value: str | None) -> str | None:
 def title_of(message_text: str) -> str:
     line = " ".join(text(message_text[: 100 * TITLE]).split())
     return line if len(line) <= TITLE else line[: TITLE - 1].rstrip() + "…"
+
+
+def title_of_message(message_text: str) -> str:
+    """Return the title that a first message gives: without the files that stand in front of the question."""
+    return title_of(_FILES.sub("", message_text[: 100 * TITLE], count=1))
 
 
 def this_process() -> int:

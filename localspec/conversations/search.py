@@ -76,7 +76,7 @@ def hits(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
 
     A title that is the beginning of the first message is no hit of its own: that message is one.
     """
-    given = (row for row in _titles(db, query) if rows.title_of(row["words"] or "") != row["title"])
+    given = (row for row in _titles(db, query) if rows.title_of_message(row["words"] or "") != row["title"])
     named = list(islice(given, None if limit < 0 else limit))
     by_title = [Hit(_home(db, row["id"]), None, excerpt(row["title"], query)) for row in named]
     return by_title + _messages(db, query, limit if limit < 0 else limit - len(by_title))

@@ -111,7 +111,7 @@ class Store:
             sql = f"UPDATE conversation SET leaf = :leaf, updated = {rows.USED}, deleted_at = NULL WHERE id = :id"
             db.execute(sql, {"leaf": made, "now": now, "id": conversation})
             if role == USER:
-                title = rows.title_of(text)
+                title = rows.title_of_message(text)
                 db.execute("UPDATE conversation SET title = ? WHERE id = ? AND title = ''", (title, conversation))
             return made
 

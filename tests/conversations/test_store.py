@@ -439,6 +439,19 @@ def test_a_title_has_sixty_characters(n: int, title: str) -> None:
     assert rows.title_of(f"\n {'x' * n} ") == title
 
 
+@pytest.mark.parametrize(
+    ("message", "title"),
+    [
+        ("@a.py @notes/b.md What is b?", "What is b?"),
+        ('\n@"my file.py"\nAdd types', "Add types"),
+        ("@a.py", "@a.py"),
+        ("Compare @a.py and @b.py", "Compare @a.py and @b.py"),
+    ],
+)
+def test_a_title_leaves_out_files_in_front_of_the_question(message: str, title: str) -> None:
+    assert rows.title_of_message(message) == title
+
+
 def test_a_title_is_looked_for_in_six_thousand_characters() -> None:
     assert [rows.title_of(" " * n + "x") for n in (5999, 6000)] == ["x", ""]
 
