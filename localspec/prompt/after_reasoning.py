@@ -7,16 +7,12 @@ its reasoning or with what the constraint allows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from localspec.engine.constraint import NOTHING, Matched
 from localspec.engine.distribution import Ids
 from localspec.engine.text import Marks
-
-if TYPE_CHECKING:
-    pass
 
 
 class AfterReasoning:
