@@ -5,16 +5,11 @@ What Markdown widgets cost with a text of ten thousand lines, or with one line o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.cells import cell_len
 from rich.segment import Segment
 from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
-
-if TYPE_CHECKING:
-    pass
 
 WRAPPED = 4096  # characters of a line that are wrapped together
 
