@@ -55,10 +55,13 @@ class SharedWorker:
     def load(self, settings: LoadSettings) -> Iterator[Event]:
         """Load a pair, or attach to the engine that has it; ends after Loaded, or Finished where it was cancelled."""
         before, self._engine = self._engine, None
-        if self._own.pid is None and self._may_share(settings):
+        if self._may_share(settings):
             self._engine = self._look().engine(settings)
         if before is not None:  # only now: the same engine would end with its last client
             before.close()
+        if self._engine is not None:
+            self._own.close()
+            self._take_down()
         events = self._own.load(settings) if self._engine is None else self._engine.load(settings)
         return self._loading(events, settings)
 

@@ -504,6 +504,19 @@ def test_who_keeps_nothing_starts_an_engine_of_its_own_that_is_listed() -> None:
     assert not names()
 
 
+def test_the_engine_that_has_the_next_pair_takes_the_place_of_a_child() -> None:
+    opened(stub("good")).close()
+    warm = the_engine()["pid"]
+    with opened(stub("good", keep_alive=0.0), replace(HELD, ctx=512, name="other")) as worker:
+        child = worker.pid
+        assert child is not None
+        assert worker.pid in [facts["pid"] for facts in engines_in_memory()]
+        opened(worker)
+        assert worker.pid == warm
+        assert [facts["pid"] for facts in engines_in_memory()] == [warm]
+        wait_for(lambda: not is_running(child))
+
+
 OWN = """
 import sys, time
 from localspec.settings.request import LoadSettings
