@@ -521,7 +521,7 @@ async def test_why_no_draft_is_loaded_is_told_in_the_chat(models: Path) -> None:
 
     def n_told() -> int:
         return sum(
-            f"no draft is loaded: {small} does not pay here" in str(note.render()).replace("\n", "")
+            f"nodraftisloaded:{small}doesnotpayhere" in "".join(str(note.render()).split())
             for note in app.chat.query(Note)
         )
 
