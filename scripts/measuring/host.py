@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import statistics
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,10 +28,14 @@ from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.methods.draft_model import DraftModel
 from localspec.methods.plain import Plain
-from localspec.settings.request import Sampling
+from localspec.models.store import DEFAULT, parse_pair
+from localspec.settings.jobs import Generate, Load, PairJob
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.speculation import registered
 from localspec.trees.static import Chain
 from localspec.verify.match import MatchVerifier
+from localspec.worker.codec import job_line
+from localspec.worker.main import JobServer
 from measuring.runner import Contender, Contenders, Figures, Options, case
 from tests.weights.random_gguf import Shape, write_random_gguf
 
@@ -179,3 +186,50 @@ def plain(asked: Options) -> Iterator[Contenders]:
                 "plain decoding": Contender(lambda _: {"tok/s": 1 / next(seconds)}, ("bare llama_decode",)),
                 "bare llama_decode": Contender(lambda _: {"tok/s": 1 / bare.token()}),
             }
+
+
+class InProcess:
+    """The engine's process within this one: the bundled target with four lanes, its passes timed by `clock`."""
+
+    def __init__(self, clock: DecodeClock) -> None:
+        self._clock = clock
+        ends, events = os.pipe()
+        self._ends = open(ends, "rb")  # noqa: SIM115 - as long as the jobs
+        self._jobs = JobServer(events)
+        self._n = 0
+        threading.Thread(target=self._jobs.run, daemon=True).start()
+        self.does([Load(LoadSettings(str(parse_pair(DEFAULT).target), ctx=1024, threads=1, parallel=4))])
+
+    def does(self, jobs: Sequence[PairJob]) -> int:
+        """Wait for all of these; return how many passes they took, without the prompts' own."""
+        left, passes = set(), 0
+        for job in jobs:
+            self._n += 1
+            left.add(self._n)
+            self._jobs.take(json.loads(job_line(job, self._n)))
+        while left:
+            event = json.loads(self._ends.readline())
+            passes += event["type"] == "committed"
+            left -= {event["seq"]} if event["type"] in ("loaded", "finished", "failed") else set()
+        return passes
+
+    def host_cost(self, n: int, turn: int) -> Figures:
+        """Let `n` answers of 200 tokens be written at once, plainly."""
+        plain, greedy = Speculation(method="plain"), Sampling(temperature=0.0)
+        words = [f"{turn} {i} Once upon a time there was" for i in range(n)]
+        asked = [Generate(Request(prompt=each, max_tokens=200, speculation=plain, sampling=greedy)) for each in words]
+        began, inside = time.perf_counter(), self._clock.seconds
+        tokens = self.does(asked)
+        return {"ms a pass": 1e3 * (time.perf_counter() - began - (self._clock.seconds - inside)) * n / tokens}
+
+
+@case(rounds=4)
+def beside(_: Options) -> Iterator[Contenders]:
+    """Host time of a plain pass in which one, two or four answers of the bundled target are (T=0)."""
+    clock = DecodeClock()
+    with clock.installed():
+        engine = InProcess(clock)
+        yield {
+            f"{n} at once": Contender(lambda turn, n=n: engine.host_cost(n, turn), () if n == 1 else ("1 at once",))
+            for n in (1, 2, 4)
+        }

@@ -135,6 +135,6 @@ def test_wrong_words_are_refused(steps: Steps, words: list[str]) -> None:
 
 
 def test_every_case_has_a_help() -> None:
-    assert {"host", "plain", "ui", "first_token", "lanes", "memory", "matrix", "replay", "predictions"} <= set(CASES)
+    assert {"host", "beside", "plain", "ui", "first_token", "lanes", "memory", "matrix", "replay", "predictions"} <= set(CASES)
     for case in CASES.values():
         assert case.begin.__doc__
