@@ -135,6 +135,7 @@ def test_wrong_words_are_refused(steps: Steps, words: list[str]) -> None:
 
 
 def test_every_case_has_a_help() -> None:
-    assert {"host", "beside", "plain", "ui", "first_token", "lanes", "memory", "matrix", "replay", "predictions"} <= set(CASES)
+    cases = {"host", "beside", "plain", "ui", "first_token", "lanes", "memory", "matrix", "replay", "predictions"}
+    assert cases <= set(CASES)
     for case in CASES.values():
         assert case.begin.__doc__
