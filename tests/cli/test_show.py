@@ -4,6 +4,8 @@ import hashlib
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.harness import PAIR, assert_one_line, needs_pair, run
 from tests.models.gguf_files import model
 from tests.models.test_shards import parts, write
@@ -59,3 +61,15 @@ def test_of_a_pair_the_target_alone_is_looked_for(tmp_path: Path) -> None:
     target = PAIR / "target-q8_0.gguf"
     done = run("show", f"{target}+{tmp_path}/gone.gguf", "--json")
     assert (done.returncode, json.loads(done.stdout)["path"]) == (0, str(target))
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("qwen3-8b", "size           about 5.0 GB, Q4_K_M; also Q6_K 6.7 GB, Q8_0 8.7 GB"),
+        ("gemma-3-270m", "size           about 290.0 MB, Q8_0"),
+    ],
+)
+def test_a_model_of_the_catalogue_has_its_other_sizes(name: str, line: str, tmp_path: Path) -> None:
+    env = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "LOCALSPEC_HOME": str(tmp_path)}
+    assert line in run("show", name, env=env).stdout.decode().splitlines()
