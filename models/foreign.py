@@ -212,9 +212,8 @@ def _of_hub(repo: str, file: str, program: str, path: Path) -> Iterator[ForeignM
 
 
 def _folders() -> Iterator[ForeignModel]:
-    own = Path(__file__).resolve().parent  # in a checkout it lies there
     for top in dict.fromkeys((Path("models").absolute(), Path(os.path.expanduser("~/models")))):
-        if top.resolve() == own:
-            continue
+        if (top / Path(__file__).name).exists():
+            continue  # a checkout of localspec
         for path in models_in(top):
             yield from _made(str(path), FOLDER, path)

@@ -13,9 +13,10 @@ from localspec.cli.app import commands
 from localspec.cli.console import Console, in_room, is_terminal, write_out, write_text
 from localspec.cli.engine_options import engine_options
 from localspec.cli.option_sources import ONCE, once, option_at, options_of, typed
-from localspec.cli.options import preset_settings
+from localspec.cli.options import collected, preset_settings
 from localspec.cli.output import write_json, write_result
 from localspec.cli.params import Command, CommandGroup, json_option, option
+from localspec.cli.settings import is_typed
 from localspec.cli.settings_table import check_file, described, read_words, settings_of
 from localspec.errors import DeclinedError, LocalspecError, NotFoundError, ResourceError, UsageError, near_name
 from localspec.models.store import parse_pair
@@ -23,10 +24,10 @@ from localspec.sanitize import one_line
 from localspec.settings.config_file import TABLE, Key, assign, config_file, read_configuration, remove
 from localspec.settings.declaration import spelled
 from localspec.settings.presets import check_name, find_preset, preset_names, presets
-from localspec.settings.request import Request
+from localspec.settings.request import Request, Sampling, Speculation
 from localspec.ui.columns import aligned
 from localspec.ui.inputs import text_or_file
-from localspec.ui.settings import with_template
+from localspec.ui.settings import effect_remarks, with_template
 
 
 def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -82,6 +83,9 @@ def save(ctx: click.Context, /, name: str, replace: bool, as_json: bool, **value
     code = write_result(wire, f"saved {name}: {one_line(_typed(settings))}", as_json=as_json)
     if missing := _missing(settings):
         ctx.obj.warn(f"{missing.message}{missing.advice}")
+    request = Request(sampling=collected(Sampling, values), speculation=collected(Speculation, values))
+    for remark in effect_remarks(request, is_typed, has_draft=settings.get("draft") != "none"):
+        ctx.obj.warn(remark)
     return code
 
 

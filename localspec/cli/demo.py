@@ -30,6 +30,8 @@ from localspec.models.catalog import load_catalog
 from localspec.models.store import DEFAULT, PairRef, parse_pair
 from localspec.sanitize import one_line
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
+from localspec.ui.stats import Stats
+from localspec.ui.summary import verdict
 
 LEAST = 300e6  # parameters: smaller models repeat a file badly
 MORE = 100  # layers of the bundled model, which then has as many as a model of 70 billion parameters
@@ -110,9 +112,18 @@ def _sentence(raced: Race) -> str:
     same = lap.same is not None and lap.same.is_equal
     text = "the text is the same, token for token" if same else "the texts part at a tie, where rounding decides"
     if times >= GAIN:
-        return f"With guesses this answer of {n} tokens came {times:.1f} times as fast, and {text}."
+        return f"With guesses this answer of {n} tokens was written {times:.1f} times as fast, and {text}."
     pace = "as fast" if times > 1.0 / GAIN else "slower"
-    return f"Guesses gained nothing here: with them it was {pace}, {times:.2f} times the speed without; and {text}."
+    gained = f"Guesses gained nothing here: with them it was {pace}, {times:.2f} times the speed without; and {text}."
+    return f"{gained} {_why(lap.other.stats, lap.plain.stats)}".rstrip()
+
+
+def _why(stats: Stats, plain: Stats) -> str:
+    """Return why guesses gained nothing: what a pass with them was worth."""
+    if not stats.drafted or not plain.ms_per_token or stats.passes < 2:
+        return verdict(stats)
+    n, cost = stats.tokens_per_pass or 0.0, stats.decode_ms / (stats.passes - 1) / plain.ms_per_token
+    return f"A pass wrote {n:.1f} tokens, and took as long as {cost:.1f} passes without guesses."
 
 
 def _bars(plain: float, guessed: float) -> list[str]:
@@ -122,8 +133,10 @@ def _bars(plain: float, guessed: float) -> list[str]:
 
 
 def _seconds(answer: Answer) -> float:
-    assert answer.stats.finished is not None
-    return answer.stats.finished.wall_ms / 1e3
+    """Return the seconds of writing: reading the prompt takes both as long."""
+    finished = answer.stats.finished
+    assert finished is not None
+    return max(finished.wall_ms - finished.ttft_ms, 1.0) / 1e3
 
 
 @contextmanager

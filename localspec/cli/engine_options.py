@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from localspec.errors import UsageError
 from localspec.settings.declaration import declared
 from localspec.settings.folders import state_folder
 from localspec.settings.request import MODEL, LoadSettings
-from localspec.settings.sizes import read_duration
+from localspec.settings.sizes import AGES, read_duration
 from localspec.worker.keep_alive import KeepAlive
 from localspec.worker.shared import SharedWorker
 
@@ -59,9 +60,12 @@ def promised_of(far: ServedWorker | None, pair: PairOptions) -> Promised:
 
 
 AUTO = 300.0  # seconds for which an engine stays where nobody says
+ALWAYS = re.compile(r"-\d+[smh]?|forever")  # as Ollama has it
 
 
 def _read(text: str) -> float | None:
+    if ALWAYS.fullmatch(text):
+        return AGES
     return None if text == "auto" else read_duration("--keep-alive", text)
 
 
@@ -72,7 +76,7 @@ engine_options = option(
     metavar="TIME",
     default="auto",
     check=_read,
-    help="Keep the model in memory for this time afterwards, as 10m, or 0; see: localspec ps.  "
+    help="Keep the model in memory for this time afterwards, as 10m, 0 or forever; see: localspec ps.  "
     "[default: 5m, for a model that takes over 2 s to load; not on battery, and not where memory is short]",
 )
 

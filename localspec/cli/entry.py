@@ -6,6 +6,7 @@
 import contextlib
 import errno
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -119,7 +120,7 @@ def _report(console: Console, error: dict[str, object]) -> int | None:
 
 
 def _usage(error: click.ClickException) -> LocalspecError:
-    from localspec.cli.params import complaint  # late: little goes wrong
+    from localspec.cli.params import TYPED, complaint  # late: little goes wrong
 
     message = complaint(error)
     context = getattr(error, "ctx", None)
@@ -133,8 +134,12 @@ def _usage(error: click.ClickException) -> LocalspecError:
             hint = f"{command} {first.human_readable_name}, without {error.option_name}"
         elif first is not None:
             hint += f", or -- before a {what} that begins with '-'"
-    elif context is not None and context.info_name == "chat" and "unexpected extra argument" in message:
-        hint = "localspec run PROMPT, for an answer; what is said in a chat is typed there"
+    elif context is not None and "unexpected extra argument" in message:
+        typed = context.meta.get(TYPED, [])
+        if context.info_name == "chat":
+            hint = "localspec run PROMPT, for an answer; what is said in a chat is typed there"
+        elif typed and any("-o" in each.opts for each in context.command.params):
+            hint = f"{command} {shlex.join([*typed[:-1], '-o', typed[-1]])}"
     return UsageError(message[:1].lower() + message[1:], hint=hint)
 
 

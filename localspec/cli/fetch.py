@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localspec.cli.console import Console, is_terminal
-from localspec.cli.settings import PairOptions, Promised, unset_parameters
+from localspec.cli.settings import PairOptions, Promised
 from localspec.errors import DeclinedError, LocalspecError, NetworkError, NotFoundError
 from localspec.models.names import HubName
 from localspec.models.store import NotCachedError, PairRef, expand, locate
@@ -116,8 +116,8 @@ def present_settings(promised: Promised, console: Console) -> LoadSettings:
     To be called when everything else that was asked for is found right: now it is worth a download.
     """
     if promised.missing is None:
-        for remark in filter(None, (unset_parameters(promised.settings), promised.remark)):
-            console.warn(remark)
+        if promised.remark:
+            console.warn(promised.remark)
         return promised.settings
     pair = fetched(promised.missing, promised.options, console)
     if pair.remark:

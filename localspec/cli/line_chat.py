@@ -20,7 +20,7 @@ from localspec.chat.message_tree import Node
 from localspec.chat.opening import require_whole, tell_news
 from localspec.chat.pair_loader import PairLoader
 from localspec.chat.state import ChatState
-from localspec.cli.console import Console, is_dumb, is_terminal, write_out
+from localspec.cli.console import Console, is_dumb, is_terminal, write_out, write_text
 from localspec.cli.live import Live
 from localspec.cli.output import TextSink, tell_figures
 from localspec.cli.pair_engine import PairEngine, asking
@@ -93,7 +93,7 @@ class LineChat:
         return False
 
     async def tell(self, text: str) -> None:
-        await self.show([f"  {line}" for line in text.split("\n")])
+        write_text("\n".join(sanitize(f"  {line}") for line in text.split("\n")))
 
     async def show(self, lines: Sequence[str]) -> None:
         write_out("".join(f"{sanitize(line)}\n" for line in lines))

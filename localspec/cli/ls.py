@@ -9,7 +9,7 @@ import click
 
 from localspec.chat.listing import when
 from localspec.cli.complete import pair_names
-from localspec.cli.console import write_out
+from localspec.cli.console import in_room, write_text
 from localspec.cli.fetch import confirmed
 from localspec.cli.output import write_json, write_result
 from localspec.cli.params import Command, json_option, option
@@ -28,7 +28,6 @@ from localspec.models.recent import RecentPair, recent_pairs
 from localspec.models.store import expand
 from localspec.sanitize import one_line
 from localspec.settings.sizes import counted, size
-from localspec.ui.columns import aligned
 
 
 @click.command("ls", cls=Command)
@@ -59,7 +58,7 @@ def list_models(as_json: bool) -> int:
     for row in rows:
         origin = ("pulled" if row["pulled"] else "from elsewhere") + (", hash correct" if row["verified"] else "")
         cells.append((one_line(row["name"]), size(row["bytes"]), origin))
-    lines = aligned(cells, right={1})
+    lines = in_room(cells, right={1})
     if ours:
         lines.append(f"interrupted downloads: {_total(ours)}; pull the model again to go on, or rm its repository")
     if len(left) > len(ours):
@@ -68,14 +67,14 @@ def list_models(as_json: bool) -> int:
         lines.append(f"unfinished downloads of other programs: {others}; rm leaves them: {where}/*.incomplete")
     lines = lines or [f"no models in {one_line(str(cache.root))}; names of pairs: localspec pairs list"]
     lines += _other_lines(kept_elsewhere, absent)
-    write_out("".join(f"{line}\n" for line in [*lines, *_recent_lines(recent), "", in_memory()]))
+    write_text("\n".join([*lines, *_recent_lines(recent), "", in_memory()]))
     return 0
 
 
 def _other_lines(others: list[ForeignModel], absent: list[str]) -> list[str]:
     rows = [(one_line(model.name), size(model.bytes), model.program) for model in others]
     rows += [(one_line(name), "missing", f"{OLLAMA}: ollama pull {one_line(name)}") for name in absent]
-    return ["", "kept by other programs, which rm leaves alone:", *aligned(rows, right={1})] if rows else []
+    return ["", "kept by other programs, which rm leaves alone:", *in_room(rows, right={1})] if rows else []
 
 
 def _recent_lines(recent: list[RecentPair]) -> list[str]:
@@ -83,7 +82,7 @@ def _recent_lines(recent: list[RecentPair]) -> list[str]:
         return []
     sizes = [size(_bytes(pair)) if pair.is_here else "gone" for pair in recent]
     cells = [(text, when(pair.used), one_line(pair.pair)) for text, pair in zip(sizes, recent, strict=True)]
-    return ["", "used lately:", *aligned(cells, right={0})]
+    return ["", "used lately:", *in_room(cells, right={0})]
 
 
 def _bytes(pair: RecentPair) -> int:

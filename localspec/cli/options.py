@@ -236,7 +236,13 @@ def _prompt() -> list[Any]:
 def _conversation() -> list[Any]:
     add = partial(option, section=CONVERSATION)
     return [
-        add("-c", "--continue", "is_continued", is_flag=True, help="Continue the conversation used last."),
+        add(
+            "-c",
+            "--continue",
+            "is_continued",
+            is_flag=True,
+            help="Continue the conversation used last, by run or chat, in any terminal.",
+        ),
         add("--session", metavar="ID", shell_complete=conversation_ids, help="Continue this conversation."),
         _save(),
     ]
@@ -255,7 +261,12 @@ def _screen() -> list[Any]:
     add = partial(option, section="Output")
     return [
         add("--tokens", is_flag=True, help="Mark tokens: ⟦corrected⟧, bonus⁺, accepted in green."),
-        add("--stats/--no-stats", default=None, help="Numbers below the answer.  [default: on a terminal]"),
+        add(
+            "--stats/--no-stats",
+            aliases=["--verbose"],
+            default=None,
+            help="Numbers below the answer.  [default: on a terminal]",
+        ),
         _quiet(),
         _color(),
         add(

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from localspec.cli.complete import pair_names
-from localspec.cli.console import Console, columns_of_stdout, is_terminal, write_out
+from localspec.cli.console import Console, columns_of_stdout, in_room, is_terminal, write_text
 from localspec.cli.draft_fit import explain
 from localspec.cli.output import write_json, write_result
 from localspec.cli.params import Command, CommandGroup, json_option, option
@@ -143,8 +143,8 @@ def _tell(catalog: Catalog, term: str, as_json: bool) -> int:
     lines = aligned(cells, right=())
     widest = max(len(line) for line, row in zip(lines, cells, strict=True) if len(row) == len(HEAD))
     if is_terminal(sys.stdout) and columns_of_stdout() < widest:
-        lines = aligned([row[: len(HEAD) - 1] for row in cells], right=())  # the licence is told by `pairs show`
-    write_out("".join(f"{line}\n" for line in lines) + f"\n{END}")
+        lines = in_room([row[: len(HEAD) - 1] for row in cells], right=())  # the licence is told by `pairs show`
+    write_text("\n".join([*lines, "", END]))
     return 0
 
 

@@ -16,7 +16,7 @@ from localspec.errors import LocalspecError, NotFoundError, ResourceError
 from localspec.models.foreign import LEAST_PART
 from localspec.models.names import squeezed
 from localspec.sanitize import one_line
-from localspec.settings.sizes import duration, size
+from localspec.settings.sizes import AGES, duration, size
 from localspec.worker.engines import PATIENCE, engines_in_memory, stop_engine
 
 NOTHING = "no model is in memory; localspec run --keep-alive 10m leaves one there"
@@ -61,7 +61,7 @@ def stop(name: str | None) -> int:
         else:
             left.append(facts)
     if not engines:
-        write_out(f"{wrapped(NOTHING, sys.stdout)}\n")
+        write_out(f"{NOTHING.partition(';')[0]}\n")
     if left:
         names = ", ".join(f"{one_line(_pair(each))} (process {each['engine_pid']})" for each in left)
         raise ResourceError(f"not ended within {PATIENCE:g} s: {names}", hint=f"kill -9 {left[0]['engine_pid']}")
@@ -121,7 +121,8 @@ def _row(facts: dict[str, Any]) -> tuple[str, ...]:
     left = (
         None if facts["idle_until"] is None else datetime.fromisoformat(facts["idle_until"]).timestamp() - time.time()
     )
-    state = facts["state"] if left is None else f"idle, {duration(max(0.0, left))} left"
+    stays = "" if left is None else "stays" if left > AGES / 2 else f"{duration(max(0.0, left))} left"
+    state = f"idle, {stays}" if stays else facts["state"]
     if facts["waiting"]:
         state += f", {facts['waiting']} waiting"
     memory = "?" if facts["memory"] is None else size(facts["memory"])

@@ -11,7 +11,7 @@ from localspec.bench.answers import Answer
 from localspec.bench.rounds import TOKENS, Race, answers_alone, race, spread
 from localspec.bench.statistics import percentile
 from localspec.cli.complete import pair_names
-from localspec.cli.console import Console, is_terminal, write_out
+from localspec.cli.console import Console, is_terminal, write_out, write_text
 from localspec.cli.engine_options import ServerOptions, promised_of, server_options
 from localspec.cli.fetch import present_settings
 from localspec.cli.options import (
@@ -103,7 +103,7 @@ def shown_race(engine: PairEngine, request: Request, repeats: int) -> Race | Non
 
 
 def _progress(engine: PairEngine, what: str, answer: Answer | None) -> None:
-    if answer is None or engine.live.is_due:
+    if answer is None or (answer.stats.emitted and engine.live.is_due):
         engine.live.status(what if answer is None else f"{what} · {live_line(answer.stats)}")
 
 
@@ -127,7 +127,7 @@ def _tell(raced: Race, *, as_json: bool) -> None:
         return
     text = raced.rounds[0].other.stats.text
     write_out((sanitize(text) if is_terminal(sys.stdout) else text) + "\n\n")
-    write_out("\n".join(figures(raced, "--repeat 6")) + "\n")
+    write_text("\n".join(figures(raced, "--repeat 6")))
 
 
 def figures(raced: Race, six: str) -> list[str]:
@@ -146,7 +146,7 @@ def _way(raced: Race) -> list[str]:
 
 
 def _lines(raced: Race) -> list[tuple[str, ...]]:
-    lines: list[tuple[str, ...]] = [("", "tok/s", "tokens", "ttft", "total", "tok/pass", "accepted")]
+    lines: list[tuple[str, ...]] = [("", "tok/s", "tokens", "ttft", "total", "a pass", "right")]
     sides = raced.sides
     for number in range(len(raced.rounds)):
         for name, answers in sides.items():

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 from localspec.bench.answers import inspect
 from localspec.cli.complete import pair_names
-from localspec.cli.console import Console, is_terminal, write_out
+from localspec.cli.console import Console, in_room, is_terminal, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.options import (
     PromptOptions,
@@ -40,7 +40,6 @@ from localspec.settings.folders import typed_path
 from localspec.settings.jobs import RankQuestion
 from localspec.settings.request import Request, Sampling
 from localspec.settings.sizes import counted
-from localspec.ui.columns import aligned
 
 SCHEMA = "localspec.rank/1"
 CLEAR = 0.005  # of a share: one that is known as well is told as one number
@@ -157,7 +156,7 @@ def _lines(result: dict[str, Any]) -> list[str]:
     rows = [("log p", "p", "share", "item")]
     for item in result["ranking"]:
         rows.append((f"{item['logprob']:.3f}", f"{item['p']:.3g}", _share(*item["share"]), shown(item["item"])))
-    return aligned(rows, right=(0, 1, 2))
+    return in_room(rows, right=(0, 1, 2))
 
 
 def _share(low: float, high: float) -> str:

@@ -8,8 +8,10 @@ With `--verifier` an edge is loaded. The verifier says what it holds; its vocabu
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import TypeVar
 
 import click
 from click.core import ParameterSource
@@ -24,7 +26,7 @@ from localspec.models.names import DraftChoice, parse
 from localspec.models.ollama import OllamaModel, is_blob, named
 from localspec.models.store import NotCachedError, PairRef, parse_pair, usual_speculation
 from localspec.sanitize import shown
-from localspec.settings.declaration import declaration, spelled
+from localspec.settings.declaration import declaration, declared
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.settings.values import verifier_of
 from localspec.ui.inputs import MAX_FILE, Inputs, read_prompt, text_or_file
@@ -35,6 +37,7 @@ from localspec.worker.shared import SharedWorker
 DRAFTING = ("method", "tree", "k", "length", "options")  # of `Speculation`: how and how much to draft
 WITH_VERIFIER = ("run", "chat", "race", "serve")  # commands whose target may be on another machine
 _NO_DRAFTS = (DraftChoice.NONE, DraftChoice.UNSET)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +150,9 @@ def request_settings(values: Values, settings: LoadSettings, held: KeptSettings 
 
     What a conversation keeps goes before all that was not chosen for this command.
     """
-    parts = {"sampling": collected(Sampling, values), "speculation": _speculation(values, settings)}
-    request = collected(Request, values, **parts)
+    sampling = with_ollamas(collected(Sampling, values), settings)
+    request = collected(Request, values, sampling=sampling, speculation=_speculation(values, settings))
+    request = with_ollamas(request, settings)
     if request.template is not None:
         request = with_template(request, request.template)
     if held is not None:
@@ -180,22 +184,22 @@ def first_system(text: str | None, load: LoadSettings, limit: int = MAX_FILE) ->
     return (messages[0].content if messages else None), ""
 
 
-def unset_parameters(load: LoadSettings) -> str:
-    """Return a line on what Ollama sets for the target and nothing sets here, "" for nothing."""
-    model, set_here = ollamas(load), click.get_current_context().params
-    if model is None or not model.parameters:
-        return ""
-    from localspec.server.fields import SAMPLED  # late: most models are not Ollama's
+def with_ollamas(settings: T, load: LoadSettings) -> T:
+    """Return settings with what Ollama gives to the target, where nothing else sets it: defaults of the model.
 
-    options = [
-        f"{declaration(Sampling, SAMPLED[key]).flag} {spelled(value)}"
-        for key, value in model.parameters.items()
-        if isinstance(value, int | float)
-        and SAMPLED.get(key) in set_here
-        and source_of(SAMPLED[key]) is ParameterSource.DEFAULT
-    ]
-    name, them = shown(model.name), "them" if len(options) > 1 else "it"
-    return f"Ollama's parameters of {name} are not taken: {' '.join(options)} sets {them} here" if options else ""
+    What has another meaning here is left out, such as -1 for no limit.
+    """
+    model, changes = ollamas(load), {}
+    given = {} if model is None else {name.replace("_", "-"): value for name, value in model.parameters.items()}
+    for each in declared(type(settings)) if given else ():
+        value = next((value for name, value in given.items() if each.is_called(name)), None)
+        is_open = source_of(each.name) is ParameterSource.DEFAULT and getattr(settings, each.name) == each.default
+        if value is not None and is_open:
+            with suppress(UsageError, ValueError):
+                texts = value if isinstance(value, list) else [value]
+                changes[each.name] = tuple(map(str, texts)) if each.is_repeated else each.read(str(value))
+    changed: T = replace(settings, **changes)  # type: ignore[type-var]  # a dataclass
+    return changed
 
 
 def ollamas(load: LoadSettings) -> OllamaModel | None:

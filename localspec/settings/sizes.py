@@ -8,6 +8,7 @@ _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(?:([KMGT])(i?B)?|B)?", re.IGNORE
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhd])?", re.IGNORECASE)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
+AGES = 10 * 365 * _SECONDS["d"]  # stands for a time without an end
 _DIGITS = 18  # more of them are out of any range too, and thousands are no number to Python
 
 

@@ -1,12 +1,18 @@
 """What a download says where there is no screen to draw bars on."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from localspec.bench.answers import Answer
 from localspec.cli.console import Console
 from localspec.cli.fetch import ProgressLines
+from localspec.cli.live import Live
+from localspec.cli.pair_engine import PairEngine
+from localspec.cli.race import _progress
+from localspec.settings.request import Request
+from tests.ui.test_stats import a_pass
 
 
 def pull(phase: str, n_bytes: int) -> Any:
@@ -32,3 +38,15 @@ def test_sparse_lines_tell_how_far_it_is_and_that_the_hub_asks_to_wait(capsys: p
     said = capsys.readouterr().err.rstrip()
     assert said.endswith("; the transfer broke off: again in 4 s")
     assert "the hub asks" not in said
+
+
+def test_a_race_says_nothing_of_an_answer_that_has_no_token(capsys: pytest.CaptureFixture[str]) -> None:
+    now, console = [0.0], Console()
+    engine = cast(PairEngine, SimpleNamespace(live=Live(console, lambda: now[0], is_long=True)))
+    answer = Answer(Request())
+    now[0] = 61.0
+    _progress(engine, "1/1 speculative", answer)
+    assert capsys.readouterr().err == ""
+    answer.stats.observe(a_pass(0, 0, 0))
+    _progress(engine, "1/1 speculative", answer)
+    assert capsys.readouterr().err == "1/1 speculative · 1 token\n"

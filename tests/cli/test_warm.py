@@ -4,16 +4,18 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from localspec.cli import ps
 from localspec.cli.console import Console
-from localspec.cli.engine_options import tell_of_keep_alive
+from localspec.cli.engine_options import EngineOptions, tell_of_keep_alive
 from localspec.errors import UsageError
 from localspec.settings.request import LoadSettings
-from localspec.settings.sizes import read_duration
+from localspec.settings.sizes import AGES, read_duration
 from localspec.worker.keep_alive import KeepAlive
 from localspec.worker.shared import SharedWorker
 from tests.cli.harness import (
@@ -77,7 +79,7 @@ def test_a_run_finds_what_the_run_before_left(env: dict[str, str]) -> None:
     assert_one_line(run("stop", "qwen", env=env), 3, "no model called 'qwen' is in memory", "localspec ps")
     assert run("stop", "Target-q8", env=env).stdout == b"stopped storyteller\n", "a part of its file's name"
     assert not is_running(engine["pid"])
-    assert run("stop", env=env).stdout.decode() == NOTHING
+    assert run("stop", env=env).stdout.decode() == "no model is in memory\n", "nobody asks here how one stays"
 
 
 @needs_pair
@@ -233,3 +235,19 @@ def test_what_other_commands_hold_is_listed_and_stopped(env: dict[str, str], tmp
     chat.type("\x11")
     assert chat.wait() == 0
     assert listed(env) == []
+
+
+def test_a_model_may_stay_until_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with Ollama, any time below zero is one without an end."""
+    for text in ("-1", "-1m", "-30s", "-2h", "forever"):
+        assert EngineOptions(text).kept == KeepAlive(AGES)
+    for text in ("-1d", "--1", "-", "1forever"):
+        with pytest.raises(UsageError):
+            _ = EngineOptions(text).kept
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    facts = {"pair": "p", "since": "2026-01-01T00:00:00+00:00", "state": "idle", "memory": None, "tokens": None,
+             "waiting": 0, "for": []}  # fmt: skip
+    at = datetime.fromtimestamp
+    for left, state in ((AGES - 60, "idle, stays"), (60.0, "idle, 1 min left"), (AGES / 2, "idle, 43800 h 0 min left")):
+        assert ps._row({**facts, "idle_until": at(left, UTC).isoformat()})[2] == state
+    assert ps._row({**facts, "idle_until": None})[2] == "idle"

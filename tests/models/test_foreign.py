@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import constants
@@ -257,27 +258,45 @@ def test_a_name_of_ollamas_without_its_tag(home: Path) -> None:
     assert caught.value.hint == "me/pirate:latest"
 
 
-def test_ollamas_system_message_is_used_and_its_parameters_are_shown(home: Path) -> None:
-    """What is typed goes before both. A conversation that goes on keeps its own system message."""
+def test_ollamas_system_message_and_its_parameters_are_used(home: Path) -> None:
+    """What is typed or set goes before both, and a conversation goes on as it began. -1 means nothing here."""
     top = home / ".ollama/models"
     ollama(top, "registry.ollama.ai/me/pirate/latest", TARGET)
     manifest = top / "manifests/registry.ollama.ai/me/pirate/latest"
     wire = json.loads(manifest.read_text())
-    texts = {"system": "Speak as pirates do.\n", "params": '{"temperature": 0.1, "stop": ["x"], "top_k": 20}'}
+    given = {"temperature": 0.1, "stop": ["zz", "\\n"], "top_k": 20, "num_predict": 3, "repeat_last_n": 32, "seed": -1,
+             "num_ctx": 512, "min_p": "much", "penalize_newline": True}  # fmt: skip
+    texts = {"system": "Speak as pirates do.\n", "params": json.dumps(given)}
     for n, (kind, text) in enumerate(texts.items()):
         (top / f"blobs/sha256-{n:064}").write_text(text)
         wire["layers"].append({"mediaType": f"application/vnd.ollama.image.{kind}", "digest": f"sha256:{n:064}"})
     manifest.write_text(json.dumps(wire))
     used = "the system message is Ollama's, of me/pirate:latest; -s '' leaves it out"
-    untaken = "localspec: warning: Ollama's parameters of me/pirate:latest are not taken: {} here"
-    said = lambda *words: run("run", "-m", "me/pirate", "-n", "1", *words).stderr.decode().splitlines()  # noqa: E731
-    assert said("hi") == [used, untaken.format("--temp 0.1 --top-k 20 sets them")]
+
+    def asked(*words: str) -> tuple[list[str], dict[str, Any]]:
+        done = run("run", "-m", "me/pirate", "--json", *words)
+        return done.stderr.decode().splitlines(), json.loads(done.stdout)["params"]
+
+    said, params = asked("hi")
+    assert said == [used]
+    taken = {
+        "temperature": 0.1,
+        "top_k": 20,
+        "penalty_last_n": 32,
+        "stop": ["zz", "\\n"],
+        "max_tokens": 3,
+        "min_p": 0.05,
+    }
+    assert {name: params[name] for name in taken} == taken
     assert "\nSystem: Speak as pirates do.\n" in run("logs", "show").stdout.decode()
-    assert said("--top-k", "5", "-c", "hi") == [untaken.format("--temp 0.1 sets it")]
+    said, params = asked("--top-k", "5", "-c", "hi")
+    assert (said, params["top_k"], params["temperature"], params["max_tokens"]) == ([], 5, 0.1, 3)
     for system in ("", "Be brief."):
-        assert said("-q", "-s", system, "hi") == []
+        assert asked("-q", "-s", system, "hi")[0] == []
         assert "pirates" not in run("logs", "show").stdout.decode()
-    assert said("--temp", "0.5", "--top-k", "5", "--raw", "hi") == []
+    run("config", "set", "temp", "0.8")
+    said, params = asked("-n", "1", "--raw", "hi")
+    assert (said, params["temperature"], params["top_k"], params["max_tokens"]) == ([], 0.8, 20, 1)
     chat = run("chat", "--plain", "me/pirate", stdin=b"hi\n/system\n")
     assert (used in chat.stderr.decode(), "Speak as pirates do." in chat.stdout.decode()) == (True, True)
 

@@ -33,6 +33,6 @@ class Finding:
 
     def line(self, console: Console, stream: IO[str]) -> str:
         mark, style = MARKS[self.state]
-        hint = f"{'':<{INDENT}}try: {one_line(self.hint)}\n" if self.hint else ""
+        hint = f"{'':<{INDENT}}{wrapped(f'try: {one_line(self.hint)}', stream, INDENT)}\n" if self.hint else ""
         message = wrapped(one_line(self.message), stream, INDENT)
         return f"{console.paint(f'{mark:<7}', style, stream)} {self.name:<9} {message}\n{hint}"
