@@ -93,10 +93,10 @@ class LineChat:
         return False
 
     async def tell(self, text: str) -> None:
-        write_text("\n".join(sanitize(f"  {line}") for line in text.split("\n")))
+        await self.show([f"  {line}" for line in text.split("\n")])
 
     async def show(self, lines: Sequence[str]) -> None:
-        write_out("".join(f"{sanitize(line)}\n" for line in lines))
+        write_text("\n".join(map(sanitize, lines)))
 
     async def warn(self, text: str) -> None:
         self.console.warn(text)
@@ -106,10 +106,10 @@ class LineChat:
             await self.tell(text)
 
     async def show_path(self) -> None:
-        await self.show(said(self.state.messages.path()))
+        await self.show_ended(self.state.messages.path())
 
     async def show_ended(self, entries: Sequence[Node]) -> None:
-        await self.show(said(entries))
+        write_out("".join(f"{sanitize(line)}\n" for line in said(entries)))
 
     async def wait(self, answer: Future[Result]) -> Result:
         return answer.result()

@@ -8,28 +8,30 @@ import pytest
 from localspec.bench.answers import Answer, Same
 from localspec.bench.rounds import Race, Round
 from localspec.cli import demo
-from localspec.engine.events import Finished
+from localspec.engine.events import Finished, Started
 from localspec.heads.deeper import write_deeper
 from localspec.models.gguf.header import read_header
 from localspec.settings.request import Request
 from tests.cli.harness import PAIR, needs_pair, run, run_engine
+from tests.ui.test_stats import a_pass
 
 ANSWER, NONE = "this answer of 40 tokens", "Guesses gained nothing here: with them it was"
 SAME = "the text is the same, token for token"
+READING = 5.0  # seconds before the first token, which count on neither side
 FORK = "the texts part at a tie, where rounding decides"
 
 
 def answered(seconds: float) -> Answer:
     answer = Answer(Request(), tokens=[1] * 40)
-    answer.stats.observe(Finished("stop", "", 1e3 * seconds, 10.0, 0))
+    answer.stats.observe(Finished("stop", "", 1e3 * (seconds + READING), 1e3 * READING, 0))
     return answer
 
 
 @pytest.mark.parametrize(
     ("plain", "guessed", "is_equal", "said"),
     [
-        (8.4, 8.0, True, f"With guesses {ANSWER} came 1.1 times as fast, and {SAME}."),
-        (8.0, 4.0, False, f"With guesses {ANSWER} came 2.0 times as fast, and {FORK}."),
+        (8.4, 8.0, True, f"With guesses {ANSWER} was written 1.1 times as fast, and {SAME}."),
+        (8.0, 4.0, False, f"With guesses {ANSWER} was written 2.0 times as fast, and {FORK}."),
         (8.3, 8.0, True, f"{NONE} as fast, 1.04 times the speed without; and {SAME}."),
         (7.7, 8.0, True, f"{NONE} as fast, 0.96 times the speed without; and {SAME}."),
         (4.0, 8.0, True, f"{NONE} slower, 0.50 times the speed without; and {SAME}."),
@@ -38,6 +40,20 @@ def answered(seconds: float) -> Answer:
 def test_the_sentence_has_the_measured_ratio(plain: float, guessed: float, is_equal: bool, said: str) -> None:
     one = Round(answered(plain), answered(guessed), Same(is_equal, 40))
     assert demo._sentence(Race((one,))) == said
+
+
+def test_where_guesses_gain_nothing_it_says_what_a_pass_was_worth() -> None:
+    plain, guessed = answered(8.0), answered(8.0)
+    for index in range(11):
+        plain.stats.observe(a_pass(index, 0, 0))
+        guessed.stats.observe(a_pass(index, 3, 1))
+    why = demo._why(guessed.stats, plain.stats)
+    assert why == "A pass wrote 2.0 tokens, and took as long as 1.0 passes without guesses."
+    one = Round(plain, guessed, Same(True, 40))
+    assert demo._sentence(Race((one,))) == f"{NONE} as fast, 1.00 times the speed without; and {SAME}. {why}"
+    nothing = answered(8.0)
+    nothing.stats.observe(Started("plain", "chain", "fixed", 0, "block", 1, False, 3))
+    assert demo._why(nothing.stats, plain.stats) == "This answer was decoded plainly."
 
 
 @needs_pair

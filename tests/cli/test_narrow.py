@@ -36,11 +36,16 @@ COMMANDS = [
     ("doctor", "storyteller"),
     ("race", TARGET, "-n", "4", "--seed", "1", "--temp", "0", "Once upon a time"),
     ("demo", TARGET),
-    ("rank", TARGET, "--items", "yes, no", "Is it?"),
     ("--help",),
     ("run", "--help"),
     ("pairs", "--help"),
 ]
+
+
+def shown_lines(terminal: Terminal) -> list[str]:
+    """Return what stays on a terminal: a status is erased."""
+    text = re.sub(r"[^\n]*(\x1b\[K|\x1b\[J)", "", terminal.output.decode())
+    return re.sub(r"\x1b(\[[0-9;?]*[A-Za-z]|[78DM])", "", text).replace("\r", "").split("\n")
 
 
 @needs_pair
@@ -54,7 +59,7 @@ def test_no_word_is_broken(columns: int, tmp_path: Path) -> None:
         piped = run(*args, env=env)
         terminal = Terminal(list(args), program=REAL, env=env, columns=columns)
         assert terminal.wait() == piped.returncode
-        lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.output.decode()).replace("\r", "").split("\n")
+        lines = shown_lines(terminal)
         is_timed = args[0] in ("race", "demo", "doctor")  # whose figures are others each time
         shown, expected = (
             set(re.sub(r"\d+(\.\d+)?|█+", "#", text).split() if is_timed else text.split())
@@ -64,6 +69,25 @@ def test_no_word_is_broken(columns: int, tmp_path: Path) -> None:
         assert not {word for word in lost if len(word) < columns - 20 and ".gguf" not in word}, args
         fits = (len(line) <= columns or max(map(len, line.split())) > columns - 20 for line in lines)
         assert all(fits), args
+
+
+@needs_pair
+@pytest.mark.parametrize("columns", [80, 60])
+def test_the_figures_of_a_line_chat_fit(columns: int, tmp_path: Path) -> None:
+    env = {"LOCALSPEC_HOME": str(tmp_path), "COLUMNS": ""}
+    chat = Terminal(["chat", "--plain", TARGET, "-n", "12"], program=REAL, env=env, columns=columns)
+    chat.wait_for(lambda: "Ctrl-D to leave" in chat.text)
+    chat.type("Once upon a time\r")
+    chat.wait_for(lambda: "cut off by -n" in chat.text)
+    chat.type("/stats\r")
+    chat.wait_for(lambda: "peak memory" in chat.text)
+    chat.type("/quit\r")
+    assert chat.wait() == 0
+    figures = shown_lines(chat)
+    figures = figures[next(i for i, line in enumerate(figures) if line.startswith("  speculation")) :]
+    assert max(map(len, figures)) <= columns
+    reason = [line for line in figures if line.startswith(" " * 15)]
+    assert reason, "a long text goes on below the place where it began"
 
 
 def test_a_line_goes_on_below_the_text_behind_its_label() -> None:
