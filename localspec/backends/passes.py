@@ -82,6 +82,7 @@ class Passes:
         self._rounds = 0
         self._row_seconds = 0.0  # of reading a prompt
         self._is_held = False  # an answer waits until it is alone
+        self.before: Callable[[], None] = lambda: None  # done before each pass
 
     @property
     def n_running(self) -> int:
@@ -169,6 +170,7 @@ class Passes:
 
     def _serve(self, asking: Sequence[tuple[_Answer, Ask]]) -> None:
         """Do one pass for all of these."""
+        self.before()
         asks, began = [ask for _, ask in asking], time.perf_counter()
         first, group = asks[0], asks[0].lane.group
         if len(asks) == 1 or group is None:

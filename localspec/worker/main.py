@@ -72,6 +72,7 @@ class JobServer:
     def __init__(self, events: int) -> None:
         self._events = events
         self._writing = threading.Lock()
+        self._lines = bytearray()  # events of answers, which leave before the next pass
         self._cancels = Cancels()
         self._flags = [CancelFlag(self._cancels)]  # of the lanes
         self._pairs: dict[int, LoadedPair] = {}  # by lane, those that were needed
@@ -102,6 +103,7 @@ class JobServer:
                 self._begin(job)
             if self._passes is not None and self._n_running:
                 self._passes.round()
+                self._flush()
             elif not self._waiting:
                 self.idle(lambda: bool(self._waiting))
 
@@ -172,7 +174,7 @@ class JobServer:
 
         def answered() -> None:
             try:
-                self.serve(command, lane)
+                self.serve(command, lane, self._hold)
             finally:
                 self._free.append(lane)
 
@@ -184,11 +186,14 @@ class JobServer:
         finally:
             self._is_judging = False
 
-    def serve(self, command: dict[str, Any], lane: int | None = 0) -> None:
+    def serve(
+        self, command: dict[str, Any], lane: int | None = 0, write: Callable[[int, Event], None] | None = None
+    ) -> None:
         """Do one job to its end and write its events; the last is Loaded, Finished, Inspected or Failed.
 
         Without a `lane` nothing is decoded in one for it.
         """
+        write = write or self.write
         sequence = int(command["seq"])
         if lane is not None:
             self._flags[lane].current = sequence
@@ -197,14 +202,14 @@ class JobServer:
         try:
             for event in self._done(command, lane):
                 is_over = isinstance(event, Loaded | Finished | Inspected | Failed)
-                self.write(sequence, event)
+                write(sequence, event)
             if not is_over:
                 raise InternalError("The engine stopped without saying why", hint="report this")
         except BrokenPipeError:
             raise
         except Exception as error:
             if not is_over:
-                self.write(sequence, self._last_event(error, 1e3 * (time.monotonic() - started)))
+                write(sequence, self._last_event(error, 1e3 * (time.monotonic() - started)))
         finally:
             self._cancels.numbers.discard(sequence)
 
@@ -223,12 +228,21 @@ class JobServer:
     def write(self, sequence: int, event: Event) -> None:
         self._write(event_line(event, sequence))
 
+    def _hold(self, sequence: int, event: Event) -> None:
+        """Write an event with those of the other answers: a wake of the parent costs more than all else of an event."""
+        self._lines += event_line(event, sequence)
+
+    def _flush(self) -> None:
+        if self._lines:
+            lines, self._lines = self._lines, bytearray()
+            self._write(lines)
+
     def begin(self) -> None:
         self._write(JSON({"seq": 0, "type": "ready", "version": __version__}).encode("ascii") + b"\n")
 
-    def _write(self, line: bytes) -> None:
-        """Write one line; waits while the parent does not read, and raises BrokenPipeError when it is gone."""
-        rest = memoryview(line)
+    def _write(self, lines: bytes | bytearray) -> None:
+        """Write whole lines; waits while the parent does not read, and raises BrokenPipeError when it is gone."""
+        rest = memoryview(lines)
         with self._writing:
             while rest:
                 rest = rest[os.write(self._events, rest) :]
@@ -294,6 +308,8 @@ class JobServer:
         pair = yield from load(settings, first, tell=partial(self._tell, first), **beside)
         made = pair.beside if others else ()
         self._passes = pair.passes if made else None
+        if self._passes is not None:
+            self._passes.before = self._flush
         self._made = (lambda: pair, *made)
         self._texts, self._free = {}, list(range(len(self._made)))
         self._binding.hold(pair.threads)
@@ -305,6 +321,7 @@ class JobServer:
         if now - self._told_at >= SELDOM:
             self._told_at = now
             with contextlib.suppress(BrokenPipeError):  # the next event finds that too, and not within llama.cpp
+                self._flush()
                 self.write(flag.current, event)
 
     def _loaded(self, lane: int) -> LoadedPair:

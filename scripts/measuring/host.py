@@ -6,6 +6,8 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -188,30 +190,43 @@ def plain(asked: Options) -> Iterator[Contenders]:
             }
 
 
+# Reads events from stdin, as another program would: one line for each job that ends, with how many passes there were.
+COUNTING = """
+import json, sys
+passes = 0
+for line in sys.stdin.buffer:
+    event = json.loads(line)
+    passes += event["type"] == "committed"
+    if event["type"] in ("loaded", "finished", "failed"):
+        print(event["seq"], passes, flush=True)
+"""
+
+
 class InProcess:
     """The engine's process within this one: the bundled target with four lanes, its passes timed by `clock`."""
 
     def __init__(self, clock: DecodeClock) -> None:
         self._clock = clock
         ends, events = os.pipe()
-        self._ends = open(ends, "rb")  # noqa: SIM115 - as long as the jobs
+        command = [sys.executable, "-c", COUNTING]
+        self._ends = subprocess.Popen(command, stdin=ends, stdout=subprocess.PIPE, text=True).stdout
         self._jobs = JobServer(events)
-        self._n = 0
+        self._n = self._passes = 0
         threading.Thread(target=self._jobs.run, daemon=True).start()
         self.does([Load(LoadSettings(str(parse_pair(DEFAULT).target), ctx=1024, threads=1, parallel=4))])
 
     def does(self, jobs: Sequence[PairJob]) -> int:
         """Wait for all of these; return how many passes they took, without the prompts' own."""
-        left, passes = set(), 0
+        left, before = set(), self._passes
         for job in jobs:
             self._n += 1
             left.add(self._n)
             self._jobs.take(json.loads(job_line(job, self._n)))
         while left:
-            event = json.loads(self._ends.readline())
-            passes += event["type"] == "committed"
-            left -= {event["seq"]} if event["type"] in ("loaded", "finished", "failed") else set()
-        return passes
+            assert self._ends is not None
+            number, self._passes = map(int, self._ends.readline().split())
+            left.remove(number)
+        return self._passes - before
 
     def host_cost(self, n: int, turn: int) -> Figures:
         """Let `n` answers of 200 tokens be written at once, plainly."""

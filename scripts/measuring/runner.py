@@ -207,6 +207,8 @@ def main(arguments: list[str]) -> int:
         stopped = str(error) or "stopped"
     if run.rounds:
         print(run.table())
+    elif not stopped:
+        stopped = f"no round was over within {asked.seconds:g} s: --seconds SECONDS gives it more"
     if stopped:
         print(f"scripts/bench: {stopped}", file=sys.stderr)
     return 1 if stopped else 0

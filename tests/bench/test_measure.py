@@ -120,9 +120,10 @@ def test_a_file_of_another_command_is_refused(steps: Steps, tmp_path: Path, caps
     assert not steps.turns
 
 
-def test_no_round_begins_that_would_end_too_late(steps: Steps) -> None:
-    main(["steps", "--seconds", "0"])
+def test_no_round_begins_that_would_end_too_late(steps: Steps, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["steps", "--seconds", "0"]) == 1
     assert {n for n, _ in steps.turns} <= {0}
+    assert capsys.readouterr() == ("", "scripts/bench: no round was over within 0 s: --seconds SECONDS gives it more\n")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +17,8 @@ import pytest
 from msgspec import to_builtins
 
 from localspec import __version__
-from localspec.engine.events import Event, Finished, Inspected, Loaded, Loading, ModelFacts
+from localspec.backends.passes import Passes
+from localspec.engine.events import Event, Finished, Inspected, Loaded, Loading, ModelFacts, Warned
 from localspec.engine.protocols import Cancel, Cancelled
 from localspec.errors import IntegrityError
 from localspec.settings.jobs import ForkQuestion, Generate, Load, PairJob, Question, SurveyRequest
@@ -213,6 +215,77 @@ def test_an_error_after_the_last_event_is_not_a_second_one() -> None:
         raise ZeroDivisionError
 
     assert [wire["type"] for wire in serve(script, LOAD, GENERATE)[2:]] == ["finished"]
+
+
+class FakeLane:
+    """A lane of `FakeLanes`."""
+
+    n_rows = 1
+
+    def __init__(self, group: FakeLanes) -> None:
+        self.group = group
+
+    def decode(self, _: object) -> int:
+        return self.group.decode([self], None)
+
+
+class FakeLanes(FakePair):
+    """Two lanes of a fake pair: each answer remarks on itself and asks for a pass, twice, and ends."""
+
+    def __init__(self, cancel: Cancel, tell: Callable[[Event], None], arrived: Callable[[], Any]) -> None:
+        super().__init__(cancel)
+        self.passes = Passes()
+        self.beside = [lambda: self]
+        self._tell = tell
+        self._arrived = arrived
+        self.before_passes: list[Any] = []
+
+    def answer(self, request: Request) -> Iterator[Event]:
+        for _ in range(2):
+            yield Warned("engine", str(request.prompt))
+            self._tell(Loading("target", 0.5))  # the first alone: these are rare
+            self.passes.ask(FakeLane(self), None, is_prompt=False)
+        yield FINISHED
+
+    def decode(self, lanes: Any, _: object) -> int:
+        self.before_passes.append((len(lanes), self._arrived()))
+        return 0
+
+
+def test_events_of_answers_at_once_leave_together_before_the_next_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)  # what is written at once stays together
+    pairs = []
+
+    def arrived() -> list[list[tuple[int, str]]]:
+        lines = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                wires = [json.loads(line) for line in ours.recv(1 << 16, socket.MSG_DONTWAIT).splitlines()]
+                lines.append([(wire["seq"], wire["type"]) for wire in wires])
+        return lines
+
+    def lanes(
+        settings: LoadSettings, cancel: Cancel, *, tell: Callable[[Event], None], others: Any
+    ) -> Generator[Event, None, FakeLanes]:
+        yield LOADED
+        pairs.append(FakeLanes(cancel, tell, arrived))
+        return pairs[0]
+
+    monkeypatch.setattr(worker_main, "_load_function", lambda: lanes)
+    server = JobServer(theirs.fileno())
+    two = json.loads(job_line(Load(LoadSettings(target="/t.gguf", parallel=2)), 1))
+    for command in (two, GENERATE, {**GENERATE, "seq": 3}):
+        server.take(command)
+    server.end()
+    with theirs, ours:
+        server.run()
+        last = arrived()
+    assert pairs[0].before_passes == [
+        (1, [[(1, "loaded")], [(2, "warned")], [(2, "loading")]]),
+        (2, [[(2, "warned")], [(3, "warned")]]),
+        (1, [[(2, "finished"), (3, "warned")]]),
+    ]
+    assert last == [[(3, "finished")]]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system ends a process with its parent")
