@@ -82,7 +82,7 @@ class Passes:
         self._rounds = 0
         self._row_seconds = 0.0  # of reading a prompt
         self._is_held = False  # an answer waits until it is alone
-        self.before: Callable[[], None] = lambda: None  # done before each pass
+        self._before: Callable[[], None]  # of the round
 
     @property
     def n_running(self) -> int:
@@ -99,9 +99,10 @@ class Passes:
         """Begin an answer: `work` runs within the rounds to come."""
         self._answers.append(_Answer(self._greenlet(lambda _: work())))
 
-    def round(self) -> None:
-        """Let every answer go on to its next pass, and do the passes that are due."""
+    def round(self, before: Callable[[], None] = lambda: None) -> None:
+        """Let every answer go on to its next pass, and do the passes that are due, each after a call of `before`."""
         self._rounds += 1
+        self._before = before
         paused = [answer for answer in self._answers if answer.is_paused]
         self._go_on()
         for answer in paused:  # all rows are read
@@ -170,7 +171,7 @@ class Passes:
 
     def _serve(self, asking: Sequence[tuple[_Answer, Ask]]) -> None:
         """Do one pass for all of these."""
-        self.before()
+        self._before()
         asks, began = [ask for _, ask in asking], time.perf_counter()
         first, group = asks[0], asks[0].lane.group
         if len(asks) == 1 or group is None:

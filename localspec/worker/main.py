@@ -102,7 +102,7 @@ class JobServer:
             if job is not None:
                 self._begin(job)
             if self._passes is not None and self._n_running:
-                self._passes.round()
+                self._passes.round(self._flush)
                 self._flush()
             elif not self._waiting:
                 self.idle(lambda: bool(self._waiting))
@@ -308,8 +308,6 @@ class JobServer:
         pair = yield from load(settings, first, tell=partial(self._tell, first), **beside)
         made = pair.beside if others else ()
         self._passes = pair.passes if made else None
-        if self._passes is not None:
-            self._passes.before = self._flush
         self._made = (lambda: pair, *made)
         self._texts, self._free = {}, list(range(len(self._made)))
         self._binding.hold(pair.threads)
