@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.ui.explain import AXES, MethodFacts, Page, pages, spelled
+from localspec.ui.explain import AXES, Page, pages, spelled
 
 MADE = (
     "Made by `scripts/docs.py` from the program; do not edit. `localspec explain NAME` prints a page in the terminal."
@@ -32,12 +32,12 @@ def page() -> str:
     parts = [f"# Methods\n\n{MADE}\n", USE]
     for axis in AXES:
         found = pages(axis)
-        parts += [f"## {TITLES[axis]}\n", f"{LEADS[axis]}\n", overview([one.facts for one in found])]
+        parts += [f"## {TITLES[axis]}\n", f"{LEADS[axis]}\n", overview(list(found))]
         parts += [section(one) for one in found]
     return "\n".join(parts)
 
 
-def overview(listed: list[MethodFacts]) -> str:
+def overview(listed: list[Page]) -> str:
     """Return the table of one axis."""
     is_method = listed[0].axis == "method"
     rows = ["| name | what it does | needs | paper | lossless | use |" + (" default `-k` |" if is_method else "")]
@@ -51,29 +51,29 @@ def overview(listed: list[MethodFacts]) -> str:
 
 def section(one: Page) -> str:
     """Return one name's part."""
-    facts = one.facts
-    title = f"### {facts.name}" + (" (verifier)" if facts.axis == "verify" else "")
-    lines = [title, "", f"`{facts.usage}`", "", one.idea]
+    title = f"### {one.name}" + (" (verifier)" if one.axis == "verify" else "")
+    lines = [title, "", f"`{one.usage}`", "", one.idea]
     if one.formula:
         lines += ["", "```text", one.formula, "```"]
     lines += ["", f"**Helps.** {one.helps}", "", f"**Hurts.** {one.hurts}"]
-    lines += ["", f"**Measured.** {facts.measured}"] if facts.measured else []
-    if facts.options or facts.argument:
+    lines += ["", f"**Measured.** {one.measured}"] if one.measured else []
+    if one.options or one.argument:
         lines += ["", "| option and default | values | meaning |", "|---|---|---|"]
-    if facts.argument:
-        lines.append(f"| `{facts.usage.split()[-1]}` | {facts.argument.partition(' (')[0]} | the limit |")
-    for option in facts.options:
+    if one.argument:
+        lines.append(f"| `{one.usage.split()[-1]}` | {one.argument.partition(' (')[0]} | the limit |")
+    for option in one.options:
         lines.append(f"| `{spelled(option)}` | {cell(option.range)} | {cell(option.help)} |")
     if one.bias:
-        temperatures = list(one.bias[0].by_temperature)
+        temperatures = list(one.bias[0]["total_variation"])
         lines += ["", BIAS, "", "| case | " + " | ".join(f"T={t}" for t in temperatures) + " |"]
         lines.append("|---|" + "---|" * len(temperatures))
         for bias in one.bias:
-            lines.append(f"| {bias.case} | " + " | ".join(f"{bias.by_temperature[t]:.4f}" for t in temperatures) + " |")
+            cells = [bias["case"], *(f"{bias['total_variation'][each]:.4f}" for each in temperatures)]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def papers(one: MethodFacts) -> str:
+def papers(one: Page) -> str:
     """Return links."""
     return ", ".join(f"[{paper}](https://arxiv.org/abs/{paper})" for paper in one.papers)
 

@@ -73,7 +73,7 @@ def test_its_own_test_holds(example: Any) -> None:
 
 def test_its_page_is_complete(example: Any) -> None:
     axis, name, _ = example
-    (page,) = (page for page in pages(axis) if page.facts.name == name)
+    (page,) = (page for page in pages(axis) if page.name == name)
     assert_complete(page)
 
 

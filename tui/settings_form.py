@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from localspec.chat.state import ChatState
 from localspec.settings.config_file import assign, read_configuration, remove
-from localspec.settings.declaration import NOTHING, Origin, Setting
+from localspec.settings.declaration import NOTHING, Setting
 from localspec.settings.request import ANSWER, SAMPLING, SPECULATION, Request
 from localspec.ui.settings import SETTINGS, changed, shown
 
@@ -33,50 +33,43 @@ _NOTHING = ("", *NOTHING)
 
 @dataclass(slots=True)
 class Form:
-    """`began` and `began_theme` are what the settings had made when the chat was opened, or what was kept since."""
+    """`began` are the texts of the fields when the chat was opened, or what was kept since."""
 
     chat_state: ChatState
     settings: dict[str, Setting]
-    began: Request
+    began: dict[str, str]
     theme: str = ""
-    began_theme: str = ""
-    kept: dict[str, Origin] = field(default_factory=dict)  # what was written into the file meanwhile
+    kept: dict[str, str] = field(default_factory=dict)  # the origins of what was written into the file meanwhile
 
     @classmethod
     def of(cls, chat_state: ChatState, settings: Sequence[Setting], began: Request) -> Form:
-        """Return the form of these settings, which the request `began` was made from."""
         by_name = {each.name: each for each in settings}
         theme = str(by_name[THEME].value) if THEME in by_name else ""
-        return cls(chat_state, by_name, began, theme, theme)
+        return cls(chat_state, by_name, {THEME: theme, **{name: shown(began, name) for name in SETTINGS}}, theme)
 
     def names(self) -> dict[str, list[str]]:
         """Return the fields by group, as far as they are known."""
         return {group: [name for name in names if name in self.settings] for group, names in GROUPS.items()}
 
     def text(self, name: str) -> str:
-        """Return a field's value as it may be typed."""
         return self.theme if name == THEME else shown(self.chat_state.request, name)
 
     def origin(self, name: str) -> str:
-        """Return where a field's value comes from; of a file its name alone, for there is one."""
-        if self.text(name) != (self.began_theme if name == THEME else shown(self.began, name)):
-            return HERE
-        return str(self.kept.get(name, self.settings[name].origin)).rpartition("/")[2]
+        return HERE if self.is_new(name) else self.kept.get(name) or str(self.settings[name].origin)
 
     def is_on(self, name: str) -> bool:
-        """Whether a switch was on when the chat was opened."""
         return name in self.settings and bool(self.settings[name].value)
 
     def is_new(self, name: str) -> bool:
         """Whether the value was chosen in this conversation and is kept nowhere."""
-        return self.origin(name) == HERE
+        return self.text(name) != self.began[name]
 
     def check(self, name: str, text: str) -> None:
         """Raise UsageError for a text that cannot be this field's value, whatever the other settings are."""
         if name == THEME or text.strip().lower() not in _NOTHING:
             self.settings[name].read(text)
         if name != THEME:
-            _changed(self.chat_state.request, name, text).check()
+            changed(self.chat_state.request, name, text.strip() or "none").check()
 
     def change(self, name: str, text: str) -> None:
         """Take a field's value from the next answer on; raises UsageError, and keeps the old one, if it cannot be."""
@@ -84,10 +77,9 @@ class Form:
         if name == THEME:
             self.theme = text
         else:
-            self.chat_state.change(_changed(self.chat_state.request, name, text))
+            self.chat_state.change(changed(self.chat_state.request, name, text.strip() or "none"))
 
     def default(self, name: str) -> str:
-        """Return the value that a field has where nothing is set."""
         return str(self.settings[name].default) if name == THEME else shown(Request(), name)
 
     def keep(self) -> list[str]:
@@ -97,29 +89,15 @@ class Form:
         """
         names = [name for group in self.names().values() for name in group if self.is_new(name)]
         for name in names:
-            self._keep(name, self.text(name))
+            text, file = self.text(name), read_configuration()  # which tells what is wrong there
+            is_set = text.lower() not in _NOTHING or text == self.settings[name].default
+            if is_set:
+                assign((name,), self.settings[name].read(text))
+            elif (name,) in file:
+                remove((name,))
+            self.began[name], self.kept[name] = text, "config.toml" if is_set else "default"
         return names
-
-    def _keep(self, name: str, text: str) -> None:
-        """Write one value, or take it out where it is none; the file is read first, which tells what is wrong there."""
-        was = read_configuration().get((name,))
-        nothing = text.lower() in _NOTHING and text != self.settings[name].default
-        if not nothing:
-            assign((name,), self.settings[name].read(text))
-        elif was is not None:
-            remove((name,))
-        now = read_configuration()
-        entry = now.get((name,))
-        self.kept[name] = Origin() if entry is None else Origin("config", f"{now.file}:{entry.line}")
-        if name == THEME:
-            self.began_theme = text
-        else:
-            self.began = _changed(self.began, name, text)
 
     def overruled(self, names: Sequence[str]) -> list[str]:
         """Return those of the names that a variable or the command line sets, which wins over the file."""
         return [name for name in names if self.settings[name].origin.kind in ("environment", "command line")]
-
-
-def _changed(request: Request, name: str, text: str) -> Request:
-    return changed(request, name, text.strip() or "none")

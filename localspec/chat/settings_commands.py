@@ -11,7 +11,6 @@ from localspec.errors import UsageError
 from localspec.models.recent import recent_pairs
 from localspec.models.store import target_reference
 from localspec.sanitize import one_line
-from localspec.settings.config_file import Entry
 from localspec.settings.declaration import declaration, spelled
 from localspec.settings.presets import DECLARED, OWN_KEYS, find_preset, preset_names, presets
 from localspec.settings.request import LoadSettings, Request
@@ -137,8 +136,7 @@ async def take_preset(chat: Chat, argument: str) -> None:
         lines = [f"{name}  {_said(preset)}" for name, preset in sorted(presets().items())]
         await chat.show(lines or ["no presets yet: localspec config preset save NAME -m PAIR --temp 0.2"])
         return
-    preset = find_preset(argument)
-    values = {key: entry.value for key, entry in preset.items()}
+    values = find_preset(argument)
     request = _requested(chat.state.request, values)
     system = text_or_file("system", str(values["system"])) if "system" in values else None
     settings = await _pair(chat, values)
@@ -148,11 +146,11 @@ async def take_preset(chat: Chat, argument: str) -> None:
     chat.state.change(request)
     if system is not None:
         chat.state.set_system(system)
-    await chat.tell(f"preset {argument}: {one_line(_said(preset))}")
+    await chat.tell(f"preset {argument}: {one_line(_said(values))}")
 
 
-def _said(preset: dict[str, Entry]) -> str:
-    return ", ".join(f"{key} {spelled(entry.value)}" for key, entry in preset.items())
+def _said(preset: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {spelled(value)}" for key, value in preset.items())
 
 
 def _requested(request: Request, values: dict[str, Any]) -> Request:

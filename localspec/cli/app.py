@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, shell_complete
 
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.habits import is_here, is_model
@@ -54,8 +54,9 @@ COMMANDS = {
     "methods": ("localspec.cli.explain:methods", "List drafting methods, trees, lengths and verifiers."),
     "explain": ("localspec.cli.explain:explain", "Explain a method, a rule or a term, such as acceptance."),
     "config": ("localspec.cli.config:config", "Settings in config.toml: show, get, set, unset, edit, path."),
-    "completions": ("localspec.cli.completions:completions", "Print the completion script for bash, zsh or fish."),
+    "completions": ("localspec.cli.complete:completions", "Print the completion script for bash, zsh or fish."),
 }
+COMPLETE = "_LOCALSPEC_COMPLETE"  # click's scheme: the shell calls localspec with it, to complete a word
 ALIASES = {
     "generate": "run",
     "prompt": "run",
@@ -95,60 +96,44 @@ class LazyGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line; options of run or chat without their command are told, with the whole line to type."""
         flag = args[0].partition("=")[0] if args else ""
-        if re.match(r"--?[a-z]", flag) and not ctx.resilient_parsing:
-            self._require_command(ctx, flag, args)
+        own = {each for param in self.get_params(ctx) for each in param.opts}
+        run = None
+        if re.match(r"--?[a-z]", flag) and flag not in own and not ctx.resilient_parsing:
+            run = self.get_command(ctx, "run")
+        if run is not None and any(flag in (*param.opts, *param.secondary_opts) for param in run.params):
+            try:
+                parsed, _, _ = run.make_parser(click.Context(run)).parse_args(list(args))
+                words = [parsed.get(name) for name in ("prompt", "text")]
+                command = "run" if any(isinstance(each, str | tuple) and each for each in words) else "chat"
+            except click.ClickException:
+                command = "run"  # whatever is wrong with it, run says it
+            hint = f"localspec {command} {shlex.join(args)}"
+            raise UsageError(f"{flag} is an option of {command}, and no command stands before it", hint=hint)
         return super().parse_args(ctx, args)
-
-    def _require_command(self, ctx: click.Context, flag: str, args: list[str]) -> None:
-        """Raise UsageError for an option that is not the program's own, and that run has."""
-        if flag in {each for param in self.get_params(ctx) for each in param.opts}:
-            return
-        run = self.get_command(ctx, "run")
-        assert run is not None
-        if not any(flag in (*param.opts, *param.secondary_opts) for param in run.params):
-            return
-        try:
-            parsed, _, _ = run.make_parser(click.Context(run)).parse_args(list(args))
-            has_prompt = any(isinstance(parsed.get(name), str | tuple) and parsed[name] for name in ("prompt", "text"))
-        except click.ClickException:
-            has_prompt = True  # whatever is wrong with it, run says it
-        command = "run" if has_prompt else "chat"
-        line = f"localspec {command} {shlex.join(args)}"
-        raise UsageError(f"{flag} is an option of {command}, and no command stands before it", hint=line)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or say what was probably meant: a word that is no command is never taken for a prompt."""
-        name = args[0]
-        if self.get_command(ctx, name) is None and not (name.startswith("-") or ctx.resilient_parsing):
-            if name == "help":
-                return self._helped(ctx, args[1:])
-            if name == "version":
-                return self._version(ctx, args[1:])
-            # A command that removes is never what a misspelt word is taken for.
-            safe = [each for each in (*COMMANDS, *ALIASES) if each != "rm"]
-            near = near_name(name, safe)
-            if is_model(name) or (not near and is_here(name)):
-                raise UsageError(f"{name!r} is a model, and no command", hint=f"localspec chat {name}")
-            guess, text = f" Did you mean {near!r}?" if near else "", " ".join(args)
-            quoted = f'"{text if len(text) <= 60 else f"{text[:60]}…"}"'
-            message = f"there is no command {name!r}.{guess} To send it as a prompt: localspec run {quoted}"
-            raise UsageError(message, hint="localspec --help")
-        return super().resolve_command(ctx, args)
-
-    def _version(self, ctx: click.Context, words: list[str]) -> NoReturn:
-        if words and not set(words) <= set(ctx.help_option_names):
-            raise UsageError(f"version takes no {words[0]!r}", hint="localspec version")
-        click.echo(ctx.get_help() if words else _versions())
-        ctx.exit()
-
-    def _helped(self, ctx: click.Context, words: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if not words:
-            click.echo(ctx.get_help())
+        name, *words = args
+        if ctx.resilient_parsing or name.startswith("-") or self.get_command(ctx, name) is not None:
+            return super().resolve_command(ctx, args)
+        if name == "help" and words:
+            is_command = self.get_command(ctx, words[0]) is not None
+            return super().resolve_command(ctx, [*words, "--help"] if is_command else ["explain", *words])
+        if name == "help" or (name == "version" and set(words) <= set(ctx.help_option_names)):
+            click.echo(_versions() if name == "version" and not words else ctx.get_help())
             ctx.exit()
-        is_command = self.get_command(ctx, words[0]) is not None
-        return super().resolve_command(ctx, [*words, "--help"] if is_command else ["explain", *words])
+        if name == "version":
+            raise UsageError(f"version takes no {words[0]!r}", hint="localspec version")
+        # A command that removes is never what a misspelt word is taken for.
+        near = near_name(name, [each for each in (*COMMANDS, *ALIASES) if each != "rm"])
+        if is_model(name) or (not near and is_here(name)):
+            raise UsageError(f"{name!r} is a model, and no command", hint=f"localspec chat {name}")
+        guess, text = f" Did you mean {near!r}?" if near else "", " ".join(args)
+        quoted = f'"{text if len(text) <= 60 else f"{text[:60]}…"}"'
+        message = f"there is no command {name!r}.{guess} To send it as a prompt: localspec run {quoted}"
+        raise UsageError(message, hint="localspec --help")
 
 
 @cache
@@ -219,11 +204,8 @@ def cli(ctx: click.Context) -> int | None:
 
 
 def call(args: list[str], console: Console) -> int:
-    if "_LOCALSPEC_COMPLETE" in os.environ:
-        from localspec.cli.complete import answer
-
-        code = answer(cli)
-        if code is not None:
-            return code
+    instruction = os.environ.get(COMPLETE)
+    if instruction:
+        return shell_complete(cli, {}, "localspec", COMPLETE, instruction)
     with cli.make_context("localspec", args, obj=console) as ctx:
         return cli.invoke(ctx) or 0

@@ -17,7 +17,7 @@ from localspec.cli.bench_run import measure, publish
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
-from localspec.cli.option_sources import typed
+from localspec.cli.option_sources import Integer, typed
 from localspec.cli.options import ReportOptions, declared_option, model_options, picked, report_options
 from localspec.cli.output import lone_error, lone_stop, write_json
 from localspec.cli.pair_engine import open_engine
@@ -68,7 +68,7 @@ class BenchOptions(ReportOptions):
 @option("--suite", default="stories", metavar="NAME|FILE", section=MEASURED.title,
         help=f"Prompts: {', '.join(SAMPLES)}, or a JSONL file (.gz too).  [default: stories]")  # fmt: skip
 @option("--column", metavar="NAME", section=MEASURED.title, help="The field with the prompt.")
-@option("--prompts", is_own=True, type=click.IntRange(1, 10**6), metavar="N", section=MEASURED.title,
+@option("--prompts", is_own=True, type=Integer(1, 10**6), metavar="N", section=MEASURED.title,
         help=f"Number of prompts, spread over the suite.  [default: {N_PROMPTS}]")  # fmt: skip
 @option("--raw/--chat", "is_raw", default=None, section=MEASURED.title,
         help="Continue the prompts, or use the chat template.  [default: as the suite is made]")  # fmt: skip
@@ -80,10 +80,10 @@ class BenchOptions(ReportOptions):
         help="Values of -k for methods without a size of their own.")  # fmt: skip
 @option("--temps", metavar="LIST", section=MEASURED.title, help="Temperatures.  [default: 0,0.8]")
 @declared_option(Request, "max_tokens", group=MEASURED, low=2, default_help=str(MAX_TOKENS))
-@option("--prompt-tokens", type=click.IntRange(1, 2**31 - 1), metavar="N", section=MEASURED.title,
+@option("--prompt-tokens", type=Integer(1, 2**31 - 1), metavar="N", section=MEASURED.title,
         help="Cut prompts to their first N tokens.")  # fmt: skip
 @declared_option(Request, "schema", group=MEASURED)
-@option("-r", "--repeats", type=click.IntRange(1, 1000), default=REPEATS, metavar="N", section=MEASURED.title,
+@option("-r", "--repeats", type=Integer(1, 1000), default=REPEATS, metavar="N", section=MEASURED.title,
         help=f"Answers of each method to each prompt, in alternating order.  [default: {REPEATS}]")  # fmt: skip
 @option("--warm", is_flag=True, section=MEASURED.title,
         help="Measure the engine that is in memory, if it is this pair's: see localspec ps.")  # fmt: skip

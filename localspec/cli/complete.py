@@ -1,23 +1,22 @@
-"""Answers a shell that completes a word. Imports no engine and nothing of the hub."""
+"""Words that complete what is typed, and `localspec completions`: what a shell has to be told once, made by click.
+
+Imports no engine and nothing of the hub.
+"""
 
 import os
 from collections.abc import Iterator
 from contextlib import suppress
 
 import click
-from click.shell_completion import CompletionItem, shell_complete
+from click.shell_completion import CompletionItem, get_completion_class
 
+from localspec.cli.console import write_out
+from localspec.cli.params import Command
 from localspec.errors import LocalspecError
 from localspec.sanitize import one_line
 from localspec.settings.folders import conversations_file
 
 RECENT = 50  # conversations to choose from
-VARIABLE = "_LOCALSPEC_COMPLETE"  # click's scheme: the shell calls localspec with it
-
-
-def answer(cli: click.Command) -> int | None:
-    instruction = os.environ.get(VARIABLE)
-    return None if not instruction else shell_complete(cli, {}, "localspec", VARIABLE, instruction)
 
 
 def pair_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -69,3 +68,22 @@ def _pairs() -> Iterator[str]:
     with suppress(LocalspecError):  # a completion cannot show errors in the user's catalogue
         yield from load_catalog().names()
     yield from (model.name for model in foreign_models())
+
+
+@click.command(cls=Command)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completions(shell: str) -> int:
+    """Print what makes SHELL complete commands, options, pairs, methods and files.
+
+    \b
+    bash  localspec completions bash > ~/.local/share/bash-completion/completions/localspec
+    zsh   localspec completions zsh > ~/.zfunc/_localspec   (with fpath+=~/.zfunc before compinit)
+    fish  localspec completions fish > ~/.config/fish/completions/localspec.fish
+    """
+    from localspec.cli.app import COMPLETE, cli  # late: its table of commands names this module
+
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None
+    complete = shell_class(cli, {}, "localspec", COMPLETE)
+    write_out(complete.source_template % complete.source_vars() + "\n")
+    return 0

@@ -3,14 +3,13 @@
 import os
 import shlex
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from localspec.cli.app import commands
-from localspec.cli.console import Console, in_room, is_terminal, write_out, write_text
+from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.engine_options import engine_options
 from localspec.cli.option_sources import ONCE, once, option_at, options_of, typed
 from localspec.cli.options import collected, preset_settings
@@ -23,21 +22,18 @@ from localspec.models.store import parse_pair
 from localspec.sanitize import one_line
 from localspec.settings.config_file import TABLE, Key, assign, config_file, read_configuration, remove
 from localspec.settings.declaration import spelled
-from localspec.settings.presets import check_name, find_preset, preset_names, presets
+from localspec.settings.presets import check_name, find_preset, presets
 from localspec.settings.request import Request, Sampling, Speculation
 from localspec.ui.columns import aligned
 from localspec.ui.inputs import text_or_file
 from localspec.ui.settings import effect_remarks, with_template
 
 
-def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in preset_names() if name.startswith(incomplete)]
-
-
 @click.group(cls=CommandGroup, no_args_is_help=False, invoke_without_command=True)
+@json_option
 @click.pass_context
-def preset(ctx: click.Context) -> int:
-    """Settings kept together under a name.
+def preset(ctx: click.Context, as_json: bool) -> int:
+    """Settings kept together under a name; alone, list them.
 
     A preset may hold model, draft, system message, template, and all settings of the next answer.
 
@@ -45,13 +41,14 @@ def preset(ctx: click.Context) -> int:
     preset, and the preset wins over all else. LOCALSPEC_PRESET=NAME, or preset = "NAME" in config.toml, takes one
     always.
 
-    In config.toml a preset is the table [presets.NAME]. Its keys can be changed one by one:
-    localspec config set presets.NAME.temp 0.2
+    In config.toml a preset is the table [presets.NAME]. Its keys can be changed one by one, and it can be removed:
+    localspec config set presets.NAME.temp 0.2, localspec config unset presets.NAME
     """
-    if ctx.invoked_subcommand is None:
-        code: int = ctx.invoke(list_presets, as_json=False)
-        return code
-    return 0
+    if ctx.invoked_subcommand is not None:
+        return 0
+    rows = [(name, one_line(_typed(settings))) for name, settings in sorted(presets().items())]
+    text = "\n".join(aligned(rows, right=())) or "no presets yet: localspec config preset save NAME -m PAIR --temp 0.2"
+    return write_result({"file": str(config_file()), "presets": presets()}, text, as_json=as_json)
 
 
 @preset.command(cls=Command)
@@ -104,45 +101,6 @@ def _missing(settings: dict[str, Any]) -> LocalspecError | None:
     except LocalspecError as error:
         return error
     return None
-
-
-@preset.command("list", cls=Command)
-@json_option
-def list_presets(as_json: bool) -> int:
-    """List the presets."""
-    known = {name: {key: entry.value for key, entry in preset.items()} for name, preset in presets().items()}
-    if as_json:
-        write_json({"file": str(config_file()), "presets": known})
-        return 0
-    if not known:
-        write_text("no presets yet: localspec config preset save NAME -m PAIR --temp 0.2")
-        return 0
-    rows = [(name, one_line(_typed(settings))) for name, settings in sorted(known.items())]
-    write_text("\n".join(aligned(rows, right=())))
-    return 0
-
-
-@preset.command("show", cls=Command)
-@click.argument("name", shell_complete=_names)
-@json_option
-def show_preset(name: str, as_json: bool) -> int:
-    """Show the settings of the preset NAME, each with its line in config.toml."""
-    chosen = find_preset(name)
-    settings = {key: entry.value for key, entry in chosen.items()}
-    rows = [(key, f"line {entry.line}", one_line(spelled(entry.value))) for key, entry in chosen.items()]
-    wire = {"file": str(config_file()), "preset": name, "settings": settings}
-    return write_result(wire, "\n".join(in_room(rows, right=())), as_json=as_json)
-
-
-@preset.command(cls=Command)
-@click.argument("name", shell_complete=_names)
-@json_option
-def rm(name: str, as_json: bool) -> int:
-    """Remove the preset NAME, and print the command that restores it."""
-    settings = {key: entry.value for key, entry in find_preset(name).items()}
-    remove((TABLE, name))
-    text = f"removed; to restore it: localspec config preset save {name} {one_line(_typed(settings))}"
-    return write_result({"file": str(config_file()), "preset": name, "settings": settings}, text, as_json=as_json)
 
 
 def _typed(settings: dict[str, Any]) -> str:
@@ -244,11 +202,12 @@ def set_value(console: Console, /, key: str, values: tuple[str, ...], as_json: b
         value = value if flag in option.opts else option.example.partition(" ")[2]
         raise type(error)(error.message, hint=f"localspec config set {key} {value}") from None
     others = list(presets()) if path[:1] == (TABLE,) else []
-    _done(as_json, assign(path, value), path, value)
+    assign(path, value)
+    _done(as_json, path, value)
     if path[:1] == (TABLE,) and path[1] not in others:
         close = near_name(path[1], others)
         near = f"; did you mean '{close}'?" if close else ""
-        console.warn(f"'{path[1]}' is a new preset{near} (to remove it: localspec config preset rm {path[1]})")
+        console.warn(f"'{path[1]}' is a new preset{near} (to remove it: localspec config unset presets.{path[1]})")
     is_judged = path[-1] != "draft" and not (path[-1] == "preset" and option.is_own)  # that of a pair, that of bench
     if is_judged and (missing := _missing({path[-1]: value})):
         console.warn(f"{missing.message}{missing.advice}")
@@ -259,15 +218,22 @@ def set_value(console: Console, /, key: str, values: tuple[str, ...], as_json: b
 @click.argument("key", shell_complete=_keys)
 @json_option
 def unset(key: str, as_json: bool) -> int:
-    """Remove KEY from config.toml, also an unknown one."""
-    path: Key = tuple(key.split("."))
-    if read_configuration().get(path) is None:
-        paths = [entry.path for entry in read_configuration().entries if path[0] == TABLE or entry.path[0] != TABLE]
-        entries = {".".join(each): each[-1] for each in paths}
-        near = next((each for each, last in entries.items() if last == key), "") or near_name(key, entries)
-        raise NotFoundError(f"'{key}' is not set in {config_file()}", hint=f"localspec config unset {near}"
-                            if near else "localspec config show --origin")  # fmt: skip
-    _done(as_json, remove(path), path, None)
+    """Remove KEY from config.toml, also an unknown one.
+
+    presets.NAME is a whole preset, and the command that restores it is printed.
+    """
+    path, file = tuple(key.split(".")), read_configuration()
+    held = presets().get(path[1]) if path[:1] == (TABLE,) and len(path) == 2 else None
+    if path not in file and held is None:
+        keys = {".".join(each): each[-1] for each in file if path[0] == TABLE or each[0] != TABLE}
+        keys |= {f"{TABLE}.{name}": name for name in presets()}
+        near = next((each for each, last in keys.items() if last == key), "") or near_name(key, keys)
+        hint = f"localspec config unset {near}" if near else "localspec config show --origin"
+        raise NotFoundError(f"'{key}' is not set in {config_file()}", hint=hint)
+    remove(path)
+    if held is not None and not as_json:
+        write_out(f"removed; to restore it: localspec config preset save {path[1]} {one_line(_typed(held))}\n")
+    _done(as_json, path, None)
     return 0
 
 
@@ -305,6 +271,6 @@ def path(as_json: bool) -> int:
 config.add_command(preset)
 
 
-def _done(as_json: bool, file: Path, path: Key, value: Any) -> None:
+def _done(as_json: bool, key: Key, value: Any) -> None:
     if as_json:
-        write_json({"file": str(file), "key": ".".join(path), "value": value})
+        write_json({"file": str(config_file()), "key": ".".join(key), "value": value})

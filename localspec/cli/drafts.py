@@ -10,6 +10,7 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.heads import list_made, remove_made
 from localspec.cli.heads_train import made, read_texts
+from localspec.cli.option_sources import Integer
 from localspec.cli.options import declared_option
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, json_option, option
@@ -71,7 +72,7 @@ class Predicted:
 @option("--prompts", is_own=True, metavar="FILE", section=COPY,
         help="A prompt a line, or JSONL, to be read.  [default: those that come with localspec]")  # fmt: skip
 @option("--raw", is_flag=True, is_own=True, section=COPY, help="The prompts are read without a chat template.")
-@option("--tokens", is_own=True, type=click.IntRange(0, 10**7), default=MATRIX_TOKENS, metavar="N", section=COPY,
+@option("--tokens", is_own=True, type=Integer(0, 10**7), default=MATRIX_TOKENS, metavar="N", section=COPY,
         help=f"Tokens of them; 0 makes the copy without a matrix.  [default: {MATRIX_TOKENS}]")  # fmt: skip
 @option("--force", is_flag=True, is_own=True, section=COPY, help="Make it even where it is predicted not to pay.")
 @declared_option(LoadSettings, "threads")

@@ -13,6 +13,7 @@ from localspec.bench.answers import ask
 from localspec.bench.exit_survey import ExitSurvey, MeasuredExit, layer_options, spelt_layers
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console
+from localspec.cli.option_sources import Integer
 from localspec.cli.options import ReportOptions, declared_option, picked, report_options
 from localspec.cli.output import write_result
 from localspec.cli.pair_engine import open_engine
@@ -60,7 +61,7 @@ class TuneOptions(ReportOptions):
         help="A prompt a line.  [default: story openings]")  # fmt: skip
 @declared_option(Request, "max_tokens", group=MEASURED, low=8, default=64, default_help="")
 @declared_option(Sampling, "temperature", group=MEASURED)
-@option("--skips", type=click.IntRange(0, 512), default=0, metavar="N", section=MEASURED.title,
+@option("--skips", type=Integer(0, 512), default=0, metavar="N", section=MEASURED.title,
         help="Try also to leave out up to N layers, each time the one that costs least.  [default: 0]")  # fmt: skip
 @declared_option(LoadSettings, "threads")
 @declared_option(LoadSettings, "gpu")

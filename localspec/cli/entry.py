@@ -15,7 +15,6 @@ from importlib import import_module
 import click
 
 from localspec.cli.console import Console, OnError, prepare_streams
-from localspec.cli.habits import takes_prompt
 from localspec.cli.signals import Terminated, TimedOut, terminating
 from localspec.errors import (
     BROKEN_PIPE,
@@ -120,27 +119,27 @@ def _report(console: Console, error: dict[str, object]) -> int | None:
 
 
 def _usage(error: click.ClickException) -> LocalspecError:
-    from localspec.cli.params import TYPED, complaint  # late: little goes wrong
+    from localspec.cli.option_sources import complaint  # late: little goes wrong
+    from localspec.cli.params import TYPED
 
     message = complaint(error)
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "localspec"
-    example = getattr(getattr(error, "param", None), "example", f"{command} --help")
-    hint = getattr(error, "cure", example)
+    hint = getattr(getattr(error, "param", None), "example", f"{command} --help")
     if isinstance(error, click.NoSuchOption) and context is not None:
-        what = "prompt" if takes_prompt(context.command) else "word"
-        first = next((each for each in context.command.params if isinstance(each, click.Argument)), None)
-        if first is not None and first.name in MODELS and error.option_name in ("-m", "--model"):
-            hint = f"{command} {first.human_readable_name}, without {error.option_name}"
-        elif first is not None:
-            hint += f", or -- before a {what} that begins with '-'"
+        arguments = {each.name: each for each in context.command.params if isinstance(each, click.Argument)}
+        first = next(iter(arguments), "")
+        if first in MODELS and error.option_name in ("-m", "--model"):
+            hint = f"{command} {arguments[first].human_readable_name}, without {error.option_name}"
+        elif arguments:
+            hint += f", or -- before a {'prompt' if 'prompt' in arguments else 'word'} that begins with '-'"
     elif context is not None and "unexpected extra argument" in message:
         typed = context.meta.get(TYPED, [])
         if context.info_name == "chat":
             hint = "localspec run PROMPT, for an answer; what is said in a chat is typed there"
         elif typed and any("-o" in each.opts for each in context.command.params):
             hint = f"{command} {shlex.join([*typed[:-1], '-o', typed[-1]])}"
-    return UsageError(message[:1].lower() + message[1:], hint=hint)
+    return UsageError(message, hint=hint)
 
 
 def _unexpected(error: Exception) -> LocalspecError:

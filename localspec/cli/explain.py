@@ -15,9 +15,9 @@ from localspec.cli.console import columns_of_stdout, is_terminal
 from localspec.cli.output import write_result
 from localspec.cli.params import Command, json_option
 from localspec.errors import UsageError
-from localspec.ui.explain import AXES, Explanation, MethodFacts, Page, facts, spelled
+from localspec.ui.explain import AXES, Explanation, Page, pages, spelled
 from localspec.ui.explain import explain as explanation_of
-from localspec.ui.glossary import TERMS, Term
+from localspec.ui.glossary import TERMS
 
 if TYPE_CHECKING:
     from localspec.cli.names_explained import Named
@@ -41,7 +41,7 @@ def explain(name: tuple[str, ...], as_json: bool) -> int:
     """
     if not name:
         return _list_terms(as_json=as_json)
-    from localspec.cli.names_explained import known, named  # late: it imports every command
+    from localspec.cli.names_explained import Named, known, named  # late: it imports every command
 
     others = named(" ".join(name))
     try:
@@ -52,9 +52,11 @@ def explain(name: tuple[str, ...], as_json: bool) -> int:
         explained = Explanation(None, ())
     else:
         others = [each for each in others if each.is_option]  # else two words for one thing
-    parts = [] if explained.term is None else [term_lines(explained.term)]
-    parts += [*map(lines, explained.pages), *map(other_lines, others)]
     wire = {**explained.to_wire(), "others": [each.to_wire() for each in others]}
+    term, parts = explained.term, [*map(lines, explained.pages), *map(named_lines, others)]
+    if term is not None:
+        more = f"See also: {', '.join(term.see)}" if term.see else ""
+        parts.insert(0, named_lines(Named(f"{term.name}: {term.short}", term.text, more)))
     return write_result(wire, "\n\n".join("\n".join(each) for each in parts), as_json=as_json)
 
 
@@ -68,14 +70,7 @@ def _list_terms(*, as_json: bool) -> int:
     return write_result(wire, "\n".join([*rows, "", end]), as_json=as_json)
 
 
-def term_lines(term: Term) -> Iterator[str]:
-    yield f"{term.name}: {term.short}"
-    yield from _wrapped(term.text, "  ")
-    if term.see:
-        yield from ("", f"  See also: {', '.join(term.see)}")
-
-
-def other_lines(other: Named) -> Iterator[str]:
+def named_lines(other: Named) -> Iterator[str]:
     yield from _wrapped(other.title, "", "  ")
     yield from _wrapped(other.text, "  ")
     if other.more:
@@ -83,15 +78,18 @@ def other_lines(other: Named) -> Iterator[str]:
 
 
 def lines(page: Page) -> Iterator[str]:
-    entry = page.facts
-    yield f"{entry.name}: {KINDS[entry.axis]}"
-    yield from _wrapped(entry.summary, "  ")
+    yield f"{page.name}: {KINDS[page.axis]}"
+    yield from _wrapped(page.summary, "  ")
     yield ""
-    rows = [("type", entry.usage), ("needs", entry.needs), ("lossless", lossless(entry)), ("use", use(entry))]
-    if entry.papers:
-        rows.append(("paper", ", ".join(f"https://arxiv.org/abs/{paper}" for paper in entry.papers)))
-    if entry.default_k is not None:
-        rows.append(("-k", f"{entry.default_k} unless given"))
+    use = page.measured or "no gain over plain decoding was measured on a real model or a named device"
+    lossless = "yes" if page.axis in ("method", "verify") else "yes, under every lossless verifier"
+    if not page.is_lossless:
+        lossless = "NO: it changes the distribution of the output, so it needs --approximate"
+    rows = [("type", page.usage), ("needs", page.needs), ("lossless", lossless), ("use", f"{page.mark_of_use}. {use}")]
+    if page.papers:
+        rows.append(("paper", ", ".join(f"https://arxiv.org/abs/{paper}" for paper in page.papers)))
+    if page.default_k is not None:
+        rows.append(("-k", f"{page.default_k} unless given"))
     for label, text in rows:
         yield from _wrapped(text, f"  {label:<9}", " " * 11)
     for title, text in (("Idea", page.idea), ("When it helps", page.helps), ("When it hurts", page.hurts)):
@@ -101,22 +99,11 @@ def lines(page: Page) -> Iterator[str]:
                 yield from _wrapped(paragraph, "  ")
         if title == "Idea" and page.formula:
             yield from ("", "Formula", *(f"    {line}".rstrip() for line in page.formula.splitlines()))
-    yield from _options(entry)
+    yield from _options(page)
     yield from _bias(page)
 
 
-def use(entry: MethodFacts) -> str:
-    measured = entry.measured or "no gain over plain decoding was measured on a real model or a named device"
-    return f"{entry.mark_of_use}. {measured}"
-
-
-def lossless(entry: MethodFacts) -> str:
-    if not entry.is_lossless:
-        return "NO: it changes the distribution of the output, so it needs --approximate"
-    return "yes" if entry.axis in ("method", "verify") else "yes, under every lossless verifier"
-
-
-def _options(entry: MethodFacts) -> Iterator[str]:
+def _options(entry: Page) -> Iterator[str]:
     if not entry.options and not entry.argument:
         return
     yield from ("", "Options")
@@ -137,10 +124,10 @@ def _bias(page: Page) -> Iterator[str]:
     )
     yield from _wrapped(head, "  ")
     yield ""
-    temperatures = list(page.bias[0].by_temperature)
+    temperatures = list(page.bias[0]["total_variation"])
     yield f"  {'':26}" + "".join(f"{f'T={temperature}':>9}" for temperature in temperatures)
     for bias in page.bias:
-        yield f"  {bias.case:26}" + "".join(f"{bias.by_temperature[temperature]:9.4f}" for temperature in temperatures)
+        yield f"  {bias['case']:26}" + "".join(f"{bias['total_variation'][each]:9.4f}" for each in temperatures)
 
 
 def _wrapped(text: str, first: str, other: str = "") -> list[str]:
@@ -161,7 +148,7 @@ def methods(as_json: bool) -> int:
     The four are independent. localspec run refuses a combination that does not work and names one that does. localspec
     explain NAME says more about each.
     """
-    listed = {axis: [entry.to_wire() for entry in facts(axis)] for axis in AXES}
+    listed = {axis: [page.to_wire(has_prose=False) for page in pages(axis)] for axis in AXES}
     return write_result({"methods": listed.pop("method"), **listed}, _listing().rstrip("\n"), as_json=as_json)
 
 
@@ -170,7 +157,7 @@ def _listing() -> str:
     for axis, use in product(AXES, USES):
         with formatter.section(f"--{axis}{USES[use]}"):
             rows = []
-            for entry in (fact for fact in facts(axis) if fact.mark_of_use == use):
+            for entry in (page for page in pages(axis) if page.mark_of_use == use):
                 rows.append((entry.name, about(entry)))
                 mark = "-o " if axis == "method" else ""
                 rows += [(f"  {mark}{spelled(option)}", f"{option.help} ({option.range})") for option in entry.options]
@@ -180,7 +167,7 @@ def _listing() -> str:
     return formatter.getvalue().removeprefix("\n")
 
 
-def about(entry: MethodFacts) -> str:
+def about(entry: Page) -> str:
     papers = f" (arXiv {', '.join(entry.papers)})" if entry.papers else ""
     needs = f"; needs {entry.needs}" if entry.axis == "method" and entry.needs != "nothing" else ""
     exact = "" if entry.axis in ("tree", "length") else "; lossless" if entry.is_lossless else "; NOT lossless"

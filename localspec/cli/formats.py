@@ -5,10 +5,8 @@ Apart from the lines themselves, whose fields take as long to import as all of t
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-import click
-
+from localspec.cli.option_sources import Integer
 from localspec.cli.params import option, stacked
 from localspec.errors import UsageError
 from localspec.settings.request import MOST_LOGPROBS, Request
@@ -39,29 +37,27 @@ class FormatOptions:
         return replace(request, details=self.as_events, logprobs=logprobs, is_after_sampler=is_after)
 
 
-def _format() -> list[Any]:
-    add = partial(option, section="Output")
-    return [
-        add("--json", "as_json", is_flag=True, help="One JSON object at the end."),
-        add(
+_add = partial(option, section="Output")
+format_options = stacked(
+    [
+        _add("--json", "as_json", is_flag=True, help="One JSON object at the end."),
+        _add(
             "--events",
             "as_events",
             is_flag=True,
             help="Lines of JSON as it goes: start, load, prefill, step, probe, warn, end or error.",
         ),
-        add(
+        _add(
             "--logprobs",
-            type=click.IntRange(0, MOST_LOGPROBS),
+            type=Integer(0, MOST_LOGPROBS),
             metavar="N",
             help="In JSON, the log-probability of each token, and the N likeliest at its place.",
         ),
-        add(
+        _add(
             "--post-sampling",
             "is_after_sampler",
             is_flag=True,
             help="Log-probabilities after the sampler, not the model's own.",
         ),
     ]
-
-
-format_options = stacked(_format())
+)

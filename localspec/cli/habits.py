@@ -5,8 +5,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
 from localspec.errors import LocalspecError, UsageError
 
 LEAST_CONTEXT = 128  # tokens: a smaller number after -c may begin a prompt
@@ -27,10 +25,6 @@ def refuse_numbers(values: Mapping[str, Any]) -> None:
         value = values.get(name)
         if isinstance(value, str) and _NUMBER.fullmatch(value):
             raise UsageError(f"{flag} {meaning} here", hint=f"{meant} {value}")
-
-
-def takes_prompt(command: click.Command) -> bool:
-    return any(isinstance(each, click.Argument) and each.name == "prompt" for each in command.params)
 
 
 def model_first(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
@@ -84,20 +78,18 @@ def is_model(word: str) -> bool:
         pair = parse(word)
     except UsageError:
         return False
-    for each in (pair.target, pair.draft):
+
+    def is_sure(each: object) -> bool:
         match each:
-            case DraftChoice():
-                continue
-            case PathName(path) if path.lower().endswith(".gguf"):
-                continue
-            case HubName() if word.lower().startswith(HUB):
-                continue
-            case Alias(name) if ":" in name:  # only a model of Ollama's that is here
-                continue
-            case Alias(name) if name in _names() or (each is pair.draft and is_kind(each)):
-                continue
-        return False
-    return True
+            case PathName(path):
+                return path.lower().endswith(".gguf")
+            case HubName():
+                return word.lower().startswith(HUB)
+            case Alias(name):  # with a colon only a model of Ollama's that is here
+                return ":" in name or name in _names() or (each is pair.draft and is_kind(each))
+        return isinstance(each, DraftChoice)
+
+    return is_sure(pair.target) and is_sure(pair.draft)
 
 
 def is_here(word: str) -> bool:

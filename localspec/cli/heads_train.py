@@ -12,10 +12,11 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console
 from localspec.cli.early_exit import read_prompts
 from localspec.cli.live import Live
+from localspec.cli.option_sources import Integer, Number
 from localspec.cli.options import ReportOptions, declared_option, picked, report_options
 from localspec.cli.output import write_result
 from localspec.cli.pair_engine import PairEngine, open_engine
-from localspec.cli.params import Command, Positive, json_option, option
+from localspec.cli.params import Command, json_option, option
 from localspec.errors import IncompatibleError, InternalError, NotFoundError, UsageError
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
@@ -69,13 +70,13 @@ class Counted:
         help="The target continues the prompts as they are, without its chat template.")  # fmt: skip
 @option("--kind", is_own=True, type=click.Choice(KINDS), default="auto", section=TRAINING,
         help="auto: eagle3 where llama.cpp tells the target's layers, else eagle1.  [default: auto]")  # fmt: skip
-@option("--tokens", is_own=True, type=click.IntRange(256, 10**9), default=200_000, metavar="N", section=TRAINING,
+@option("--tokens", is_own=True, type=Integer(256, 10**9), default=200_000, metavar="N", section=TRAINING,
         help="Length of the text that the target writes.  [default: 200000]")  # fmt: skip
-@option("--minutes", is_own=True, type=Positive(10**6), metavar="M", section=TRAINING,
+@option("--minutes", is_own=True, type=Number(0, 10**6, is_above=True), metavar="M", section=TRAINING,
         help="Time for the updates, which follow the text.  [default: eight passes over the text]")  # fmt: skip
 @option("--device", is_own=True, type=click.Choice(("cpu", "cuda")), default="cpu", section=TRAINING,
         help="Where PyTorch computes.  [default: cpu]")  # fmt: skip
-@option("--seed", is_own=True, type=click.IntRange(0, 2**31 - 1), default=0, metavar="N", section=TRAINING,
+@option("--seed", is_own=True, type=Integer(0, 2**31 - 1), default=0, metavar="N", section=TRAINING,
         help="Seed of the text, the first weights and the order.  [default: 0]")  # fmt: skip
 @declared_option(LoadSettings, "threads")
 @declared_option(LoadSettings, "gpu")

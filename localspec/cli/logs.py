@@ -12,6 +12,7 @@ from localspec.chat.listing import count as count_of
 from localspec.cli.complete import conversation_ids
 from localspec.cli.console import is_terminal, write_out, write_text
 from localspec.cli.fetch import confirmed
+from localspec.cli.option_sources import Integer
 from localspec.cli.output import write_json, write_result
 from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.cli.store_options import find, kept_store, remember
@@ -25,7 +26,7 @@ from localspec.ui.summary import kept_figures
 
 N = 20
 _OUTPUT = "Output"
-_count = option("-n", "--count", type=click.IntRange(0), default=N, metavar="N", section=_OUTPUT,
+_count = option("-n", "--count", type=Integer(0), default=N, metavar="N", section=_OUTPUT,
                 help=f"List at most N; 0: all.  [default: {N}]")  # fmt: skip
 
 
@@ -76,7 +77,7 @@ def list_command(count: int, as_json: bool) -> int:
 
 @logs.command("show", cls=Command)
 @click.argument("conversation", required=False, metavar="[ID]", shell_complete=conversation_ids)
-@option("-n", "--count", type=click.IntRange(0), default=0, metavar="N", section=_OUTPUT,
+@option("-n", "--count", type=Integer(0), default=0, metavar="N", section=_OUTPUT,
         help="Show its last N messages; 0: all.  [default: 0]")  # fmt: skip
 @json_option
 def show_command(conversation: str | None, count: int, as_json: bool) -> int:

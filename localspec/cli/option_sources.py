@@ -1,18 +1,27 @@
-"""Options that can be set outside the command line: their keys, their variables, and what config.toml says of them."""
+"""Options that can be set outside the command line: their keys, their variables, and what config.toml says of them.
 
+An option that is not on the command line is looked up in the preset, in the environment, as LOCALSPEC_COMMAND_OPTION
+and then as LOCALSPEC_OPTION, and then in config.toml.
+"""
+
+import difflib
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from localspec.cli.config_names import BadSettingError, capitals, cure, kept, located, path_of, perhaps, preset_entries
-from localspec.errors import LocalspecError, NotFoundError, UsageError
-from localspec.settings.config_file import MAX_PARTS, TABLE, Configuration, Entry, Key, read_configuration
-from localspec.settings.declaration import Kind, Option, Origin, spelled
+from localspec.cli.file_names import kept, located
+from localspec.errors import LocalspecError, NotFoundError, UsageError, near_name
+from localspec.settings.config_file import TABLE, Configuration, Key, config_file, mistake, read_configuration
+from localspec.settings.declaration import Kind, Option, Origin, out_of_range, spelled
+from localspec.settings.presets import find_preset
+from localspec.settings.sizes import length
 from localspec.settings.values import sample
 
 # What a person should say each time: what removes, replaces or downloads unasked, and what only a program reads.
@@ -20,8 +29,8 @@ ONCE = frozenset({"yes", "force", "replace", "dry-run", "json", "events"})
 WITHOUT_FILE = frozenset({("config",), ("completions",)})  # which must work on any file
 TOLERANT = frozenset({("doctor",)})  # which reports its errors
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
-_FOUND = "localspec.settings.config_file"  # where a context keeps what was read
-_PRESET = "localspec.settings.presets.presets"  # and what the preset says
+_FOUND = "localspec.settings.config_file"  # where a context keeps the keys that hold for it, by option
+_PRESET = "localspec.settings.presets"  # and what the preset says
 _TAKEN: dict[Kind, tuple[str, Any]] = {  # what config.toml may have for a kind, in words and as types
     "switch": ("true or false", bool),
     "integer": ("an integer", int),
@@ -30,8 +39,63 @@ _TAKEN: dict[Kind, tuple[str, Any]] = {  # what config.toml may have for a kind,
     "text": ("a text or a number", str | int | float),
     "texts": ("a text or a list of texts", str | int | float),
 }
-PRESET_HELP = "localspec config preset save --help"  # lists what a preset may have
-Told = TypeVar("Told", bound=LocalspecError)
+AnyError = TypeVar("AnyError", bound=LocalspecError)
+
+
+class Switch(click.types.BoolParamType):
+    """On or off, in all the words that click takes for it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is not on or off", param, ctx)
+
+
+class Number(click.types.FloatParamType):
+    """A number from `low` to `high`, or above `low`; NaN only without limits. `read` makes it of a text."""
+
+    def __init__(
+        self,
+        low: float = -math.inf,
+        high: float = math.inf,
+        *,
+        is_above: bool = False,
+        read: Callable[[str], float] = float,
+        noun: str = "a number",
+    ) -> None:
+        self.low, self.high, self.is_above, self.read, self.noun = low, high, is_above, read, noun
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            number = self.read(str(value))
+            if number != number and self.low > -math.inf:
+                raise ValueError  # NaN, which a setting judges itself
+        except ValueError:
+            self.fail(f"{value!r} is not {self.noun}", param, ctx)
+        if number < self.low or number > self.high or (self.is_above and number == self.low):
+            self.fail(out_of_range(number, self.low, self.high, is_above=self.is_above), param, ctx)
+        return number
+
+
+Integer = partial(Number, read=int, noun="an integer")
+Length = partial(Number, read=length, noun="a number of tokens, such as 8192 or 8k")
+
+
+def complaint(error: click.ClickException) -> str:
+    """Return what click says, of an option by its main spelling."""
+    if isinstance(error, click.NoSuchOption):  # click compares with the dashes, which are alike in all
+        known = {option.lstrip("-"): option for option in error.possibilities or ()}
+        name = error.option_name.lstrip("-").replace("_", "-")
+        near = [known[option] for option in ([name] if name in known else difflib.get_close_matches(name, known))]
+        error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
+    option, said = getattr(error, "param", None), error.message
+    if isinstance(option, click.Option) and not isinstance(error, click.MissingParameter):
+        said = f"{option.opts[0]} {said}"
+    elif not (isinstance(option, click.Argument) and isinstance(option.type, click.Choice)):
+        said = error.format_message()
+    said = said.strip().rstrip(".")
+    return said[:1].lower() + said[1:]
 
 
 class Configurable(click.Option):
@@ -54,36 +118,30 @@ class Configurable(click.Option):
         declaration: Option | None = None,
         **attributes: Any,
     ) -> None:
+        super().__init__([*declarations, *aliases], **attributes)
+        self.type = Switch() if self.is_bool_flag else self.type
         long = next(name for name in declarations if name.startswith("--"))
         self.key = long.split("/")[0].removeprefix("--")
         # One variable for all commands; click's own scheme has LOCALSPEC_RUN_TEMP only.
         self.variable = f"LOCALSPEC_{capitals(self.key)}"
-        super().__init__([*declarations, *aliases], envvar=None if is_own else self.variable, **attributes)
-        self.section = section
-        self.aliases = frozenset(aliases)
-        self.is_own = is_own
-        self.check = check
-        self.names = names
-        self.declaration = declaration
+        self.section, self.aliases, self.is_own = section, frozenset(aliases), is_own
+        self.check, self.names, self.declaration = check, names, declaration
 
     @property
     def kind(self) -> Kind:
-        if self.multiple:
-            return "texts"
-        if self.is_flag:
-            return "switch"
-        if isinstance(self.type, click.Choice):
-            return "choice"
-        if isinstance(self.type, click.types.IntParamType):
-            return "integer"
-        return "number" if isinstance(self.type, click.types.FloatParamType) else "text"
+        if self.multiple or self.is_flag:
+            return "texts" if self.multiple else "switch"
+        if isinstance(self.type, Number):
+            return "number" if self.type.read is float else "integer"
+        return "choice" if isinstance(self.type, click.Choice) else "text"
 
     @property
     def example(self) -> str:
         if self.declaration is not None:
             return self.declaration.example
         known = self.default if isinstance(self.default, str | int | float) else None
-        known = max(1, getattr(self.type, "min", 1)) if known is None and self.kind == "integer" else known
+        if isinstance(self.type, Number) and self.kind == "integer" and known is None:
+            known = max(1, self.type.low)
         usual = {"switch": "on", "choice": next(iter(getattr(self.type, "choices", ())), "")}
         return f"{self.opts[0]} {usual.get(self.kind, spelled(known) or sample(self.metavar or 'N'))}"
 
@@ -114,10 +172,10 @@ class Configurable(click.Option):
         if ctx.default_map is None and not ctx.resilient_parsing:
             ctx.default_map = defaults(ctx)
         value, source = super().consume_value(ctx, opts)
-        if source is ParameterSource.COMMANDLINE or ctx.resilient_parsing:
-            return value, source
         preset = ctx.meta.get(_PRESET, {})
-        return (preset[self.key][0], ParameterSource.DEFAULT_MAP) if self.key in preset else (value, source)
+        if source is ParameterSource.COMMANDLINE or ctx.resilient_parsing or self.key not in preset:
+            return value, source
+        return preset[self.key], ParameterSource.DEFAULT_MAP
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         """Return the value as click reads it, what a pipe of the shell holds as a file; --file reads pipes itself."""
@@ -132,15 +190,14 @@ class Configurable(click.Option):
         try:
             value, rest = super().handle_parse_result(ctx, opts, args)
             if self.key == "preset" and self.is_eager and not ctx.resilient_parsing:  # that of bench is another
-                take_preset(ctx, value if isinstance(value, str) else None)
+                ctx.meta[_PRESET] = of_preset(ctx, value) if isinstance(value, str) else {}
             if self.check is not None and origin(ctx, self).kind != "default" and not ctx.resilient_parsing:
                 self.check(value)
         except click.BadParameter as error:
             place = origin(ctx, self)
             if not place.where:
                 raise
-            message = f"{error.message.rstrip('.')} (it is set in {place.where})"
-            raise BadSettingError(message, ctx, self, cure(place)) from None
+            raise UsageError(f"{complaint(error)} (it is set in {place})", hint=place.cure) from None
         except LocalspecError as error:
             raise in_command(ctx, error) from error.__cause__
         return value, rest
@@ -152,9 +209,14 @@ class Configurable(click.Option):
         finally:
             self.opts = opts
 
-    def get_help_extra(self, ctx: click.Context) -> Any:
-        """Return click's extras without ranges: an error names them when they matter."""
-        return {key: each for key, each in super().get_help_extra(ctx).items() if key != "range"}
+
+def path_of(ctx: click.Context) -> Key:
+    """Return the names of the command and the groups it is in, aliases resolved; () for localspec itself."""
+    return () if ctx.parent is None else (*path_of(ctx.parent), str(ctx.command.name))
+
+
+def capitals(name: str) -> str:
+    return name.upper().replace("-", "_")
 
 
 def options_of(command: click.Command) -> dict[str, Configurable]:
@@ -172,40 +234,39 @@ def defaults(ctx: click.Context) -> dict[str, Any]:
 
     Raises UsageError for a file, or a part of it that concerns this command, which cannot be meant.
     """
-    path = path_of(ctx)
+    path, options = path_of(ctx), options_of(ctx.command)
     if path[:1] in WITHOUT_FILE:
         return {}
     try:
-        entries = entries_for(file := read_configuration(), path, ctx.command)
+        file = read_configuration()
+        keys = ctx.meta[_FOUND] = keys_for(file, path, options)
     except LocalspecError:
         if path[:1] in TOLERANT:
             return {}
         raise
-    ctx.meta[_FOUND] = {key: f"{file.file}:{entry.line}" for key, entry in entries.items()}
-    options = options_of(ctx.command)
-    return {str(options[key].name): given(file, entry, options[key]) for key, entry in entries.items()}
+    return {str(options[name].name): given(key, file[key], options[name]) for name, key in keys.items()}
 
 
-def take_preset(ctx: click.Context, name: str | None) -> None:
-    """Keep what the preset `name` says for this command, None without one; raises NotFoundError and UsageError.
+def of_preset(ctx: click.Context, name: str) -> dict[str, Any]:
+    """Return what the preset `name` says for this command, by key; raises NotFoundError and UsageError.
 
     A preset that names a model has a say about its draft too: that of config.toml belongs to another model.
     """
-    ctx.meta[_PRESET] = {}
-    if name is None:
-        return
-    file, options = read_configuration(), options_of(ctx.command)
-    values: dict[str, tuple[Any, str]] = {}
-    for key, entry in preset_entries(name, file).items():
-        try:
-            option_at(entry.path)
-        except UsageError as error:
-            raise file.mistake(entry, error.message) from None
+    try:
+        preset = find_preset(name)
+    except NotFoundError as error:
+        from localspec.bench.contenders import PRESETS  # late: little goes wrong
+
+        if name in PRESETS:
+            error.message += ": one of bench has that name"
+            error.hint = f"localspec bench --preset {name}, or localspec config set bench.preset {name}"
+        raise
+    values, options = {"draft": None} if "model" in preset else {}, options_of(ctx.command)
+    for key, value in preset.items():
+        option_in_file((TABLE, name, key))
         if key in options:
-            values[key] = given(file, entry, options[key]), f"{file.file}:{entry.line}"
-    if "model" in values and "draft" not in values:
-        values["draft"] = None, values["model"][1]
-    ctx.meta[_PRESET] = values
+            values[key] = given((TABLE, name, key), value, options[key])
+    return values
 
 
 def is_from_preset(ctx: click.Context, name: str) -> bool:
@@ -214,117 +275,116 @@ def is_from_preset(ctx: click.Context, name: str) -> bool:
     return name in ctx.meta.get(_PRESET, {}) and ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
 
 
-def entries_for(file: Configuration, path: Key, command: click.Command) -> dict[str, Entry]:
-    """Return the values of the file that hold for a command, by key: its own table's over those at the top.
+def keys_for(file: Configuration, path: Key, options: Mapping[str, Configurable]) -> dict[str, Key]:
+    """Return the keys of the file that hold for a command, by option: its own table's over those at the top.
 
     Raises UsageError for a key at the top that no command has, or one in the command's table that it has not.
     """
     from localspec.cli.app import COMMANDS
 
-    options = options_of(command)
-    entries: dict[str, Entry] = {}
-    for entry in sorted(file.entries, key=lambda entry: len(entry.path)):
-        table, key = entry.path[:-1], entry.path[-1]
-        if table in ((), path) and key in options and not (options[key].is_own and not table):
-            entries[key] = entry
-            if key in ONCE:
-                refused = once(options[key], table)
-                raise file.mistake(entry, refused.message, refused.hint)
+    keys: dict[str, Key] = {}
+    for key in sorted(file, key=len):
+        table, name = key[:-1], key[-1]
+        if table in ((), path) and name in options and not (options[name].is_own and not table):
+            keys[name] = key
+            if name in ONCE:
+                refused = once(options[name], table)
+                raise mistake(key, refused.message, refused.hint)
         elif not table or table[: len(path)] == path or table[0] not in (*COMMANDS, TABLE):
-            try:
-                option_at(entry.path)
-            except UsageError as error:
-                raise file.mistake(entry, error.message) from None
-    return entries
+            option_in_file(key)
+    return keys
+
+
+def option_in_file(key: Key) -> Configurable:
+    try:
+        return option_at(key)
+    except UsageError as error:
+        raise mistake(key, error.message) from None
 
 
 def option_at(key: Key) -> Configurable:
     """Return the option that a key stands for; raises UsageError with the nearest one. Imports every command."""
     from localspec.cli.app import commands
 
-    if len(key) > MAX_PARTS:
-        raise UsageError(f"a key has more than {MAX_PARTS} parts", hint="localspec config show")
-    everything = list(commands())
     *tables, name = key
-    general: dict[str, Configurable] = {}
-    for _, command in everything:  # the first that has it says what it may be: localspec run
-        for each, option in options_of(command).items():
-            if not option.is_own:
-                general.setdefault(each, option)
-    spelt = " ".join(tables)
-    if tables[:1] == [TABLE]:
-        presets = dict(everything)["config", "preset"]
-        assert isinstance(presets, click.Group)
-        own = {each: option for each, option in options_of(presets.commands["save"]).items() if each not in ONCE}
-        if len(tables) == 2 and name in own:
-            return own[name]
-        raise UsageError(f"a preset has no setting '{name}'{perhaps(name, own)}", hint=PRESET_HELP)
-    if not tables:
-        if name in general:
-            return general[name]
-        owners = [path for path, command in everything if name in options_of(command)]
-        if owners:
-            which = " and ".join(f"'{'.'.join((*path, name))}'" for path in owners)
+    everything, path, spelt = dict(commands()), tuple(tables), " ".join(tables)
+    if path[:1] == (TABLE,):
+        group = everything["config", "preset"]
+        assert isinstance(group, click.Group)
+        own = {each: option for each, option in options_of(group.commands["save"]).items() if each not in ONCE}
+        options = own if len(path) == 2 else {}
+        refusal, hint = f"a preset has no setting '{name}'", "localspec config preset save --help"
+    elif not path:
+        options = {}
+        for command in everything.values():  # the first that has it says what it may be: localspec run
+            options = {each: option for each, option in options_of(command).items() if not option.is_own} | options
+        owners = [".".join((*at, name)) for at, command in everything.items() if name in options_of(command)]
+        if owners and name not in options:
+            which = " and ".join(f"'{owner}'" for owner in owners)
             raise UsageError(f"'{name}' means something else to each command: {which}", hint="localspec config --help")
-        raise UsageError(f"there is no option '{name}'{perhaps(name, general)}", hint="localspec config show")
-    command_there = next((command for path, command in everything if path == tuple(tables)), None)
-    if command_there is None:
-        near = perhaps(spelt, [" ".join(path) for path, _ in everything])
+        refusal, hint = f"there is no option '{name}'", "localspec config show"
+    elif path in everything:
+        options = options_of(everything[path])
+        refusal, hint = f"localspec {spelt} has no option '{name}'", f"localspec {spelt} --help"
+    else:
+        near = _perhaps(spelt, [" ".join(at) for at in everything])
         raise UsageError(f"there is no command '{spelt}' to set anything for{near}", hint="localspec --help")
-    options = options_of(command_there)
     if name not in options:
-        near = perhaps(name, options)
-        raise UsageError(f"localspec {spelt} has no option '{name}'{near}", hint=f"localspec {spelt} --help")
+        short = next((each for each, option in options.items() if f"-{name}" in option.opts), "")  # which is no key
+        raise UsageError(refusal + (f": -{name} is '{short}'" if short else _perhaps(name, options)), hint=hint)
     return options[name]
+
+
+def _perhaps(name: str, known: Iterable[str]) -> str:
+    near = near_name(name.lower().replace("_", "-"), known)
+    return f", perhaps '{near}' was meant" if near else ""
 
 
 def once(option: Configurable, path: Key) -> UsageError:
     value = None if option.kind == "switch" else option.metavar
     typed = f"--{option.key}" if value is None else f"--{option.key} {value}"
-    variable = option.variables(path)[0]
     message = f"'{option.key}' is for one command line and no setting"
-    return UsageError(message, hint=f"{typed}, or {variable}={value or 1}")
+    return UsageError(message, hint=f"{typed}, or {option.variables(path)[0]}={value or 1}")
 
 
-def given(file: Configuration, entry: Entry, option: Configurable) -> Any:
-    """Return an entry's value as click is to read it, files by absolute names; raises UsageError for a wrong type."""
-    kind, value = option.kind, entry.value
+def given(key: Key, value: Any, option: Configurable) -> Any:
+    """Return a value of the file as click reads it, files by absolute names; raises UsageError for another type."""
+    kind = option.kind
     values = value if kind == "texts" and isinstance(value, list) else [value]
     noun, types = _TAKEN[kind]
     if not all(isinstance(each, types) and isinstance(each, bool) == (kind == "switch") for each in values):
         spelt = str(value).lower() if isinstance(value, bool) else repr(value)
-        raise file.mistake(entry, f"{entry.path[-1]} = {spelt} is not {noun}")
+        raise mistake(key, f"{'.'.join(key)} = {spelt} is not {noun}")
     if kind not in ("text", "texts"):
         return value
-    texts = [located(option.key, option.metavar or "", str(each), file.file.parent) for each in values]
+    texts = [located(option.key, option.metavar or "", str(each), config_file().parent) for each in values]
     return texts if kind == "texts" else texts[0]
 
 
 def origin(ctx: click.Context, option: Configurable) -> Origin:
-    source, preset = ctx.get_parameter_source(str(option.name)), ctx.meta.get(_PRESET, {})
-    if source is ParameterSource.DEFAULT_MAP and option.key in preset:
-        return Origin("config", preset[option.key][1])
+    source = ctx.get_parameter_source(str(option.name))
+    if source is ParameterSource.DEFAULT_MAP:
+        preset = (TABLE, ctx.params["preset"], option.key) if option.key in ctx.meta.get(_PRESET, {}) else ()
+        return Origin("config", ".".join(preset or ctx.meta[_FOUND][option.key]))
     if source is ParameterSource.ENVIRONMENT:
         return Origin("environment", next(name for name in option.variables(path_of(ctx)) if os.environ.get(name)))
-    if source is ParameterSource.DEFAULT_MAP:
-        return Origin("config", ctx.meta[_FOUND][option.key])
     return Origin("command line" if source is ParameterSource.COMMANDLINE else "default")
 
 
-def in_command(ctx: click.Context, error: Told) -> Told:
+def in_command(ctx: click.Context, error: AnyError) -> AnyError:
     """Return the error with the places of options that it names and nobody typed, and what takes them out there.
 
     An error of what is not found names a value, too.
     """
-    named, origins = set(_OPTION.findall(error.message)), list[Origin]()
+    named, places = set(_OPTION.findall(error.message)), list[Origin]()
     for option in options_of(ctx.command).values():
         value = ctx.params.get(str(option.name))
         is_told = isinstance(value, str) and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", error.message)
         if named & set(option.opts) or (is_told and isinstance(error, NotFoundError)):
-            origins.append(origin(ctx, option))
-    if places := list(dict.fromkeys(each for each in origins if each.where)):
-        error.message += f" (it is set in {', '.join(each.where for each in places)})"
-        cures = ", or ".join(map(cure, places))
+            places += [place for place in [origin(ctx, option)] if place.where and place not in places]
+    if places:
+        error.message += f" (it is set in {', '.join(dict.fromkeys(map(str, places)))})"
+        cures = ", or ".join(place.cure for place in places)
         other = f"{error.hint} To take it out: {cures}."
         error.hint = other if error.is_sentence else ", or ".join(filter(None, (error.hint, cures)))
     return error

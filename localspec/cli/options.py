@@ -12,7 +12,8 @@ import click
 
 from localspec.cli.complete import conversation_ids, pair_names
 from localspec.cli.console import Console
-from localspec.cli.params import F, Length, Positive, option, stacked
+from localspec.cli.option_sources import Integer, Length, Number
+from localspec.cli.params import F, option, stacked
 from localspec.settings.declaration import Group, Option, declaration, declared
 from localspec.settings.presets import preset_names
 from localspec.settings.request import (
@@ -119,13 +120,14 @@ def declared_option(holder: type[Any], field: str, **changes: Any) -> Callable[[
 
 
 def _option(each: Option) -> Any:
+    default = None if each.is_repeated or each.default == () else each.default
     flags = list(each.flags)
     if each.kind == "switch" and each.default:
         flags = [f"{flags[0]}/--no-{each.key}"]
     is_choice = bool(each.choices) and each.parse is None
     types = {
-        "integer": Length() if each.is_length else int,
-        "number": float,
+        "integer": Length() if each.is_length else Integer(),
+        "number": Number(),
         "text": click.Choice(each.choices) if is_choice else str,
     }
     taken: dict[str, Any] = {"is_flag": True} if each.kind == "switch" else {"type": types[each.kind]}
@@ -135,9 +137,9 @@ def _option(each: Option) -> Any:
         each.name,
         aliases=each.aliases,
         section=each.group.title,
-        default=each.option_default,
+        default=each.nothing if default is None and each.nothing in each.choices else default,
         multiple=each.is_repeated,
-        metavar=each.shown_metavar,
+        metavar=each.metavar or {"integer": "N", "number": "F"}.get(each.kind),
         declaration=each,
         check=partial(_check, each),
         names=names,
@@ -168,172 +170,128 @@ def draft_option(group: Group) -> Callable[[F], F]:
     )
 
 
-def _model_option() -> Any:
-    return option(
-        "-m",
-        "--model",
-        aliases=["-hf", "-hfr", "--hf-repo"],
-        section=MODEL.title,
-        metavar="PAIR",
-        shell_complete=pair_names,
-        help="A pair's name (localspec pairs), TARGET.gguf, hf:ORG/REPO:QUANT, or TARGET+DRAFT of these.  "
-        "[default: storyteller]",
-    )
+_answer, _talk, _output = (partial(option, section=each) for each in (ANSWER.title, CONVERSATION, "Output"))
+_model = option(
+    "-m",
+    "--model",
+    aliases=["-hf", "-hfr", "--hf-repo"],
+    section=MODEL.title,
+    metavar="PAIR",
+    shell_complete=pair_names,
+    help="A pair's name (localspec pairs), TARGET.gguf, hf:ORG/REPO:QUANT, or TARGET+DRAFT of these.  "
+    "[default: storyteller]",
+)
+_system = _answer("-s", "--system", aliases=["-sys", "--system-prompt"], metavar="TEXT|@FILE", help="System message.")
+_save = _talk("--save/--no-save", default=True, help="Keep the conversation, or write nothing.  [default: save]")
+_quiet = _output("-q", "--quiet", is_flag=True, help="The answer and errors, nothing else.")
+_color = _output(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    help="Colour.  [default: auto, which respects NO_COLOR]",
+)
+_log_file = _output("--log-file", metavar="FILE", help="File for llama.cpp's log and tracebacks.")
 
-
-def _model() -> list[Any]:
-    add = partial(option, section=MODEL.title)
-    return [
-        _model_option(),
+pair_options = stacked(  # where the pair is an argument
+    [
         draft_option(MODEL),
-        add("-y", "--yes", is_flag=True, help="Download missing models without a question."),
-        add("--offline", is_flag=True, help="Download nothing."),
+        option("-y", "--yes", is_flag=True, section=MODEL.title, help="Download missing models without a question."),
+        option("--offline", is_flag=True, section=MODEL.title, help="Download nothing."),
         *declared_options(LoadSettings, MODEL),
     ]
-
-
-def _reply(**changes: Values) -> list[Any]:
-    system = option(
-        "-s",
-        "--system",
-        aliases=["-sys", "--system-prompt"],
-        metavar="TEXT|@FILE",
-        section=ANSWER.title,
-        help="System message.",
-    )
-    return [system, *declared_options(Request, ANSWER, **changes)]
-
-
-def _prompt() -> list[Any]:
-    add = partial(option, section=ANSWER.title)
-    return [
-        add("--raw", is_flag=True, help="The prompt as it is: no chat template, and control tokens are read."),
-        add("--suffix", metavar="TEXT|@FILE", help="Fill in the middle, between the prompt and TEXT; implies --raw."),
-        add("--prediction", metavar="TEXT|@FILE", help="What the answer may be: drafts are copied from it."),
-        add(
+)
+model_options = stacked([_model, pair_options])
+preset_option = option(  # which is read first, since the others ask what the preset says
+    "-P",
+    "--preset",
+    section=MODEL.title,
+    metavar="NAME",
+    is_eager=True,
+    names=preset_names,
+    help="Take the settings of a preset (localspec config preset); other options win over it.",
+)
+reply_options = stacked([_system, *declared_options(Request, ANSWER)])
+speculation_options = stacked([*declared_options(Speculation, SPECULATION), *declared_options(Sampling, SPECULATION)])
+sampling_options = stacked(declared_options(Sampling, SAMPLING))
+preset_settings = stacked(  # what a preset may hold
+    [
+        _model,
+        draft_option(MODEL),
+        *declared_options(LoadSettings, MODEL),
+        reply_options,
+        speculation_options,
+        sampling_options,
+        _save,
+        _quiet,
+    ]
+)
+prompt_options = stacked(
+    [
+        _answer("--raw", is_flag=True, help="The prompt as it is: no chat template, and control tokens are read."),
+        _answer(
+            "--suffix", metavar="TEXT|@FILE", help="Fill in the middle, between the prompt and TEXT; implies --raw."
+        ),
+        _answer("--prediction", metavar="TEXT|@FILE", help="What the answer may be: drafts are copied from it."),
+        _answer(
             "-f",
             "--file",
             multiple=True,
             metavar="PATH",
             help="Text to put before the prompt: a file, a folder, or a pattern in quotes. -f may be repeated.",
         ),
-        add(
+        _answer(
             "--max-stdin",
-            type=Positive(1e6),
+            type=Number(0, 1e6, is_above=True),
             default=16,
             metavar="MIB",
             help="Longest input to read.  [default: 16]",
         ),
-        add(
+        _answer(
             "--timeout",
-            type=Positive(1e8),
+            type=Number(0, 1e8, is_above=True),
             metavar="SEC",
             help="Stop after this time, reading the prompt included, with exit code 124.",
         ),
     ]
-
-
-def _conversation() -> list[Any]:
-    add = partial(option, section=CONVERSATION)
-    return [
-        add(
+)
+conversation_options = stacked(
+    [
+        _talk(
             "-c",
             "--continue",
             "is_continued",
             is_flag=True,
             help="Continue the conversation used last, by run or chat, in any terminal.",
         ),
-        add("--session", metavar="ID", shell_complete=conversation_ids, help="Continue this conversation."),
-        _save(),
+        _talk("--session", metavar="ID", shell_complete=conversation_ids, help="Continue this conversation."),
+        _save,
     ]
-
-
-def _save() -> Any:
-    help_text = "Keep the conversation, or write nothing.  [default: save]"
-    return option("--save/--no-save", default=True, section=CONVERSATION, help=help_text)
-
-
-def _quiet() -> Any:
-    return option("-q", "--quiet", is_flag=True, section="Output", help="The answer and errors, nothing else.")
-
-
-def _screen() -> list[Any]:
-    add = partial(option, section="Output")
-    return [
-        add("--tokens", is_flag=True, help="Mark tokens: ⟦corrected⟧, bonus⁺, accepted in green."),
-        add(
+)
+screen_options = stacked(
+    [
+        _output("--tokens", is_flag=True, help="Mark tokens: ⟦corrected⟧, bonus⁺, accepted in green."),
+        _output(
             "--stats/--no-stats",
             aliases=["--verbose"],
             default=None,
             help="Numbers below the answer.  [default: on a terminal]",
         ),
-        _quiet(),
-        _color(),
-        add(
+        _quiet,
+        _color,
+        _output(
             "--control-chars",
             type=click.Choice(["auto", "show", "raw"]),
             default="auto",
             help="Control characters in the answer.  [default: shown on a terminal, raw in a pipe]",
         ),
-        _log_file(),
+        _log_file,
     ]
-
-
-def _report() -> list[Any]:
-    return [option("-q", "--quiet", is_flag=True, section="Output", help="No progress."), _color(), _log_file()]
-
-
-def _color() -> Any:
-    return option(
-        "--color",
-        type=click.Choice(["auto", "always", "never"]),
-        default="auto",
-        section="Output",
-        help="Colour.  [default: auto, which respects NO_COLOR]",
-    )
-
-
-def _log_file() -> Any:
-    return option("--log-file", metavar="FILE", section="Output", help="File for llama.cpp's log and tracebacks.")
+)
+report_options = stacked(  # of commands that measure
+    [_output("-q", "--quiet", is_flag=True, help="No progress."), _color, _log_file]
+)
 
 
 def short_reply_options(max_tokens: int) -> Callable[[F], F]:
-    return stacked(_reply(max_tokens={"default": max_tokens, "default_help": ""}))
-
-
-def _preset() -> Any:
-    """Return the option that names a preset; it is read first, since the others ask what the preset says."""
-    return option(
-        "-P",
-        "--preset",
-        section=MODEL.title,
-        metavar="NAME",
-        is_eager=True,
-        names=preset_names,
-        help="Take the settings of a preset (localspec config preset); other options win over it.",
-    )
-
-
-model_options = stacked(_model())
-preset_option = stacked([_preset()])
-preset_settings = stacked(  # what a preset may hold
-    [
-        _model_option(),
-        draft_option(MODEL),
-        *declared_options(LoadSettings, MODEL),
-        *_reply(),
-        *declared_options(Speculation, SPECULATION),
-        *declared_options(Sampling, SPECULATION),
-        *declared_options(Sampling, SAMPLING),
-        _save(),
-        _quiet(),
-    ]
-)
-pair_options = stacked(_model()[1:])  # where the pair is an argument
-reply_options = stacked(_reply())
-conversation_options = stacked(_conversation())
-prompt_options = stacked(_prompt())
-speculation_options = stacked([*declared_options(Speculation, SPECULATION), *declared_options(Sampling, SPECULATION)])
-sampling_options = stacked(declared_options(Sampling, SAMPLING))
-screen_options = stacked(_screen())
-report_options = stacked(_report())  # of commands that measure
+    changes = {"default": max_tokens, "default_help": ""}
+    return stacked([_system, *declared_options(Request, ANSWER, max_tokens=changes)])

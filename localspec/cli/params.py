@@ -1,77 +1,20 @@
-"""Declares options and commands.
+"""Declares options and commands."""
 
-An option that is not on the command line is looked up in the environment, as LOCALSPEC_COMMAND_OPTION and then as
-LOCALSPEC_OPTION, and then in config.toml; see `option_sources`.
-"""
-
-import difflib
-import math
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
 
-from localspec.cli.config_names import capitals, path_of
 from localspec.cli.console import Console
 from localspec.cli.habits import refuse_numbers
-from localspec.cli.option_sources import Configurable, in_command, options_of
+from localspec.cli.option_sources import Configurable, capitals, in_command, options_of, path_of
 from localspec.errors import IncompatibleError, NetworkError, NotFoundError, UsageError, near_name
-from localspec.settings.declaration import out_of_range
 from localspec.settings.removed import check_removed
-from localspec.settings.sizes import length
 
 MAX_SENTENCE = 1000  # characters of a sentence in the list of commands: none is cut
 TYPED = "localspec.cli.params"  # where a context keeps its words
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Positive(click.FloatRange):
-    """A number above 0 and at most `max`; click's own range lets NaN through."""
-
-    def __init__(self, max: float) -> None:
-        super().__init__(min=0, max=max, min_open=True)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number: float = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value!r} is not a number", param, ctx)
-        return number
-
-
-class Length(click.types.IntParamType):
-    """A number of tokens: 8192, or 8k."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return length(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is no number of tokens, such as 8192 or 8k", param, ctx)
-
-
-def complaint(error: click.ClickException) -> str:
-    """Return click's complaint; that about an option's value in the words that the chats have for it."""
-    if isinstance(error, click.NoSuchOption):  # click compares with the dashes, which are alike in all
-        known = {option.lstrip("-"): option for option in error.possibilities or ()}
-        name = error.option_name.lstrip("-").replace("_", "-")
-        near = [known[option] for option in ([name] if name in known else difflib.get_close_matches(name, known))]
-        error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
-    told_of = error if isinstance(error, click.BadParameter) else None
-    option = None if told_of is None else told_of.param
-    if isinstance(option, click.Argument) and isinstance(option.type, click.Choice):
-        return error.message.strip().rstrip(".")
-    if not isinstance(option, click.Option) or isinstance(error, click.MissingParameter):
-        return error.format_message().strip().rstrip(".")
-    message, limits = error.message, option.type
-    if isinstance(limits, click.IntRange | click.FloatRange) and " is not in the range " in message:
-        low = -math.inf if limits.min is None else limits.min
-        high = math.inf if limits.max is None else limits.max
-        message = out_of_range(float(message.split()[0]), low, high, is_above=limits.min_open)
-    message = re.sub(r"a valid float(?: range)?", "a number", message)
-    message = re.sub(r"a valid integer(?: range)?", "an integer", message)
-    message = re.sub(r"a valid boolean.*", "on or off", message)
-    return f"{option.opts[0]} {message}".strip().rstrip(".")
 
 
 _PREFIX = "LOCALSPEC_"

@@ -12,10 +12,11 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.draft_fit import suggestions
 from localspec.cli.fetch import headers_of, is_offline, warn_of_local
+from localspec.cli.option_sources import Integer, Number
 from localspec.cli.options import declared_option, draft_option, picked
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.pair_engine import open_engine
-from localspec.cli.params import Command, Positive, json_option, option
+from localspec.cli.params import Command, json_option, option
 from localspec.cli.plan_table import Loads, brief, fitting, judgements, layers_on_disk, plan_text, to_wire, verdict
 from localspec.cli.settings import model_and_draft, named_pair, rpc_servers
 from localspec.control.chain import Worth
@@ -82,7 +83,7 @@ class Options:
     choices=("auto", *declaration(LoadSettings, "kv_type").choices),
     help="Type of the attention cache; auto may take q8_0, which changes the distribution a little.",
 )
-@option("--acceptance", type=click.FloatRange(0, 1), default=ACCEPTANCE, metavar="P", section=_PLAN.title,
+@option("--acceptance", type=Number(0, 1), default=ACCEPTANCE, metavar="P", section=_PLAN.title,
         help=f"Assumed probability that a draft token is accepted.  [default: {ACCEPTANCE}]")  # fmt: skip
 @option("--vram", metavar="SIZE,...", section=_MACHINE.title,
         help="Free memory of each GPU: 24G or 24G,8G; 0 for none.")  # fmt: skip
@@ -97,9 +98,11 @@ class Options:
 )
 @declared_option(LoadSettings, "rpc", group=_MACHINE)
 @option("--measure", is_flag=True, section=_PLAN.title, help="Load the pair with each draft here, and time its passes.")
-@option("--seconds", type=Positive(86400), default=5.0, metavar="SEC", section=_PLAN.title,
+@option("--seconds", type=Number(0, 86400, is_above=True), default=5.0, metavar="SEC", section=_PLAN.title,
         help="Time for the passes with one draft, loading apart.  [default: 5]")  # fmt: skip
-@option("--limit", type=int, hidden=True, expose_value=False, section=_PLAN.title)  # of 0.1.0: config.toml may have it
+@option(
+    "--limit", type=Integer(), hidden=True, expose_value=False, section=_PLAN.title
+)  # of 0.1.0: config.toml may have it
 @option("--hub", is_flag=True, section=_PLAN.title, help="Look for drafts in the catalogue and on the hub too.")
 @option("--offline", is_flag=True, section=_PLAN.title, help="Only files on this machine, and the catalogue.")
 @json_option

@@ -14,6 +14,7 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, write_out, write_text
 from localspec.cli.engine_options import ServerOptions, promised_of, server_options
 from localspec.cli.fetch import present_settings
+from localspec.cli.option_sources import Integer
 from localspec.cli.options import (
     PromptOptions,
     ReportOptions,
@@ -53,7 +54,7 @@ class RaceOptions(PromptOptions, ServerOptions, ReportOptions):
 @click.command("race", cls=Command)
 @click.argument("pair", shell_complete=pair_names)
 @click.argument("prompt", nargs=-1)
-@option("--repeat", aliases=["--rounds"], type=click.IntRange(1, 1000), default=1, metavar="N", section="Race",
+@option("--repeat", aliases=["--rounds"], type=Integer(1, 1000), default=1, metavar="N", section="Race",
         help="Rounds, each with its own seed, in alternating order; six that agree decide.  [default: 1]")  # fmt: skip
 @pair_options
 @server_options

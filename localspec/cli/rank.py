@@ -18,6 +18,7 @@ from localspec.bench.answers import inspect
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, in_room, is_terminal, write_out
 from localspec.cli.fetch import present_settings
+from localspec.cli.option_sources import Integer
 from localspec.cli.options import (
     PromptOptions,
     ReportOptions,
@@ -63,7 +64,7 @@ class RankOptions(PromptOptions, ReportOptions):
 @click.argument("prompt", nargs=-1)
 @option("--items", metavar="FILE|a,b,c", section="Ranking",
         help="The items: a file with one a line, - for standard input, or a list.")  # fmt: skip
-@option("--top", type=click.IntRange(1, 10_000), default=10, metavar="N", section="Ranking",
+@option("--top", type=Integer(1, 10_000), default=10, metavar="N", section="Ranking",
         help="How many are told.  [default: 10]")  # fmt: skip
 @option("--whole", is_flag=True, section="Ranking", help="Count the chance that the answer ends behind an item.")
 @option("--draw", is_flag=True, section="Ranking",

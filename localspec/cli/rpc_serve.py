@@ -3,6 +3,7 @@
 import click
 
 from localspec.cli.console import Console, write_out
+from localspec.cli.option_sources import Integer
 from localspec.cli.options import declared_option
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
@@ -18,7 +19,7 @@ LOOPBACK = ("127.0.0.1", "localhost")
 
 @click.command("rpc-serve", cls=Command)
 @option("--host", default=LOOPBACK[0], metavar="ADDRESS", section="Server", help="[default: 127.0.0.1]")
-@option("--port", type=click.IntRange(1, 65535), default=50052, metavar="N", section="Server", help="[default: 50052]")
+@option("--port", type=Integer(1, 65535), default=50052, metavar="N", section="Server", help="[default: 50052]")
 @option("--device", multiple=True, metavar="NAME", section="Server",
         help="A device to lend, as localspec doctor names it.  [default: all GPUs, or the CPU]")  # fmt: skip
 @declared_option(LoadSettings, "threads", group=Group("Server"))

@@ -23,6 +23,7 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
+from localspec.cli.option_sources import Integer
 from localspec.cli.options import (
     ReportOptions,
     declared_options,
@@ -139,7 +140,7 @@ class ServeOptions(ReportOptions):
 @click.argument("pair", required=False, shell_complete=pair_names)
 @option("--host", is_own=True, default="127.0.0.1", metavar="ADDRESS", section=SERVER,
         help="Where to listen; other machines need a key.  [default: 127.0.0.1]")  # fmt: skip
-@option("--port", is_own=True, type=click.IntRange(0, 65535), default=8080, metavar="N", section=SERVER,
+@option("--port", is_own=True, type=Integer(0, 65535), default=8080, metavar="N", section=SERVER,
         help="0: any that is free.  [default: 8080]")  # fmt: skip
 @option("--api-key", is_own=True, metavar="KEY", section=SERVER, help="Ask every client for this key.")
 @option("--api-key-file", is_own=True, metavar="FILE", section=SERVER, help="A file whose first line is the key.")
@@ -149,7 +150,7 @@ class ServeOptions(ReportOptions):
         help="Another name for the model, for clients that insist on theirs.")  # fmt: skip
 @option("--models", is_own=True, multiple=True, metavar="all|NAME,...", section=SERVER,
         help="Let requests name these pairs too, or all that are on this machine.")  # fmt: skip
-@option("--queue", is_own=True, type=click.IntRange(0, 10_000), default=16, metavar="N", section=SERVER,
+@option("--queue", is_own=True, type=Integer(0, 10_000), default=16, metavar="N", section=SERVER,
         help="Requests that may wait; more are refused.  [default: 16]")  # fmt: skip
 @option("--ssl-certfile", is_own=True, metavar="FILE", section=SERVER,
         help="Speak TLS (https, wss) with this certificate, in PEM.")  # fmt: skip

@@ -3,7 +3,6 @@
 A number stands for the conversation that a person saw in the last list, also once others were used.
 """
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,7 +18,7 @@ from localspec.errors import IncompatibleError, IntegrityError, NotFoundError, R
 from localspec.models.names import PathName, parse
 from localspec.sanitize import shown
 from localspec.settings.folders import conversations_file, state_folder
-from localspec.ui.files import write_whole
+from localspec.settings.stores import read_stored, write_stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +118,8 @@ def answered(store: Store, conversation: Conversation) -> PairOfConversation:
 
 def remember(shown: Sequence[Conversation]) -> None:
     """Keep which conversations a list has shown, the first as number 1; where that cannot be, numbers mean nothing."""
-    path = state_folder("listed.json")
     with suppress(OSError, ResourceError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_whole(path, json.dumps([each.id for each in shown]), hint="")
+        write_stored(state_folder("listed.json"), [each.id for each in shown])
 
 
 def find(store: Store, typed: str, *, is_deleted: bool = False) -> Conversation:
@@ -132,11 +129,7 @@ def find(store: Store, typed: str, *, is_deleted: bool = False) -> Conversation:
     """
     if not (typed.isdecimal() and len(typed) < MIN_ID):
         return store.find(typed, is_deleted=is_deleted)
-    try:
-        shown = json.loads(state_folder("listed.json").read_text("utf-8"))
-        known = str(shown[int(typed) - 1]) if int(typed) else ""
-    except (OSError, ValueError, LookupError, TypeError):
-        known = ""
-    if not known:
+    shown = read_stored(state_folder("listed.json"), list[str]) or []
+    if not 0 < int(typed) <= len(shown):
         raise NotFoundError(f"no list has shown a conversation {typed}", hint="localspec logs, or its ID")
-    return store.find(known, is_deleted=is_deleted)
+    return store.find(shown[int(typed) - 1], is_deleted=is_deleted)

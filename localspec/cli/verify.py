@@ -11,6 +11,7 @@ from localspec.bench.suites import choose, load_suite
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
+from localspec.cli.option_sources import Integer
 from localspec.cli.options import (
     ReportOptions,
     collected,
@@ -53,10 +54,10 @@ class VerifyOptions(ReportOptions):
 @option("--suite", default="stories", metavar="NAME|FILE", section=CHECKED.title,
         help="Prompts, as in localspec bench; they are continued as they are.  [default: stories]")  # fmt: skip
 @option("--column", metavar="NAME", section=CHECKED.title, help="The field of a line that holds the prompt.")
-@option("--prompts", is_own=True, type=click.IntRange(1, 1000), default=4, metavar="N", section=CHECKED.title,
+@option("--prompts", is_own=True, type=Integer(1, 1000), default=4, metavar="N", section=CHECKED.title,
         help="How many, spread over the suite.  [default: 4]")  # fmt: skip
 @declared_option(Request, "max_tokens", group=CHECKED, default=64, default_help="")
-@option("--draws", type=click.IntRange(100, 10**7), default=2000, metavar="N", section=CHECKED.title,
+@option("--draws", type=Integer(100, 10**7), default=2000, metavar="N", section=CHECKED.title,
         help="Draws on each recorded text.  [default: 2000]")  # fmt: skip
 @model_options
 @speculation_options

@@ -25,13 +25,18 @@ Kind = Literal["switch", "integer", "number", "choice", "text", "texts"]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value came from. `where` is FILE:LINE, the name of the variable, or "" where there is no place."""
+    """Where a value came from. `where` is its key in config.toml, the name of the variable, or "" for no place."""
 
     kind: OriginKind = "default"
     where: str = ""
 
     def __str__(self) -> str:
-        return self.where or self.kind
+        return "config.toml" if self.kind == "config" else self.where or self.kind
+
+    @property
+    def cure(self) -> str:
+        """Return what to type to take the value out of there."""
+        return f"unset {self.where}" if self.kind == "environment" else f"localspec config unset {self.where}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,6 @@ _UNBOUNDED = 1e6  # a greater limit guards the program and tells a person nothin
 _KINDS: dict[type, Kind] = {bool: "switch", int: "integer", float: "number"}
 _SWITCH = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 _EXPECTED = {"switch": "on or off", "integer": "an integer", "number": "a number"}
-_METAVARS = {"integer": "N", "number": "F"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +161,12 @@ class Option:
         return name.lstrip("-") in {each.lstrip("-") for each in spellings}
 
     @property
-    def shown_metavar(self) -> str | None:
-        """Return the option's placeholder in the help; None leaves it to the choices."""
-        return self.metavar or _METAVARS.get(self.kind)
-
-    @property
     def full_help(self) -> str:
         low, high = f"{self.low:g}", f"{self.high:g}"
         is_told = max(abs(self.low), abs(self.high)) < _UNBOUNDED
         limits = (f"above {low}, at most {high}" if self.is_above else f"from {low} to {high}") if is_told else ""
-        default = self.default_help or (self.spelled(self.default) if self._has_default else "")
+        has_default = self.kind != "switch" and self.spelled(self.default) != "none"  # a switch shows it by its flags
+        default = self.default_help or (self.spelled(self.default) if has_default else "")
         notes = "; ".join([*([f"default: {default}"] if default else []), *([limits] if limits else [])])
         return f"{self.help}  [{notes}]" if notes else self.help
 
@@ -190,17 +190,6 @@ class Option:
         low = "" if self.low == -math.inf else f"from {self.low:g}"
         high = "" if self.high == math.inf else f"to {self.high:g}"
         return f"{low} {high}".strip() or "any number"
-
-    @property
-    def _has_default(self) -> bool:
-        """Whether the default is worth a word: a switch shows it by its flags, and "none" says nothing."""
-        return self.kind != "switch" and self.spelled(self.default) != "none"
-
-    @property
-    def option_default(self) -> Any:
-        if self.is_repeated or self.default == ():
-            return None
-        return self.nothing if self.default is None and self.nothing in self.choices else self.default
 
     def value(self, given: Any) -> Any:
         if given is None:
@@ -252,13 +241,10 @@ class Option:
         return value
 
     def _parsed(self, text: str) -> Any:
-        if self.parse is not None:
-            return self.parse(text)
         if self.kind == "switch" and text.lower() not in _SWITCH:
             raise ValueError(text)
-        if self.kind == "switch":
-            return _SWITCH[text.lower()]
-        return length(text) if self.is_length else {"integer": int, "number": float}.get(self.kind, str)(text)
+        readers: dict[str, Callable[[str], Any]] = {"integer": length if self.is_length else int, "number": float}
+        return _SWITCH[text.lower()] if self.kind == "switch" else (self.parse or readers.get(self.kind, str))(text)
 
     def _item(self, text: str) -> Any:
         try:

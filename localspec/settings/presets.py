@@ -9,9 +9,10 @@ Its keys are those of the options. An option that is typed wins over the preset,
 """
 
 import re
+from typing import Any
 
 from localspec.errors import LocalspecError, NotFoundError, UsageError, near_name
-from localspec.settings.config_file import TABLE, Configuration, Entry, read_configuration
+from localspec.settings.config_file import TABLE, read_configuration
 from localspec.settings.declaration import declared
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 
@@ -20,11 +21,11 @@ DECLARED = {each.key: each for holder in (LoadSettings, Request, Sampling, Specu
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def presets(file: Configuration | None = None) -> dict[str, dict[str, Entry]]:
-    by_name: dict[str, dict[str, Entry]] = {}
-    for entry in (file or read_configuration()).entries:
-        if len(entry.path) == 3 and entry.path[0] == TABLE:
-            by_name.setdefault(entry.path[1], {})[entry.path[2]] = entry
+def presets() -> dict[str, dict[str, Any]]:
+    by_name: dict[str, dict[str, Any]] = {}
+    for key, value in read_configuration().items():
+        if len(key) == 3 and key[0] == TABLE:
+            by_name.setdefault(key[1], {})[key[2]] = value
     return by_name
 
 
@@ -36,15 +37,15 @@ def preset_names() -> list[str]:
         return []
 
 
-def find_preset(name: str, file: Configuration | None = None) -> dict[str, Entry]:
-    """Return the entries of a preset by key; raises NotFoundError with the nearest name."""
-    known = presets(file)
+def find_preset(name: str) -> dict[str, Any]:
+    """Return the values of a preset by key; raises NotFoundError with the nearest name."""
+    known = presets()
     if name in known:
         return known[name]
     near = near_name(name, known)
     if near:
         raise NotFoundError(f"there is no preset {name!r}", hint=f"Did you mean {near!r}?")
-    hint = "localspec config preset list" if known else f"localspec config preset save {shown_name(name)} -m PAIR"
+    hint = "localspec config preset" if known else f"localspec config preset save {shown_name(name)} -m PAIR"
     raise NotFoundError(f"there is no preset {name!r}", hint=hint)
 
 

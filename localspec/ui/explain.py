@@ -10,7 +10,7 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
@@ -33,10 +33,13 @@ _ARXIV = re.compile(r"arXiv (\d{4}\.\d{5})")
 
 
 @dataclass(frozen=True, slots=True)
-class MethodFacts:
-    """Facts from declarations. `argument` follows the colon of a length rule; `draws`: how drafts may be drawn.
+class Page:
+    """Everything that is told of one name: facts from declarations, then prose.
 
-    `mark` stands before an option as it is typed. `measured` names a gain that docs/benchmarks.md has, "" for none.
+    `argument` follows the colon of a length rule; `draws`: how drafts may be drawn; `mark` stands before an option as
+    it is typed. `measured` names a gain that docs/benchmarks.md has, "" for none. Paragraphs are separated by an empty
+    line; the formula keeps its lines. `bias` are cases with the measured total variation between a lossy rule's
+    distribution and the target's, by temperature.
     """
 
     axis: str
@@ -52,40 +55,20 @@ class MethodFacts:
     draws: tuple[str, ...] = ()
     default_k: int | None = None
     measured: str = ""
+    idea: str = ""
+    formula: str = ""
+    helps: str = ""
+    hurts: str = ""
+    bias: tuple[dict[str, Any], ...] = ()
 
     @property
     def mark_of_use(self) -> str:
         """Return "everyday" where a gain was measured on a real model or a named device, else "laboratory"."""
         return "everyday" if self.measured else "laboratory"
 
-    def to_wire(self) -> dict[str, Any]:
-        wire = {name: getattr(self, name) for name in self.__slots__}
-        return {**wire, "options": [option_to_wire(option) for option in self.options]}
-
-
-@dataclass(frozen=True, slots=True)
-class Bias:
-    """The measured total variation between a lossy rule's distribution and the target's, by temperature."""
-
-    case: str
-    by_temperature: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Everything that is told of one name. Paragraphs are separated by an empty line; the formula keeps its lines."""
-
-    facts: MethodFacts
-    idea: str
-    formula: str
-    helps: str
-    hurts: str
-    bias: tuple[Bias, ...] = ()
-
-    def to_wire(self) -> dict[str, Any]:
-        texts = {name: getattr(self, name) for name in ("idea", "formula", "helps", "hurts")}
-        bias = [{"case": bias.case, "total_variation": dict(bias.by_temperature)} for bias in self.bias]
-        return {**self.facts.to_wire(), **texts, "bias": bias}
+    def to_wire(self, *, has_prose: bool = True) -> dict[str, Any]:
+        names = self.__slots__ if has_prose else self.__slots__[: self.__slots__.index("idea")]
+        return {**{name: getattr(self, name) for name in names}, "options": [*map(option_to_wire, self.options)]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +99,15 @@ def option_to_wire(option: Option) -> dict[str, Any]:
     }
 
 
-def facts(axis: str) -> tuple[MethodFacts, ...]:
-    read = _AXES[axis]
-    entries = (read(name, cls) for name, cls in registered(axis).items())
-    return tuple(replace(entry, measured=_prose(entry).get("Measured", "")) for entry in entries)
-
-
 def pages(axis: str) -> tuple[Page, ...]:
-    return tuple(_page(entry) for entry in facts(axis))
+    return tuple(_with_prose(_AXES[axis](name, cls), cls) for name, cls in registered(axis).items())
 
 
 def explain(name: str, others: Callable[[], Iterable[str]] = tuple) -> Explanation:
     """Return everything of that name. Raises UsageError with the nearest name, of these or of the `others`."""
     term = glossary.find(name)
-    pages = [_page(entry) for axis in _AXES for entry in facts(axis) if entry.name in (name, glossary.key(name))]
-    if not pages and term is None:
+    found = tuple(page for axis in _AXES for page in pages(axis) if page.name in (name, glossary.key(name)))
+    if not found and term is None:
         check_removed(name)
         known = list(dict.fromkeys([*(n for axis in _AXES for n in registered(axis)), *glossary.names(), *others()]))
         draft = name.rpartition("+")[2]  # of a pair
@@ -140,12 +117,12 @@ def explain(name: str, others: Callable[[], Iterable[str]] = tuple) -> Explanati
             + (f"; did you mean {near!r}?" if near else ""),
             hint=f"localspec explain {near}" if near else "localspec methods",
         )
-    return Explanation(term, tuple(pages))
+    return Explanation(term, found)
 
 
-def _method(name: str, cls: Any) -> MethodFacts:
+def _method(name: str, cls: Any) -> Page:
     info: MethodInfo = cls.info
-    return MethodFacts(
+    return Page(
         axis="method",
         name=name,
         summary=info.summary,
@@ -159,9 +136,9 @@ def _method(name: str, cls: Any) -> MethodFacts:
     )
 
 
-def _tree(name: str, cls: Any) -> MethodFacts:
+def _tree(name: str, cls: Any) -> Page:
     usage = _refusal(lambda: build_tree(f"{name}:?")).hint
-    return MethodFacts(
+    return Page(
         axis="tree",
         name=name,
         summary=_summary(cls),
@@ -175,10 +152,10 @@ def _tree(name: str, cls: Any) -> MethodFacts:
     )
 
 
-def _length(name: str, cls: Any) -> MethodFacts:
+def _length(name: str, cls: Any) -> Page:
     refusal = _refusal(lambda: cls.build("?", "draft-model", Shape(1, 1, 1), Draw.FIXED))
     allowed = refusal.message.partition("out of range: ")[2]
-    return MethodFacts(
+    return Page(
         axis="length",
         name=name,
         summary=_summary(cls),
@@ -190,8 +167,8 @@ def _length(name: str, cls: Any) -> MethodFacts:
     )
 
 
-def _verifier(name: str, cls: Any) -> MethodFacts:
-    return MethodFacts(
+def _verifier(name: str, cls: Any) -> Page:
+    return Page(
         axis="verify",
         name=name,
         summary=_summary(cls),
@@ -205,7 +182,7 @@ def _verifier(name: str, cls: Any) -> MethodFacts:
     )
 
 
-_AXES: dict[str, Callable[[str, Any], MethodFacts]] = {
+_AXES: dict[str, Callable[[str, Any], Page]] = {
     "method": _method,
     "tree": _tree,
     "length": _length,
@@ -248,27 +225,18 @@ def _formula(cls: Any) -> str:
     return "\n\n".join(inspect.cleandoc("\n" + block) for block in blocks)
 
 
-def _page(entry: MethodFacts) -> Page:
-    """Put facts and prose together; a plug-in without a page is explained by its docstring."""
-    cls = registered(entry.axis)[entry.name]
-    sections = _prose(entry)
-    return Page(
-        facts=entry,
-        idea=sections.get("Idea") or _doc(cls),
-        formula=sections.get("Formula") or _formula(cls),
-        helps=sections.get("Helps", ""),
-        hurts=sections.get("Hurts", ""),
-        bias=() if entry.is_lossless else _biases(entry.name),
-    )
-
-
-def _prose(entry: MethodFacts) -> dict[str, str]:
-    path = PAGES / entry.axis / f"{entry.name}.md"
+def _with_prose(page: Page, cls: Any) -> Page:
+    """Add what the page of a name says; a plug-in without one is explained by its docstring."""
+    path, stored = PAGES / page.axis / f"{page.name}.md", PAGES / "bias.json"
     parts = re.split(r"^## (.+)$", path.read_text(encoding="utf-8") if path.is_file() else "", flags=re.MULTILINE)
-    return {title: body.strip("\n") for title, body in zip(parts[1::2], parts[2::2], strict=True)}
-
-
-def _biases(name: str) -> tuple[Bias, ...]:
-    stored = PAGES / "bias.json"
-    measured = json.loads(stored.read_text(encoding="utf-8")) if stored.is_file() else {}
-    return tuple(Bias(case["case"], case["total_variation"]) for case in measured.get(name, ()))
+    texts = {title: body.strip("\n") for title, body in zip(parts[1::2], parts[2::2], strict=True)}
+    biases = json.loads(stored.read_text(encoding="utf-8")) if stored.is_file() and not page.is_lossless else {}
+    return replace(
+        page,
+        measured=texts.get("Measured", ""),
+        idea=texts.get("Idea") or _doc(cls),
+        formula=texts.get("Formula") or _formula(cls),
+        helps=texts.get("Helps", ""),
+        hurts=texts.get("Hurts", ""),
+        bias=tuple(biases.get(page.name, ())),
+    )

@@ -76,10 +76,10 @@ def shown(request: Request, name: str) -> str:
     return setting.spelled(getattr(getattr(request, part) if part else request, setting.name))
 
 
-def without_effect(request: Request, *, has_draft: bool) -> dict[str, str]:
-    """Return the settings that change nothing beside the others, by field, each with the reason.
+def effect_remarks(request: Request, is_told: Callable[[str], bool], *, has_draft: bool) -> list[str]:
+    """Return a line with the reason for each setting that changes nothing beside the others.
 
-    `has_draft`: the pair has a draft model or a head.
+    `is_told` says of a field whether that matters; `has_draft`: the pair has a draft model or a head.
     """
     chosen = request.sampling
     idle: dict[str, str] = {}
@@ -97,7 +97,13 @@ def without_effect(request: Request, *, has_draft: bool) -> dict[str, str]:
         idle.setdefault("xtc_probability", "--xtc-threshold above 0.5 switches XTC off")
     if request.speculation != Speculation() or chosen.draft_temperature is not None:
         idle |= _idle_axes(request, has_draft=has_draft)
-    return {name: why for name, why in idle.items() if _value(request, name) != _value(Request(), name)}
+    remarks = []
+    for name, why in idle.items():
+        part = request.sampling if hasattr(request.sampling, name) else request.speculation
+        setting = declaration(type(part), name)
+        if getattr(part, name) != setting.default and is_told(name):
+            remarks.append(f"{setting.flag} has no effect: {why}")
+    return remarks
 
 
 def _idle_axes(request: Request, *, has_draft: bool) -> dict[str, str]:
@@ -127,18 +133,6 @@ def _idle_axes(request: Request, *, has_draft: bool) -> dict[str, str]:
     if is_point and axes.shape.leaves <= 1 and axes.verifier.is_lossless and axes.verify != "coupled":
         idle.setdefault("verify", "with --temp 0 every exact rule keeps the same tokens of a chain")
     return idle
-
-
-def _value(request: Request, name: str) -> Any:
-    return getattr(request.sampling if hasattr(request.sampling, name) else request.speculation, name)
-
-
-def effect_remarks(request: Request, is_told: Callable[[str], bool], *, has_draft: bool) -> list[str]:
-    return [
-        f"{declaration(Sampling if hasattr(request.sampling, name) else Speculation, name).flag} has no effect: {why}"
-        for name, why in without_effect(request, has_draft=has_draft).items()
-        if is_told(name)
-    ]
 
 
 def used_pair(settings: LoadSettings, request: Request) -> tuple[LoadSettings, str]:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import get_completion_class
 
-from localspec.cli.app import cli, commands
-from localspec.cli.complete import VARIABLE
+from localspec.cli.app import COMPLETE, cli, commands
 from localspec.cli.option_sources import ONCE, options_of
 from localspec.cli.settings_table import described, read_words
 from localspec.conversations.store import Store
@@ -41,7 +40,7 @@ def test_edit_opens_the_editor_and_checks_afterwards(tmp_path: Path) -> None:
     script.write_text('#!/bin/sh\nprintf "temp = 1\\ntmep = 2\\n" > "$1"\n')
     script.chmod(0o755)
     env = {"LOCALSPEC_HOME": str(tmp_path), "VISUAL": str(script)}
-    assert_one_line(run("config", "edit", env=env), 2, f"{config_file()}:2", "'tmep'")
+    assert_one_line(run("config", "edit", env=env), 2, f"{config_file()}: ", "'tmep'")
     assert config_file().read_text() == "temp = 1\ntmep = 2\n"
     assert_one_line(run("config", "edit", env={**env, "VISUAL": "", "EDITOR": ""}), 11, "no terminal")
     assert_one_line(run("config", "edit", env={**env, "VISUAL": "/none/there"}), 2, "/none/there")
@@ -73,7 +72,7 @@ def test_an_option_means_the_same_in_every_command() -> None:
 def complete(*words: str) -> list[str]:
     found = get_completion_class("bash")
     assert found is not None
-    asked = found(cli, {}, "localspec", VARIABLE)
+    asked = found(cli, {}, "localspec", COMPLETE)
     return [f"{item.type},{item.value}" for item in asked.get_completions(list(words[:-1]), words[-1])]
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from localspec.bench.whole_text import read_text
-from localspec.cli.config_names import kept
-from localspec.cli.params import Length
+from localspec.cli.file_names import kept
+from localspec.cli.option_sources import Length
 from localspec.conversations.records import Attachment
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.sanitize import decoded
@@ -223,6 +223,6 @@ def test_a_pipe_is_kept_for_other_processes_and_once(monkeypatch: pytest.MonkeyP
     os.close(read)
     os.close(write)
     assert kept("/dev/fd/99999", "--system") == "/dev/fd/99999"
-    monkeypatch.setattr("localspec.cli.config_names.LONGEST", 3)
+    monkeypatch.setattr("localspec.cli.file_names.LONGEST", 3)
     with pytest.raises(PromptTooLongError, match="--system /dev/fd/"):
         kept(piped(b"text"), "--system")

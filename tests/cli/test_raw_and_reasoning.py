@@ -33,10 +33,7 @@ def test_a_table_of_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     config_file().parent.mkdir()
     config_file().write_text("[run]\ntemplate-arg = { effort = 1 }\n[chat.template-arg]\neffort = 2\n")
-    assert [(entry.path, entry.value, entry.line) for entry in read_configuration().entries] == [
-        (("run", "template-arg"), ["effort=1"], 2),
-        (("chat", "template-arg"), ["effort=2"], 4),
-    ]
+    assert read_configuration() == {("run", "template-arg"): ["effort=1"], ("chat", "template-arg"): ["effort=2"]}
     assert collected_from(Request).template_args == (("effort", 1),)
     assert "template-arg" in options_of(run_command)
 

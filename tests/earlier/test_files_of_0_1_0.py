@@ -51,13 +51,13 @@ def test_every_setting_is_taken() -> None:
     """The file has each key that there was, with a value that is not the default."""
     put("config.toml", config_file())
     file = read_configuration()
-    assert len(file.entries) > 100
-    for entry in file.entries:
-        assert given(file, entry, option_at(entry.path)) is not None
+    assert len(file) > 100
+    for key, value in file.items():
+        assert given(key, value, option_at(key)) is not None
     for path, command in commands():
         if path[:1] not in WITHOUT_FILE:
             found = {each.name: each.origin.kind for each in described(path)}
-            there = {entry.path[-1] for entry in file.entries if entry.path[:-1] in ((), path)}
+            there = {key[-1] for key in file if key[:-1] in ((), path)}
             own = {key for key, option in options_of(command).items() if option.is_own or option.hidden}
             assert {found[key] for key in (there & found.keys()) - own} <= {"config"}, path
 

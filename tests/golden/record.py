@@ -160,8 +160,8 @@ logs export -o /no/such/x; logs search; logs undo 999; pairs show nosuch; pairs 
 pairs rm storyteller; pairs add x; pairs add a/b storyteller; pairs explain nosuch; heads show nosuch
 heads rm nosuch; stop nosuch; pull nosuch; pull storyteller; pull; rm nosuch; rm; config get nosuch
 config get temp; config set temp warm; config set temp; config set nosuch 1; config unset nosuch
-config unset temp; config set temp 9999; config set method draft-modle; config preset show nosuch
-config preset rm nosuch; config preset save x; config preset save a/b --temp 0; explain nosuch; explain
+config unset temp; config set temp 9999; config set method draft-modle; config preset nosuch
+config unset presets.nosuch; config preset save x; config preset save a/b --temp 0; explain nosuch; explain
 explain acceptance; explain accptance; methods nosuch; completions fishy; doctor nosuch; calibrate nosuch
 --nosuch; --version x; run -m storyteller -m; run --temp; run hi --template nosuch; logs export 999
 chat --plain --session 999; ls nosuch; ps x"""

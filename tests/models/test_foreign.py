@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from huggingface_hub import constants
 
-from localspec.cli.config_names import located
+from localspec.cli.file_names import located
 from localspec.cli.habits import model_first
 from localspec.errors import DeclinedError, IntegrityError, NotFoundError, UsageError
 from localspec.models.available import find, listed, offers

@@ -1,4 +1,4 @@
-"""config.toml: every value with its line, one error for what is none, and changes that lose nothing."""
+"""config.toml: every value by its key, one error for what is none, and changes that lose nothing."""
 
 import stat
 import tempfile
@@ -25,20 +25,20 @@ def write(text: str | bytes) -> Path:
 
 
 def entries(text: str | bytes) -> list[tuple[Any, ...]]:
-    """Return path, value and line of each value of a file with this text."""
+    """Return key and value of each value of a file with this text."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCALSPEC_HOME", folder)
         config_file().parent.mkdir()
         write(text)
         try:
-            return [(each.path, each.value, each.line) for each in read_configuration().entries]
+            return list(read_configuration().items())
         except UsageError as error:
             error.message = error.message.replace(folder, "…")
             raise
 
 
 def test_no_file_says_nothing() -> None:
-    assert read_configuration().entries == ()
+    assert read_configuration() == {}
 
 
 def test_a_folder_is_no_configuration(home: Path) -> None:
@@ -67,8 +67,7 @@ def test_setting_keeps_everything_else() -> None:
     assert "temp = 0.9   # cold" in text
     for line in ("# all of this is mine", "# what I ask", "seed = 7"):
         assert line in text.splitlines()
-    values = {entry.path: entry.value for entry in read_configuration().entries}
-    assert values == {
+    assert read_configuration() == {
         ("temp",): 0.9,
         ("ctx",): 512,
         ("run", "seed"): 7,
@@ -102,7 +101,8 @@ def test_a_link_stays_a_link_and_modes_stay(home: Path) -> None:
 
 
 def test_a_new_file_is_its_owners() -> None:
-    file = assign(("temp",), 2)
+    assign(("temp",), 2)
+    file = config_file()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert list(file.parent.iterdir()) == [file]
 

@@ -8,55 +8,55 @@ import pytest
 
 from localspec.errors import UsageError
 from localspec.speculation import registered
-from localspec.ui.explain import AXES, PAGES, Page, explain, facts, pages, spelled
+from localspec.ui.explain import AXES, PAGES, Page, explain, pages, spelled
 from tests.exact.test_approximate import CASES
 
 EVERY = [page for axis in AXES for page in pages(axis)]
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("page", EVERY, ids=lambda page: f"{page.facts.axis}-{page.facts.name}")
+@pytest.mark.parametrize("page", EVERY, ids=lambda page: f"{page.axis}-{page.name}")
 def test_a_page_is_complete(page: Page) -> None:
     """A new method, policy or rule comes with its page; its facts are sentences and not holes."""
-    for text in (page.idea, page.formula, page.helps, page.hurts, page.facts.summary, page.facts.usage):
+    for text in (page.idea, page.formula, page.helps, page.hurts, page.summary, page.usage):
         assert text.strip()
-    assert f"--{page.facts.axis} {page.facts.name}" in page.facts.usage
+    assert f"--{page.axis} {page.name}" in page.usage
     assert json.loads(json.dumps(page.to_wire(), allow_nan=False)) is not None
 
 
 def test_no_page_is_left_over() -> None:
     """A page without a class is one that nobody can read."""
     there = {(Path(str(path)).parent.name, Path(str(path)).stem) for path in Path(str(PAGES)).glob("*/*.md")}
-    assert there == {(page.facts.axis, page.facts.name) for page in EVERY}
+    assert there == {(page.axis, page.name) for page in EVERY}
 
 
 def test_everyday_is_what_has_a_measurement() -> None:
     """Each names a gain or what gains are told by; what `auto` takes without a seed is among them."""
-    everyday = {(page.facts.axis, page.facts.name) for page in EVERY if page.facts.mark_of_use == "everyday"}
+    everyday = {(page.axis, page.name) for page in EVERY if page.mark_of_use == "everyday"}
     assert {("method", "plain"), ("method", "copy"), ("tree", "chain"), ("verify", "block")} <= everyday
     assert ("method", "lookahead") not in everyday
     for page in EVERY:
-        assert (page.facts.measured != "") == ((page.facts.axis, page.facts.name) in everyday)
-        told = page.facts.measured
+        assert (page.measured != "") == ((page.axis, page.name) in everyday)
+        told = page.measured
         assert not told or re.search(r"\d times plain|\bwith it\b|gains", told), told
 
 
 def test_lossless_is_what_the_classes_say() -> None:
     """One rule changes the output, and shows by how much, at every temperature that was enumerated."""
-    lossy = [page for page in EVERY if not page.facts.is_lossless]
-    assert [page.facts.name for page in lossy] == ["typical"]
-    shown = [tuple(bias.by_temperature.values()) for page in lossy for bias in page.bias]
+    lossy = [page for page in EVERY if not page.is_lossless]
+    assert [page.name for page in lossy] == ["typical"]
+    shown = [tuple(bias["total_variation"].values()) for page in lossy for bias in page.bias]
     assert sorted(shown) == sorted(case.bias for case in CASES)
-    assert not any(page.bias for page in EVERY if page.facts.is_lossless)
+    assert not any(page.bias for page in EVERY if page.is_lossless)
 
 
 def test_what_a_rule_takes_is_asked_of_the_rule() -> None:
     """The spelling and the range come from the refusal of a wrong argument."""
-    arguments = {entry.name: (entry.usage, entry.argument) for entry in facts("length")}
+    arguments = {entry.name: (entry.usage, entry.argument) for entry in pages("length")}
     assert arguments["confidence"] == ("--length confidence:0.4", "from 0 to 1 (default 0.4)")
     assert arguments["adaptive"] == ("--length adaptive:0.8", "from 0 to 1 (default 0.8)")
     assert arguments["fixed"] == ("--length fixed -k 4", "")
-    usage = {entry.name: entry.usage for entry in facts("tree")}
+    usage = {entry.name: entry.usage for entry in pages("tree")}
     assert usage["chain"] == "--tree chain -k 4"
     assert usage["static"] == "--tree static:3,2,1"
     assert usage["dyspec"] == "--tree dyspec:16"
@@ -64,7 +64,7 @@ def test_what_a_rule_takes_is_asked_of_the_rule() -> None:
 
 def test_papers() -> None:
     """Every paper that a module names, the method's own first; a neighbour's does not count."""
-    papers = {(page.facts.axis, page.facts.name): page.facts.papers for page in EVERY}
+    papers = {(page.axis, page.name): page.papers for page in EVERY}
     assert papers["method", "early-exit"] == ("2404.16710", "2309.08168")
     assert papers["length", "adaptive"] == ("2309.08168",)
     assert papers["length", "confidence"] == ()
@@ -74,7 +74,7 @@ def test_papers() -> None:
 
 def test_a_name_on_two_axes_has_two_pages() -> None:
     """spectr is a shape and a rule."""
-    assert [page.facts.axis for page in explain("spectr").pages] == ["tree", "verify"]
+    assert [page.axis for page in explain("spectr").pages] == ["tree", "verify"]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_parameters_are_told_as_they_are_typed() -> None:
     found = {
         (entry.axis, entry.name): [entry.mark + spelled(one) for one in entry.options]
         for axis in AXES
-        for entry in facts(axis)
+        for entry in pages(axis)
     }
     assert found["verify", "typical"] == ["--verify typical:epsilon=0.09", "--verify typical:delta=0.3"]
     assert found["verify", "spectr"] == ["--verify spectr:rho=1"]

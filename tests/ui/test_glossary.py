@@ -2,11 +2,11 @@
 
 import pytest
 
-from localspec.ui.explain import AXES, explain, facts
+from localspec.ui.explain import AXES, explain, pages
 from localspec.ui.glossary import FIGURES, TERMS, Term, find, key, names
 from tests.test_docs import LONGEST_PARAGRAPH, LONGEST_SENTENCE, sentences, words
 
-AXIS_NAMES = {entry.name for axis in AXES for entry in facts(axis)}
+AXIS_NAMES = {entry.name for axis in AXES for entry in pages(axis)}
 
 
 def test_the_verdict_says_where_it_stands() -> None:
@@ -51,6 +51,6 @@ def test_the_figures_are_terms() -> None:
 def test_a_term_that_is_also_a_method_has_its_page() -> None:
     found = explain("draft model")
     assert found.term is TERMS["draft-model"]
-    assert [page.facts.usage for page in found.pages] == ["--method draft-model"]
+    assert [page.usage for page in found.pages] == ["--method draft-model"]
     assert explain("acceptance").pages == ()
     assert explain("eagle2").term is None

@@ -31,32 +31,61 @@ THEMES = {"dark": DARK, "light": LIGHT}
 
 
 class Field(Horizontal):
-    """One setting: its name, its value, where that comes from."""
+    """One setting of the form: its name, its value, where that comes from. `problem` says why a text is not taken."""
 
-    def __init__(self, name: str, text: str, choices: tuple[str, ...]) -> None:
+    def __init__(self, form: Form, name: str) -> None:
         super().__init__()
-        self.key = name
-        self.problem = ""
-        self._text = text
-        self._choices = choices
+        self.form, self.key, self.problem = form, name, ""
 
     def compose(self) -> ComposeResult:
-        """Show the three beside each other."""
+        choices = self.form.settings[self.key].choices
         yield Static(self.key, classes="name", markup=False)
-        suggester = SuggestFromList(self._choices, case_sensitive=False) if self._choices else None
-        yield LineInput(self._text, compact=True, suggester=suggester, select_on_focus=False)
+        suggester = SuggestFromList(choices, case_sensitive=False) if choices else None
+        yield LineInput(self.form.text(self.key), compact=True, suggester=suggester, select_on_focus=False)
         yield Static(classes="origin", markup=False)
 
     @property
     def input(self) -> Input:
-        """Where the value is written."""
         return self.query_one(Input)
 
-    def tell(self, origin: str, *, is_new: bool) -> None:
-        """Show the origin, or that the value cannot be."""
+    @property
+    def about(self) -> str:
+        setting = self.form.settings[self.key]
+        return "\n".join(filter(None, (setting.help, ", ".join(setting.choices))))
+
+    def on_mount(self) -> None:
+        self.tell()
+
+    def tell(self) -> None:
         self.set_class(bool(self.problem), "-wrong")
-        self.set_class(is_new, "-new")
-        self.query_one(".origin", Static).update(Content("not taken" if self.problem else sanitize(origin)))
+        self.set_class(self.form.is_new(self.key), "-new")
+        origin = "not taken" if self.problem else sanitize(self.form.origin(self.key))
+        self.query_one(".origin", Static).update(Content(origin))
+
+    @on(Input.Changed)
+    def check(self, event: Input.Changed) -> None:
+        """Say at once what cannot be; a theme is shown as soon as its name is whole."""
+        if self.key == THEME and event.value in THEMES:
+            self.app.theme = THEMES[event.value]
+            self.form.theme = event.value
+        self.problem = ""
+        try:
+            self.form.check(self.key, event.value)
+        except LocalspecError as error:
+            self.problem = error.message
+        self.tell()
+
+    @on(Input.Blurred)
+    def take(self) -> bool:
+        """Take the value; one that cannot be stays written. Return whether that was possible."""
+        text = self.input.value
+        if not self.problem and text != self.form.text(self.key):
+            try:
+                self.form.change(self.key, text)
+            except LocalspecError as error:  # right by itself, but not with the others
+                self.problem = f"{error.message}{error.advice}"
+        self.tell()
+        return not self.problem
 
 
 class SettingsScreen(OverChat, Screen[None]):
@@ -80,12 +109,8 @@ class SettingsScreen(OverChat, Screen[None]):
     @property
     def about(self) -> list[tuple[str, list[tuple[str, str]]]]:
         """What the setting that has the keyboard does, for the help."""
-        if not isinstance(self.focused, Input):
-            return []
-        setting = self.form.settings[self._field(self.focused).key]
-        return [
-            ("This setting", [(setting.name, " · ".join(filter(None, (setting.help, ", ".join(setting.choices)))))])
-        ]
+        field = self._focused
+        return [] if field is None else [("This setting", [(field.key, field.about.replace("\n", " · "))])]
 
     def compose(self) -> ComposeResult:
         """A line on what this is, the fields by group, and the help of the one that has the keyboard."""
@@ -94,7 +119,7 @@ class SettingsScreen(OverChat, Screen[None]):
             for group, names in self.form.names().items():
                 yield Static(group, classes="group", markup=False)
                 for name in names:
-                    yield Field(name, self.form.text(name), self.form.settings[name].choices)
+                    yield Field(self.form, name)
                     if name == "temp":  # which has a box of its own, of several lines
                         system = one_line(self.form.chat_state.messages.system or "none")
                         yield Static(
@@ -104,57 +129,44 @@ class SettingsScreen(OverChat, Screen[None]):
         yield NoticeBar()
         yield Keys()
 
-    def on_mount(self) -> None:
-        """Show where every value comes from."""
-        for field in self.query(Field):
-            self._tell(field)
+    @on(Input.Submitted)
+    def go_on(self, event: Input.Submitted) -> None:
+        field = self._focused
+        if field is not None and field.take():
+            self.focus_next(Input)
+        self.show_about()
 
     @on(Input.Changed)
-    def check(self, event: Input.Changed) -> None:
-        """Say at once what cannot be; a theme is shown as soon as its name is whole."""
-        field = self._field(event.input)
-        if field.key == THEME and event.value in THEMES:
-            self.app.theme = THEMES[event.value]
-            self.form.theme = event.value
-        field.problem = self._problem(field.key, event.value)
-        self._tell(field)
-        self._about(field)
-
-    @on(Input.Submitted)
-    def take(self, event: Input.Submitted) -> None:
-        """Take a value and go on to the next."""
-        if self._take(self._field(event.input)):
-            self.focus_next(Input)
-
     @on(Input.Blurred)
-    def leave(self, event: Input.Blurred) -> None:
-        """Take the value of a field that is left; one that cannot be stays written and is not taken."""
-        self._take(self._field(event.input))
-
-    def on_descendant_focus(self, event: DescendantFocus) -> None:
-        """Tell of the field that has the keyboard."""
-        if isinstance(event.widget, Input):
-            self._about(self._field(event.widget))
+    @on(DescendantFocus)
+    def show_about(self) -> None:
+        """Show the help of the field that has the keyboard, or what is wrong with it."""
+        field = self._focused
+        if field is None:
+            return
+        text, _, choices = sanitize(field.about).partition("\n")
+        problem, choices = sanitize(field.problem), f"\n{choices}" if choices else ""
+        shown = (problem, "$error") if problem else (text, "")
+        self.query_one("#about", Folded).update(Content.assemble(shown, ("" if problem else choices, "$muted")))
 
     @in_turn
     def action_back(self) -> None:
         """Go back to the chat with what can be taken."""
         for field in self.query(Field):
-            self._take(field)
+            field.take()
         self.dismiss()
 
     @in_turn
     def action_keep(self) -> None:
-        """Write what is new into config.toml."""
         for field in self.query(Field):
-            self._take(field)
+            field.take()
         try:
             names = self.form.keep()
         except LocalspecError as error:
             self._host.say(sanitize(f"{error.message}{error.advice}"), is_wrong=True)
             return
         for field in self.query(Field):
-            self._tell(field)
+            field.tell()
         saved = ", ".join(names) or "nothing new"
         over = self.form.overruled(names)
         more = f"; {', '.join(over)}: the environment or the command line takes precedence" if over else ""
@@ -162,48 +174,10 @@ class SettingsScreen(OverChat, Screen[None]):
 
     @in_turn
     def action_reset(self) -> None:
-        """Give the field that has the keyboard its default."""
-        focused = self.focused
-        if isinstance(focused, Input):
-            field = self._field(focused)
-            focused.value = self.form.default(field.key)
+        if self._focused is not None:
+            self._focused.input.value = self.form.default(self._focused.key)
 
-    def _field(self, widget: Input) -> Field:
-        field = widget.parent
-        assert isinstance(field, Field)
-        return field
-
-    def _problem(self, name: str, text: str) -> str:
-        """Return why a text cannot be a value, "" if it can."""
-        try:
-            self.form.check(name, text)
-        except LocalspecError as error:
-            return error.message
-        return ""
-
-    def _take(self, field: Field) -> bool:
-        """Take a field's value; return whether that was possible."""
-        text = field.input.value
-        if field.problem:
-            return False
-        if text != self.form.text(field.key):
-            try:
-                self.form.change(field.key, text)
-            except LocalspecError as error:  # right by itself, but not with the others
-                field.problem = f"{error.message}{error.advice}"
-                self._about(field)
-        self._tell(field)
-        return not field.problem
-
-    def _tell(self, field: Field) -> None:
-        field.tell(self.form.origin(field.key), is_new=self.form.is_new(field.key))
-
-    def _about(self, field: Field) -> None:
-        """Show the help of a field, or what is wrong with it."""
-        about = self.query_one("#about", Folded)
-        if field.problem:
-            about.update(Content.styled(sanitize(field.problem), "$error"))
-            return
-        setting = self.form.settings[field.key]
-        choices = f"\n{', '.join(setting.choices)}" if setting.choices else ""
-        about.update(Content.assemble(sanitize(setting.help), (sanitize(choices), "$muted")))
+    @property
+    def _focused(self) -> Field | None:
+        field = None if self.focused is None else self.focused.parent
+        return field if isinstance(field, Field) else None

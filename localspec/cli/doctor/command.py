@@ -102,7 +102,7 @@ def _settings() -> Finding:
         check_file()
     except UsageError as error:
         return Finding("settings", "broken", error.message, error.hint, error.exit_code, facts)
-    n = len(read_configuration(file).entries)
+    n = len(read_configuration())
     return Finding("settings", "ok", f"{n} in {file}" if n else f"none in {file}", facts=facts)
 
 

@@ -1,35 +1,27 @@
-"""Names in config.toml: of settings, of the commands that they are for, and of files.
+"""Names of files that options have.
 
-Names of files are relative to its folder, and absolute once `localspec config set` has written them.
+In config.toml they are relative to its folder, and absolute once `localspec config set` has written them.
 On the command line and in the environment they are relative to the current folder, as everywhere.
 
 What the shell has for <(command) is a pipe of this process alone: what it holds is kept for the engine's process too.
 """
 
-import atexit
 import fcntl
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-import click
-
-from localspec.errors import NotFoundError, PromptTooLongError, UsageError, near_name
+from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.models.lookup import placed
 from localspec.models.names import DraftChoice, ModelName, PathName, parse, parse_draft
-from localspec.settings.config_file import Configuration, Entry, Key, read_configuration
-from localspec.settings.declaration import Origin
 from localspec.settings.folders import typed_path
-from localspec.settings.presets import find_preset
 
 _PIPE = re.compile(r"(@?)(/dev/fd/|/proc/self/fd/)(\d{1,9})")
 LONGEST = 256 << 20  # bytes that one pipe may hold
-_KEPT = ExitStack()  # files that are gone with this process
-atexit.register(_KEPT.close)
+_KEPT: list[IO[bytes]] = []  # files that are gone with this process
 
 
 def kept(given: Any, option: str) -> Any:
@@ -45,18 +37,18 @@ def kept(given: Any, option: str) -> Any:
     import tempfile  # late: few commands need it
 
     try:
-        is_nameless = os.path.isdir("/proc/self/fd")  # where an open file has a name in any case
-        made = tempfile.TemporaryFile if is_nameless else tempfile.NamedTemporaryFile
-        file: IO[bytes] = _KEPT.enter_context(made())
         with open(int(match[3]), "rb", closefd=False) as pipe:
-            while file.tell() <= LONGEST and (chunk := pipe.read(1 << 20)):
-                file.write(chunk)
+            content = pipe.read(LONGEST + 1)
+        is_nameless = os.path.isdir("/proc/self/fd")  # where an open file has a name in any case
+        file = (tempfile.TemporaryFile if is_nameless else tempfile.NamedTemporaryFile)()
+        file.write(content)
         file.flush()
     except OSError as error:
         raise NotFoundError(f"{option} {given} cannot be read: {error.strerror}", hint=f"{option} FILE") from None
-    if file.tell() > LONGEST:
+    if len(content) > LONGEST:
         raise PromptTooLongError(f"{option} {given} is longer than {LONGEST >> 20} MiB", hint="a shorter text")
-    return f"{match[1]}{file.name if isinstance(file.name, str) else f'/proc/{os.getpid()}/fd/{file.name}'}"
+    _KEPT.append(file)
+    return f"{match[1]}{f'/proc/{os.getpid()}/fd/{file.fileno()}' if is_nameless else file.name}"
 
 
 def _is_input(fd: int) -> bool:
@@ -65,43 +57,6 @@ def _is_input(fd: int) -> bool:
         return is_read and stat.S_ISFIFO(os.fstat(fd).st_mode)
     except OSError:
         return False
-
-
-class BadSettingError(click.BadParameter):
-    """A value that cannot be meant and was not typed; `cure` is the command that takes it out of where it is set."""
-
-    def __init__(self, message: str, ctx: click.Context, param: click.Parameter, cure: str) -> None:
-        super().__init__(message, ctx, param)
-        self.cure = cure
-
-
-def cure(place: Origin) -> str:
-    if place.kind == "environment":
-        return f"unset {place.where}"
-    file = read_configuration()
-    line = int(place.where.rpartition(":")[2])
-    return f"localspec config unset {next('.'.join(each.path) for each in file.entries if each.line == line)}"
-
-
-def path_of(ctx: click.Context) -> Key:
-    """Return the names of the command and the groups it is in, aliases resolved; () for localspec itself."""
-    if ctx.parent is None:
-        return ()
-    return (*path_of(ctx.parent), str(ctx.command.name))
-
-
-def capitals(name: str) -> str:
-    return name.upper().replace("-", "_")
-
-
-def perhaps(name: str, known: Mapping[str, click.Option] | Iterable[str]) -> str:
-    """Return which of the known names was probably meant, as it follows the sentence that refuses `name`."""
-    if isinstance(known, Mapping):  # a short flag is no key
-        long = [each for each, option in known.items() if f"-{name}" in option.opts]
-        if long:
-            return f": -{name} is '{long[0]}'"
-    near = near_name(name.lower().replace("_", "-"), known)
-    return f", perhaps '{near}' was meant" if near else ""
 
 
 def located(key: str, placeholder: str, text: str, folder: Path) -> str:
@@ -149,16 +104,3 @@ def _model(name: ModelName | DraftChoice, folder: Path) -> str:
             name = name if os.path.lexists(folder / typed_path(name.path)) else placed(name)
         return _path(name.path, folder)
     return name.value if isinstance(name, DraftChoice) else str(name)
-
-
-def preset_entries(name: str, file: Configuration) -> dict[str, Entry]:
-    """Return the entries of a preset by key; raises NotFoundError, which tells one of bench apart."""
-    try:
-        return find_preset(name, file)
-    except NotFoundError as error:
-        from localspec.bench.contenders import PRESETS  # late: little goes wrong
-
-        if name in PRESETS:
-            error.message += ": one of bench has that name"
-            error.hint = f"localspec bench --preset {name}, or localspec config set bench.preset {name}"
-        raise

@@ -64,9 +64,8 @@ def test_a_file_in_the_configuration_is_found_from_its_folder(key: str, home: Pa
     here.mkdir()
     there.mkdir()
     assert run("config", "set", key, text, cwd=here, env=dict(os.environ)).returncode == 0
-    entry = read_configuration().get(tuple(key.split(".")))
-    assert entry is not None
-    kept = entry.value if isinstance(entry.value, str) else entry.value[0]
+    value = read_configuration()[tuple(key.split("."))]
+    kept = value if isinstance(value, str) else value[0]
     assert kept == placed(key, here)[1]
     assert run("config", "get", key, cwd=there, env=dict(os.environ)).stdout.decode().strip().endswith(kept)
 
@@ -78,9 +77,7 @@ def test_a_file_in_the_configuration_is_found_from_its_folder(key: str, home: Pa
 )  # fmt: skip
 def test_what_names_no_file_stays(key: str, text: str) -> None:
     assert run("config", "set", key, text, env=dict(os.environ)).returncode == 0
-    entry = read_configuration().get((key,))
-    assert entry is not None
-    assert entry.value in (text, [text])
+    assert read_configuration()[key,] in (text, [text])
 
 
 @needs_pair
