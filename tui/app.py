@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import App, SystemCommand
@@ -18,14 +20,20 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widgets import TextArea
 
+from localspec.chat.conversation_files import write_export
+from localspec.chat.listing import named
 from localspec.chat.state import ChatState
+from localspec.conversations.records import Conversation
+from localspec.conversations.store import Store
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
 from localspec.settings.declaration import Setting
+from localspec.settings.folders import typed_path
 from localspec.tui.chat_engine import ChatEngine
+from localspec.tui.host import OF_THE_CHAT
 from localspec.tui.keyboard import Burst, Keyboard
-from localspec.tui.places import OF_THE_CHAT, Places
 from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.dialog import Ask, AskText
 from localspec.tui.settings_form import Form
 from localspec.tui.themes import DARK, LIGHT, THEMES
 from localspec.tui.trace import Trace
@@ -33,6 +41,7 @@ from localspec.tui.turns import recall
 from localspec.tui.widgets.composer import Composer, taken
 from localspec.tui.widgets.message import Spoken
 from localspec.tui.widgets.notices import Notices
+from localspec.ui.files import several_completions
 from localspec.ui.programs import edited, left_to_it
 
 if TYPE_CHECKING:
@@ -42,6 +51,8 @@ WIDTHS = ((0, "-mini"), (30, "-tiny"), (60, "-narrow"), (72, "-small"), (100, "-
 HEIGHTS = ((0, "-low"), (8, "-flat"), (16, "-tall"))
 AGAIN = 2.0  # seconds in which a second Ctrl+C quits
 WATCH = 0.25  # seconds between two looks at a download
+LOG_LINES = 500
+NAME = 40  # characters of the name of a file
 
 
 class LocalspecApp(App[int]):
@@ -49,8 +60,6 @@ class LocalspecApp(App[int]):
 
     TITLE = "localspec"
     CSS_PATH = "tui.tcss"
-    ENABLE_COMMAND_PALETTE = True
-    COMMAND_PALETTE_BINDING = "ctrl+p"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "ctrl+o", "open('pairs')", "pairs", show=True, priority=True, tooltip="choose or download another pair"
@@ -97,15 +106,14 @@ class LocalspecApp(App[int]):
         self.stylesheet.set_variables(self.get_css_variables())
         self._interrupted_at, self._has_begun = -AGAIN, False  # the latter: the first picture was drawn
         self._early: list[Event] = []  # what was typed before that, for the composer
-        self._chat = ChatScreen(self, engine, has_tokens=has_tokens, has_figures=has_figures)
-        self._places = Places(self, engine, self._chat, self.push_screen)
+        self.chat = ChatScreen(self, engine, has_tokens=has_tokens, has_figures=has_figures)
 
     async def on_mount(self) -> None:
         """Show the chat; then load the pair, for which every processor is wanted, while a message is being written."""
         for steps, size in ((WIDTHS, self.size.width), (HEIGHTS, self.size.height)):
             # Textual does so too, but after it has laid out the screen, which it then does again.
-            self._chat.add_class(next(name for least, name in reversed(steps) if size >= least))
-        await self.push_screen(self._chat)
+            self.chat.add_class(next(name for least, name in reversed(steps) if size >= least))
+        await self.push_screen(self.chat)
         self.call_after_refresh(self._begin)
         self.run_worker(recall(self, self.chat_state.writer, self.chat.composer), exit_on_error=False)
 
@@ -121,10 +129,6 @@ class LocalspecApp(App[int]):
         """Read the style sheet anew for another theme; that the first one is set is no reason to read it twice."""
         if self._has_begun:
             super().refresh_css(animate)
-
-    @property
-    def chat(self) -> ChatScreen:
-        return self._chat
 
     @property
     def chat_state(self) -> ChatState:
@@ -150,7 +154,6 @@ class LocalspecApp(App[int]):
         ]
 
     def leave(self, code: int) -> None:
-        """End the app from a signal handler."""
         if (loop := self._loop) is not None:
             loop.call_soon_threadsafe(self.exit, code, code)
 
@@ -166,7 +169,6 @@ class LocalspecApp(App[int]):
         timeout: float | None = None,
         markup: bool = True,
     ) -> None:
-        """Say what Textual has to say in the same place."""
         self.say(message, is_wrong=severity != "information")
 
     def stop_job(self) -> None:
@@ -175,18 +177,10 @@ class LocalspecApp(App[int]):
             self.say("the engine did not stop and was ended; your next message starts it", is_wrong=True)
 
     def open(self, name: str) -> None:
-        if name == "settings" and (self.form.theme != "auto" or self.theme != self._first_theme):
-            self.form.theme = "dark" if self.theme == DARK else "light"
-        self._places.open(name)
-
-    def race(self, rounds: int) -> None:
-        self._places.race(rounds)
-
-    def inspect(self, trace: Trace) -> None:
-        self._places.inspect(trace)
+        getattr(self, "race" if name == "race" else f"_open_{name}")()
 
     def export(self, conversation: str) -> None:
-        self.chat.call_later(self._places.export, conversation)
+        self.chat.call_later(self._export, conversation)
 
     def watch_download(self) -> None:
 
@@ -201,19 +195,118 @@ class LocalspecApp(App[int]):
 
         timer = self.set_interval(WATCH, look)
 
+    def inspect(self, trace: Trace) -> None:
+        from localspec.tui.screens.inspector import Inspector
+
+        self.push_screen(Inspector(trace))
+
+    async def _export(self, key: str) -> None:
+        """Ask for a file, and write a conversation there, of the kind that its name says."""
+        conversation = await asyncio.wrap_future(self.chat_state.writer.ask(lambda store: store.get(key)))
+
+        def write(name: str) -> Callable[[Store], None]:
+            path = typed_path(name)
+            return lambda store: write_export(store, key, store.get(key).leaf, path, None, hint="another name")
+
+        async def take(name: str | None) -> None:
+            if not name:
+                return
+            try:
+                await asyncio.wrap_future(self.chat_state.writer.ask(write(name)))
+            except LocalspecError as error:
+                self.say(f"{error.message}{error.advice}", is_wrong=True)
+                return
+            self.say(f"saved to {typed_path(name)}")
+
+        hint = "Enter saves · the ending .md, .html or .json sets the format"
+        self.push_screen(Ask(f"Export {named(conversation)} to", f"{_file_name(conversation)}.md", hint=hint), take)
+
+    def _open_pairs(self) -> None:
+        from localspec.tui.screens.pairs import PairsScreen
+
+        if self.chat.turns.is_answering():
+            return
+        try:
+            folder = Path.cwd()
+        except OSError:  # it was removed
+            folder = None
+        self.push_screen(PairsScreen(self, folder=folder))
+
+    def race(self, rounds: int = 1) -> None:
+        """Race plain decoding against speculation, on the text in the composer or else on the last question."""
+        from localspec.tui.screens.race import RaceScreen
+
+        if self.chat.turns.is_answering():
+            return
+        written = self.chat.composer.message.strip()
+        asked = None if written else self.chat_state.messages.question()
+        self.push_screen(RaceScreen(self, written if asked is None else asked.text, asked, rounds))
+
+    def _open_settings(self) -> None:
+        from localspec.tui.screens.settings import SettingsScreen
+
+        if self.form.theme != "auto" or self.theme != self._first_theme:
+            self.form.theme = "dark" if self.theme == DARK else "light"
+        self.push_screen(SettingsScreen(self, self.form))
+
+    def _open_conversations(self) -> None:
+        from localspec.tui.screens.conversations import Conversations
+
+        def take(conversation: str | None) -> None:
+            if conversation is not None:
+                self.chat.call_later(self.chat.turns.open, conversation)
+
+        self.push_screen(Conversations(self, self.chat.turns), take)
+
+    def _open_system(self) -> None:
+        """Change the system message."""
+
+        def take(text: str | None) -> None:
+            if text is not None:
+                self.chat_state.set_system(text.strip())
+                self.chat.show_attached()
+
+        system = self.chat_state.messages.system or ""
+        self.push_screen(AskText("System message, from the next answer", system), take)
+
+    def _open_attach(self) -> None:
+        """Attach files to the next message."""
+
+        async def take(name: str | None) -> None:
+            if name:
+                await self.chat.turns.run(f"/read {name}")
+
+        hint = "Tab completes · several names, folders and *.py too · Enter attaches"
+        self.push_screen(Ask("Attach to your next message", hint=hint, completions=several_completions), take)
+
+    def _open_export(self) -> None:
+        key = self.chat_state.messages.key
+        if key is None:
+            self.say("no messages yet", is_wrong=True)
+        else:
+            self.export(key)
+
+    def _open_help(self) -> None:
+        from localspec.tui.screens.help import Help
+
+        self.push_screen(Help(self.keys, getattr(self.screen, "about", [])))
+
+    def _open_log(self) -> None:
+        from localspec.tui.screens.help import LogScreen
+
+        self.push_screen(LogScreen(self.engine.worker_thread.worker.log_tail(LOG_LINES)))
+
     def action_command_palette(self) -> None:
         from localspec.tui.palette import open_palette
 
         open_palette(self)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Return the entries of the command palette."""
         from localspec.tui.palette import palette
 
         return palette(self, screen)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keep what is about the chat to the chat."""
         if action == "restore":
             return bool(self.chat_state.deleted)
         written = f"{action}({', '.join(map(repr, parameters))})" if parameters else action
@@ -261,7 +354,6 @@ class LocalspecApp(App[int]):
             await self.screen.renew(restored)
 
     def action_open(self, name: str) -> None:
-        """Open a screen beside the chat."""
         self.open(name)
 
     def action_interrupt(self) -> None:
@@ -289,7 +381,6 @@ class LocalspecApp(App[int]):
             self.say("Ctrl+C again to quit")
 
     def action_quit_if_empty(self) -> None:
-        """Quit, unless something is written."""
         if not self.chat.composer.text:
             self.exit(0)
 
@@ -298,7 +389,6 @@ class LocalspecApp(App[int]):
         self.chat.composer.call_later(self.exit, 0)
 
     def action_new(self) -> None:
-        """Begin a new conversation."""
         self.chat.call_later(self.chat.turns.begin)
 
     async def action_editor(self) -> None:
@@ -322,15 +412,12 @@ class LocalspecApp(App[int]):
             os.killpg(0, signal.SIGTSTP)  # the group: whatever has started this program waits as well
 
     def action_theme(self) -> None:
-        """Change between light and dark."""
         self.theme = LIGHT if self.theme == DARK else DARK
 
     def action_redraw(self) -> None:
-        """Draw everything anew."""
         self.refresh(repaint=True, layout=True)
 
     def action_restart(self) -> None:
-        """Start the engine anew, as after it died."""
         self.engine.restart()
         self.chat.composer.focus()
 
@@ -342,3 +429,8 @@ class LocalspecApp(App[int]):
     def _print_error_renderables(self) -> None:
         """Print nothing: Textual's traceback would stand where one line should."""
         self._exit_renderables.clear()
+
+
+def _file_name(conversation: Conversation) -> str:
+    words = "-".join(re.findall(r"\w+", conversation.title.lower()))
+    return words[:NAME].rstrip("-") or f"localspec-{conversation.id}"

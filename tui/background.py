@@ -14,14 +14,8 @@ import time
 import tty
 
 PATIENCE = 0.15  # seconds; over a slow line the default is taken
-
-
 QUESTION = b"\x1b]11;?\x1b\\\x1b[c"
-
-
 _COLOR = re.compile(rb"\x1b\]11;rgb:([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})")
-
-
 _ATTRIBUTES = re.compile(rb"\x1b\[\?[\d;]*c")
 
 

@@ -89,7 +89,6 @@ class ChatEngine:
         self.worker_thread.read_ahead(state.to_load(), request)
 
     def load(self) -> None:
-        """Load the pair, unless a message that came first does."""
         if not self.worker_thread.is_busy:
             self.worker_thread.load(self.state.to_load())
 

@@ -9,8 +9,6 @@ from localspec.settings.sizes import counted, duration, size
 from localspec.tui.downloads import Download
 
 BAR = 20  # cells
-
-
 NAME = 28  # cells of a file's name, where there is room
 
 

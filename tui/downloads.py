@@ -57,12 +57,10 @@ class Download:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will happen."""
         return self.phase in ("done", "failed", "cancelled")
 
     @property
     def files(self) -> list[DownloadProgress]:
-        """The files that are on their way."""
         return [] if self.pull is None else self.pull.files
 
     @property
@@ -71,7 +69,6 @@ class Download:
 
     @property
     def total(self) -> int:
-        """The bytes of all files."""
         return sum(file.item.file.size for file in self.files)
 
     @property

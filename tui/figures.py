@@ -13,8 +13,6 @@ from localspec.tui.stats_panel import PANE, cell, pane, strip
 from localspec.tui.widgets.top_bar import Top, TopBar, resident
 
 PLACES = ("full", "strip", "off")  # F2 goes round: beside the chat, or below it where that is narrow; below; nowhere
-
-
 WHERE = {"beside": "Figures beside the chat", "below": "Figures below the chat", "": "Figures hidden"}
 
 

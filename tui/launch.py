@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from localspec.chat.pair_loader import ChatWorker
 from localspec.chat.state import ChatState
@@ -15,37 +14,30 @@ from localspec.tui.leaving import leaving
 from localspec.tui.worker_thread import WorkerThread
 
 
-@dataclass(frozen=True, slots=True)
-class ScreenLook:
-    """The screen at the start: theme (auto, dark or light), tokens by origin, figures beside the chat."""
-
-    theme: str = "auto"
-    has_tokens: bool = False
-    has_figures: bool = True
-
-
 def open_chat(
     worker: ChatWorker,
     state: ChatState,
     *,
     form: Callable[[], Sequence[Setting]] = tuple,
-    look: ScreenLook | None = None,
+    theme: str = "auto",
+    has_tokens: bool = False,
+    has_figures: bool = True,
 ) -> int:
     """Run the chat until it is left; return the exit code.
 
-    `form` returns the settings that the request was made from, each with its origin. Raises the error of an app that
-    failed.
+    `form` returns the settings that the request was made from, each with its origin. `theme` is auto, dark or light;
+    the screen begins with tokens by origin, and with figures beside the chat, as `has_tokens` and `has_figures` say.
+    Raises the error of an app that failed.
     """
-    look = look or ScreenLook()
     engine = ChatEngine(state, WorkerThread(worker))
-    is_dark, typed = background() if look.theme == "auto" else (look.theme == "dark", "")
+    is_dark, typed = background() if theme == "auto" else (theme == "dark", "")
     app = LocalspecApp(
         engine,
         is_dark=is_dark,
         typed=typed,
         settings=form,
-        has_tokens=look.has_tokens,
-        has_figures=look.has_figures,
+        has_tokens=has_tokens,
+        has_figures=has_figures,
     )
     try:
         with leaving(app.leave):

@@ -20,18 +20,10 @@ from types import FrameType
 from typing import Any
 
 GRACE = 1.0  # seconds for the app to leave by itself
-
-
 STUCK = 0.2  # seconds for a terminal that takes nothing, as after Ctrl-S
-
-
 # Mouse modes, focus reports, bracketed paste, synchronised output, alternate screen; keyboard, cursor, colour.
 _OFF = (1000, 1002, 1003, 1006, 1015, 1016, 1004, 2004, 2026, 1049)
-
-
 RESET = b"".join(b"\x1b[?%dl" % mode for mode in _OFF) + b"\x1b[<u\x1b[?25h\x1b[0m"
-
-
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 
 

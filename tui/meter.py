@@ -8,17 +8,9 @@ from __future__ import annotations
 from collections import deque
 
 WINDOW = 2.0  # seconds
-
-
 BUCKET = 0.25  # seconds of one bar of the sparkline
-
-
 TOGETHER = 0.01  # seconds: what is less apart was read at one time
-
-
 PAUSE = 5.0  # seconds without a token that are no decoding: the machine slept, or the process was stopped
-
-
 BARS = "▁▂▃▄▅▆▇█"
 
 

@@ -54,7 +54,6 @@ class News:
         self._alarm: asyncio.Handle | None = None  # for the next look
 
     def close(self) -> None:
-        """Look for news no more."""
         self._engine.worker_thread.has_begun = lambda: None
         if self._alarm is not None:
             self._alarm.cancel()
@@ -78,7 +77,6 @@ class News:
             self._in_turn(self._tick)
 
     def _wake(self) -> None:
-        """Look at once: a job has begun."""
         if self._alarm is None:
             self._alarm = asyncio.get_running_loop().call_soon(self.look)
 
@@ -193,7 +191,6 @@ class RedrawThrottle:
 
     @property
     def is_due(self) -> bool:
-        """Whether the screen has rested long enough."""
         return self.left <= 0
 
     def begin(self) -> None:

@@ -1,26 +1,70 @@
-"""An offer as a row of the picker, and all that is known of it in a few lines."""
+"""An offer as a row of the picker, whether it would fit on this machine, and all that is known of it in a few lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from textual.content import Content
 
+from localspec.errors import LocalspecError
 from localspec.models.available import AvailablePair
 from localspec.models.candidates import look
 from localspec.models.pair_check import check_pair
 from localspec.models.store import PairRef
 from localspec.sanitize import one_line, shortened
-from localspec.tui.pair_fit import Fit, FreeMemory, fit
+from localspec.settings.lone_jobs import MachineFacts
+from localspec.settings.sizes import size
+from localspec.worker.ask import ask
 
 WHERE = {"here": "on this machine", "hub": "to be downloaded", "gone": "a file of it is gone"}
 COLUMNS = {"pair": 26, "size": 9, "draft": 20, "fit": 3, "where": 5, "tested": 6, "licence": 14}
 # By the screen's width: each column takes two cells more, the table three.
 LEFT_OUT = ((100, ()), (84, ("licence",)), (76, ("licence", "tested")), (0, ("licence", "draft", "tested")))
+BESIDE = 1.15  # of the weights: caches and buffers
+MIN_DOWNLOAD = 200_000_000  # bytes of them
+
+
+@dataclass(frozen=True, slots=True)
+class FreeMemory:
+    """Free bytes: main memory (None: not known) and those of the devices that take layers."""
+
+    ram: int | None = None
+    devices: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> FreeMemory:
+        """Return what a machine_facts of this machine says."""
+        return cls(facts["ram"], tuple(device["free"] for device in facts["all"] if device["takes_layers"]))
+
+
+def this_machine() -> FreeMemory:
+    """Ask llama.cpp, in a process of its own, what there is; nothing is known where it does not answer."""
+    try:
+        return FreeMemory.of(ask(MachineFacts()))
+    except LocalspecError:
+        return FreeMemory()
+
+
+def fit(n_bytes: int, memory: FreeMemory) -> tuple[str, str]:
+    """Return whether models of so many bytes fit, as a mark and in words, by the sizes of their files alone.
+
+    A sketch for choosing: what a load really takes, `localspec plan` and the load itself say.
+    """
+    if not n_bytes or memory.ram is None:
+        return ("", "")
+    needed = n_bytes * BESIDE + MIN_DOWNLOAD
+    if any(needed <= free for free in memory.devices):
+        return ("✓", "fits on a GPU")
+    if needed <= memory.ram:
+        return ("✓", "fits in main memory")
+    if needed <= memory.ram + sum(memory.devices):
+        return ("!", "fits on GPU and main memory together")
+    return ("✗", "does not fit in the memory that is free")
 
 
 def longest(names: Iterable[str]) -> int:
-    """Return the cells of the longest of these names."""
     return max((Content(one_line(name)).cell_length for name in names), default=0)
 
 
@@ -45,13 +89,13 @@ def cells(
 ) -> dict[str, Content]:
     """Return what stands in each column; names that are longer than theirs lose their middle."""
     about = "~" if offer.is_about else ""
-    suits = Fit("✗", "") if is_broken else fit(offer.bytes, memory)
-    style = {"✓": "$success", "!": "$warning", "✗": "$error"}.get(suits.mark, "")
+    mark = "✗" if is_broken else fit(offer.bytes, memory)[0]
+    style = {"✓": "$success", "!": "$warning", "✗": "$error"}.get(mark, "")
     return {
         "pair": Content(shortened(one_line(offer.name), columns["pair"])),
         "size": Content(f"{about}{_size(offer.bytes)}"),
         "draft": Content.styled(shortened(one_line(offer.draft), columns.get("draft", 0)), "$muted"),
-        "fit": Content.styled(suits.mark, style) if style else Content(""),
+        "fit": Content.styled(mark, style),
         "where": Content.styled("bad", "$error")
         if is_broken
         else Content("here")
@@ -71,7 +115,7 @@ def described(offer: AvailablePair, memory: FreeMemory, verdict: str, problem: s
     second = [
         offer.origin,
         WHERE[offer.where],
-        "" if problem else fit(offer.bytes, memory).words,
+        "" if problem else fit(offer.bytes, memory)[1],
         f"{offer.context} tokens" if offer.context else "",
         offer.license,
         "" if offer.is_tested else "not tested",
@@ -97,6 +141,4 @@ def compared(pair: PairRef) -> str:
 
 
 def _size(n_bytes: int) -> str:
-    if not n_bytes:
-        return "–"
-    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"
+    return size(n_bytes) if n_bytes else "–"

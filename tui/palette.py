@@ -9,7 +9,7 @@ from textual.binding import Binding
 from textual.command import CommandPalette
 from textual.screen import Screen
 
-from localspec.tui.places import OF_THE_CHAT
+from localspec.tui.host import OF_THE_CHAT
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.dialog import OverChat
 from localspec.tui.screens.help import key_names
@@ -26,7 +26,6 @@ class Palette(OverChat, CommandPalette):
 
 
 def open_palette(app: App[int]) -> None:
-    """Show the palette, unless it is shown."""
     if not isinstance(app.screen, CommandPalette):
         app.push_screen(Palette(id="--command-palette"))
 

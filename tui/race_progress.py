@@ -46,7 +46,6 @@ class RunningAnswer:
         self.moments.append(Moment(_elapsed(stats), len(self.answer.tokens), len(self.text)))
 
     def at(self, seconds: float) -> Moment:
-        """Return what there was after so many seconds."""
         return self.moments[bisect.bisect_right(self.moments, seconds, key=lambda moment: moment.seconds) - 1]
 
     @property
@@ -77,7 +76,6 @@ class Running:
         self.is_stopped = True
 
     def end(self, error: LocalspecError | None) -> None:
-        """Take that it is over, and why if it failed."""
         self.error, self.is_over = error, True
 
     @property

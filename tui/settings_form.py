@@ -48,7 +48,6 @@ class Form:
         return cls(chat_state, by_name, {THEME: theme, **{name: shown(began, name) for name in SETTINGS}}, theme)
 
     def names(self) -> dict[str, list[str]]:
-        """Return the fields by group, as far as they are known."""
         return {group: [name for name in names if name in self.settings] for group, names in GROUPS.items()}
 
     def text(self, name: str) -> str:

@@ -11,11 +11,9 @@ from enum import Enum
 
 from textual.content import Content
 
-from localspec.tui.trace import SourcedText
+from localspec.ui.sources import Span
 
 _MARKS = {"copied": ("‹", "›"), "early": ("⟨", "⟩"), "corrected": ("⟦", "⟧"), "bonus": ("", "⁺"), "plain": ("·", "·")}
-
-
 LEGEND = (
     ("draft", "draft"),
     ("copied", "‹copied›"),
@@ -38,7 +36,7 @@ class View(Enum):
         return views[(views.index(self) + 1) % len(views)]
 
 
-def marked(origins: Iterable[SourcedText], view: View, *, is_revealed: bool = False) -> Content:
+def marked(origins: Iterable[Span], view: View, *, is_revealed: bool = False) -> Content:
     """Return the text of `origins` with marks, and in full view with colours and, if revealed, rejected drafts."""
     parts: list[tuple[str, str]] = []
     merged = _merged(origins)
@@ -61,8 +59,7 @@ def marked(origins: Iterable[SourcedText], view: View, *, is_revealed: bool = Fa
     return Content.assemble(*parts)
 
 
-def legend(origins: Iterable[SourcedText], view: View) -> Content:
-    """Return what the marks and colours in `origins` mean."""
+def legend(origins: Iterable[Span], view: View) -> Content:
     sources = {origin.source for origin in origins}
     shown = [
         (f"{text} ", f"$origin-{source}" if view is View.FULL else "$muted")
@@ -72,13 +69,13 @@ def legend(origins: Iterable[SourcedText], view: View) -> Content:
     return Content.assemble(*shown)
 
 
-def _merged(origins: Iterable[SourcedText]) -> list[SourcedText]:
+def _merged(origins: Iterable[Span]) -> list[Span]:
     """Join neighbours that were copied or drafted together: one pair of marks a run reads better."""
-    merged: list[SourcedText] = []
+    merged: list[Span] = []
     for origin in origins:
         is_run = origin.source in ("draft", "copied", "early", "plain")
         if merged and is_run and merged[-1].source == origin.source:
-            merged[-1] = SourcedText(merged[-1].text + origin.text, origin.source)
+            merged[-1] = Span(merged[-1].text + origin.text, origin.source)
         else:
             merged.append(origin)
     return merged

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import textwrap
 
 from textual.content import Content
 
@@ -38,26 +38,15 @@ _HASH = re.compile(r"(sha256-)?[0-9a-f]{64}(\.gguf)?")  # names of files that sa
 _SPLIT = (("guess", "▒", "$origin-draft"), ("check", "█", "$primary"), ("rest", "░", "$muted"))
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Milliseconds of a pass: who took them. `host` is what neither model takes."""
+def split(stats: Stats) -> dict[str, float]:
+    """Return the milliseconds of the mean pass by who took them; {} before there are enough passes.
 
-    draft: float
-    verify: float
-    host: float
-
-    @property
-    def total(self) -> float:
-        """Milliseconds of the pass."""
-        return self.draft + self.verify + self.host
-
-
-def split(stats: Stats) -> Split | None:
-    """Return the mean pass, None before there are enough; the prompt's own pass is timed with the prompt."""
+    The prompt's own pass is timed with the prompt.
+    """
     n = stats.passes - 1
     if shown_after(stats.decode_ms, n) is None:
-        return None
-    return Split(stats.draft_ms / n, stats.verify_ms / n, (stats.sample_ms + stats.other_ms) / n)
+        return {}
+    return {"guess": stats.draft_ms / n, "check": stats.verify_ms / n, "rest": (stats.sample_ms + stats.other_ms) / n}
 
 
 def pane(trace: Trace | None, loaded: Loaded | None, width: int, *, is_loading: bool = False) -> Content:
@@ -66,8 +55,7 @@ def pane(trace: Trace | None, loaded: Loaded | None, width: int, *, is_loading: 
         return _lines(_pair(loaded, width, is_loading=is_loading))
     stats = trace.stats
     lines = [*_speed(trace, width), [], *_passes(trace, width), [], *_accepted(stats, width)]
-    time = split(stats)
-    if time is not None:
+    if time := split(stats):
         lines += [[], *_time(time, width)]
     lines += [[], *_tokens(stats), [], *_verdict(trace, width)]
     return _lines(lines)
@@ -81,14 +69,13 @@ def strip(trace: Trace | None, width: int) -> Content:
     first: list[Part] = [(_rate(trace), "bold $foreground")]
     first += [(" ", ""), *_speedup(stats)]
     first += [(f" {trace.meter.sparkline(max(0, min(16, width - 40)))}", "$primary")]
-    time = split(stats)
     share = accepted(stats)
     right = f"{share} of guesses right" if share.endswith("%") else f"{share} guesses right"
     second: list[Part] = [(right if stats.drafted else "no guesses", "$origin-draft")]
     second += [(f" │ {_per_pass(stats)} tokens a pass", "$muted")]
-    if time is not None:
-        used, total = sum(len(text) for text, _ in second), f" │ {time.total:.1f} ms"
-        parts = f" │ guess {time.draft:.1f} check {time.verify:.1f} rest {time.host:.1f} ms"
+    if time := split(stats):
+        used, total = sum(len(text) for text, _ in second), f" │ {sum(time.values()):.1f} ms"
+        parts = f" │ {' '.join(f'{name} {ms:.1f}' for name, ms in time.items())} ms"
         second += [(parts if used + len(parts) <= width else total, "$muted")]
     return _lines([first, second])
 
@@ -99,7 +86,6 @@ def cell(trace: Trace | None) -> Content:
 
 
 def verdict(trace: Trace) -> str:
-    """Return what can be said of speculation in this answer, in words."""
     stats = trace.stats
     return sanitize(verdict_of(stats)) + (" F6 turns drafting off." if is_slower(stats) else "")
 
@@ -215,15 +201,11 @@ def _accepted(stats: Stats, width: int) -> list[list[Part]]:
     return lines
 
 
-def _time(time: Split, width: int) -> list[list[Part]]:
-    room = max(8, width - 3)
-    values = {"guess": time.draft, "check": time.verify, "rest": time.host}
-    cells = {name: round(room * value / time.total) if time.total else 0 for name, value in values.items()}
-    bar = [(mark * cells[name], style) for name, mark, style in _SPLIT]
-    words: list[Part] = [(" ", "")]
-    for name, mark, style in _SPLIT:
-        words.append((f"{mark}{name} {_ms(values[name])} ", style))
-    return [[("A PASS ", "bold $primary"), (f"{time.total:.1f} ms", "bold")], [(" ", ""), *bar], words]
+def _time(time: dict[str, float], width: int) -> list[list[Part]]:
+    room, total = max(8, width - 3), sum(time.values())
+    bar = [(mark * (round(room * time[name] / total) if total else 0), style) for name, mark, style in _SPLIT]
+    words = [(f"{mark}{name} {_ms(time[name])} ", style) for name, mark, style in _SPLIT]
+    return [[("A PASS ", "bold $primary"), (f"{total:.1f} ms", "bold")], [(" ", ""), *bar], [(" ", ""), *words]]
 
 
 def _tokens(stats: Stats) -> list[list[Part]]:
@@ -245,13 +227,7 @@ def _verdict(trace: Trace, width: int) -> list[list[Part]]:
 
 def wrapped(text: str, width: int) -> list[str]:
     """Return `text` in lines of at most `width` characters, broken at spaces where there are any."""
-    lines, line = [], ""
-    for word in text.split():
-        if line and len(line) + 1 + len(word) > width:
-            lines.append(line)
-            line = ""
-        line = f"{line} {word}" if line else word
-    return [*lines, line] if line else lines
+    return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
 
 
 def _count(n: int) -> str:

@@ -9,19 +9,11 @@ from localspec.engine.events import Committed, Event, Finished, Loaded
 from localspec.sanitize import Sanitizer, sanitize
 from localspec.settings.request import LoadSettings, Request
 from localspec.tui.meter import Meter
-from localspec.ui.sources import SourceSpans
+from localspec.ui.sources import SourceSpans, Span
 from localspec.ui.stats import Stats
 
 COPIERS = ("copy", "suffix", "prompt-lookup")  # they draft what the text said before
 EARLY = ("early-exit", "lookahead")  # the target drafts for itself
-
-
-@dataclass(frozen=True, slots=True)
-class SourcedText:
-    """Text from one source: draft, copied, early, corrected, bonus, plain, or rejected (which is not in the text)."""
-
-    text: str  # safe to show
-    source: str
 
 
 @dataclass(slots=True)
@@ -36,7 +28,7 @@ class Trace:
     request: Request = field(default_factory=Request)
     meter: Meter = field(default_factory=Meter)
     passes: list[Committed] = field(default_factory=list)
-    origins: list[SourcedText] = field(default_factory=list)
+    origins: list[Span] = field(default_factory=list)  # safe to show; a rejected one is not in the text
     reasoning: str = ""  # safe to show
     _spans: SourceSpans = field(default_factory=SourceSpans)
     _sanitizer: Sanitizer = field(default_factory=Sanitizer)
@@ -56,7 +48,6 @@ class Trace:
 
     @property
     def text(self) -> str:
-        """The text so far, safe to show."""
         return "".join(origin.text for origin in self.kept())
 
     def observe(self, at: float, event: Event) -> str:
@@ -97,14 +88,13 @@ class Trace:
         """Note what was drafted for the place of the target's own token: of a tree, the first that was refused."""
         rejected = [piece.text for piece in event.drafted if piece.source == "rejected"]
         if rejected:
-            self.origins.append(SourcedText(sanitize("".join(rejected[:8])), "rejected"))
+            self.origins.append(Span(sanitize("".join(rejected[:8])), "rejected"))
 
     def _add(self, text: str, source: str) -> str:
         text = self._sanitizer.feed(text)
         if text:
-            self.origins.append(SourcedText(text, source))
+            self.origins.append(Span(text, source))
         return text
 
-    def kept(self) -> Iterator[SourcedText]:
-        """Yield the origins of the text itself."""
+    def kept(self) -> Iterator[Span]:
         return (origin for origin in self.origins if origin.source != "rejected")

@@ -116,12 +116,10 @@ class ChatTurns:
 
     @property
     def unsent(self) -> str:
-        """All that was written and not sent."""
         unsent_before = self._unsent if self.state.messages.editing is not None else ""
         return "\n".join(filter(None, (self.waiting, unsent_before, self._view.composer.message)))
 
     async def run(self, line: str) -> None:
-        """Run a command; an error becomes a card."""
         try:
             if TABLE.needs_rest(line):
                 await tell_news(self)
@@ -137,7 +135,6 @@ class ChatTurns:
         return self.state.answering is not None
 
     async def open_screen(self, name: str) -> bool:
-        """Open the screen of a command."""
         self._host.open(name)
         return True
 
@@ -161,7 +158,6 @@ class ChatTurns:
             self._view.composer.fill(unsaid.text)
 
     async def show_path(self) -> None:
-        """Go to the first message: all of them are on the screen."""
         await self._view.run_action("top")
 
     async def show_ended(self, entries: Sequence[Node]) -> None:
@@ -169,7 +165,6 @@ class ChatTurns:
         await self._view.renew()
 
     async def wait(self, answer: Future[Result]) -> Result:
-        """Wait for the store, while the screen goes on."""
         return await asyncio.wrap_future(answer)
 
     async def rewrite(self, asked: Node) -> str | None:
@@ -212,7 +207,6 @@ class ChatTurns:
         await self._view.renew()
 
     async def again(self, entry: Node) -> None:
-        """Answer anew: what `entry` says, or what it answers."""
         if not self.is_answering():
             asked = self.state.ask_again(entry)
             line = self.state.seed_of_next(asked)
@@ -244,7 +238,6 @@ class ChatTurns:
         return True
 
     async def step(self, entry: Node, by: int) -> None:
-        """Go to a branch beside this one."""
         await self.look_again()
         siblings = self.state.messages.siblings(entry)
         at = siblings.index(entry) + by
@@ -272,7 +265,6 @@ class ChatTurns:
             self._host.say("only the text of this answer was kept, not its passes")
 
     async def fork(self, entry: Node) -> None:
-        """Go on in a copy of the conversation up to a message."""
         if not self.is_answering():
             try:
                 await fork_from(self, entry)
@@ -301,7 +293,6 @@ class ChatTurns:
             await self._view.fail(error)
 
     async def act(self, what: str, entry: Node) -> None:
-        """Do what a key on a message asks for."""
         match what:
             case "copy":
                 self.copy_text(entry.text, "the message")

@@ -108,7 +108,6 @@ class WorkerThread:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a job runs, or its end was not taken yet."""
         return bool(self._jobs)
 
     @property
@@ -123,7 +122,6 @@ class WorkerThread:
 
     @property
     def has_news(self) -> bool:
-        """Whether `take` has something to give."""
         return bool(self._arrived)
 
     @property
@@ -192,7 +190,6 @@ class WorkerThread:
         return None if self.is_busy else self.worker.lost()
 
     def close(self) -> None:
-        """End the process and the thread."""
         for job in self._queue.close():
             job.end(None)
         self.worker.close()

@@ -109,14 +109,16 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
         remarks = [*filter(None, [ollamas]), *effect_remarks(request, is_typed, has_draft=settings.draft is not None)]
         if not wants_plain(options.plain or is_typed("quiet")):
             gc.disable()  # until the first picture: nothing that is imported is garbage, and looking for it takes time
-            from localspec.tui.launch import ScreenLook, open_chat  # late: it brings Textual
+            from localspec.tui.launch import open_chat  # late: it brings Textual
 
             with far or open_worker(options.log_file, options.kept) as worker:
                 state = opened(store, settings, request, in_background=True)
                 state.remarks += [*console.warned, *remarks]
                 form = partial(in_force, click.get_current_context())
-                look = ScreenLook(options.theme, options.tokens, options.stats is not False)
-                return open_chat(worker, state, form=form, look=look)
+                return open_chat(
+                    worker, state, form=form, theme=options.theme, has_tokens=options.tokens,
+                    has_figures=options.stats is not False,
+                )  # fmt: skip
         from localspec.cli.converse import open_line_chat
 
         with far or open_worker(options.log_file, options.kept) as worker:

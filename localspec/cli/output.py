@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 import sys
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -75,18 +76,17 @@ class TextSink:
         self._reasoning = Sanitizer()
 
     def event(self, event: Event) -> None:
-        if isinstance(event, Committed | Finished) and self._shows_reasoning:
+        if not isinstance(event, Committed | Finished):
+            return
+        if self._shows_reasoning:
             self._put_reasoning(event.reasoning)
-        if isinstance(event, Committed):
-            if self._spans is None:
-                self._write(event.text)
-            else:
-                self._write_spans(self._spans.feed(event))
-        elif isinstance(event, Finished):
-            if self._spans is None:
-                self._write(event.tail)
-            else:
-                self._write_spans(self._spans.release(event.tail))
+        if self._spans is None:
+            text = event.text if isinstance(event, Committed) else event.tail
+            self._put(self._begun(self._safe(text)))
+            return
+        spans = self._spans.feed(event) if isinstance(event, Committed) else self._spans.release(event.tail)
+        safe = [Span(self._begun(self._safe(span.text)), span.source) for span in spans]
+        self._put("".join(marked(span, can_color=self._can_color) for span in safe))
 
     def finish(self, stats: Stats) -> None:
         """End the text with one newline; a terminal that is on a fresh line already gets none."""
@@ -105,13 +105,6 @@ class TextSink:
 
     def _safe(self, text: str) -> str:
         return text if self._sanitizer is None else self._sanitizer.feed(text)
-
-    def _write(self, text: str) -> None:
-        self._put(self._begun(self._safe(text)))
-
-    def _write_spans(self, spans: list[Span]) -> None:
-        safe = [Span(self._begun(self._safe(span.text)), span.source) for span in spans]
-        self._put("".join(marked(span, can_color=self._can_color) for span in safe))
 
     def _begun(self, text: str) -> str:
         """Return the text without the blank that many answers begin with: on a terminal it only indents a line.
@@ -150,40 +143,38 @@ class TextSink:
             self._live.write(text, bare=SGR.sub("", text))
 
 
+@dataclass(slots=True)
 class JsonSink:
     """One object at the end; on failure the object of the error."""
 
-    def __init__(
-        self, live: Live, settings: LoadSettings, request: Request, state: ChatState, *, has_tokens: bool = False
-    ) -> None:
-        self._live = live
-        self._state = state
-        self._settings = settings
-        self._request = request
-        self._tokens: list[Wire] | None = [] if has_tokens else None
-        self._text = ""
+    live: Live
+    settings: LoadSettings
+    request: Request
+    state: ChatState
+    has_tokens: bool = False
+    _tokens: list[Wire] = field(default_factory=list)
+    _text: str = ""
 
     def event(self, event: Event) -> None:
         if isinstance(event, Committed):
             self._text += event.text
-            if self._tokens is not None:
+            if self.has_tokens:
                 from localspec.ui.result import with_logprob  # late: a text has no need of it
 
-                pieces = zip_longest(event.out, event.logprobs)
                 self._tokens += [
                     {"id": piece.id, "s": piece.text, "source": piece.source, **with_logprob(logprob)}
-                    for piece, logprob in pieces
+                    for piece, logprob in zip_longest(event.out, event.logprobs)
                 ]
 
     def finish(self, stats: Stats) -> None:
         from localspec.ui.result import result  # late, as above
 
-        made = result(stats, self._settings, self._request, self._state.session)
-        self._live.erase()
-        write_json(made if self._tokens is None else {**made, "tokens": self._tokens})
+        made = result(stats, self.settings, self.request, self.state.session)
+        self.live.erase()
+        write_json({**made, "tokens": self._tokens} if self.has_tokens else made)
 
     def fail(self, error: Wire) -> None:
-        self._live.erase()
+        self.live.erase()
         partial = {"text": self._text} if self._text else {}
         write_json({"error": {**error, "detail": {**error.get("detail", {}), **partial}}})
 

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import TypeVar
@@ -72,7 +72,7 @@ def stopping(cancel: Callable[[], None], again: Callable[[], None], timeout: flo
         stop.interrupts += 1
         (cancel if stop.interrupts == 1 else again)()
 
-    def on_alarm(_number: int, _frame: FrameType | None) -> None:
+    def on_alarm() -> None:
         stop.is_timeout = True
         cancel()
 
@@ -82,15 +82,13 @@ def stopping(cancel: Callable[[], None], again: Callable[[], None], timeout: flo
         stop.termination = number
         cancel()
 
-    handlers = {"SIGINT": on_interrupt, "SIGALRM": on_alarm, "SIGTERM": on_termination, "SIGHUP": on_termination}
-    with ExitStack() as stack:
-        for name, handler in handlers.items():
-            stack.enter_context(_handling(name, handler))
-        signal.setitimer(signal.ITIMER_REAL, timeout or 0)
-        try:
-            yield stop
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+    with (
+        _handling("SIGINT", on_interrupt),
+        _handling("SIGTERM", on_termination),
+        _handling("SIGHUP", on_termination),
+        _alarm(timeout, on_alarm),
+    ):
+        yield stop
 
 
 def timed(seconds: float | None, what: str, act: Callable[[], T]) -> tuple[T, float | None]:
@@ -100,15 +98,11 @@ def timed(seconds: float | None, what: str, act: Callable[[], T]) -> tuple[T, fl
     """
     began = time.monotonic()
 
-    def on_alarm(_number: int, _frame: FrameType | None) -> None:
+    def on_alarm() -> None:
         raise TimedOut(f"{what} took longer than --timeout {seconds:g}")
 
-    with _handling("SIGALRM", on_alarm):
-        signal.setitimer(signal.ITIMER_REAL, seconds or 0)
-        try:
-            done = act()
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+    with _alarm(seconds, on_alarm):
+        done = act()
     return done, None if seconds is None else max(MIN_SECONDS, seconds - (time.monotonic() - began))
 
 
@@ -120,17 +114,22 @@ def ringing(seconds: float, act: Callable[[], object]) -> Iterator[None]:
     on its way. Python makes a SystemError of that.
     """
 
-    def on_alarm(_number: int, _frame: FrameType | None) -> None:
-        act()
-
-    with _handling("SIGALRM", on_alarm):
-        signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+    with _alarm(seconds, act, seconds):
         try:
             yield
         except SystemError as error:
             if error.__cause__ is None:
                 raise
             raise error.__cause__ from None
+
+
+@contextmanager
+def _alarm(seconds: float | None, act: Callable[[], object], again: float = 0.0) -> Iterator[None]:
+    """Call `act` after so many seconds, None never, and then every `again` seconds, 0 for once."""
+    with _handling("SIGALRM", lambda _number, _frame: act()):
+        signal.setitimer(signal.ITIMER_REAL, seconds or 0, again)
+        try:
+            yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -179,7 +178,7 @@ def _raised_again() -> Iterator[None]:
 
 
 @contextmanager
-def _handling(name: str, handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _handling(name: str, handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
     number = getattr(signal, name)
     before = signal.getsignal(number)
     if before is signal.SIG_IGN:

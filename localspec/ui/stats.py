@@ -43,8 +43,6 @@ from localspec.ui.speedup import FEWEST, PLACES, Comparison, Passes, median
 from localspec.ui.ways import Ways
 
 SOURCES = ("accepted", "corrected", "bonus", "plain", "forced")
-
-
 MIN_DRAFTED_SHARE = 0.1  # share of the decoding passes: where fewer drafted, no speedup is shown
 LOOK = 50  # of so many passes one more is no reason to compare them again
 

@@ -18,7 +18,7 @@ from localspec.models.hub.remote import Hub
 from localspec.models.names import HubName
 from localspec.models.pull import Item, Pull, PullPlan
 from localspec.tui.downloads import Download
-from localspec.tui.pair_fit import FreeMemory
+from localspec.tui.pair_rows import FreeMemory
 from localspec.tui.screens.pairs import PairsScreen
 from localspec.tui.screens.race import RaceScreen
 from localspec.tui.screens.settings import Field

@@ -29,8 +29,7 @@ from localspec.models.user_catalog import add
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
-from localspec.tui.pair_fit import Fit, FreeMemory, fit
-from localspec.tui.pair_rows import cells, columns_of, compared
+from localspec.tui.pair_rows import FreeMemory, cells, columns_of, compared, fit
 from localspec.tui.screens.pairs import PairsScreen
 from localspec.tui.widgets.card import ErrorCard, Note
 from localspec.worker.client import Worker
@@ -329,13 +328,13 @@ def test_a_draft_of_another_vocabulary_says_what_it_drafts(tmp_path: Path) -> No
 def test_what_fits() -> None:
     told = [fit(size, MEMORY) for size in (0, 10**9, 10**10, 2 * 10**10, 10**11)]
     assert told == [
-        Fit("", ""),
-        Fit("✓", "fits on a GPU"),
-        Fit("✓", "fits in main memory"),
-        Fit("!", "fits on GPU and main memory together"),
-        Fit("✗", "does not fit in the memory that is free"),
+        ("", ""),
+        ("✓", "fits on a GPU"),
+        ("✓", "fits in main memory"),
+        ("!", "fits on GPU and main memory together"),
+        ("✗", "does not fit in the memory that is free"),
     ]
-    assert fit(10**9, FreeMemory()) == Fit("", "")
+    assert fit(10**9, FreeMemory()) == ("", "")
 
 
 @needs_pair

@@ -8,20 +8,20 @@ from textual.widgets import DataTable, Static
 
 from localspec.tui.screens.inspector import Inspector
 from localspec.tui.source_marks import View, marked
-from localspec.tui.trace import SourcedText
+from localspec.ui.sources import Span
 from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, settled, until
 
 ORIGINS = [
-    SourcedText("Once", "plain"),
-    SourcedText(" upon", "draft"),
-    SourcedText(" a", "draft"),
-    SourcedText(" day", "rejected"),
-    SourcedText(" time", "corrected"),
-    SourcedText(" there", "copied"),
-    SourcedText(" was", "copied"),
-    SourcedText(",", "bonus"),
-    SourcedText(" he", "early"),
-    SourcedText("\n\n", "plain"),
+    Span("Once", "plain"),
+    Span(" upon", "draft"),
+    Span(" a", "draft"),
+    Span(" day", "rejected"),
+    Span(" time", "corrected"),
+    Span(" there", "copied"),
+    Span(" was", "copied"),
+    Span(",", "bonus"),
+    Span(" he", "early"),
+    Span("\n\n", "plain"),
 ]
 
 
@@ -30,7 +30,7 @@ def test_every_origin_but_the_drafts_has_a_mark() -> None:
 
 
 def test_where_nothing_was_drafted_nothing_is_marked() -> None:
-    origins = [SourcedText("Once", "plain"), SourcedText(" upon", "plain")]
+    origins = [Span("Once", "plain"), Span(" upon", "plain")]
     assert marked(origins, View.FULL).plain == "Once upon"
 
 

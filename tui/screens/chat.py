@@ -85,7 +85,6 @@ class ChatScreen(Screen[None]):
         self._figures = Figures(self, host, engine, self._news, is_shown=has_figures)
 
     def compose(self) -> ComposeResult:
-        """Top line, transcript beside figures, strip, input, keys."""
         yield TopBar()
         with Horizontal(id="middle"):
             with Vertical(id="left"):
@@ -103,7 +102,6 @@ class ChatScreen(Screen[None]):
         yield Static("terminal too small: Ctrl+Q quits", id="small", markup=False)
 
     async def on_mount(self) -> None:
-        """Begin with what was said, and the keyboard in the composer."""
         await self.renew()
         for line in remarks(self._engine.state):
             await self.tell(line)
@@ -114,7 +112,6 @@ class ChatScreen(Screen[None]):
         self.show_figures()
 
     def on_unmount(self) -> None:
-        """Look for news no more, and keep what is not sent."""
         self._news.close()
         self._unsent.keep()
 
@@ -254,12 +251,10 @@ class ChatScreen(Screen[None]):
 
     @on(Spoken.Wanted)
     async def act(self, wanted: Spoken.Wanted) -> None:
-        """Do what a key on a message asks for."""
         await self.turns.act(wanted.what, wanted.entry)
 
     @on(Transcript.Follow)
     def chip(self, follow: Transcript.Follow) -> None:
-        """Tell how much is below the window."""
         chip = self.query_one("#chip", Static)
         chip.display = follow.rows > 0
         chip.update(Content(f" ↓ {counted(follow.rows, 'new line')} (End) "))
@@ -297,7 +292,6 @@ class ChatScreen(Screen[None]):
 
     @in_turn
     def action_thinking(self) -> None:
-        """Show or hide the reasoning of all answers."""
         for widget in self.transcript.query(Answered):
             widget.action_unfold()
 
@@ -336,7 +330,6 @@ class ChatScreen(Screen[None]):
         messages[max(0, min(at, len(messages) - 1))].focus()
 
     def action_write(self) -> None:
-        """Go to the composer."""
         self.composer.focus()
 
     def on_markdown_link_clicked(self, clicked: Markdown.LinkClicked) -> None:
@@ -344,11 +337,9 @@ class ChatScreen(Screen[None]):
         self.turns.copy_text(clicked.href, "the link")
 
     def action_follow(self) -> None:
-        """Go to the end."""
         self.transcript.follow()
 
     def action_top(self) -> None:
-        """Go to the first message."""
         self.transcript.scroll_home(animate=False)
 
     def action_page(self, direction: int) -> None:

@@ -94,7 +94,6 @@ class Conversations(OverChat, Screen[str | None]):
         self._rest: Timer | None = None  # for the preview
 
     def compose(self) -> ComposeResult:
-        """A line to search in, the list, and beside or below it the one under the cursor."""
         yield Static(Content.styled(" Conversations", "bold"), classes="title", markup=False)
         yield SearchInput(placeholder="type to search titles and messages", compact=True, id="search")
         with Horizontal(id="both"):
@@ -233,25 +232,21 @@ class Conversations(OverChat, Screen[str | None]):
     @on(Input.Submitted)
     @on(Listing.Chosen)
     async def open(self) -> None:
-        """Go on with the one under the cursor."""
         current = await self._chosen()
         if current is not None:
             self.dismiss(current.id)
 
     @on(Input.Changed, "#search")
     async def search(self) -> None:
-        """Narrow the list as it is typed."""
         await self._chosen()
 
     @in_turn
     def action_move(self, rows: int) -> None:
-        """Move the cursor from the search line."""
         listing = self.query_one(Listing)
         listing.move_cursor(listing.cursor_row + rows)
 
     @in_turn
     async def action_fork(self) -> None:
-        """Go on with a copy."""
         current = await self._chosen()
         if current is not None and await self._do(fork_conversation(self._chat, current)):
             self.dismiss(None)
@@ -266,7 +261,6 @@ class Conversations(OverChat, Screen[str | None]):
 
     @in_turn
     async def action_rename(self) -> None:
-        """Give the one under the cursor another title."""
         from localspec.tui.screens.dialog import Ask
 
         current = await self._chosen()
@@ -284,7 +278,6 @@ class Conversations(OverChat, Screen[str | None]):
 
     @in_turn
     async def action_export(self) -> None:
-        """Write the one under the cursor to a file."""
         current = await self._chosen()
         if current is not None:
             self._host.export(current.id)

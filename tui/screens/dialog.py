@@ -79,7 +79,6 @@ class Ask(OverChat, ModalScreen[str | None]):
 
     @on(Input.Submitted)
     def take(self, submitted: Input.Submitted) -> None:
-        """Give the line."""
         self.dismiss(submitted.value)
 
 

@@ -82,7 +82,6 @@ class Help(OverChat, Screen[None]):
 
     @on(Input.Changed)
     def search(self, changed: Input.Changed) -> None:
-        """Show the rows that have the words."""
         tables = list(self.query(HelpTable))
         for table in tables:
             table.display = table.search(changed.value)
@@ -107,7 +106,6 @@ class LogScreen(OverChat, Screen[None]):
         self._log = log
 
     def compose(self) -> ComposeResult:
-        """A title and the lines."""
         yield Static(Content.styled(" The engine's log", "bold"), classes="title", markup=False)
         with VerticalScroll():
             yield Static(Content(sanitize(self._log) or "the log is empty"), markup=False, classes="help")
@@ -115,7 +113,6 @@ class LogScreen(OverChat, Screen[None]):
         yield Keys()
 
     def on_mount(self) -> None:
-        """Begin at the end, which is what one looks for."""
         scroll = self.query_one(VerticalScroll)
         scroll.focus()
         scroll.scroll_end(animate=False)
@@ -185,7 +182,6 @@ class HelpTable(Static):
         self._draw()
 
     def _draw(self) -> None:
-        """Wrap the texts for this width."""
         keys = max((len(key) for key, _ in self._rows), default=0) + 2
         room = max(MIN_TEXT_WIDTH, self.content_size.width - keys - 2)
         parts = [(f"{self._title}\n", "bold $primary")]

@@ -52,7 +52,6 @@ class Inspector(OverChat, Screen[None]):
         return [("The passes of an answer", rows)]
 
     def compose(self) -> ComposeResult:
-        """A head line and the table."""
         stats = self._trace.stats
         head = f"Passes {stats.passes}  ·  {counted(stats.emitted, 'token')}"
         head += f"  ·  {stats.accepted} of {stats.drafted} guesses right"
@@ -63,7 +62,6 @@ class Inspector(OverChat, Screen[None]):
         yield Keys()
 
     def on_mount(self) -> None:
-        """Fill the table; cells are never markup."""
         table = self.query_one(DataTable)
         table.add_columns(*COLUMNS)
         for event in self._trace.passes[:MAX_PASSES]:

@@ -27,8 +27,7 @@ from localspec.settings.request import LoadSettings
 from localspec.tui.download_lines import drawn
 from localspec.tui.downloads import Download
 from localspec.tui.host import Host
-from localspec.tui.pair_fit import FreeMemory, this_machine
-from localspec.tui.pair_rows import cells, columns_of, compared, described, longest
+from localspec.tui.pair_rows import FreeMemory, cells, columns_of, compared, described, longest, this_machine
 from localspec.tui.screens.dialog import OverChat
 from localspec.tui.widgets.composer import LineInput, beginning
 from localspec.tui.widgets.folded import Folded
@@ -77,7 +76,6 @@ class PairsScreen(OverChat, Screen[None]):
         self._error: LocalspecError | None = None
 
     def compose(self) -> ComposeResult:
-        """The filter, the table, what is known of the chosen row, and the download below."""
         yield Static("pairs · type to filter, or a path, or hf:ORG/REPO:QUANT", id="said", markup=False)
         yield Filter(placeholder="filter", compact=True, id="filter")
         yield DataTable[Content](id="offers", cursor_type="row", zebra_stripes=False, cell_padding=1)
@@ -96,7 +94,6 @@ class PairsScreen(OverChat, Screen[None]):
         self._draw_download()
 
     def on_resize(self) -> None:
-        """Show as many columns as there is room for."""
         self._fill()
         self._draw_download()
 
@@ -106,11 +103,9 @@ class PairsScreen(OverChat, Screen[None]):
 
     @property
     def chosen(self) -> AvailablePair | None:
-        """The row under the cursor."""
         return self._seen[self.table.cursor_row] if 0 <= self.table.cursor_row < len(self._seen) else None
 
     def read(self) -> None:
-        """Look again at what there is."""
         try:
             self._offers = listed(load_catalog(), self._folder)
         except LocalspecError as error:  # a mistake in the user's catalogue
@@ -120,7 +115,6 @@ class PairsScreen(OverChat, Screen[None]):
 
     @work(thread=True)
     def survey(self) -> None:
-        """Ask what memory there is."""
         self._give(self._took_memory, self._survey())
 
     @work(thread=True, exclusive=True, group="check")
@@ -151,7 +145,6 @@ class PairsScreen(OverChat, Screen[None]):
 
     @work(thread=True, exclusive=True, group="compare")
     def compare(self, offer: AvailablePair) -> None:
-        """Compare the vocabularies of a pair that is here."""
         time.sleep(REST)
         if get_current_worker().is_cancelled:
             return
@@ -170,7 +163,6 @@ class PairsScreen(OverChat, Screen[None]):
             line.cursor_position = len(line.value)
 
     def action_move(self, rows: int) -> None:
-        """Move the cursor from the filter."""
         last = max(0, len(self._seen) - 1)
         self.table.move_cursor(row=min(last, max(0, self.table.cursor_row + rows)))
 
@@ -192,7 +184,6 @@ class PairsScreen(OverChat, Screen[None]):
 
     @work(thread=True, exclusive=True, group="open")
     def open(self, wanted: AvailablePair | str) -> None:
-        """Find a pair's files."""
         try:
             pair = another(self._host.engine.state.settings, wanted)
         except NotCachedError as missing:
@@ -213,7 +204,6 @@ class PairsScreen(OverChat, Screen[None]):
             self.app.call_from_thread(give)
 
     def action_cancel(self) -> None:
-        """Give up the download; what has come is kept."""
         if self._host.download is not None:
             self._host.download.cancel()
 

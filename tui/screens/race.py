@@ -38,7 +38,6 @@ class Lane(Vertical):
     """One side: how far it is, and its text."""
 
     def compose(self) -> ComposeResult:
-        """A line for the name, one for the figures, and the text below."""
         yield Static(classes="name", markup=False)
         with VerticalScroll(classes="text"):
             yield Static(markup=False)
@@ -74,7 +73,6 @@ class RaceScreen(OverChat, Screen[None]):
         self._job = 0
 
     def compose(self) -> ComposeResult:
-        """The state of the race, the question, both sides, the verdict."""
         shown = one_line(self._question)
         yield Static(id="said", markup=False)
         with Horizontal(id="prompt-line"):
@@ -88,7 +86,6 @@ class RaceScreen(OverChat, Screen[None]):
         yield Keys()
 
     def on_mount(self) -> None:
-        """Begin at once where the chat has a question."""
         self.query_one(LineInput).focus()
         self.set_interval(1 / RATE, self._tick)
         if self._question:
@@ -97,7 +94,6 @@ class RaceScreen(OverChat, Screen[None]):
 
     @on(Input.Submitted)
     def race(self) -> None:
-        """Race with the question that is written."""
         self.action_again(1)
 
     def action_again(self, rounds: int) -> None:
@@ -130,7 +126,6 @@ class RaceScreen(OverChat, Screen[None]):
         return replace(request, max_tokens=request.max_tokens or TOKENS, details=False)
 
     def _tick(self) -> None:
-        """Draw what has changed."""
         running = self.running
         if running is None:
             return
@@ -153,7 +148,6 @@ class RaceScreen(OverChat, Screen[None]):
 
 
 def said(running: Running | None) -> Content:
-    """Return the line on top: what is going on."""
     if running is None:
         return Content("race · Enter runs the question plainly, then with speculation against its ghost")
     if running.is_over:
@@ -164,7 +158,6 @@ def said(running: Running | None) -> Content:
 
 
 def head(running: Running | None, side: bool) -> Content:
-    """Return the name of a side and its figures."""
     name = Content.styled(NAMES[side], "bold $primary" if not side else "bold")
     if running is None or side not in running.lanes:
         why = (

@@ -30,30 +30,20 @@ class WelcomeCard(Static):
     """The page before the first message: which keys there are, and what a bundled pair is."""
 
     def __init__(self) -> None:
-        super().__init__(Content.assemble(*_HINTS), markup=False, classes="welcome")
+        super().__init__(_HINTS, markup=False, classes="welcome")
         self._sentences: tuple[str, ...] = ()
 
     def show(self, sentences: tuple[str, ...]) -> None:
         """Present the pair that is chosen, below the keys; () for one that needs no words."""
         if sentences != self._sentences:
             self._sentences = sentences
-            self.update(Content.assemble(*_HINTS, *((f"\n\n{sentence}", "$muted") for sentence in sentences)))
+            self.update(Content.assemble(_HINTS, *((f"\n\n{sentence}", "$muted") for sentence in sentences)))
 
 
-_HINTS = (
-    ("A new conversation.\n\n", "$muted"),
-    ("Enter", "bold"),
-    (" sends · ", "$muted"),
-    ("Esc", "bold"),
-    (" stops · ", "$muted"),
-    ("F3", "bold"),
-    (" shows where each token comes from\n", "$muted"),
-    ("F8", "bold"),
-    (" earlier conversations · ", "$muted"),
-    ("Ctrl+P", "bold"),
-    (" everything · ", "$muted"),
-    ("F1", "bold"),
-    (" help: keys, and what the cursor is on", "$muted"),
+_HINTS = Content.from_markup(
+    "[$muted]A new conversation.[/]\n\n[b]Enter[/][$muted] sends · [/][b]Esc[/][$muted] stops · [/]"
+    "[b]F3[/][$muted] shows where each token comes from\n[/][b]F8[/][$muted] earlier conversations · [/]"
+    "[b]Ctrl+P[/][$muted] everything · [/][b]F1[/][$muted] help: keys, and what the cursor is on[/]"
 )
 
 
@@ -68,7 +58,6 @@ class ErrorCard(Vertical):
         self.is_of_engine = is_of_engine  # it says why there is none
 
     def compose(self) -> ComposeResult:
-        """Show the error, and the button where it is of use."""
         yield Folded(card(self.error))
         if isinstance(self.error, WorkerDiedError):
             log = sanitize(str(self.error.detail.get("log", "")).rstrip())
@@ -81,7 +70,6 @@ class ErrorCard(Vertical):
 
     @on(Button.Pressed, "#unfold")
     def unfold(self) -> None:
-        """Show or hide the end of the engine's log."""
         log = self.query_one("#log", Static)
         log.display = not log.display
 

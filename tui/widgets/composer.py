@@ -18,6 +18,7 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
@@ -41,9 +42,9 @@ class LineInput(KeysInTurn, Input):
     """An input of one line; its text is safe to show. Its cursor stands still, since an idle screen sleeps."""
 
     cursor_blink = reactive(False, init=False)
+    virtual_size = reactive(Size(0, 0))  # without another layout: the line is as wide whatever is written in it
 
     def validate_value(self, value: str) -> str:
-        """Return the text as it can be shown in one line."""
         return sanitize(value).replace("\n", " ")
 
 
@@ -107,13 +108,11 @@ class Composer(KeysInTurn, TextArea):
         self.cursor_blink = False  # one that blinks draws the screen twice a second
 
     def remember(self, sent: list[str]) -> None:
-        """Put what was sent earlier before what was sent here."""
         before = sent[-HISTORY:]
         self.sent, self._at = [*before, *self.sent], self._at + len(before)
 
     @property
     def message(self) -> str:
-        """The text with every chip replaced by what was pasted."""
         # In one go: what was pasted may hold the name of another chip.
         return self._chips.sub(lambda match: self._pasted[match[0]], self.text) if self._pasted else self.text
 
@@ -170,7 +169,6 @@ class Composer(KeysInTurn, TextArea):
         self.fill(f"{text}\n{self.message}" if text and self.text else text or self.message)
 
     def action_newline(self) -> None:
-        """Begin a line."""
         self.insert("\n")
 
     def action_up(self) -> None:
@@ -272,7 +270,6 @@ class Composer(KeysInTurn, TextArea):
 
 
 def beginning(lines: list[str]) -> str:
-    """Return the beginning that all lines share."""
     shared = takewhile(lambda column: len(set(column)) == 1, zip(*lines, strict=False))
     return "".join(column[0] for column in shared)
 

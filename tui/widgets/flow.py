@@ -5,8 +5,8 @@ What Markdown widgets cost with a text of ten thousand lines, or with one line o
 
 from __future__ import annotations
 
-from rich.cells import cell_len
 from rich.segment import Segment
+from textual.content import Content
 from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
@@ -28,7 +28,6 @@ class Flow(Widget):
         self.append(text)
 
     def append(self, text: str) -> None:
-        """Add to the end."""
         if not text:
             return
         at = len(self._lines) - 1
@@ -58,7 +57,6 @@ class Flow(Widget):
             self._rows += wrap(line, self._width)
 
     def get_content_height(self, _container: Size, _viewport: Size, width: int) -> int:
-        """Return the number of rows at `width`."""
         if width != self._width and width > 0:
             self._width = width
             self._wrap_from(0)
@@ -71,40 +69,5 @@ class Flow(Widget):
 
 
 def wrap(line: str, width: int) -> list[str]:
-    """Return `line` in rows of at most `width` cells, broken after spaces where there are any."""
-    rows, row, used = [], "", 0
-    for word in _words(line):
-        cells = cell_len(word)
-        if used + cells > width and row:
-            rows.append(row)
-            row, used = "", 0
-        while cells > width:
-            fits = _fitting(word, width)
-            rows.append(word[:fits])
-            word = word[fits:]
-            cells = cell_len(word)
-        row += word
-        used += cells
-    return [*rows, row] if row or not rows else rows
-
-
-def _words(line: str) -> list[str]:
-    words, start = [], 0
-    while start < len(line):
-        end = line.find(" ", start)
-        end = len(line) if end < 0 else end + 1
-        words.append(line[start:end])
-        start = end
-    return words
-
-
-def _fitting(word: str, width: int) -> int:
-    """Return how many characters of `word` fit, at least one."""
-    if len(word) == cell_len(word):
-        return width
-    used = 0
-    for i, char in enumerate(word):
-        used += cell_len(char)
-        if used > width:
-            return max(1, i)
-    return len(word)
+    """Return `line` in rows of at most `width` cells, broken at spaces where there are any."""
+    return [row.plain for row in Content(line).wrap(width)] or [""]

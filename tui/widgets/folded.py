@@ -64,13 +64,11 @@ class Folded(Static):
         super().__init__(self._whole, markup=False, **attributes)
 
     def update(self, content: VisualType = "", *, layout: bool = True) -> None:
-        """Show another text."""
         assert isinstance(content, Content)
         self._whole = content
         super().update(self._fit(), layout=layout)
 
     def on_resize(self, _event: Resize) -> None:
-        """Fold it to the new width."""
         fit = self._fit()
         if fit.plain != self.content_plain:
             super().update(fit)
@@ -83,5 +81,4 @@ class Folded(Static):
 
     @property
     def content_plain(self) -> str:
-        """The text as it is shown."""
         return self.content.plain if isinstance(self.content, Content) else str(self.content)

@@ -8,8 +8,6 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 FIRST_KEY = "f1"  # it lists the others
-
-
 GAP = 2  # cells between two keys
 
 
@@ -24,7 +22,6 @@ class Keys(Widget):
         self._ends: list[tuple[int, str]] = []  # the column where each ends, and its key
 
     def on_mount(self) -> None:
-        """Follow the focus, which brings other keys."""
         self.screen.bindings_updated_signal.subscribe(self, self._renew)
 
     def on_unmount(self) -> None:
@@ -34,7 +31,6 @@ class Keys(Widget):
         self._fill(event.size.width)
 
     def on_mouse_down(self, event: MouseDown) -> None:
-        """Press the key that was clicked on."""
         pressed = next((key for end, key in self._ends if event.x < end), None)
         if pressed is not None:
             self.app.simulate_key(pressed)

@@ -30,7 +30,6 @@ class Listing(ScrollView, can_focus=False):
         self.cursor_row = 0
 
     def fill(self, row_count: int, cursor_row: int) -> None:
-        """Have so many rows, which may be others than before."""
         self.row_count, self.cursor_row = row_count, max(0, min(cursor_row, row_count - 1))
         self.virtual_size = Size(0, row_count)
         self._show_cursor()
@@ -46,7 +45,6 @@ class Listing(ScrollView, can_focus=False):
             self.post_message(self.Moved())
 
     def text_of(self, row: int) -> Text:
-        """Return a row as it is drawn."""
         return self._line(row, self.scrollable_content_region.width)
 
     def render_line(self, y: int) -> Strip:

@@ -33,14 +33,6 @@ LIVE = 8_000  # characters of an answer whose origins are drawn anew with every 
 RARELY = 20  # pieces of a longer one between two drawings
 
 
-@dataclass(frozen=True, slots=True)
-class Thought:
-    """The reasoning before an answer. `is_open` while it has not ended."""
-
-    reasoning: str
-    is_open: bool = False
-
-
 class Spoken(Vertical, can_focus=True):
     """A message that can be focused; j and k go from one to the next."""
 
@@ -77,7 +69,6 @@ class Spoken(Vertical, can_focus=True):
         self.doing = ""  # what an answer waits for
 
     def head(self) -> Content:
-        """Return the line above the text."""
         who = "You" if self.entry.role == USER else "Assistant"
         parts = [(who, "bold $primary" if self.entry.role == USER else "bold $origin-draft")]
         parts.append((time.strftime("  %H:%M", time.localtime(self.entry.at)), "$muted"))
@@ -95,7 +86,6 @@ class Spoken(Vertical, can_focus=True):
         return key.is_printable and key.key not in self.screen.active_bindings
 
     def action_want(self, what: str) -> None:
-        """Hand a wish on to the screen."""
         self.post_message(self.Wanted(self.entry, what))
 
 
@@ -105,7 +95,6 @@ class UserMessage(Spoken):
     is_unfolded = False
 
     def compose(self) -> ComposeResult:
-        """Show the text as it is, never as markup."""
         yield Static(self.head(), classes="head", markup=False)
         lines = sanitize(self.entry.text).split("\n")
         half = FOLDED // 2 if len(lines) > FOLDED and not self.is_unfolded else len(lines)
@@ -118,7 +107,6 @@ class UserMessage(Spoken):
             yield Static(attached([self.entry]), classes="note attached", markup=False)
 
     async def action_unfold(self) -> None:
-        """Show or hide the middle of the text."""
         self.is_unfolded = not self.is_unfolded
         await self.recompose()
 
@@ -143,7 +131,7 @@ class Answered(Spoken):
         self._fed = 0  # pieces so far
         self._block = -1  # of code, the last that was copied
         self._shown = sanitize(entry.text) or ("" if trace is None else trace.text)
-        self._thought = self._now()
+        self._thought: tuple[str, bool] | None = None  # what is shown of the reasoning, and whether it goes on
         self._reply = ReplyText(self._shown)
 
     def compose(self) -> ComposeResult:
@@ -159,20 +147,16 @@ class Answered(Spoken):
         self._show_note()
 
     def on_resize(self) -> None:
-        """Let the figures have one line."""
         self._show_note()
 
     def wait(self, doing: str) -> None:
-        """Tell what the answer waits for; "" for nothing."""
         if doing != self.doing:
             self.doing = doing
             self.query_one(".head", Static).update(self.head())
 
     async def feed(self, text: str) -> None:
         """Append what came of the answer, safe to show; what came of the reasoning is in the trace."""
-        before, self._thought = self._thought, self._now()
-        if self._thought != before:
-            self._show_thought()
+        self._show_thought()
         if not text:
             return
         self._shown += text
@@ -186,7 +170,6 @@ class Answered(Spoken):
     async def finish(self) -> None:
         """The answer is whole: parse it once more, and tell its numbers."""
         await self._reply.finish()
-        self._thought = self._now()
         self._show_thought()
         self.query_one(".head", Static).update(self.head())
         self._show_note()
@@ -194,7 +177,6 @@ class Answered(Spoken):
             self._show_origins()
 
     async def show(self, view: View) -> None:
-        """Show the text, or where its tokens came from."""
         self.view = view
         has_origins = view is not View.OFF and self.trace is not None and bool(self.trace.origins)
         self._reply.display = not has_origins
@@ -203,12 +185,10 @@ class Answered(Spoken):
             self._show_origins()
 
     def action_unfold(self) -> None:
-        """Show or hide the reasoning."""
         self.is_unfolded = not self.is_unfolded
-        self._show_thought()
+        self._show_thought(is_due=True)
 
     def action_reveal(self) -> None:
-        """Show or hide what was drafted and refused."""
         if self.view is View.OFF:
             self.notify("F3 shows where tokens come from; d then adds the refused drafts")
             return
@@ -222,19 +202,17 @@ class Answered(Spoken):
             self._block = (self._block + 1) % len(blocks)
             self.post_message(self.Copied(blocks[self._block], self._block + 1, len(blocks)))
 
-    def _now(self) -> Thought:
-        """Return the reasoning so far."""
+    def _show_thought(self, *, is_due: bool = False) -> None:
+        """Show the reasoning so far, if there is more of it or it `is_due`."""
         trace = self.trace
-        return (
-            Thought(sanitize(self.entry.reasoning)) if trace is None else Thought(trace.reasoning, trace.is_reasoning)
-        )
-
-    def _show_thought(self) -> None:
-        thought, widget = self._thought, self.query_one(".thought", Static)
-        widget.display = bool(thought.reasoning)
-        if not widget.display:
+        text = sanitize(self.entry.reasoning) if trace is None else trace.reasoning
+        thought = text, trace is not None and trace.is_reasoning
+        if not is_due and thought == self._thought:
             return
-        widget.update(_folded(thought, self.is_unfolded))
+        self._thought, widget = thought, self.query_one(".thought", Static)
+        widget.display = bool(text)
+        if text:
+            widget.update(_folded(*thought, self.is_unfolded))
 
     def _show_origins(self) -> None:
         if self.trace is None:
@@ -262,15 +240,12 @@ def _cut(lines: Sequence[str]) -> Content:
     return Content("\n".join(line if len(line) <= CUT else f"{line[:half]} … {line[-half:]}" for line in lines))
 
 
-def _folded(thought: Thought, is_unfolded: bool) -> Content:
-    words = len(thought.reasoning.split())
-    title = (
-        f"{'▾' if is_unfolded else '▸'} {'thinking' if thought.is_open else 'thought'}, {counted(words, 'word')} (t)"
-    )
-    parts = [(title, "$muted")]
+def _folded(reasoning: str, is_open: bool, is_unfolded: bool) -> Content:
+    words = counted(len(reasoning.split()), "word")
+    parts = [(f"{'▾' if is_unfolded else '▸'} {'thinking' if is_open else 'thought'}, {words} (t)", "$muted")]
     if is_unfolded:
-        parts.append(("\n" + thought.reasoning, "$muted"))
-    elif thought.is_open:
-        last = thought.reasoning.rstrip().rpartition("\n")[2][-120:]
+        parts.append(("\n" + reasoning, "$muted"))
+    elif is_open:
+        last = reasoning.rstrip().rpartition("\n")[2][-120:]
         parts.append((f"\n  {last}", "$muted"))
     return Content.assemble(*parts)

@@ -45,11 +45,9 @@ class ReplyText(Vertical):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the text is too long for Markdown."""
         return self._flow is not None
 
     async def append(self, text: str) -> None:
-        """Add a piece."""
         self._text += text
         end = text.rfind("\n")
         self._line = self._line + len(text) if end < 0 else len(text) - end - 1

@@ -37,7 +37,6 @@ class TopBar(Static):
         self._top: Top | None = None
 
     def show(self, top: Top) -> None:
-        """Draw it anew if it has changed."""
         if top != self._top:
             self._top = top
             self.refresh()

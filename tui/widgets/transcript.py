@@ -55,7 +55,6 @@ class Transcript(VerticalScroll, can_focus=False):
         self.call_after_refresh(self._settle)
 
     def follow(self) -> None:
-        """Go to the end and stay there."""
         self._held = None
         self._set_following(True)
         self._settle()
