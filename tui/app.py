@@ -345,7 +345,6 @@ class LocalspecApp(App[int]):
                 await self.on_event(key)
 
     async def action_restore(self) -> None:
-        """Bring back the conversation that was deleted last in this chat, wherever the keyboard is."""
         from localspec.tui.screens.conversations import Conversations
 
         restored = await self.chat.turns.restore()
@@ -385,7 +384,6 @@ class LocalspecApp(App[int]):
             self.exit(0)
 
     async def action_quit(self) -> None:
-        """Quit, once what was typed before is in the composer."""
         self.chat.composer.call_later(self.exit, 0)
 
     def action_new(self) -> None:

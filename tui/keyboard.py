@@ -46,7 +46,6 @@ class Burst(InputEvent, bubble=True):
         self.text = text
 
     def each_key(self) -> Iterator[Key]:
-        """Yield the keys of it, one by one."""
         for char in self.text:
             name = _NAMES.get(char) or (char if char.isalnum() else _character_to_key(char))
             yield Key(KEY_NAME_REPLACEMENTS.get(name, name), "\r" if char == "\n" else char)

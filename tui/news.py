@@ -167,7 +167,6 @@ TIGHT = Budget(0.03, 0.8, 1.6)  # the engine uses them all
 
 
 def budget(threads: int) -> Budget:
-    """Return what drawing may take beside an engine of so many threads."""
     # Not cpu_count: a container may have fewer than the machine.
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return ROOMY if threads < processors else TIGHT

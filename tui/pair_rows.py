@@ -131,7 +131,6 @@ def described(offer: AvailablePair, memory: FreeMemory, verdict: str, problem: s
 
 
 def compared(pair: PairRef) -> str:
-    """Return whether a draft fits its target, in words."""
     if pair.draft is None:
         return "no draft: only methods that copy or look ahead"
     report = check_pair(look(pair.target), look(pair.draft, may_be_head=True))

@@ -67,7 +67,6 @@ class Trace:
 
     @property
     def is_reasoning(self) -> bool:
-        """Whether the model still reasons: its answer has not begun."""
         return bool(self.reasoning) and self.stats.finished is None and not self.stats.text
 
     def _show(self, event: Committed) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -120,13 +120,20 @@ class ChatTurns:
         return "\n".join(filter(None, (self.waiting, unsent_before, self._view.composer.message)))
 
     async def run(self, line: str) -> None:
-        try:
+        async def act() -> None:
             if TABLE.needs_rest(line):
                 await tell_news(self)
             await TABLE.run(self, line)
+
+        await self._try(act())
+        self._view.show_attached()
+
+    async def _try(self, change: Awaitable[object]) -> None:
+        """Wait for a change; an error becomes a card."""
+        try:
+            await change
         except LocalspecError as error:
             await self._view.fail(error)
-        self._view.show_attached()
 
     def is_answering(self) -> bool:
         """Whether an answer is being written, which is then said."""
@@ -266,10 +273,7 @@ class ChatTurns:
 
     async def fork(self, entry: Node) -> None:
         if not self.is_answering():
-            try:
-                await fork_from(self, entry)
-            except LocalspecError as error:
-                await self._view.fail(error)
+            await self._try(fork_from(self, entry))
 
     async def restore(self) -> str | None:
         """Bring back the conversation that was deleted last in this chat, say which that is, and return its id."""
@@ -287,10 +291,7 @@ class ChatTurns:
 
     async def open(self, conversation: str) -> None:
         """Go on with a conversation that was kept; an answer that is being written in this one goes on."""
-        try:
-            await open_conversation(self, conversation)
-        except LocalspecError as error:
-            await self._view.fail(error)
+        await self._try(open_conversation(self, conversation))
 
     async def act(self, what: str, entry: Node) -> None:
         match what:

@@ -244,7 +244,6 @@ class ChatScreen(Screen[None]):
 
     @on(Composer.Completed)
     def tell_choices(self, completed: Composer.Completed) -> None:
-        """Tell how a command may go on: with the words that differ."""
         words = [choice.rpartition(" ")[2] for choice in completed.choices]
         self._host.say("  ".join(words))
         self._told_choices = True
@@ -275,7 +274,6 @@ class ChatScreen(Screen[None]):
 
     @in_turn
     async def action_regenerate(self) -> None:
-        """Answer the last message again, beside the answers it has."""
         path = self._engine.state.messages.path()
         if path:
             await self.turns.again(path[-1])
@@ -296,7 +294,6 @@ class ChatScreen(Screen[None]):
             widget.action_unfold()
 
     def action_speculation(self) -> None:
-        """Turn drafting off or on for the answers to come."""
         try:
             is_on = self._engine.state.switch_speculation()
         except LocalspecError as error:
@@ -321,7 +318,6 @@ class ChatScreen(Screen[None]):
         self._figures.turn()
 
     def action_message(self, by: int) -> None:
-        """Go to the next or the message before; from elsewhere to the last one."""
         messages = list(self.transcript.query(Spoken))
         if not messages:
             return

@@ -111,13 +111,11 @@ class Conversations(OverChat, Screen[str | None]):
 
     async def _ask(self, question: Callable[[Store], Result]) -> Result | None:
         """Ask the store; None where that goes wrong, which is said."""
-        results: list[Result] = []
-
-        async def ask() -> None:
-            results.append(await self._chat.wait(self._chat.state.writer.ask(question)))
-
-        await self._do(ask())
-        return results[0] if results else None
+        try:
+            return await self._chat.wait(self._chat.state.writer.ask(question))
+        except LocalspecError as error:
+            self._host.say(f"{error.message}{error.advice}", is_wrong=True)
+            return None
 
     async def _do(self, change: Awaitable[object]) -> bool:
         """Change something as the commands do; return whether it went well, and say if not."""
@@ -166,7 +164,6 @@ class Conversations(OverChat, Screen[str | None]):
         return f"{conversation.n_messages}{' …' * is_here}"
 
     def _line(self, n: int, width: int) -> Text:
-        """Return row n: when it was used, its title with what was found, how many messages it has."""
         row, (whens, counts) = self._rows[n], self._widths
         room = max(8, width - whens - counts - FRAME)
         title = _title(row, self._query, room)
@@ -253,7 +250,6 @@ class Conversations(OverChat, Screen[str | None]):
 
     @in_turn
     async def action_delete(self) -> None:
-        """Delete the one under the cursor, which the screen shows, and say which that was."""
         current = await self._chosen()
         if current is not None and await self._do(delete_conversation(self._chat, current)):
             await self.renew()

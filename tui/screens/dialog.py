@@ -67,7 +67,6 @@ class Ask(OverChat, ModalScreen[str | None]):
 
     @in_turn
     def action_complete(self) -> None:
-        """Go on with what all completions begin with; where there are several, list them."""
         line = self.query_one(LineInput)
         choices = self._completions(line.value)
         if choices:

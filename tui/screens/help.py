@@ -60,7 +60,6 @@ class Help(OverChat, Screen[None]):
         self._sections, self._about = sections, about
 
     def compose(self) -> ComposeResult:
-        """Show what the cursor is on, how to send, stop and ask again, the commands, all keys, figures and colours."""
         declared = [(title, _bindings(bindings)) for title, bindings in self._sections]
         needed = {each.action: each for _, bindings in declared for each in bindings if each.action in FIRST}
         yield LineInput(placeholder="type to search this page", compact=True, id="search")
@@ -119,7 +118,6 @@ class LogScreen(OverChat, Screen[None]):
 
 
 def _bindings(all_declared: Sequence[BindingType]) -> list[Binding]:
-    """Return bindings as the help tells them, those with several keys once."""
     by_action: dict[tuple[str, str], Binding] = {}
     for declared in all_declared:
         binding = declared if isinstance(declared, Binding) else Binding(*declared)

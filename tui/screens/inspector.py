@@ -47,7 +47,6 @@ class Inspector(OverChat, Screen[None]):
 
     @property
     def about(self) -> list[tuple[str, list[tuple[str, str]]]]:
-        """What the words on this screen mean, for the help."""
         rows = [*COLUMNS.items(), ("timing", "a pass without guesses, which is timed to compare with")]
         return [("The passes of an answer", rows)]
 

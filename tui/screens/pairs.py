@@ -85,7 +85,6 @@ class PairsScreen(OverChat, Screen[None]):
         yield Keys()
 
     def on_mount(self) -> None:
-        """List what there is; what fits follows when the machine has answered."""
         self.query_one("#filter", Input).focus()
         self.table.can_focus = False
         self.read()
@@ -130,7 +129,6 @@ class PairsScreen(OverChat, Screen[None]):
 
     @on(Input.Changed)
     def filter(self) -> None:
-        """Show what has all of the words, or the models of the folder that is written."""
         self._error = None
         self._fill()
 
@@ -155,7 +153,6 @@ class PairsScreen(OverChat, Screen[None]):
         self._give(self._took_verdict, offer, words)
 
     def action_complete(self) -> None:
-        """Complete the path that is written: to a folder, or a model."""
         line = self.query_one("#filter", Input)
         completions = path_completions(line.value, (".gguf",))
         if is_path(line.value) and completions:
@@ -257,7 +254,6 @@ class PairsScreen(OverChat, Screen[None]):
             self._about()
 
     def _fill(self) -> None:
-        """Fill the table with what has the words, the cursor where it was."""
         written = self.query_one("#filter", Input).value
         was = self.chosen
         self._seen, self._filtered = self._matching(written), written

@@ -22,7 +22,7 @@ from localspec.tui.host import Host
 from localspec.tui.race_progress import Running
 from localspec.tui.screens.dialog import OverChat
 from localspec.tui.widgets.card import card
-from localspec.tui.widgets.composer import LineInput
+from localspec.tui.widgets.composer import LineInput, beginning
 from localspec.tui.widgets.keys import Keys
 from localspec.tui.widgets.notices import NoticeBar
 from localspec.tui.worker_thread import Ended
@@ -43,7 +43,6 @@ class Lane(Vertical):
             yield Static(markup=False)
 
     def show(self, head: Content, text: Content) -> None:
-        """Draw it; the end of the text stays in sight."""
         self.query_one(".name", Static).update(head)
         scroll = self.query_one(".text", VerticalScroll)
         scroll.query_one(Static).update(text)
@@ -97,7 +96,6 @@ class RaceScreen(OverChat, Screen[None]):
         self.action_again(1)
 
     def action_again(self, rounds: int) -> None:
-        """Begin a race, unless one is on or the engine has something else to do."""
         written = self.query_one(LineInput).value
         if not written.strip() or (self.running is not None and not self.running.is_over):
             return
@@ -111,7 +109,6 @@ class RaceScreen(OverChat, Screen[None]):
         self._job = worker_thread.run(lambda: running.job(cast(Worker, worker_thread.worker)))
 
     def action_back(self) -> None:
-        """Stop the race, by force if it takes too long; without one, go back to the chat."""
         if self.running is None or self.running.is_over:
             self.dismiss()
         else:
@@ -190,7 +187,7 @@ def text(running: Running | None, side: bool) -> Content:
     if not (running.is_over and len(running.lanes) == 2):
         return Content(sanitize(shown))
     other = spoken(ASSISTANT, running.lanes[not side].text)
-    same = next((i for i, (a, b) in enumerate(zip(shown, other, strict=False)) if a != b), min(len(shown), len(other)))
+    same = len(beginning([shown, other]))
     return Content.assemble(sanitize(shown[:same]), (sanitize(shown[same:]), "$accent underline"))
 
 

@@ -172,14 +172,12 @@ class Composer(KeysInTurn, TextArea):
         self.insert("\n")
 
     def action_up(self) -> None:
-        """Go up a line, from the first to the message before."""
         if self.cursor_at_first_line and self._at > 0:
             self._recall(self._at - 1)
         else:
             self.action_cursor_up()
 
     def action_down(self) -> None:
-        """Go down a line, from the last to the message after."""
         if self.cursor_at_last_line and self._at < len(self.sent):
             self._recall(self._at + 1)
         else:

@@ -196,7 +196,6 @@ class Answered(Spoken):
         self._show_origins()
 
     def action_code(self) -> None:
-        """Copy the next block of code, from the first after the last."""
         blocks = code_blocks(self.entry.text)
         if blocks:
             self._block = (self._block + 1) % len(blocks)

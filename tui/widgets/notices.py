@@ -34,7 +34,6 @@ class Notices:
         self._end: Timer | None = None
 
     def say(self, text: str, *, is_wrong: bool = False) -> None:
-        """Show a notice for a while, in place of the last one."""
         if self._end is not None:
             self._end.stop()
         self._end = self._app.set_timer(LASTS, lambda: self._show(""))
