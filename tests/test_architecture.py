@@ -84,9 +84,13 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "websockets": ("localspec.remote.connection",),
     "msgspec": (
         "localspec.bench.result",
+        "localspec.chat.conversation_files",
+        "localspec.control.profile",
+        "localspec.control.trial",
         "localspec.models.catalog",
         "localspec.remote",
         "localspec.server",
+        "localspec.session.trial",
         "localspec.settings",
         "localspec.worker.codec",
     ),

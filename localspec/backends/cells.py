@@ -65,11 +65,6 @@ class Cells:
         return len(self.parents)
 
     @property
-    def n_free(self) -> int:
-        """Number of sequences without open nodes."""
-        return self.tips.count(COMMITTED)
-
-    @property
     def ends(self) -> list[int]:
         """Positions that each sequence should hold: it ends with its tip, or with its start of the committed text."""
         return [
@@ -139,7 +134,7 @@ class Cells:
     def _continues_chain(self, parents: Sequence[int], first: int) -> bool:
         """Whether the new nodes go on where sequence 0, alone in use, ends: by far the most common case."""
         tip = self.tips[0]
-        if parents[0] != tip or tip != first - 1 or (tip >= 0 and self.n_free != self.n_sequences - 1):
+        if parents[0] != tip or tip != first - 1 or (tip >= 0 and self.tips.count(COMMITTED) != self.n_sequences - 1):
             return False
         return len(parents) == 1 or list(parents[1:]) == list(range(first, first + len(parents) - 1))
 

@@ -62,16 +62,13 @@ class HeadModel(Model):
         traits: HeadTraits,
         target: Model,
         options: LoadOptions | None = None,
-        on_progress: Progress | None = None,
-        *,
-        n_bytes: int | None = None,
-        shape: ContextShape | None = None,
+        **loading: Any,
     ) -> None:
         hidden_states.require()
         self.traits = traits
         self._target = target
         self._lender: Any = None
-        super().__init__(path, options, on_progress, n_bytes=n_bytes, shape=shape)
+        super().__init__(path, options, **loading)
         self.state_width = 0 if traits.kind == DFLASH else int(api.llama_model_n_embd(self.handle))
         self.is_stateful = False  # a block attends, also where its target's layers keep a state
         if traits.borrows:

@@ -82,13 +82,6 @@ class Importance:
             by_tensor[name] = means.astype(np.float32).reshape(-1)
         return by_tensor
 
-    def chosen(self) -> dict[str, int]:
-        """Return how many experts of each weight some row chose, by its name; of other weights 1."""
-        return {name: int(np.count_nonzero(counts)) for name, counts in self._counts.items()}
-
-    def forget(self) -> None:
-        self._sums, self._counts = {}, {}
-
     def save(self, path: Path, done: int) -> None:
         """Keep the sums of `done` tokens, whole or not at all. Where they cannot be kept they are gathered again."""
         arrays: dict[str, Any] = {f"sums {name}": sums for name, sums in self._sums.items()}

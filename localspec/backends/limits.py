@@ -33,18 +33,13 @@ def core_quota(root: Path = ROOT, self: Path = SELF) -> int | None:
 def memory_room(root: Path = ROOT, self: Path = SELF) -> int | None:
     """Return the bytes that may still be taken, file cache counted as free; None without a limit."""
     # Beyond memory.max a process is ended, beyond memory.high it is slowed down until it hardly runs.
+    version_2 = (root, "", ("memory.high", "memory.max"), "memory.current", "")
+    version_1 = (root / "memory", "memory", ("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_")
     known = [
-        (read(group / limit), read(group / "memory.current"), _file_cache(read(group / "memory.stat"), ""))
-        for group in _groups(root, self)
-        for limit in ("memory.high", "memory.max")
-    ]
-    known += [
-        (
-            read(group / "memory.limit_in_bytes"),
-            read(group / "memory.usage_in_bytes"),
-            _file_cache(read(group / "memory.stat"), "total_"),
-        )
-        for group in _groups(root / "memory", self, "memory")
+        (read(group / limit), read(group / usage), _file_cache(read(group / "memory.stat"), prefix))
+        for folder, controller, limits, usage, prefix in (version_2, version_1)
+        for group in _groups(folder, self, controller)
+        for limit in limits
     ]
     rooms = [
         int(limit) - int(used) + cache

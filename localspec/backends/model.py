@@ -79,7 +79,6 @@ class Model(Tokenizer):
         super().__init__(self.handle, self.options.n_masks)
         self.n_ctx_train: int = api.llama_model_n_ctx_train(self.handle)
         self.n_layers: int = api.llama_model_n_layer(self.handle)
-        self.n_params: int = api.llama_model_n_params(self.handle)
         self.n_bytes: int = api.llama_model_size(self.handle)
         self.is_stateful: bool = api.llama_model_is_recurrent(self.handle) or api.llama_model_is_hybrid(self.handle)
         self.context_shape = self._even_shape() if shape is None else shape
@@ -95,16 +94,6 @@ class Model(Tokenizer):
     def architecture(self) -> str:
         """The architecture's name in GGUF: "llama", "qwen3"..."""
         return self.metadata("general.architecture") or ""
-
-    @property
-    def description(self) -> str:
-        """llama.cpp's own words: "llama 1B Q4_0"."""
-        return self._string(lambda buffer, size: api.llama_model_desc(self.handle, buffer, size)) or ""
-
-    @property
-    def chat_template(self) -> str | None:
-        """The jinja source of the chat template, None without one."""
-        return self.template(None)
 
     @property
     def template_names(self) -> tuple[str, ...]:
@@ -164,12 +153,8 @@ class Model(Tokenizer):
         params.n_gpu_layers = self.n_gpu_layers
         if self.options.placement is not None:
             self._placed = place(params, self.options.placement)
-        params.load_mode = (
-            (api.LLAMA_LOAD_MODE_MMAP_MLOCK if self.options.mlock else api.LLAMA_LOAD_MODE_MMAP)
-            if self.options.mmap
-            else (api.LLAMA_LOAD_MODE_MLOCK if self.options.mlock else api.LLAMA_LOAD_MODE_NONE)
-        )
-        params.check_tensors = self.options.check_tensors
+        mode = [name for name, is_on in (("MMAP", self.options.mmap), ("MLOCK", self.options.mlock)) if is_on]
+        params.load_mode = getattr(api, f"LLAMA_LOAD_MODE_{'_'.join(mode) or 'NONE'}")
         params.use_extra_bufts = self.is_repacked
         self.prepare_weights(params)
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from localspec.errors import UsageError
 
-FLASH = ("auto", "on", "off", "mixed")
 UNQUANTISED = ("f32", "f16")  # the KV types that attention can do with in plain multiplications
 MAX_THREADS = 512  # GGML_MAX_N_THREADS
 
@@ -52,7 +51,6 @@ class LoadOptions:
     mlock: bool = False
     max_leaves: int = 16
     n_batch: int = 512
-    check_tensors: bool = False
     repack: bool | None = None
     placement: Placement | None = None
     reproducible: bool = False
@@ -71,18 +69,6 @@ class LoadOptions:
     def __post_init__(self) -> None:
         if self.n_ctx is not None and not 2 <= self.n_ctx < 2**32:
             raise UsageError(f"the context size {self.n_ctx} is not possible", hint="--ctx 4096")
-        if self.flash_attn not in FLASH:
-            raise UsageError(
-                f"flash attention can be {', '.join(FLASH)}, not {self.flash_attn!r}", hint="leave it auto"
-            )
-        if self.gpu not in ("auto", "off", "all") and not self.gpu.isdecimal():
-            raise UsageError(f"{self.gpu!r} is no GPU setting", hint="--gpu auto, off, all or a number of layers")
-        for name in ("threads", "threads_batch"):
-            count = getattr(self, name)
-            if count is not None and not 1 <= count <= MAX_THREADS:
-                raise UsageError(f"there can be 1 to {MAX_THREADS} threads, not {count}", hint="leave out --threads")
-        if not 1 <= self.max_leaves <= 256 or self.n_batch < self.max_leaves:
-            raise UsageError(f"a tree can have 1 to 256 leaves and no more than n_batch, not {self.max_leaves}")
 
 
 def wants_flash(flash_attn: str, kv_type: str, has_gpu: bool) -> bool:

@@ -7,23 +7,23 @@ ARGUMENT = what the shape takes (dyspec:16, static:3,2,1); of a method, its draf
 KEY      = k, tree, length, verify, draft-temp, approximate (as `localspec run` has them), or an option of the method
 """
 
-import dataclasses
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from localspec.errors import UsageError, near_name
+from localspec.settings.declaration import declaration
 from localspec.settings.removed import check_removed
-from localspec.settings.request import Speculation
-from localspec.settings.sizes import whole
+from localspec.settings.request import Sampling, Speculation
 from localspec.speculation import registered
 from localspec.speculation.resolve import resolve_axes
 
 PLAIN = "plain"
 _BETWEEN = re.compile(r"(?<![,\s])[,\s]++(?=[A-Za-z][\w-]*(?:[:,\s]|$))")  # no comma before key=value or a number
 _SETTING = re.compile(r":(?=[\w-]+=)")
-_WITHOUT_BUDGET = ("plain", "auto")
-_SWITCH = {"on": True, "off": False}
+_KEYS = {name: declaration(Speculation, name) for name in ("k", "tree", "length", "verify", "approximate")}
+_KEYS["draft-temp"] = declaration(Sampling, "draft_temperature")
 HINT = "--methods plain,draft-model:k=4,suffix,dyspec:16"
 
 
@@ -47,9 +47,15 @@ def parse_contenders(text: str, budgets: Sequence[int] = (), *, has_draft: bool)
         if not word:
             raise UsageError("--methods names none", hint=HINT)
         asked = _contender(word)
-        for contender in _sized(asked, budgets, has_draft):
-            is_sized = is_sized or contender is not asked
-            _check(contender, has_draft)
+        sizes = budgets if budgets and _takes_size(asked.speculation, has_draft) else ()
+        is_sized |= bool(sizes)
+        for contender in [_sized(asked, k) for k in sizes] or [asked]:
+            try:  # as `localspec run` would
+                contender.speculation.check()
+                resolve_axes(contender.speculation, has_draft=has_draft, is_seeded=False)
+            except UsageError as error:
+                message = f"--methods {contender.name}: {error.message}"
+                raise UsageError(message, hint=HINT, detail=error.detail) from None
             contenders.setdefault(contender.name, contender)
     if budgets and not is_sized:
         raise UsageError(
@@ -57,6 +63,10 @@ def parse_contenders(text: str, budgets: Sequence[int] = (), *, has_draft: bool)
             hint=f"--methods {'draft-model,dyspec' if has_draft else 'suffix'} --budgets {budgets[0]}",
         )
     return tuple(contenders.values())
+
+
+def _sized(contender: Contender, k: int) -> Contender:
+    return replace(contender, name=f"{contender.name}:k={k}", speculation=replace(contender.speculation, k=k))
 
 
 def without_size(name: str) -> str:
@@ -76,89 +86,38 @@ def _unsized(word: str) -> str:
 def _contender(word: str) -> Contender:
     head, *settings = _SETTING.split(word)
     name, _, argument = head.partition(":")
+    given: dict[str, Any] = {"method": name}
     if name == "auto" or name in registered("method"):
-        wanted = Speculation(method=name, k=_integer(word, argument) if argument else None)
+        settings = [*([f"k={argument}"] if argument else []), *settings]
     elif name in registered("tree"):
-        wanted = Speculation(method="draft-model", tree=head)
+        given = {"method": "draft-model", "tree": head}
     else:
         check_removed(name)
-        known = ["auto", *registered("method"), *registered("tree")]
-        near = near_name(name, known)
+        near = near_name(name, ["auto", *registered("method"), *registered("tree")])
         raise UsageError(
             f"--methods {word!r}: there is no method or tree {name!r}", hint=f"--methods {near}" if near else HINT
         )
-    contender = Contender(word, wanted)
-    for setting in settings:
-        key, _, value = setting.partition("=")
-        contender = _with(contender, key, value)
-    return contender
-
-
-def _with(contender: Contender, key: str, value: str) -> Contender:
-    speculation = contender.speculation
-    match key:
-        case "k":
-            changed = dataclasses.replace(speculation, k=_integer(contender.name, value))
-        case "tree":
-            changed = dataclasses.replace(speculation, tree=value)
-        case "length":
-            changed = dataclasses.replace(speculation, length=value)
-        case "verify":
-            changed = dataclasses.replace(speculation, verify=value)
-        case "approximate":
-            if value not in _SWITCH:
-                raise UsageError(f"--methods {contender.name!r}: approximate={value}", hint="approximate=on, or =off")
-            changed = dataclasses.replace(speculation, approximate=_SWITCH[value])
-        case "draft-temp":
-            return dataclasses.replace(contender, draft_temperature=_number(contender.name, value))
-        case _:
-            changed = dataclasses.replace(speculation, options=(*speculation.options, (key, value)))
-    return dataclasses.replace(contender, speculation=changed)
-
-
-def _sized(each: Contender, budgets: Sequence[int], has_draft: bool) -> Iterator[Contender]:
-    """Yield it once for each budget, as it is where it has a size already or takes none."""
-    if not budgets or not _takes_size(each.speculation, has_draft):
-        yield each
-        return
-    for budget in budgets:
-        yield dataclasses.replace(
-            each, name=f"{each.name}:k={budget}", speculation=dataclasses.replace(each.speculation, k=budget)
-        )
+    for key, _, text in (setting.partition("=") for setting in settings):
+        if key not in _KEYS:
+            given["options"] = (*given.get("options", ()), (key, text))
+            continue
+        try:
+            given[_KEYS[key].name] = _KEYS[key].typed(text)
+        except UsageError as error:
+            raise UsageError(f"--methods {word}: {error.message}", hint=HINT) from None
+    temperature = given.pop("draft_temperature", None)
+    return Contender(word, Speculation(**given), temperature)
 
 
 def _takes_size(speculation: Speculation, has_draft: bool) -> bool:
     """Whether -k would be obeyed; not where a size was given, nor where something else is wrong."""
-    if speculation.k is not None or speculation.method in _WITHOUT_BUDGET:
+    if speculation.k is not None or speculation.method in ("plain", "auto"):
         return False
     try:
-        resolve_axes(dataclasses.replace(speculation, k=1), has_draft=has_draft, is_seeded=False)
+        resolve_axes(replace(speculation, k=1), has_draft=has_draft, is_seeded=False)
     except UsageError:
         return False
     return True
-
-
-def _check(contender: Contender, has_draft: bool) -> None:
-    """Refuse what does not go together, as `localspec run` would."""
-    try:
-        contender.speculation.check()
-        resolve_axes(contender.speculation, has_draft=has_draft, is_seeded=False)
-    except UsageError as error:
-        raise UsageError(f"--methods {contender.name}: {error.message}", hint=HINT, detail=error.detail) from None
-
-
-def _integer(word: str, text: str) -> int:
-    number = whole(text)
-    if number is None:
-        raise UsageError(f"--methods {word!r}: {text!r} is no number of draft tokens", hint=HINT)
-    return number
-
-
-def _number(word: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"--methods {word!r}: {text!r} is no temperature", hint=HINT) from None
 
 
 @dataclass(frozen=True, slots=True)

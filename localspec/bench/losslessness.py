@@ -13,7 +13,7 @@ Else a text may fork where rounding decides between two tokens; such forks are m
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -34,11 +34,23 @@ POINTS = 2  # recorded texts for each prompt
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ComparedText:
     """One prompt answered both ways."""
 
     prompt: str
+    temperature: float
+    method: str
     same: Same
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Texts that were compared, the tokens that were drafted for them, and what to say of prompts without one."""
+
+    texts: list[ComparedText] = field(default_factory=list)
+    drafted: int = 0
+    accepted: int = 0
+    left_out: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,40 +108,27 @@ class Verification:
             yield done
 
     def greedy(self) -> Check:
-        return self._identity("greedy", self._sampled(0.0))
+        return self._identity("greedy", 0.0, self.request.speculation)
 
     def coupled(self) -> Check:
         speculation = replace(self.request.speculation, verify="coupled")
-        return self._identity("coupled", replace(self._sampled(), speculation=speculation))
+        return self._identity("coupled", self.request.sampling.temperature, speculation)
 
     def reproducible(self) -> Check:
-        alike: dict[str, Same] = {}
-        left_out: list[str] = []
-        drafted = 0
-        for number, prompt in enumerate(self.prompts):
-            self.on_progress(f"reproducible, prompt {number + 1} of {len(self.prompts)}")
-            for temperature in (0.0, self.request.sampling.temperature):
-                sampling = replace(self._sampled(temperature).sampling, seed=(self.seed + number) % 2**64)
-                asked = replace(self.request, prompt=prompt.text, sampling=sampling)
-                try:
-                    plain = ask(self.worker, replace(asked, speculation=PLAIN))
-                except PromptTooLongError as error:
-                    left_out.append(self._left_out(prompt, error))
-                    break
-                for speculation in dict.fromkeys((asked.speculation, *OTHERS)):
-                    if self.is_stopped():
-                        break
-                    other = ask(self.worker, replace(asked, speculation=speculation))
-                    drafted += other.stats.drafted
-                    what = f"prompt {prompt.id}, --temp {temperature:g}, --method {speculation.method}"
-                    alike[what] = compare_answers(self.worker, plain, other)
-        if not drafted:
-            return _not_run("reproducible", "nothing was drafted, so the texts show nothing", "-n 256", left_out)
-        notes = [f"{what}: {same.spelt()}" for what, same in alike.items() if not same.is_equal]
-        summary = f"{len(alike) - len(notes)} of {len(alike)} texts identical; {counted(drafted, 'token')} drafted"
-        texts = [{"id": what, **same.to_wire()} for what, same in alike.items()]
-        facts = {"drafted": drafted, "prompts": texts, "left_out": left_out}
-        return Check("reproducible", not notes, summary, (*left_out, *notes), facts)
+        temperatures = (0.0, self.request.sampling.temperature)
+        made = self._compared("reproducible", temperatures, (self.request.speculation, *OTHERS))
+        if not made.drafted:
+            why = "nothing was drafted, so the texts show nothing"
+            return _not_run("reproducible", why, "-n 256", made.left_out)
+        named = [
+            (f"prompt {each.prompt}, --temp {each.temperature:g}, --method {each.method}", each.same)
+            for each in made.texts
+        ]
+        notes = [f"{what}: {same.spelt()}" for what, same in named if not same.is_equal]
+        summary = f"{len(named) - len(notes)} of {len(named)} texts identical; {counted(made.drafted, 'token')} drafted"
+        texts = [{"id": what, **same.to_wire()} for what, same in named]
+        facts = {"drafted": made.drafted, "prompts": texts, "left_out": made.left_out}
+        return Check("reproducible", not notes, summary, (*made.left_out, *notes), facts)
 
     def distribution(self) -> Check:
         """Draw on recorded rows and compare with the target's distribution."""
@@ -140,7 +139,7 @@ class Verification:
             if self.is_stopped():
                 break
             self.on_progress(f"{DISTRIBUTION}, prompt {number + 1} of {len(self.prompts)}")
-            asked = replace(self._sampled(), prompt=prompt.text)
+            asked = replace(self.request, prompt=prompt.text)
             seed = (self.seed + number * POINTS * self.draws) % 2**64  # no two draws of all texts share their noise
             plain = ask(self.worker, replace(asked, speculation=PLAIN, sampling=replace(asked.sampling, seed=seed)))
             if self.is_stopped():
@@ -161,55 +160,48 @@ class Verification:
             return _not_run(DISTRIBUTION, why, f"--draws {10 * self.draws}, or a higher --temp")
         return _judged(trials, alpha)
 
-    def _sampled(self, temperature: float | None = None) -> Request:
-        sampling = self.request.sampling
-        used = sampling.temperature if temperature is None else temperature
-        return replace(self.request, sampling=replace(sampling, temperature=used))
+    def _identity(self, name: str, temperature: float, speculation: Speculation) -> Check:
+        # Greedy texts need no noise, and a seed would turn `auto` into the coupled rule, which is the next check.
+        made = self._compared(name, (temperature,), (speculation,), is_seeded=name == "coupled")
+        if not made.drafted:
+            why = f"nothing was drafted, so the {name} texts show nothing"
+            hint = "--method draft-model, or -n 256 with prompts that repeat themselves"
+            return _not_run(name, why, hint, made.left_out)
+        texts = made.texts
+        equal = sum(each.same.is_equal for each in texts)
+        ties = sum(each.same.is_explained for each in texts) - equal
+        summary = f"{equal} of {len(texts)} texts identical" + (f", {ties} fork at a tie" if ties else "")
+        summary += f"; {made.accepted} of {made.drafted} draft tokens accepted"
+        prompts = [{"id": each.prompt, **each.same.to_wire()} for each in texts]
+        facts = {"drafted": made.drafted, "accepted": made.accepted, "prompts": prompts, "left_out": made.left_out}
+        notes = [f"prompt {each.prompt}: {each.same.spelt()}" for each in texts if not each.same.is_equal]
+        return Check(name, equal + ties == len(texts), summary, (*made.left_out, *notes), facts)
 
-    def _identity(self, name: str, request: Request) -> Check:
-        identities: list[Identity] = []
-        left_out: list[str] = []
-        drafted = accepted = 0
-        prompts = self.prompts
-        for number, prompt in enumerate(prompts):
-            if self.is_stopped():
-                break
+    def _compared(
+        self, name: str, temperatures: Sequence[float], others: Sequence[Speculation], *, is_seeded: bool = True
+    ) -> Comparison:
+        """Answer every prompt plainly and with each of `others`, at each temperature, until a stop is asked."""
+        made = Comparison()
+        for number, prompt in enumerate(prompts := self.prompts):
             self.on_progress(f"{name}, prompt {number + 1} of {len(prompts)}")
-            seeded = replace(request.sampling, seed=(self.seed + number) % 2**64)
-            # Greedy texts need no noise, and a seed would turn `auto` into the coupled rule, which is the next check.
-            sampling = seeded if name == "coupled" else replace(request.sampling, seed=None)
-            asked = replace(request, prompt=prompt.text, sampling=sampling)
-            try:
-                plain = ask(self.worker, replace(asked, speculation=PLAIN))
-            except PromptTooLongError as error:
-                left_out.append(self._left_out(prompt, error))
-                continue
-            if self.is_stopped():
-                break
-            other = ask(self.worker, asked)
-            if self.is_stopped():
-                break
-            drafted, accepted = drafted + other.stats.drafted, accepted + other.stats.accepted
-            identities.append(Identity(prompt.id, compare_answers(self.worker, plain, other)))
-        if not drafted:
-            return _not_run(
-                name,
-                f"nothing was drafted, so the {name} texts show nothing",
-                "--method draft-model, or -n 256 with prompts that repeat themselves",
-                left_out,
-            )
-        equal = sum(each.same.is_equal for each in identities)
-        ties = sum(each.same.is_explained for each in identities) - equal
-        summary = f"{equal} of {len(identities)} texts identical" + (f", {ties} fork at a tie" if ties else "")
-        summary += f"; {accepted} of {drafted} draft tokens accepted"
-        facts = {
-            "drafted": drafted,
-            "accepted": accepted,
-            "prompts": [{"id": each.prompt, **each.same.to_wire()} for each in identities],
-            "left_out": left_out,
-        }
-        notes = [f"prompt {each.prompt}: {each.same.spelt()}" for each in identities if not each.same.is_equal]
-        return Check(name, all(each.same.is_explained for each in identities), summary, (*left_out, *notes), facts)
+            seed = (self.seed + number) % 2**64 if is_seeded else None
+            for temperature in temperatures:
+                sampling = replace(self.request.sampling, temperature=temperature, seed=seed)
+                asked = replace(self.request, prompt=prompt.text, sampling=sampling)
+                try:
+                    plain = ask(self.worker, replace(asked, speculation=PLAIN))
+                except PromptTooLongError as error:
+                    made.left_out.append(self._left_out(prompt, error))
+                    break
+                for speculation in dict.fromkeys(others):
+                    if self.is_stopped():
+                        return made
+                    other = ask(self.worker, replace(asked, speculation=speculation))
+                    made.drafted += other.stats.drafted
+                    made.accepted += other.stats.accepted
+                    same = compare_answers(self.worker, plain, other)
+                    made.texts.append(ComparedText(prompt.id, temperature, speculation.method, same))
+        return made
 
     def _left_out(self, prompt: Prompt, error: PromptTooLongError) -> str:
         """Go on without a prompt, and return what to say of that; raises `error` where it was the last."""

@@ -9,10 +9,12 @@ The measurements come from a machine, models, versions and options. The sha256 o
 and time, for one of 40 GB takes a minute to read.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import os
 import platform
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,6 +35,8 @@ from localspec.settings.stores import read_stored, write_stored
 from localspec.settings.text_files import did_you_mean
 
 Key = tuple[float, str]  # temperature and contender
+RESOLVED = ("method", "tree", "length", "k", "verify")
+PER_POSITION, PARTS_MS = ("tested_per_pos", "accepted_per_pos", "reached_per_pos"), ("draft_ms", "verify_ms", "host_ms")
 WHOLE_REASONS = ("length",)  # the reasons of answers that have every token asked for
 
 
@@ -94,14 +98,12 @@ def _row(group: list[Measurement], plain: dict[int, float]) -> SummaryRow:
     both = [prompt for prompt in ours if prompt in plain]
     passes = sum(run.passes for run in group)
     timed = max(1, sum(run.passes - 1 for run in group))  # the prompt's own is told apart
+    sums: dict[str, Any] = {name: _summed([getattr(run, name) for run in group]) for name in PER_POSITION}
+    sums |= {name: sum(getattr(run, name) for run in group) / timed for name in PARTS_MS}
     return SummaryRow(
         contender=first.cell.contender,
         temperature=first.cell.temperature,
-        method=first.method,
-        tree=first.tree,
-        length=first.length,
-        k=first.k,
-        verify=first.verify,
+        **{name: getattr(first, name) for name in RESOLVED},
         n=len(group),
         n_stopped=sum(run.reason not in WHOLE_REASONS for run in group),
         ratio=_against(first, [ours[p] for p in both], [plain[p] for p in both]),
@@ -112,12 +114,7 @@ def _row(group: list[Measurement], plain: dict[int, float]) -> SummaryRow:
         tokens_per_pass=_ratio(sum(run.tokens for run in group), passes),
         drafted=sum(run.drafted for run in group),
         acceptance=_ratio(sum(run.accepted for run in group), sum(run.drafted for run in group)),
-        tested_per_pos=_summed([run.tested_per_pos for run in group]),
-        accepted_per_pos=_summed([run.accepted_per_pos for run in group]),
-        reached_per_pos=_summed([run.reached_per_pos for run in group]),
-        draft_ms=sum(run.draft_ms for run in group) / timed,
-        verify_ms=sum(run.verify_ms for run in group) / timed,
-        host_ms=sum(run.host_ms for run in group) / timed,
+        **sums,
         peak_memory=max(run.peak_memory for run in group),
     )
 
@@ -210,7 +207,7 @@ def read_result(path: Path) -> BenchResult:
     return result
 
 
-CPUINFO, MEMINFO = Path("/proc/cpuinfo"), Path("/proc/meminfo")
+CPUINFO = Path("/proc/cpuinfo")
 
 
 def machine() -> Wire:
@@ -218,7 +215,7 @@ def machine() -> Wire:
     return {
         "system": f"{platform.system()} {platform.release()}",
         "arch": platform.machine(),
-        "processor": _line_of(CPUINFO, "model name") or platform.processor() or "unknown",
+        "processor": _processor() or platform.processor() or "unknown",
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": _main_memory(),
         "python": platform.python_version(),
@@ -249,23 +246,16 @@ def _model_facts(facts: ModelFacts, sha256: str | None) -> Wire:
 
 
 def _main_memory() -> int | None:
-    kilobytes = _line_of(MEMINFO, "MemTotal").partition(" ")[0]
-    if kilobytes.isdigit():
-        return 1024 * int(kilobytes)
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return None
 
 
-def _line_of(path: Path, key: str) -> str:
-    try:
-        for line in path.read_text(errors="replace").splitlines():
-            name, colon, value = line.partition(":")
-            if colon and name.strip() == key:
-                return value.strip()
-    except OSError:
-        pass
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        name = re.search(r"^model name\s*:(.*)", CPUINFO.read_text(errors="replace"), re.MULTILINE)
+        return name[1].strip() if name else ""
     return ""
 
 

@@ -40,19 +40,11 @@ class Suite:
         return hashlib.sha256(texts.encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A suite of the package: the column of its prompts, and whether they are questions to a chat model."""
-
-    column: str
-    is_chat: bool
-
-
-SAMPLES = {
-    "stories": Sample("prompt", is_chat=False),
-    "spec-bench": Sample("turns", is_chat=True),
-    "gsm8k": Sample("question", is_chat=True),
-    "humaneval": Sample("prompt", is_chat=False),
+SAMPLES = {  # the suites of the package: the column of the prompts, and whether they are questions to a chat model
+    "stories": ("prompt", False),
+    "spec-bench": ("turns", True),
+    "gsm8k": ("question", True),
+    "humaneval": ("prompt", False),
 }
 
 
@@ -62,11 +54,11 @@ def load_suite(name: str, column: str | None = None, is_chat: bool | None = None
     `column` names the prompts' field (default: the sample's, or the first of `COLUMNS` that a line has); `is_chat`
     overrides the suite's own way. Raises UsageError or NotFoundError.
     """
-    sample = SAMPLES.get(name)
-    if sample is not None:
+    if name in SAMPLES:
+        usual, is_question = SAMPLES[name]
         file = files("localspec.bench") / "samples" / f"{name}.jsonl"
-        prompts = tuple(_prompts(file.read_text(encoding="utf-8"), f"suite {name}", column or sample.column))
-        return Suite(name, prompts, sample.is_chat if is_chat is None else is_chat)
+        prompts = tuple(_prompts(file.read_text(encoding="utf-8"), f"suite {name}", column or usual))
+        return Suite(name, prompts, is_question if is_chat is None else is_chat)
     if not _looks_like_path(name):
         known = ", ".join(SAMPLES)
         raise NotFoundError(

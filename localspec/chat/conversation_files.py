@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from localspec.chat.message_tree import Node
 from localspec.conversations.export import FORMATS, markdown, page, to_wire, without_folders
 from localspec.conversations.records import USER
@@ -27,7 +29,7 @@ class Turn:
     """One message and its answer, None where there is none."""
 
     user: str
-    assistant: str | None = None
+    assistant: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +58,15 @@ def save(path: Path, saved: Saved, pair: str) -> None:
     """Write a file in one step; refuses to replace one that is not of this kind."""
     if os.path.exists(path) and not _is_ours(path):
         raise UsageError(f"{path} exists and is not a localspec chat", hint="/save with another name")
-    said = [{"user": turn.user, "assistant": turn.assistant} for turn in saved.turns]
-    text = json.dumps({"schema": SCHEMA, "pair": pair, "system": saved.system, "turns": said}, indent=1)
+    text = json.dumps({"schema": SCHEMA, "pair": pair, **msgspec.to_builtins(saved)}, indent=1)
     write_whole(path, text + "\n", hint="/save with another name")
 
 
 def load(path: Path) -> Saved:
     """Read what `save` wrote. Raises NotFoundError or IntegrityError."""
-    made = _read(path)
     try:
-        said = tuple(Turn(_text(turn["user"]), _text_or_none(turn["assistant"])) for turn in made["turns"])
-        return Saved(_text_or_none(made["system"]), said)
-    except (KeyError, TypeError):
+        return msgspec.convert(_read(path), Saved)
+    except msgspec.ValidationError:
         raise IntegrityError(f"{path} is a damaged localspec chat", hint="/load another file") from None
 
 
@@ -133,13 +132,3 @@ def _is_ours(path: Path) -> bool:
         return bool(_read(path))
     except (NotFoundError, IntegrityError):
         return False
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
-def _text_or_none(value: object) -> str | None:
-    return None if value is None else _text(value)

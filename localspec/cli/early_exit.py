@@ -125,21 +125,13 @@ def read_prompts(name: str) -> tuple[str, ...]:
     return prompts
 
 
-def _rows(n_layers: int, results: list[MeasuredExit]) -> Iterator[tuple[str, ...]]:
-    yield ("layers", "accepted", "tok/pass", "speed", "draft")
-    for measured in results:
-        yield (
-            spelt_layers(measured.layers, n_layers),
-            f"{measured.acceptance:.0%}",
-            f"{measured.tokens_per_pass:.2f}",
-            f"{measured.ratio:.2f}×",
-            f"{measured.bytes / 1e6:.1f} MB",
-        )
-
-
 def _table(n_layers: int, results: list[MeasuredExit], best: MeasuredExit) -> str:
-    rows = zip(aligned(list(_rows(n_layers, results))), [None, *results], strict=True)
-    lines = [line + ("  best" if measured is best else "") for line, measured in rows]
+    rows = [("layers", "accepted", "tok/pass", "speed", "draft")]
+    for each in results:
+        layers, n_bytes = spelt_layers(each.layers, n_layers), f"{each.bytes / 1e6:.1f} MB"
+        rows.append((layers, f"{each.acceptance:.0%}", f"{each.tokens_per_pass:.2f}", f"{each.ratio:.2f}×", n_bytes))
+    lines = aligned(rows)
+    lines[1 + results.index(best)] += "  best"
     pays = "" if best.ratio > 1 else ": none pays here, plain decoding is faster"
     lines.append(f"kept: -o {spelt_layers(best.layers, n_layers)} of {n_layers} layers, {best.ratio:.2f}× plain{pays}")
     return "\n".join(lines)

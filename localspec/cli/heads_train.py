@@ -1,5 +1,6 @@
 """`localspec heads train` and `localspec heads eval`: making a draft head for a target, and measuring one."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,21 +44,6 @@ class EvalOptions(ReportOptions):
     raw: bool
     max_tokens: int
     as_json: bool
-
-
-@dataclass(frozen=True)
-class Counted:
-    """The tokens and passes of all answers with `k` guesses a pass."""
-
-    k: int
-    tokens: int
-    passes: int
-    accepted: int
-    drafted: int
-
-    @property
-    def tokens_a_pass(self) -> float:
-        return self.tokens / max(1, self.passes)
 
 
 @click.command(cls=Command)
@@ -142,13 +128,13 @@ def evaluate(console: Console, /, pair: str, threads: int | None, gpu: str, **va
     with open_engine(console, options.log_file) as engine:
         engine.load(settings)
         engine.leave_if_stopped()
-        counted = []
+        sums = []
         for k in range(1, MAX_GUESSES + 1):
             engine.live.status(f"{k} of {MAX_GUESSES} guesses a pass")
-            counted.append(_count(engine, texts, is_raw, info.head.kind, k, options.max_tokens))
-    rows = [{"k": row.k, "tokens": row.tokens, "passes": row.passes, "accepted": row.accepted} for row in counted]
+            sums.append(_count(engine, texts, is_raw, info.head.kind, k, options.max_tokens))
+    rows = [{name: n for name, n in row.items() if name != "drafted"} for row in sums]
     wire = {"head": str(parsed.draft), "kind": info.head.kind, "counted": rows}
-    return write_result(wire, "\n".join(map(_row, counted)), as_json=options.as_json)
+    return write_result(wire, "\n".join(map(_row, sums)), as_json=options.as_json)
 
 
 def made(
@@ -172,8 +158,11 @@ def made(
         live.erase()
 
 
-def _count(engine: PairEngine, texts: Sequence[str], is_raw: bool, method: str, k: int, max_tokens: int) -> Counted:
-    tokens = passes = accepted = drafted = 0
+def _count(
+    engine: PairEngine, texts: Sequence[str], is_raw: bool, method: str, k: int, max_tokens: int
+) -> dict[str, int]:
+    """Return the tokens and passes of all answers with `k` guesses a pass."""
+    sums = Counter({"k": k, "tokens": 0, "passes": 0, "accepted": 0, "drafted": 0})
     for text in texts:
         request = Request(
             messages=() if is_raw else (Message("user", text),),
@@ -184,9 +173,8 @@ def _count(engine: PairEngine, texts: Sequence[str], is_raw: bool, method: str, 
         )
         stats = ask(engine, request).stats
         engine.leave_if_stopped()
-        tokens, passes = tokens + stats.emitted, passes + stats.passes
-        accepted, drafted = accepted + stats.accepted, drafted + stats.drafted
-    return Counted(k, tokens, passes, accepted, drafted)
+        sums.update(tokens=stats.emitted, passes=stats.passes, accepted=stats.accepted, drafted=stats.drafted)
+    return dict(sums)
 
 
 def read_texts(prompts: str | None, *, is_raw: bool, info: ModelInfo) -> dict[str, tuple[str, ...]]:
@@ -220,6 +208,7 @@ def _figures(accepted: Sequence[float]) -> str:
     return f"{', '.join(f'{total:.2f}' for total in sums)} tokens a pass with 1 to {len(sums)} guesses"
 
 
-def _row(count: Counted) -> str:
-    share = 100 * count.accepted / max(1, count.drafted)
-    return f"{counted(count.k, 'guess')}  {count.tokens_a_pass:.2f} tokens a pass  {share:.0f} % accepted"
+def _row(sums: dict[str, int]) -> str:
+    share = 100 * sums["accepted"] / max(1, sums["drafted"])
+    per_pass = sums["tokens"] / max(1, sums["passes"])
+    return f"{counted(sums['k'], 'guess')}  {per_pass:.2f} tokens a pass  {share:.0f} % accepted"

@@ -12,8 +12,7 @@ from localspec.engine.draft import Draw, Step
 from localspec.engine.protocols import DraftBudget, History, Plan, Shape
 from localspec.errors import UsageError
 
-LEAST_CONFIDENCE = 0.4
-FIRST_THETA, GOAL, THETA_STEP = 0.8, 0.9, 0.01  # of `adaptive`
+GOAL, THETA_STEP = 0.9, 0.01  # of `adaptive`
 
 
 class Fixed:
@@ -43,7 +42,21 @@ class Fixed:
         """A fixed plan learns nothing."""
 
 
-class Confidence(Fixed):
+class Threshold(Fixed):
+    """A rule with a number from 0 to 1 as its argument, `default` without one; -k is the most it drafts."""
+
+    default: ClassVar[float]
+
+    def __init__(self, drafter: str, shape: Shape, draw: Draw, limit: float | None = None) -> None:
+        super().__init__(drafter, shape, draw)
+        self.limit = self.default if limit is None else limit
+
+    @classmethod
+    def build(cls, argument: str, drafter: str, shape: Shape, draw: Draw) -> Self:
+        return cls(drafter, shape, draw, number(cls.name, argument, default=cls.default, low=0.0, high=1.0))
+
+
+class Confidence(Threshold):
     """Draft while the most probable token has at least this probability (0.4).
 
     It judges how sure the draft model is at temperature 1, whatever temperature tokens are drawn with: at temperature 0
@@ -51,15 +64,7 @@ class Confidence(Fixed):
     """
 
     name: ClassVar[str] = "confidence"
-
-    def __init__(self, drafter: str, shape: Shape, draw: Draw, limit: float = LEAST_CONFIDENCE) -> None:
-        super().__init__(drafter, shape, draw)
-        self.limit = limit
-
-    @classmethod
-    def build(cls, argument: str, drafter: str, shape: Shape, draw: Draw) -> Self:
-        """Take the limit as argument; -k is the most it drafts."""
-        return cls(drafter, shape, draw, number("confidence", argument, default=LEAST_CONFIDENCE, low=0.0, high=1.0))
+    default: ClassVar[float] = 0.4
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
         return replace(
@@ -69,7 +74,7 @@ class Confidence(Fixed):
         )
 
 
-class Adaptive(Fixed):
+class Adaptive(Threshold):
     """Draft until a token was less probable than a threshold, which follows the acceptance (from 0.8 on).
 
     Draft & Verify's adaptive stop (Zhang et al. arXiv 2309.08168), for a pass that kept the share m of its draft:
@@ -82,20 +87,15 @@ class Adaptive(Fixed):
     """
 
     name: ClassVar[str] = "adaptive"
+    default: ClassVar[float] = 0.8
 
-    def __init__(self, drafter: str, shape: Shape, draw: Draw, threshold: float = FIRST_THETA) -> None:
-        super().__init__(drafter, shape, draw)
-        self.threshold = threshold
+    def __init__(self, drafter: str, shape: Shape, draw: Draw, limit: float | None = None) -> None:
+        super().__init__(drafter, shape, draw, limit)
         self._matched = GOAL
-
-    @classmethod
-    def build(cls, argument: str, drafter: str, shape: Shape, draw: Draw) -> Self:
-        """Take the first threshold as argument; -k is the most it drafts."""
-        return cls(drafter, shape, draw, number("adaptive", argument, default=FIRST_THETA, low=0.0, high=1.0))
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
         """Plan the whole shape, to be left below improbable tokens."""
-        threshold = self.threshold
+        threshold = self.limit
         return replace(
             super().plan(history, budget),
             go_on=lambda state: state.chance >= threshold,
@@ -109,7 +109,7 @@ class Adaptive(Fixed):
             return
         self._matched = (self._matched + step.n_right / drafted) / 2
         change = THETA_STEP if self._matched < GOAL else 0.0 if drafted >= self._shape.depth else -THETA_STEP
-        self.threshold = min(1.0, max(0.0, self.threshold + 0.1 * change))  # above 1 nothing would be drafted again
+        self.limit = min(1.0, max(0.0, self.limit + 0.1 * change))  # above 1 nothing would be drafted again
 
 
 def number(rule: str, argument: str, *, default: float, low: float, high: float) -> float:

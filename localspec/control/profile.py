@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from localspec.control.prices import Prices
 from localspec.control.trial import Trial
@@ -23,6 +25,10 @@ from localspec.engine.draft import Draw
 from localspec.settings.folders import replacing
 
 VERSION = 9
+UNREADABLE = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, msgspec.ValidationError
+)  # fmt: skip
+Widths = Annotated[tuple[int, ...], msgspec.Meta(min_length=1)]  # 1 to m
 EARLIER = 8  # of localspec 0.1.0: its file is read where there is none of this version
 
 
@@ -107,7 +113,7 @@ class Profile:
             "acceptance": {key: acceptance.to_wire() for key, acceptance in self.acceptance.items()},
             "copies": {key: acceptance.to_wire() for key, acceptance in self.copies.items()},
             "exact_widths": self.exact_widths,
-            "trial": None if self.trial is None else self.trial.to_wire(),
+            "trial": msgspec.to_builtins(self.trial),
             "models": self.models,
         }
         try:
@@ -148,12 +154,14 @@ class Profile:
     def _read(self) -> None:
         """Take what the file says, or nothing of it where it is not there or damaged."""
         self._seen = self._changed()
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        with contextlib.suppress(*UNREADABLE):
             wire = json.loads(self.file.read_text(encoding="utf-8"))
-            widths = _exact_widths(wire.get("exact_widths"))
+            widths = msgspec.convert(wire.get("exact_widths"), Widths | None)
+            if widths is not None and widths != tuple(range(1, len(widths) + 1)):
+                return
             known = {key: Acceptance.from_wire(acceptance) for key, acceptance in wire["acceptance"].items()}
             copies = {key: CopyAcceptance.from_wire(acceptance) for key, acceptance in wire["copies"].items()}
-            trial = None if wire.get("trial") is None else Trial.from_wire(wire["trial"])
+            trial = msgspec.convert(wire.get("trial"), Trial | None)
             self.prices = None if wire["prices"] is None else Prices.from_wire(wire["prices"])
             self._calibrated = 0.0 if self.prices is None else self.prices.calibrated
             self.acceptance, self.copies, self.exact_widths, self.trial = known, copies, widths, trial
@@ -215,12 +223,3 @@ def _profiles_at(folder: Path, _changed: int) -> list[Profile]:
 
 def _file_of(folder: Path, facts: Sequence[object]) -> Path:
     return folder / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:24]}.json"
-
-
-def _exact_widths(wire: Any) -> tuple[int, ...] | None:
-    """Read the widths 1 to m, None where there are none; raises ValueError or TypeError for anything else."""
-    if wire is None:
-        return None
-    if not wire or list(wire) != list(range(1, len(wire) + 1)):
-        raise ValueError(f"{wire!r} are no widths")
-    return tuple(wire)

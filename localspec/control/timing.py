@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from localspec.control.prices import Prices, best_decode_rows
+from localspec.engine.events import Returning
 from localspec.engine.protocols import Backend, Cancel, Cancelled, Clock
 from localspec.settings.sizes import counted
 from localspec.tuning import BUDGET, SIZES
@@ -205,9 +206,7 @@ def _possible(model: TimedBackend, sizes: Sequence[int]) -> list[int]:
 
 
 def _result(timing: Timing) -> dict[int, float]:
-    while True:
-        try:
-            next(timing)
-        except StopIteration as done:
-            times: dict[int, float] = done.value
-            return times
+    run = Returning(timing)
+    for _ in run:
+        pass
+    return run.result

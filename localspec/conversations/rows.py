@@ -26,10 +26,6 @@ PATH = f"""WITH RECURSIVE line(node, above) AS (
         SELECT id, parent FROM message WHERE id = ?
         UNION ALL SELECT message.id, message.parent FROM message JOIN line ON message.id = line.above)
     {MESSAGE} WHERE id IN (SELECT node FROM line) ORDER BY id"""
-# What was made last below a message ends the path that was taken last.
-TIP = """WITH RECURSIVE below(id) AS (
-        SELECT ? UNION ALL SELECT message.id FROM message JOIN below ON message.parent = below.id)
-    SELECT max(id) AS id FROM below"""
 
 
 def conversation(row: sqlite3.Row) -> Conversation:

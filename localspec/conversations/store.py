@@ -173,17 +173,6 @@ class Store:
     def path(self, leaf: int | None) -> list[StoredMessage]:
         return self._messages(rows.PATH, leaf)
 
-    def children(self, conversation: str, parent: int | None) -> list[StoredMessage]:
-        return self._messages(f"{MESSAGE} WHERE conversation = ? AND parent IS ? ORDER BY id", conversation, parent)
-
-    def siblings(self, message: int) -> list[StoredMessage]:
-        here = self.message(message)
-        return self.children(here.conversation, here.parent)
-
-    def tip(self, message: int) -> int:
-        """Return the end of the path that was taken last below a message, to which a switch to it leads."""
-        return int(self._file.read(lambda db: db.execute(rows.TIP, (message,)).fetchone())["id"])
-
     def set_leaf(self, conversation: str, leaf: int | None) -> None:
         """Look at another path; None is before the first message. Nothing is lost."""
 

@@ -17,6 +17,7 @@ import numpy as np
 from localspec.backends import hidden_states
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.tap import StateListener, States, Tap
+from localspec.engine.events import Returning
 from localspec.engine.protocols import Logits
 from localspec.errors import ResourceError, UsageError
 from localspec.heads.text_shards import Text, read_shards, shards, write_shard
@@ -190,17 +191,12 @@ def collect(
     waiting: list[Text] = []
     while done < tokens and (n_texts < len(prompts) or not is_held):
         end = min(n_texts + WRITERS, len(prompts)) if is_held else n_texts + WRITERS
-        writing = source.texts([_task(prompts, text, seed, is_held=is_held) for text in range(n_texts, end)], most)
-        texts = None
-        while texts is None:
-            try:
-                done += next(writing)
-            except StopIteration as finished:
-                texts = finished.value
-            else:
-                pace = (time.monotonic() - began) / (done - before)
-                yield Collected(done, pace * max(0, tokens - done))
-        waiting += texts
+        tasks = [_task(prompts, text, seed, is_held=is_held) for text in range(n_texts, end)]
+        writing = Returning(source.texts(tasks, most))
+        for n in writing:
+            done += n
+            yield Collected(done, (time.monotonic() - began) / (done - before) * max(0, tokens - done))
+        waiting += writing.result
         n_texts, done = end, written + sum(map(len, waiting))
         is_last = done >= tokens or (is_held and n_texts == len(prompts))
         if is_last or done - written >= SHARD:

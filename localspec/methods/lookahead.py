@@ -12,6 +12,7 @@ token.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import cycle
 from typing import ClassVar
 
@@ -87,7 +88,7 @@ class Lookahead:
             left = plan.max_nodes - Window.size(self._w, self._n - 1)
             tree.add_paths(self._pool.after(history.tokens[-1]), plan.max_depth, left if left >= 0 else plan.max_nodes)
             if left >= 0:
-                self._tips = self._open_window(history).add_to(tree.add_scratch)
+                self._tips = self._open_window(history).add_to(partial(tree.add, is_scratch=True))
         return tree.draft()
 
     def observe(self, step: Step, rows: Rows) -> None:
@@ -113,10 +114,7 @@ class Lookahead:
 
 class _PointMassTree:
     def __init__(self, pending: int) -> None:
-        self._tokens = [pending]
-        self._parents = [-1]
-        self._scratch = [False]
-        self._outputs = [True]
+        self._nodes = [(pending, -1, True, False)]  # token, parent, whether its row is wanted, whether it is scratch
 
     def add_paths(self, paths: Iterable[Path], depth: int, n_nodes: int) -> None:
         """Add a trie of `paths` below the pending token, of at most `depth` levels and `n_nodes` nodes."""
@@ -127,28 +125,17 @@ class _PointMassTree:
                     continue
                 if len(nodes) > n_nodes:
                     return
-                nodes[path[:end]] = self._add(path[end - 1], nodes[path[: end - 1]], is_scratch=False, is_wanted=True)
+                nodes[path[:end]] = self.add(path[end - 1], nodes[path[: end - 1]])
 
-    def add_scratch(self, token: int, parent: int, is_wanted: bool) -> int:
-        """Add one cell of the window and return its node."""
-        return self._add(token, parent, is_scratch=True, is_wanted=is_wanted)
+    def add(self, token: int, parent: int, is_wanted: bool = True, is_scratch: bool = False) -> int:
+        """Add a node and return its number."""
+        self._nodes.append((token, parent, is_wanted, is_scratch))
+        return len(self._nodes) - 1
 
     def draft(self) -> Draft:
-        return Draft(
-            np.array(self._tokens, np.int32),
-            np.array(self._parents, np.int32),
-            (None,) * len(self._tokens),
-            (Draw.FIXED,) * len(self._tokens),
-            np.array(self._scratch),
-            np.array(self._outputs),
-        )
-
-    def _add(self, token: int, parent: int, *, is_scratch: bool, is_wanted: bool) -> int:
-        self._tokens.append(token)
-        self._parents.append(parent)
-        self._scratch.append(is_scratch)
-        self._outputs.append(is_wanted)
-        return len(self._tokens) - 1
+        n, (tokens, parents, wanted, scratch) = len(self._nodes), map(list, zip(*self._nodes, strict=True))
+        ids, above = np.array(tokens, np.int32), np.array(parents, np.int32)
+        return Draft(ids, above, (None,) * n, (Draw.FIXED,) * n, np.array(scratch), np.array(wanted))
 
 
 class NgramPool:

@@ -5,18 +5,19 @@ Whatever was lost or forgotten comes back as a Resync: the text is sent again, a
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import msgspec
 import numpy as np
 
 from localspec.engine.constraint import Constraint
-from localspec.engine.distribution import Distribution, residual
+from localspec.engine.distribution import residual
 from localspec.engine.draft import Draft, Nodes, Verdict
 from localspec.engine.judge import Mark
 from localspec.engine.protocols import Cancel, Capabilities, RandomSource, Rows, Verifier
 from localspec.errors import IncompatibleError, UsageError
 from localspec.remote.ahead import DraftingOn
+from localspec.remote.channel import Channel
 from localspec.remote.messages import (
     MOST_IDS,
     Hello,
@@ -25,8 +26,6 @@ from localspec.remote.messages import (
     Result,
     Resync,
     SentDist,
-    ToEdge,
-    ToVerifier,
     Verify,
     digest_of,
     packed,
@@ -35,20 +34,6 @@ from localspec.remote.modes import mode_of
 
 MOST_RESYNCS = 16  # of one round
 UNFIT = "pip install -U localspec, on both machines"
-
-
-class VerifierChannel(Protocol):
-    """Messages to a verifier and back, in order. Whatever breaks is opened anew, and the last round asked again."""
-
-    def send(self, message: ToVerifier) -> None: ...
-
-    def has_come(self) -> bool:
-        """Whether `receive` would return, or raise, at once."""
-        ...
-
-    def receive(self) -> ToEdge:
-        """Return the next reply. Raises Cancelled, and LocalspecError for a verifier that is gone or refuses."""
-        ...
 
 
 class WithheldRows:
@@ -61,16 +46,7 @@ class WithheldRows:
 ROWS: Rows = WithheldRows()
 
 
-@dataclass(frozen=True, slots=True)
-class Laws:
-    """The target's laws at the nodes of a draft, as they came."""
-
-    dists: tuple[Distribution, ...]
-
-    def __getitem__(self, node: int) -> Distribution:
-        return self.dists[node]
-
-
+@dataclass
 class RemoteJudge:
     """The target of a verifier behind `channel`, for one answer. `hello` opens the session.
 
@@ -78,37 +54,24 @@ class RemoteJudge:
     has it too, cuts drafts that cannot stand.
     """
 
-    def __init__(
-        self,
-        channel: VerifierChannel,
-        hello: Hello,
-        capabilities: Capabilities,
-        verifier: Verifier,
-        rng: RandomSource,
-        constraint: Constraint | None = None,
-        meantime: DraftingOn | None = None,
-    ) -> None:
-        self._mode = mode_of(hello.mode)
-        self._mode.require(hello.verify, hello.sampling, capabilities.n_vocab)
-        self.capabilities = capabilities
-        self.constraint = constraint
-        self.length = 0
-        self.evaluated = 0
-        self.to_replay = 0
-        self.micros = 0  # that the last round took in the verifier
-        self.meantime = meantime  # what is done while a verdict is under way
-        self._channel = channel
-        self._hello = hello
-        self._verifier = verifier
-        self._rng = rng
-        self._round = 0
-        self._told = 0  # tokens that the verifier has, if it has forgotten nothing
-        self._digest = 0  # of those
+    channel: Channel
+    hello: Hello
+    capabilities: Capabilities
+    verifier: Verifier
+    rng: RandomSource
+    constraint: Constraint | None = None
+    meantime: DraftingOn | None = None  # what is done while a verdict is under way
+    length = evaluated = to_replay = 0
+    _round = 0
+    _told = _digest = 0  # tokens that the verifier has, if it has forgotten nothing, and their digest
+
+    def __post_init__(self) -> None:
+        mode_of(self.hello.mode).require(self.hello.verify, self.hello.sampling, self.capabilities.n_vocab)
 
     def start(self, draft: Draft, tokens: Sequence[int], mark: Mark, cancel: Cancel) -> tuple[Verdict, Rows]:
         """Open the session, send the prompt, and ask for its first token: all at once, one way there and back."""
-        self._hello = msgspec.structs.replace(self._hello, prompt_n=len(tokens), session="")
-        self._channel.send(self._hello)
+        self.hello = msgspec.structs.replace(self.hello, prompt_n=len(tokens), session="")
+        self.channel.send(self.hello)
         self._send_text(tokens, 0)
         self.length = self.evaluated = len(tokens)
         return self.verdict(draft, tokens, mark)
@@ -130,7 +93,6 @@ class RemoteJudge:
         if len(verdict.path) < bare.forced:
             raise IncompatibleError("the verifier allows an answer of another form", hint=UNFIT)
         self._note([*tokens, *run], result.length)
-        self.micros = result.micros
         return draft.verdict(names[(verdict.path or (0,))[-1]], verdict.token), ROWS
 
     def keep(self, nodes: Nodes) -> None:
@@ -147,23 +109,23 @@ class RemoteJudge:
 
     def _send_text(self, tokens: Sequence[int], base: int) -> None:
         for start in range(base, max(len(tokens), base + 1), MOST_IDS):
-            self._channel.send(Prefix(start, tuple(tokens[start : start + MOST_IDS])))
+            self.channel.send(Prefix(start, tuple(tokens[start : start + MOST_IDS])))
         self._told, self._digest = len(tokens), digest_of(tokens)
 
     def _asked(self, draft: Draft, tokens: Sequence[int]) -> Result:
         """Return the Result of a round, sending the text again as often as the verifier lacks it."""
-        self._channel.send(self._verify(draft, tokens))
+        self.channel.send(self._verify(draft, tokens))
         if self.meantime is not None:
-            self.meantime.wait(draft, self._channel.has_come)
+            self.meantime.wait(draft, self.channel.has_come)
         for _ in range(MOST_RESYNCS):
-            reply = self._channel.receive()
+            reply = self.channel.receive()
             while not isinstance(reply, Result | Resync) or (isinstance(reply, Result) and reply.round != self._round):
-                reply = self._channel.receive()
+                reply = self.channel.receive()
             if isinstance(reply, Result):
                 return reply
             have = reply.have if reply.have <= len(tokens) else 0
             self._send_text(tokens, have if digest_of(tokens[:have]) == reply.digest else 0)
-            self._channel.send(self._verify(draft, tokens))
+            self.channel.send(self._verify(draft, tokens))
         raise IncompatibleError("the verifier has another text, however often it is sent", hint=UNFIT)
 
     def _verify(self, draft: Draft, tokens: Sequence[int]) -> Verify:
@@ -171,10 +133,10 @@ class RemoteJudge:
         n, q, draw = len(draft), b"", ""
         dists: tuple[SentDist, ...] = ()
         parents = tuple(draft.parents[1:].tolist())
-        if self._hello.mode == "scalar-q":
+        if self.hello.mode == "scalar-q":
             nodes = range(1, n + 1)
             q = packed(np.array([draft.dist(node).prob(int(draft.tokens[node])) for node in nodes]))
-        if self._hello.mode == "sparse-q":
+        if self.hello.mode == "sparse-q":
             dists = tuple(SentDist.of(dist) for dist in draft.dists[1:])
             draw = next((draft.draws[node].value for node in range(1, n + 1) if draft.dists[node]), "")
         return Verify(
@@ -201,9 +163,9 @@ class RemoteJudge:
             if dist is None:
                 raise MessageError("a law is empty")
             dists.append(dist)
-        if self._hello.mode == "laws":
+        if self.hello.mode == "laws":
             if len(dists) != len(draft.tokens):
                 raise MessageError(f"it has {len(dists)} laws for {len(draft.tokens)} rows")
-            return self._verifier.verify(draft, Laws(tuple(dists)), self._rng, len(tokens))
+            return self.verifier.verify(draft, dists, self.rng, len(tokens))
         (child,) = draft.children[result.node]
-        return draft.verdict(result.node, self._rng.categorical(residual(dists[0], draft.dist(child)).dist))
+        return draft.verdict(result.node, self.rng.categorical(residual(dists[0], draft.dist(child)).dist))

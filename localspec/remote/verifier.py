@@ -51,11 +51,15 @@ class Target(Backend, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What judges a session: the target, the sampler with its constraint, and what ends a text."""
+    """What judges a session: the target, the sampler with its constraint, and what ends a text.
+
+    `recall` lets the target hold the longest start of a text that was read before, and is called before it reads one.
+    """
 
     target: Target
     sampler: Sampler
     vocabulary: Vocabulary
+    recall: Callable[[Sequence[int]], None] = lambda _tokens: None
 
 
 def random_of(hello: Hello, number: int) -> RandomSource:
@@ -105,31 +109,23 @@ class VerifyingSessions:
         return session
 
 
+@dataclass
 class Session:
     """One answer of one edge. Raises MessageError for what an edge may not ask, and UsageError for a mode."""
 
-    def __init__(
-        self,
-        hello: Hello,
-        served: Served,
-        chance: Callable[[Hello, int], RandomSource],
-        clock: Clock,
-        peak: Callable[[], int],
-    ) -> None:
-        self._peak = peak
-        self._hello = hello
-        self._mode = mode_of(hello.mode)
-        self._can = served.target.capabilities
-        self._mode.require(hello.verify, hello.sampling, self._can.n_vocab)
-        self._target = served.target
-        self._sampler = served.sampler
-        self._vocabulary = served.vocabulary
-        self._chance = chance
-        self._clock = clock
-        self._text: Context | None = None
-        self._digest = 0
-        self._last: Result | None = None
-        self._evaluated = -1  # by the target after the last round: no pass of anybody else came since if it is the same
+    hello: Hello
+    served: Served
+    chance: Callable[[Hello, int], RandomSource]
+    clock: Clock
+    peak: Callable[[], int]
+    _text: Context | None = None
+    _digest = 0
+    _last: Result | None = None
+    _evaluated = -1  # by the target after the last round: no pass of anybody else came since if it is the same
+
+    def __post_init__(self) -> None:
+        self._mode, self._can = mode_of(self.hello.mode), self.served.target.capabilities
+        self._mode.require(self.hello.verify, self.hello.sampling, self._can.n_vocab)
 
     def read(self, prefix: Prefix) -> None:
         """Take the text from a position on as the edge has it. One that does not fit is found by the next round."""
@@ -143,13 +139,13 @@ class Session:
             raise PromptTooLongError(message, hint="a shorter text, or on that machine: localspec serve --ctx N")
         self._text, self._evaluated, self._digest = None, -1, digest_of(tokens)
         if tokens:
-            n = min(self._hello.prompt_n or len(tokens), len(tokens))
+            n = min(self.hello.prompt_n or len(tokens), len(tokens))
             self._text = Context(
                 tokens[:n],
-                self._vocabulary,
+                self.served.vocabulary,
                 n_ctx=self._can.n_ctx,
-                max_tokens=self._hello.max_tokens,
-                stops=self._hello.stops,
+                max_tokens=self.hello.max_tokens,
+                stops=self.hello.stops,
             )
             self._append(tokens[n:])
 
@@ -160,16 +156,16 @@ class Session:
         text = self._text
         if text is None or verify.base != len(text.tokens) or verify.digest != self._digest:
             return Resync(0 if text is None else len(text.tokens), self._digest)
-        began, base = self._clock(), len(text.tokens)
+        began, base = self.clock(), len(text.tokens)
         draft = self._draft(text, verify)
         self._append(verify.committed)
         with self._undone():
             result = self._judged(text, draft, verify, cancel)
-        self._evaluated = self._target.evaluated
+        self._evaluated = self.served.target.evaluated
         self._digest = digest_of(text.tokens[base:], self._digest)
-        micros = int(1e6 * (self._clock() - began))
+        micros = int(1e6 * (self.clock() - began))
         finish = "" if text.finish is None else text.finish.value
-        peak = self._peak() if finish else 0
+        peak = self.peak() if finish else 0
         self._last = Result(verify.round, result[0], result[1], len(text.tokens), micros, finish, result[2], peak)
         return self._last
 
@@ -204,7 +200,7 @@ class Session:
             raise MessageError("the draft does not fit the context")
         if any(dist is not None and dist.prob(token) <= 0.0 for token, dist in zip(verify.draft, q, strict=True)):
             raise MessageError("a token was not drawn from its law")
-        if self._hello.mode == "scalar-q" and not (n == len(verify.chances()) and all(verify.chances())):
+        if self.hello.mode == "scalar-q" and not (n == len(verify.chances()) and all(verify.chances())):
             raise MessageError("a draft has no probability for each of its tokens")
         return draft
 
@@ -217,15 +213,15 @@ class Session:
         self, text: Context, draft: Draft, verify: Verify, cancel: Cancel
     ) -> tuple[int, int | None, tuple[SentDist, ...]]:
         """Return the node up to which a draft stands, the token after it or None, and the laws that go back."""
-        n, rng = len(text.tokens), self._chance(self._hello, verify.round)
+        n, rng = len(text.tokens), self.chance(self.hello, verify.round)
         rows, before = self._rows(text.tokens, draft, cancel)
-        dists: Distributions = TargetDistributions(self._sampler, rows, draft, text.tokens)
+        dists: Distributions = TargetDistributions(self.served.sampler, rows, draft, text.tokens)
         nodes: Nodes = (0,)
         node, token = 0, None
         sent: tuple[SentDist, ...] = ()
-        if self._hello.mode == "laws":
+        if self.hello.mode == "laws":
             sent = tuple(SentDist.of(quantised(dists[node])) for node in range(len(draft.tokens)))
-        elif self._hello.mode == "scalar-q":
+        elif self.hello.mode == "scalar-q":
             node, p = _coins(draft, (1.0, *verify.chances()), dists, rng)
             if not draft.children[node]:
                 token = rng.categorical(p)
@@ -233,12 +229,12 @@ class Session:
                 sent, nodes = (SentDist.of(p),), (0, *draft.verdict(node, 0).path)
                 self._append([int(draft.tokens[each]) for each in nodes[1:]])
         else:
-            verdict = RULES[self._hello.verify].verify(draft, dists, rng, n)
+            verdict = RULES[self.hello.verify].verify(draft, dists, rng, n)
             node, token = (verdict.path or (0,))[-1], verdict.token
         if token is not None:
             nodes = text.commit(draft, draft.verdict(node, token), Times()).kept
         if before is not None:
-            self._target.keep((*range(before), *(before + each for each in nodes)))
+            self.served.target.keep((*range(before), *(before + each for each in nodes)))
         return node, token, sent
 
     def _rows(self, tokens: list[int], draft: Draft, cancel: Cancel) -> tuple[Rows, int | None]:
@@ -246,16 +242,19 @@ class Session:
 
         Return the draft's rows with how many nodes come before it; None: the prompt's last row, which is no node.
         """
-        target, n = self._target, len(tokens)
+        target, n = self.served.target, len(tokens)
         is_ours = target.evaluated == self._evaluated and not target.to_replay
         is_ours = is_ours and list(target.tokens) == tokens[: target.length]  # a state put back is no pass
         lacks = n - target.length
         if not is_ours or not 0 < lacks <= self._can.max_rows - len(draft):
-            if len(draft) == 0:
-                return target.prefill(tokens, cancel), None
-            if n == 1:
+            is_alone = len(draft) == 0
+            if n == 1 and not is_alone:
                 raise MessageError("a text of one token has no draft yet")
-            target.prefill(tokens[:-1], cancel)
+            read = tokens if is_alone else tokens[:-1]
+            self.served.recall(read)
+            rows = target.prefill(read, cancel)
+            if is_alone:
+                return rows, None
             lacks = 1
         before = lacks - 1
         nodes = np.concatenate([np.asarray(tokens[n - lacks : -1], np.int32), draft.tokens])

@@ -12,7 +12,7 @@ the form drafts forced tokens too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,7 @@ def remembered(pair: Sequence[LoadedModel], settings: LoadSettings) -> Profile:
     return Profile.of(cache_folder("profiles"), [file_fingerprint(path) for path in files], facts)
 
 
+@dataclass(slots=True)
 class PairController:
     """The controllers of one loaded pair. `profile` is what earlier runs learned of it.
 
@@ -68,32 +69,30 @@ class PairController:
     `Capabilities`.
     """
 
-    def __init__(
-        self, profile: Profile, clock: Clock, *, can_verify: bool = True, settles: int = 1, replays: bool = False
-    ) -> None:
-        self.profile = profile
-        self._replays = replays
-        self._can_verify = can_verify
-        self._settles = settles
-        self._clock = clock
-        self._copier: Copy | None = None
-        self._auto: Auto | None = None
-        self._is_measured = False  # since it was loaded
-        self._has_warned = False  # that the profile cannot be kept
-        self._baselines = Baselines(clock)
-        self._is_known = False  # what plain decoding costs, from earlier answers
+    profile: Profile
+    clock: Clock
+    can_verify: bool = True
+    settles: int = 1
+    replays: bool = False
+    _copier: Copy | None = field(init=False, default=None)
+    _auto: Auto | None = field(init=False, default=None)
+    _is_measured: bool = field(init=False, default=False)  # since it was loaded
+    _has_warned: bool = field(init=False, default=False)  # that the profile cannot be kept
+    _is_known: bool = field(init=False, default=False)  # what plain decoding costs, from earlier answers
+    _baselines: Baselines = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.forget()
 
     @staticmethod
     def of(settings: LoadSettings, target: LoadedModel, draft: LoadedModel | None, clock: Clock) -> PairController:
         profile = remembered([target] if draft is None else [target, draft], settings)
         can = target.backend.capabilities
-        return PairController(profile, clock, can_verify=can.can_rollback, settles=can.settles, replays=can.replays)
+        return PairController(profile, clock, can.can_rollback, can.settles, can.replays)
 
     def beside(self) -> PairController:
         """Return the controllers of another answer of the pair, with the same profile; passes are measured."""
-        made = PairController(
-            self.profile, self._clock, can_verify=self._can_verify, settles=self._settles, replays=self._replays
-        )
+        made = replace(self)
         made._is_measured = True
         return made
 
@@ -103,7 +102,7 @@ class PairController:
         It does to the planner, and to plain decoding, whose passes may have more rows than one. A method that was named
         is measured before its first answer too: measuring empties the caches, and a chat may change to `auto` later.
         """
-        if self._is_measured or not self._can_verify:
+        if self._is_measured or not self.can_verify:
             return False
         return misses_widths(self._prices())
 
@@ -119,9 +118,9 @@ class PairController:
         """Measure what passes cost. Both caches are empty. Raises Cancelled between two passes."""
         yield events.Loading("first measurement", 0.0)
         if self._prices().is_known:
-            add_prices(target, self._prices(), self._clock, cancel)
+            add_prices(target, self._prices(), self.clock, cancel)
         else:
-            self.profile.measured(first_prices(target, draft, self._clock, cancel))
+            self.profile.measured(first_prices(target, draft, self.clock, cancel))
         self._is_measured = True
         self.profile.save()
 
@@ -134,14 +133,14 @@ class PairController:
     def forget(self) -> None:
         """Drop what was read of texts and measured beside them; what was learned of the pair stays."""
         self._copier = None
-        self._baselines = Baselines(self._clock)
+        self._baselines = Baselines(self.clock)
 
     def recall(self, prompt_n: int) -> Iterator[events.Event]:
         """Tell again what earlier answers measured of plain decoding, where it holds for this one too."""
         known = self._baselines.near(prompt_n)
         self._is_known = bool(known)
         for plain in known:
-            yield events.Probed(plain.ms, plain.ctx, self._clock() - plain.at)
+            yield events.Probed(plain.ms, plain.ctx, self.clock() - plain.at)
 
     def prefilled(self, event: events.Prefilled) -> None:
         """Let the answer lose a share of the time in which the target read its prompt."""
@@ -173,12 +172,12 @@ class PairController:
         can_follow = parts.draft is None or not parts.draft.capabilities.is_head
         named = AfterRun(axes.controller(axes.shape), can_follow=can_follow)
         if n_others is not nobody and not axes.must_repeat and not axes.is_guarded:
-            alone = Probing(named, acceptance, settles=self._settles, is_known=self._is_known, is_spread=not is_seeded)
+            alone = Probing(named, acceptance, settles=self.settles, is_known=self._is_known, is_spread=not is_seeded)
             return Company(alone, named, n_others)
         if axes.must_repeat:  # so no earlier measurement may decide the drafts
-            return Probing(named, Acceptance(axes.draw), settles=self._settles)
+            return Probing(named, Acceptance(axes.draw), settles=self.settles)
         if not axes.is_guarded:
-            return Probing(named, acceptance, settles=self._settles, is_known=self._is_known, is_spread=not is_seeded)
+            return Probing(named, acceptance, settles=self.settles, is_known=self._is_known, is_spread=not is_seeded)
         sources: list[CandidateSource] = []
         prices = self._prices()
         reader: Any = drafter if hasattr(drafter, "behind") else None  # those without a model have no text to read
@@ -192,12 +191,12 @@ class PairController:
             if axes.shape.nodes:
                 chains = Chains(axes.method, prices, acceptance, axes.shape, axes.draw, reader, can_follow=can_follow)
                 sources.append(chains)
-        self._auto = Auto(prices, sources, axes.method, self._settles)
-        alone = Probing(self._auto, settles=self._settles, is_known=self._is_known)
+        self._auto = Auto(prices, sources, axes.method, self.settles)
+        alone = Probing(self._auto, settles=self.settles, is_known=self._is_known)
         return alone if n_others is nobody else Company(alone, Beside(self._auto, n_others), n_others)
 
     def copier(self, axes: Axes, parts: DrafterContext, sampling: Sampling) -> Copy | None:
-        if not (axes.is_automatic and self._can_verify and self._prices().is_known):
+        if not (axes.is_automatic and self.can_verify and self._prices().is_known):
             return None
         if self._copier is None or not self._copier.reads(parts):
             self._copier = Copy(parts)
@@ -219,7 +218,7 @@ class PairController:
         return {"verdict": verdict, "cause": cause, "overdrawn_ms": self._auto.overdrawn_ms}
 
     def _prices(self) -> Prices:
-        return (self.profile.prices or Prices()).of_target(replays=self._replays)
+        return (self.profile.prices or Prices()).of_target(replays=self.replays)
 
 
 def learned_as(axes: Axes, sampling: Sampling, drafted_at: float) -> tuple[str, Draw]:

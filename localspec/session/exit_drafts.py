@@ -13,7 +13,7 @@ from localspec.errors import LocalspecError
 from localspec.models.exit_files import Exits, Layers
 from localspec.models.gguf.shards import read_model
 from localspec.session.controllers import PairController
-from localspec.session.loaded_model import LoadedModel, inspect_model, load_model
+from localspec.session.loaded_model import LoadedModel, closed_on_error, inspect_model, load_model
 from localspec.session.placement import PairFiles, load_options
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
@@ -76,11 +76,8 @@ class EarlyExitDraft:
             options = load_options(self._settings, self._settings.draft_gpu, n_ctx=n_ctx)
             self.close()
             model = yield from load_model(inspect_model(str(path)), options, "early exit", cancel)
-            try:
+            with closed_on_error(model):
                 controllers = PairController.of(self._settings, target, model, clock)
-            except BaseException:
-                model.close()
-                raise
         self.loaded = LoadedExit(model, layers, controllers)
         return self.loaded
 

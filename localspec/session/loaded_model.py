@@ -3,8 +3,8 @@
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from localspec.backends.batch import ignored
 from localspec.backends.head_backend import HeadBackend, HeadModel, HeadTraits, OwnHead
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.marginals import open_head
+from localspec.backends.model import Closeable
 from localspec.backends.options import LoadOptions
 from localspec.backends.saved_state import SavingBackend
 from localspec.backends.tap import Tap
@@ -90,6 +91,16 @@ class LoadedModel:
         self.model.close()
 
 
+@contextmanager
+def closed_on_error(model: Closeable) -> Iterator[None]:
+    """Close a model where the block does not end as it should, or is dropped."""
+    try:
+        yield
+    except BaseException:
+        model.close()
+        raise
+
+
 def own_head(target: LoadedModel, looked: InspectedModel) -> LoadedModel:
     """Return the block of a target's own file that predicts further tokens, as a draft with a context of its own."""
     shape = looked.block_shape()
@@ -135,16 +146,13 @@ def load_model(
             last = fraction
             yield events.Loading(what, fraction)
     model = loading.result
-    try:
+    with closed_on_error(model):
         if isinstance(model, HeadModel) and target is not None:
             backend: LlamaBackend = open_head(model, target.backend, options)
         else:
             backend = opened(model, options, cancel, tell)
         seconds = time.perf_counter() - began
         return LoadedModel(info, model, backend, special_texts(model), 1e3 * seconds)
-    except BaseException:
-        model.close()
-        raise
 
 
 def head_traits(head: HeadInfo) -> HeadTraits:

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from localspec.backends.batch import ignored
@@ -28,16 +29,17 @@ from localspec.engine.randomness import SeededRandom
 from localspec.engine.repetition import Breakers
 from localspec.engine.sampling import Sampler
 from localspec.engine.translation import Translation
-from localspec.errors import IncompatibleError
+from localspec.errors import IncompatibleError, LocalspecError
 from localspec.lossless.questions import Subject, answer
 from localspec.methods import DrafterContext
 from localspec.methods._model import ModelDrafter
+from localspec.models.gguf.kinds import MASKS
 from localspec.prompt.grammar import Grammars
 from localspec.prompt.prompt import Tokenised, predicted, tokenise
 from localspec.prompt.truncate import shortened, too_long
 from localspec.session.controllers import COPY, PairController
 from localspec.session.corpus import CorpusReader
-from localspec.session.decision import Decision, decide
+from localspec.session.decision import Decision
 from localspec.session.exit_drafts import EarlyExitDraft
 from localspec.session.last_drafter import LastDrafter
 from localspec.session.loaded_model import LoadedModel, lengthened
@@ -47,8 +49,10 @@ from localspec.session.survey import survey_pair
 from localspec.session.trial import learn_draft
 from localspec.settings.jobs import PairQuestion, SurveyRequest, with_request
 from localspec.settings.request import LoadSettings, Request, Sampling
-from localspec.speculation.capabilities import draft_temperature, require_tokens, writes_text
-from localspec.speculation.reproducible import narrowed
+from localspec.speculation import registered
+from localspec.speculation.capabilities import Fitted, draft_temperature, fit_axes, require_tokens, writes_text
+from localspec.speculation.reproducible import exact, fit_widths, narrowed, unbranched
+from localspec.speculation.resolve import resolve_axes
 
 if TYPE_CHECKING:
     from localspec.session.remote_target import RemoteTarget
@@ -113,18 +117,62 @@ class LoadedPair:
         request.check()
         request, pair = request.never(self.target.model.suppressed), self
         try:
-            decision = yield from decide(request, pair)
+            decision = yield from pair.decide(request)
         except IncompatibleError:
             if (pair := self.branched()) is self:
                 raise
-            decision = yield from decide(request, pair)
+            decision = yield from pair.decide(request)
         yield from Answering(pair, request, decision).run()
+
+    def decide(self, request: Request) -> events.EventsThen[Decision]:
+        """Return who drafts for a request. Raises UsageError or IncompatibleError for one that cannot be obeyed.
+
+        The draft made of the target's own layers is loaded, if one drafts. One that was not named and cannot be loaded
+        is left out, with a warning. The controller is the one that knows the target with that draft.
+        """
+        fitted, derived = self._fitted(request), None
+        if self.remote is not None:
+            self.remote.require(fitted.axes, request)
+        method, options = registered("method")[fitted.axes.method], fitted.axes.options
+        if method.info.has_derived_draft:
+            choose = partial(method.layers, options)
+            try:
+                derived = yield from self.early_exit.load(choose, self.target, self.cancel, self.clock)
+            except LocalspecError as error:
+                if not fitted.axes.is_guarded:
+                    raise
+                self.early_exit.give_up()
+                without = self._fitted(request)
+                why = f"{error.message}; decoding runs without the early exit"
+                fitted = replace(without, warnings=(*without.warnings, why))
+        if derived is None:
+            return Decision(fitted.axes, fitted.warnings, self.draft, is_derived=False, controllers=self.controllers)
+        controllers = derived.controllers if fitted.axes.is_guarded else self.controllers
+        return Decision(fitted.axes, fitted.warnings, derived.model, is_derived=True, controllers=controllers)
+
+    def _fitted(self, request: Request) -> Fitted:
+        """Resolve the options within what the loaded models can do; a warning for each that had to give way."""
+        sampling, asked, target = request.sampling, request.speculation, self.target.capabilities()
+        if self.widths:
+            asked = exact(asked, sampling)
+        elif target.capabilities.max_leaves == 1 and not target.capabilities.is_lane:  # a state follows one path
+            asked = unbranched(asked)
+        axes = resolve_axes(
+            asked,
+            has_draft=self.draft is not None,
+            is_seeded=sampling.seed is not None or self.remote is not None,
+            is_greedy=sampling.temperature == 0.0,
+            has_exit=self.early_exit.pays,
+            draft_kind=self.draft.kind if self.draft is not None else MASKS if self.target.model.masks else "",
+        )
+        fitted = fit_axes(axes, asked, target, None if self.draft is None else self.draft.capabilities())
+        return fit_widths(fitted, asked, self.widths) if self.widths else fitted
 
     def inspect(self, question: PairQuestion) -> Iterator[events.Event]:
         """Answer a question about the pair; the caches are empty afterwards."""
         question.request.check()
         question = with_request(question, question.request.never(self.target.model.suppressed))
-        decision = yield from decide(question.request, self)
+        decision = yield from self.decide(question.request)
         self.forget()
         prompt = self.tokenised(question.request)
         is_drafted = decision.axes.method == "draft-model" or decision.is_derived

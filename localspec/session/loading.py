@@ -31,7 +31,14 @@ from localspec.session.beside import opening, side_by_side
 from localspec.session.controllers import PairController, remembered
 from localspec.session.exact_widths import known_widths
 from localspec.session.exit_drafts import EarlyExitDraft
-from localspec.session.loaded_model import SHORT_DRAFT, LoadedModel, inspect_model, load_model, own_head
+from localspec.session.loaded_model import (
+    SHORT_DRAFT,
+    LoadedModel,
+    closed_on_error,
+    inspect_model,
+    load_model,
+    own_head,
+)
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.placement import PairFiles
 from localspec.session.prompt_states import PromptStates
@@ -84,17 +91,14 @@ def load(
         models = yield from _load_models(files, cancel, tell, passes, 1 + len(others))
     else:
         models = yield from _load_edge(files, cancel, tell)
-    try:
+    with closed_on_error(models):
         pair = yield from _prepared(files, models, early_exit, cancel, clock)
         if passes is not None:
             pair = yield from side_by_side(pair, passes, others)
         for warning in (*warnings, *_load_warnings(files, models)):
             yield events.Warned("pair", warning)
         yield pair.loaded(1e3 * (clock() - began), versions())
-    except BaseException:
-        models.close()
-        raise
-    return pair
+        return pair
 
 
 def _checked(settings: LoadSettings) -> PairFiles:
@@ -139,15 +143,12 @@ def _load_edge(files: PairFiles, cancel: Cancel, tell: Tell) -> events.EventsThe
     from localspec.session.remote_target import open_remote  # late, as above
 
     target = open_remote(files.settings, files.target, cancel, tell)
-    try:
-        if files.draft is None:
-            return _Models(target, None, ())
+    if files.draft is None:
+        return _Models(target, None, ())
+    with closed_on_error(target):
         placed = PairFiles(files.settings, files.draft).placed()
         drafting = yield from load_model(files.draft, placed.target, "draft", cancel)
         return _Models(target, drafting, placed.warnings)
-    except BaseException:
-        target.close()
-        raise
 
 
 def _load_placed(
@@ -167,16 +168,13 @@ def _load_placed(
             loaded = yield from load_model(
                 target, placed.target, "target", cancel, lambda n: tell(events.Reading(n)), opened=opened
             )
-            try:
-                if placed.draft is None or draft is None:
-                    return _Models(loaded, None, placed.warnings)
+            if placed.draft is None or draft is None:
+                return _Models(loaded, None, placed.warnings)
+            with closed_on_error(loaded):
                 if files.has_own_head:
                     return _Models(loaded, own_head(loaded, target), placed.warnings)
                 drafting = yield from load_model(draft, placed.draft, "draft", cancel, target=loaded, opened=apart)
                 return _Models(loaded, drafting, placed.warnings)
-            except BaseException:
-                loaded.close()
-                raise
         except ResourceError as error:
             placed = placed.smaller(error)
 

@@ -5,15 +5,12 @@ is read before it is sent, while nobody waits; nothing of that is written to dis
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from localspec.backends.llama_cpp import LlamaBackend
 from localspec.engine import events
 from localspec.engine.context import Vocabulary
-from localspec.engine.draft import Mask, Nodes
 from localspec.engine.event_stream import peak_memory
-from localspec.engine.protocols import Cancel, Capabilities, Rows, Tokens
 from localspec.engine.sampling import Sampler
 from localspec.engine.text import Marks, common_prefix
 from localspec.errors import UsageError
@@ -25,55 +22,6 @@ from localspec.session.prompt_states import MIN_TOKENS
 from localspec.settings.jobs import VerifyRound
 from localspec.settings.request import FORMS, Request
 from localspec.speculation.capabilities import require_tokens
-
-
-@dataclass(frozen=True, slots=True)
-class RecallingTarget:
-    """The pair's target, which looks for the start of a text among the states of earlier ones before it reads that."""
-
-    pair: LoadedPair
-
-    @property
-    def backend(self) -> LlamaBackend:
-        return self.pair.target.backend
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self.backend.capabilities
-
-    @property
-    def length(self) -> int:
-        return self.backend.length
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        return self.backend.tokens
-
-    @property
-    def evaluated(self) -> int:
-        return self.backend.evaluated
-
-    @property
-    def to_replay(self) -> int:
-        return self.backend.to_replay
-
-    def cached(self, tokens: Tokens) -> int:
-        return self.backend.cached(tokens)
-
-    def prefill(self, tokens: Tokens, cancel: Cancel) -> Rows:
-        """Take the longest start that was read before, and evaluate the rest."""
-        for _ in self.pair.states.begin(Request(), [self.pair.target], [int(token) for token in tokens]):
-            pass  # a warning of a file: none is read here
-        return self.backend.prefill(tokens, cancel)
-
-    def extend(self, tokens: Tokens, parents: Tokens, outputs: Mask | None = None) -> Rows:
-        return self.backend.extend(tokens, parents, outputs)
-
-    def keep(self, nodes: Nodes) -> None:
-        self.backend.keep(nodes)
-
-    def truncate(self, length: int) -> None:
-        self.backend.truncate(length)
 
 
 class Verifying:
@@ -107,7 +55,12 @@ class Verifying:
             constraint = pair.grammars.apart(replace(Request(), **changed), pair.target.model, prompt)
         sampler = Sampler(sampling, breakers=pair.breakers(sampling), constraint=constraint)
         vocabulary = Vocabulary(pair.target.model.is_eog, pair.target.model.piece)
-        return Served(RecallingTarget(pair), sampler, vocabulary)
+
+        def recall(tokens: Sequence[int]) -> None:
+            for _ in pair.states.begin(Request(), [pair.target], tokens):
+                pass  # a warning of a file: none is read here
+
+        return Served(pair.target.backend, sampler, vocabulary, recall)
 
 
 ENDS = (" and", "\n\n# So")  # the message may go on in either way

@@ -20,7 +20,7 @@ from localspec.engine.constraint import Constraint
 from localspec.engine.draft import Draft, Verdict
 from localspec.engine.events import Committed, Event, Finished
 from localspec.engine.judge import Mark
-from localspec.engine.protocols import Cancel, Capabilities, RandomSource, Rows, Tokens, Verifier
+from localspec.engine.protocols import Cancel, Capabilities, RandomSource, Rows, Tokens
 from localspec.engine.sampling import Sampler
 from localspec.errors import IncompatibleError, NetworkError, ResourceError, UsageError
 from localspec.models.gguf.info import ModelInfo, model_info
@@ -30,12 +30,12 @@ from localspec.prompt.prompt import Tokenised, special_texts
 from localspec.remote.ahead import DraftingOn
 from localspec.remote.channel import Channel
 from localspec.remote.connection import Address, Connection
-from localspec.remote.hard import NLL, Signals, rule_of
+from localspec.remote.hard import NLL, is_unsure, matters
 from localspec.remote.judge import RemoteJudge
 from localspec.remote.messages import VERSION, Bye, Facts, Hello, Prefix, Result, Resync, Verify, digest_of
 from localspec.remote.modes import QuantisedSampler
 from localspec.remote.vocabulary import look
-from localspec.session.loaded_model import LoadedModel
+from localspec.session.loaded_model import LoadedModel, closed_on_error
 from localspec.session.placement import InspectedModel
 from localspec.settings.request import LoadSettings, Request
 from localspec.speculation import registered
@@ -68,21 +68,10 @@ class VocabularyModel(Model):
 class WatchingJudge(RemoteJudge):
     """A judge that counts which of the tokens it is asked about are hard for the draft. `text_of` spells a token."""
 
-    _looked = _hard = 0
-
-    def __init__(
-        self,
-        channel: Channel,
-        hello: Hello,
-        capabilities: Capabilities,
-        verifier: Verifier,
-        rng: RandomSource,
-        constraint: Constraint | None,
-        meantime: DraftingOn | None,
-        text_of: Callable[[int], bytes],
-    ) -> None:
-        super().__init__(channel, hello, capabilities, verifier, rng, constraint, meantime)
+    def __init__(self, *parts: Any, text_of: Callable[[int], bytes]) -> None:
+        super().__init__(*parts)
         self._text_of = text_of
+        self._looked = self._hard = 0
 
     def verdict(self, draft: Draft, tokens: Sequence[int], mark: Mark) -> tuple[Verdict, Rows]:
         for node in range(1, len(draft.tokens)):
@@ -91,8 +80,8 @@ class WatchingJudge(RemoteJudge):
             if dist is None and share == 1.0:
                 continue  # a copy, or a draft that was drawn without chance
             self._looked += 1
-            is_unsure = Signals.of(token, dist.belief).is_hard if dist is not None else -math.log(share) > NLL
-            self._hard += is_unsure or rule_of(self._text_of(token).decode("utf-8", "replace")) is not None
+            is_doubtful = is_unsure(token, dist.belief) if dist is not None else -math.log(share) > NLL
+            self._hard += is_doubtful or matters(self._text_of(token).decode("utf-8", "replace"))
         return super().verdict(draft, tokens, mark)
 
     def counted(self) -> tuple[int, int]:
@@ -225,7 +214,7 @@ class RemoteTarget(LlamaBackend):
         self.channel.taken()
         rule = axes.verifier
         self._judge = WatchingJudge(
-            self.channel, hello, self.capabilities, rule, rng, constraint, meantime, self.model.piece
+            self.channel, hello, self.capabilities, rule, rng, constraint, meantime, text_of=self.model.piece
         )
         return self._judge
 
@@ -278,7 +267,7 @@ def open_remote(
     """Return a verifier's target. Raises NetworkError, or IncompatibleError where it holds another by now."""
     began = time.perf_counter()
     channel = Channel(Connection.open(address_of(settings)), cancel, tell)
-    try:
+    with closed_on_error(channel):
         facts, rtt = look(channel.connection), math.inf
         for _ in range(PINGS):
             asked = time.perf_counter()
@@ -288,9 +277,6 @@ def open_remote(
             message = f"the verifier at {channel.connection.address.name} holds another model by now: {facts.name}"
             raise IncompatibleError(message, hint="Start again.")
         model = VocabularyModel(looked)
-    except BaseException:
-        channel.close()
-        raise
     info = replace(looked.info, name=facts.name, n_params=facts.n_params, bytes=facts.bytes)
     backend = RemoteTarget(model, channel, facts, rtt)
     return LoadedModel(info, model, backend, special_texts(model), 1e3 * (time.perf_counter() - began))

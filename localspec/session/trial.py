@@ -6,10 +6,11 @@ account lends (control/auto.py). It is made once a pair and build of llama.cpp, 
 
 import math
 from collections.abc import Generator, Iterator
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from itertools import accumulate
+
+from msgspec.structs import replace
 
 from localspec.backends.build import build_info
 from localspec.control.profile import Profile, profiles_of

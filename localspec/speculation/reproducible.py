@@ -69,17 +69,14 @@ def fit_widths(fitted: Fitted, asked: Speculation, widths: Sequence[int]) -> Fit
             hint=f"-k {most}",
         )
     info = _info(axes.method)
-    if info.has_scratch:
-        why = f"--method {axes.method} drafts branches, and only chains are reproducible"
-        return _plain(fitted, f"{why}, so decoding is plain")
-    if info.has_own_shape:
-        own: Shape = registered("method")[axes.method].shape(most, axes.options)
-        if own.leaves > 1:
-            why = f"--method {axes.method} drafts branches, and only chains are reproducible"
-            return _plain(fitted, f"{why}, so decoding is plain")
-        if own.nodes > most:
-            why = f"--method {axes.method} drafts {own.nodes} tokens at once, and up to {most} are reproducible here"
-            return _plain(fitted, f"{why}, so decoding is plain")
+    own: Shape = registered("method")[axes.method].shape(most, axes.options) if info.has_own_shape else Shape(0, 0, 1)
+    why = ""
+    if info.has_scratch or own.leaves > 1:
+        why = "drafts branches, and only chains are reproducible"
+    elif own.nodes > most:
+        why = f"drafts {own.nodes} tokens at once, and up to {most} are reproducible here"
+    if why:
+        return _plain(fitted, f"--method {axes.method} {why}, so decoding is plain")
     n = min(axes.shape.nodes, axes.shape.depth, most)
     return replace(fitted, axes=replace(axes, policy=Chain(), shape=Shape(n, n, 1)))
 

@@ -11,6 +11,7 @@ candidates are closed under parents.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import ClassVar
 
 from localspec.engine.draft import Draft, Draw
@@ -50,6 +51,7 @@ class Eagle2(BudgetTree):
         return pool.draft(plan.max_nodes)
 
 
+@dataclass
 class CandidateTree:
     """Candidates below the pending token; 0 stands for the token itself.
 
@@ -57,19 +59,18 @@ class CandidateTree:
     the draft's belief in its path; with coupled noise how clearly each of its tokens leads the draft's race.
     """
 
-    def __init__(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> None:
-        self._pending = pending
-        self._position = position
-        self._source = source
-        self._plan = plan
-        self._how = Draw.COUPLED if plan.draw is Draw.COUPLED else Draw.FIXED
-        self._rng = rng
+    pending: int
+    position: int
+    source: DistributionSource
+    plan: Plan
+    rng: RandomSource
+
+    def __post_init__(self) -> None:
+        self._how = Draw.COUPLED if self.plan.draw is Draw.COUPLED else Draw.FIXED
+        self._acceptance = self.plan.acceptance
         self.paths: list[Path] = [()]
         self.parents = [-1]
-        self.values = [1.0]
-        self._chances = [1.0]
-        self._shares = [1.0]
-        self._acceptance = plan.acceptance
+        self.values, self._chances, self._shares = [1.0], [1.0], [1.0]
         self._leaves = 0  # sequences of the drafter's context that evaluated candidates take
         self._inner: set[int] = set()  # evaluated candidates with an evaluated child
 
@@ -92,12 +93,12 @@ class CandidateTree:
 
         Of those without room, the last are left out.
         """
-        left = self._source.rows_left
+        left = self.source.rows_left
         opened: list[int] = []
         for candidate in candidates:
             if candidate == 0 or (len(opened) < left and self._open(candidate)):
                 opened.append(candidate)
-        self._source.expand([self.paths[candidate] for candidate in opened if candidate > 0])
+        self.source.expand([self.paths[candidate] for candidate in opened if candidate > 0])
         return [child for candidate in opened for child in self._list(candidate, n_children)]
 
     def _open(self, candidate: int) -> bool:
@@ -113,12 +114,12 @@ class CandidateTree:
     def _list(self, parent: int, n_children: int) -> list[int]:
         """Add the children of an evaluated candidate, unless the plan's rule ends the draft there."""
         path = self.paths[parent]
-        dist = self._source.dist(path)
-        n_nodes = min(len(self.paths) - 1, self._plan.max_nodes)
-        if not self._plan.go_on(DraftState(dist, n_nodes, len(path), self._chances[parent])):
+        dist = self.source.dist(path)
+        n_nodes = min(len(self.paths) - 1, self.plan.max_nodes)
+        if not self.plan.go_on(DraftState(dist, n_nodes, len(path), self._chances[parent])):
             return []
         first, reached = len(self.paths), self.values[parent]
-        for rank, child in enumerate(draw(dist, self._how, n_children, self._position + len(path), self._rng)):
+        for rank, child in enumerate(draw(dist, self._how, n_children, self.position + len(path), self.rng)):
             self.paths.append((*path, child.token))
             self.parents.append(parent)
             value = reached * self._acceptance.chance(child.share, rank)
@@ -131,6 +132,6 @@ class CandidateTree:
     def draft(self, n: int) -> Draft:
         chosen = [0, *self.best(n)]
         node = {candidate: at for at, candidate in enumerate(chosen)}
-        tokens = [self._pending, *(self.paths[candidate][-1] for candidate in chosen[1:])]
+        tokens = [self.pending, *(self.paths[candidate][-1] for candidate in chosen[1:])]
         parents = [-1, *(node[self.parents[candidate]] for candidate in chosen[1:])]
         return Draft.of(tokens, parents, draw=self._how, shares=[self._shares[candidate] for candidate in chosen])

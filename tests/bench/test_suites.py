@@ -21,7 +21,7 @@ def test_the_samples_ship_with_the_package(name: str) -> None:
     suite = load_suite(name)
     assert len(suite.prompts) == 20
     assert len({prompt.text for prompt in suite.prompts}) == 20
-    assert suite.is_chat == SAMPLES[name].is_chat
+    assert suite.is_chat == SAMPLES[name][1]
     assert load_suite(name, is_chat=not suite.is_chat).is_chat != suite.is_chat
 
 

@@ -76,17 +76,17 @@ def test_adaptive_includes_and_stops() -> None:
 def test_adaptive_moves_its_threshold() -> None:
     """Up a thousandth while less than 0.9 of the drafts is kept, else down; a full draft changes nothing."""
     rule = Adaptive("d", Shape(4, 4, 1), Draw.IID)
-    assert rule.threshold == 0.8
+    assert rule.limit == 0.8
     rule.observe(passed(2, 0), 0.1)  # matched: 0.45
-    assert rule.threshold == pytest.approx(0.801)
+    assert rule.limit == pytest.approx(0.801)
     rule.observe(passed(2, 2), 0.1)  # 0.725
     rule.observe(passed(2, 2), 0.1)  # 0.8625
-    assert rule.threshold == pytest.approx(0.803)
+    assert rule.limit == pytest.approx(0.803)
     rule.observe(passed(2, 2), 0.1)  # 0.93125
-    assert rule.threshold == pytest.approx(0.802)
+    assert rule.limit == pytest.approx(0.802)
     rule.observe(passed(4, 4), 0.1)
     rule.observe(passed(0, 0), 0.1)
-    assert rule.threshold == pytest.approx(0.802)
+    assert rule.limit == pytest.approx(0.802)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=50), st.floats(0.0, 1.0))
@@ -95,7 +95,7 @@ def test_adaptive_never_locks_itself_out(passes: list[tuple[int, int]], threshol
     rule = Adaptive("d", Shape(4, 4, 1), Draw.IID, threshold)
     for drafted, accepted in passes * 20:
         rule.observe(passed(drafted, min(drafted, accepted)), 0.1)
-        assert 0.0 <= rule.threshold <= 1.0
+        assert 0.0 <= rule.limit <= 1.0
     assert go_on(rule, dist(0.5, 0.5))
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.backends.cells import Cells, CopyCells, Growth, RemoveCells
+from localspec.backends.cells import COMMITTED, Cells, CopyCells, Growth, RemoveCells
 
 N_SEQUENCES = 6
 
@@ -145,11 +145,11 @@ def test_chains_stay_on_sequence_0_and_copy_nothing(lengths: list[int]) -> None:
 def test_a_tree_uses_as_many_sequences_as_it_has_leaves() -> None:
     cells = Cells(4)
     cells.grow([-1, 0, 0, 1, 1])
-    assert cells.n_free == 1
+    assert cells.tips.count(COMMITTED) == 1
     cells.grow([2, 3, 4])
-    assert cells.n_free == 1
+    assert cells.tips.count(COMMITTED) == 1
     cells.grow([0])
-    assert cells.n_free == 0
+    assert cells.tips.count(COMMITTED) == 0
     with pytest.raises(AssertionError, match="more leaves"):
         cells.grow([0])
 

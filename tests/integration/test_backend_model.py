@@ -40,12 +40,10 @@ def test_what_a_model_says_of_itself(model: Model) -> None:
     assert model.n_vocab == TINY.vocab
     assert model.n_ctx_train == TINY.ctx
     assert model.architecture == "llama"
-    assert "llama" in model.description
-    assert model.n_params > 2 * TINY.vocab * TINY.width
-    assert model.n_bytes == 4 * model.n_params
+    assert model.n_bytes > 8 * TINY.vocab * TINY.width
     assert model.metadata("llama.block_count") == str(TINY.layers)
     assert model.metadata("no.such.key") is None
-    assert model.chat_template is None
+    assert model.template(None) is None
     assert (model.special.bos, model.special.eos, model.special.add_bos) == (0, 0, True)
     assert model.is_eog(0)
     assert not model.is_eog(5)
@@ -109,7 +107,7 @@ def test_what_progress_raises_stops_the_load(capfd: pytest.CaptureFixture[str]) 
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("options", [{"mmap": False}, {"check_tensors": True}, {"mlock": True}])
+@pytest.mark.parametrize("options", [{"mmap": False}, {"mlock": True}, {"mmap": False, "mlock": True}])
 def test_ways_of_loading(options: dict[str, Any]) -> None:
     with Model(random_gguf(), LoadOptions(threads=1, **options)) as model, LlamaBackend(model) as backend:
         assert backend.prefill([1, 2, 3], never).logits(0).shape == (TINY.vocab,)
@@ -305,7 +303,7 @@ def test_build_info_names_versions_and_devices() -> None:
 @pytest.mark.parametrize("name", ["target", "draft"])
 def test_the_bundled_pair_loads_and_writes(name: str) -> None:
     with Model(STORYTELLER / f"{name}-q8_0.gguf", LoadOptions(threads=1)) as model, LlamaBackend(model) as backend:
-        assert model.chat_template
+        assert model.template(None)
         assert model.special.add_bos
         text = "Once upon a time"
         tokens = model.tokenize(text, add_bos=True)

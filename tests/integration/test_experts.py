@@ -27,8 +27,9 @@ def backend(importance: Importance) -> Iterator[LlamaBackend]:
 
 def experts(importance: Importance) -> int:
     """Return how many experts all layers read since the last time; layers beyond the last see only rows of logits."""
-    read = sum(n for name, n in importance.chosen().items() if "ffn_gate_exps" in name)
-    importance.forget()
+    read = sum(int(np.count_nonzero(n)) for name, n in importance._counts.items() if "ffn_gate_exps" in name)
+    importance._counts.clear()
+    importance._sums.clear()
     return read
 
 

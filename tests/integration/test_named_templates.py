@@ -25,7 +25,7 @@ def test_a_file_with_several_templates(tmp_path: Path, key: str) -> None:
     path = copied(SOURCE, tmp_path / "m.gguf", {}, without=had, texts=texts)
     assert model_info(read_header(path)).chat_template == DEFAULT
     with Model(path) as model:
-        assert model.chat_template == DEFAULT
+        assert model.template(None) == DEFAULT
         assert "rag" in model.template_names
         specials = special_texts(model)
 

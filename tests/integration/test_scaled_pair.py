@@ -22,7 +22,7 @@ def test_rows_agree(f32_pair: dict[str, Path], tmp_path: Path, which: str) -> No
     scaled = tmp_path / "scaled.gguf"
     write_scaled(f32_pair[which], scaled, Shape(width=320, layers=10, heads=6, kv_heads=2, ff=768), "F32")
     with pair.backend(f32_pair[which]) as small, pair.backend(scaled) as large:
-        assert large.model.n_params > 2 * small.model.n_params
+        assert large.model.n_bytes > 2 * small.model.n_bytes
         tokens = small.model.tokenize(pair.OPENINGS[0], add_bos=True)
         for _ in range(40):
             rows = [backend.prefill(tokens, lambda: False).logits(0).copy() for backend in (small, large)]
@@ -35,7 +35,7 @@ def test_a_real_shape_says_what_the_small_one_says(tmp_path: Path) -> None:
     scaled = tmp_path / "scaled.gguf"
     write_scaled(pair.DRAFT, scaled, SHAPES["150m"], "Q8_0")
     with pair.backend(pair.DRAFT) as small, pair.backend(scaled) as large:
-        assert large.model.n_params > 100 * small.model.n_params
+        assert large.model.n_bytes > 100 * small.model.n_bytes
         expected = pair.plain(small, max_tokens=64)
         got = pair.plain(large, max_tokens=64)
         pair.assert_same(small, pair.OPENINGS[0], expected, got, pair.GREEDY)

@@ -59,12 +59,8 @@ def doctor(console: Console, /, words: tuple[str, ...], rpc: str | None, as_json
     picked(ReportOptions, values).apply(console)
     if words:
         check_removed("doctor PAIR")
-    return _installation(console, rpc_servers(rpc), as_json=as_json)
-
-
-def _installation(console: Console, endpoints: tuple[str, ...], *, as_json: bool) -> int:
     findings = []
-    for finding in examine(endpoints):
+    for finding in examine(rpc_servers(rpc)):
         findings.append(finding)
         if not as_json:
             write_out(finding.line(console, sys.stdout))

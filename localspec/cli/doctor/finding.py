@@ -1,7 +1,7 @@
 """What a check found, as a JSON object, and as lines of text with the command to try."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
 from localspec.cli.console import Console, wrapped
@@ -23,13 +23,9 @@ class Finding:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_wire(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "state": self.state,
-            "message": self.message,
-            "hint": self.hint,
-            "facts": dict(self.facts),
-        }
+        wire = asdict(self)
+        del wire["code"]
+        return wire
 
     def line(self, console: Console, stream: IO[str]) -> str:
         mark, style = MARKS[self.state]
