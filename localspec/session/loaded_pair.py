@@ -46,7 +46,7 @@ from localspec.session.loaded_model import LoadedModel, lengthened
 from localspec.session.prompt_scores import scored
 from localspec.session.prompt_states import PromptStates
 from localspec.session.survey import survey_pair
-from localspec.session.trial import learn_draft
+from localspec.session.trial import DraftTrial
 from localspec.settings.jobs import PairQuestion, SurveyRequest, with_request
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.speculation import registered
@@ -189,9 +189,8 @@ class LoadedPair:
         """Time the passes of both models, and try the draft where that is kept; the caches are empty afterwards."""
         self.forget()
         if asked.is_kept and self.draft is not None:
-            target, profile = self.target, self.controllers.profile
-            trial = learn_draft(profile, target, self.draft, self.translation, self.clock, self.cancel, is_asked=True)
-            yield from trial
+            trial = DraftTrial(self.target, self.draft, self.translation, self.clock, self.cancel)
+            yield from trial.learn(self.controllers.profile, is_asked=True)
         draft = None if self.draft is None else self.draft.backend
         times = yield from survey_pair(asked, self.target.backend, draft, self.clock, self.cancel)
         is_kept = False

@@ -42,7 +42,7 @@ from localspec.session.loaded_model import (
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.placement import PairFiles
 from localspec.session.prompt_states import PromptStates
-from localspec.session.trial import learn_draft
+from localspec.session.trial import DraftTrial
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import counted, size
 
@@ -192,7 +192,7 @@ def _prepared(
     if draft is not None and files.report is not None and files.report.overlap is not None:
         translation = Intersection(target.lexicon(), draft.lexicon())
     if draft is not None and settings.verifier is None:  # a trial reads the target's rows
-        yield from learn_draft(controllers.profile, target, draft, translation, clock, cancel)
+        yield from DraftTrial(target, draft, translation, clock, cancel).learn(controllers.profile)
     states = PromptStates(settings)
     grammars = Grammars(holds_calls=settings.verifier is None)
     return LoadedPair(

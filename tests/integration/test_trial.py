@@ -19,7 +19,7 @@ from localspec.models.store import bundled_head
 from localspec.session import trial as session_trial
 from localspec.session.loaded_model import LoadedModel
 from localspec.session.loaded_pair import LoadedPair
-from localspec.session.trial import COMPARED, FALLEN, LEAD, texts, try_draft
+from localspec.session.trial import COMPARED, FALLEN, LEAD, DraftTrial, texts
 from localspec.settings.jobs import SurveyRequest
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from tests.integration import pair
@@ -49,7 +49,7 @@ def loaded(home: Path) -> Iterator[LoadedPair]:
 
 def tried(target: LoadedModel, draft: LoadedModel | None, translation: Translation | None = None) -> Trial:
     assert draft is not None
-    run = events.Returning(try_draft(target, draft, translation, lambda: 0.0, lambda: False, LONG))
+    run = events.Returning(DraftTrial(target, draft, translation, lambda: 0.0, lambda: False).run(LONG))
     assert list(run) == [(n + 1) / len(texts()) for n in range(len(texts()))]
     return run.result
 
@@ -134,7 +134,7 @@ def test_a_slow_target_is_not_tried_for_long(loaded: LoadedPair) -> None:
     """What the first tokens take says what all would."""
     assert loaded.draft is not None
     seconds = iter(range(0, 10**6, int(LONG)))
-    run = events.Returning(try_draft(loaded.target, loaded.draft, None, lambda: next(seconds), lambda: False, LONG))
+    run = events.Returning(DraftTrial(loaded.target, loaded.draft, None, lambda: next(seconds), lambda: False).run(LONG))
     assert list(run) == []
     assert run.result.kinds == {}
     assert loaded.target.backend.length == loaded.draft.backend.length == 0
@@ -185,7 +185,7 @@ def test_one_that_somebody_asks_for_takes_the_time_it_needs(
 def test_it_is_left_between_texts(loaded: LoadedPair) -> None:
     assert loaded.draft is not None
     asked: list[int] = []
-    run = try_draft(loaded.target, loaded.draft, None, lambda: 0.0, lambda: bool(asked), LONG)
+    run = DraftTrial(loaded.target, loaded.draft, None, lambda: 0.0, lambda: bool(asked)).run(LONG)
     next(run)
     asked.append(1)
     with pytest.raises(Cancelled):
