@@ -139,7 +139,6 @@ class _Weights:
             _free(context)
 
     def free(self) -> None:
-        """Give the memory back."""
         if self.buffer:
             _buffer_free(self.buffer)
         _free(self._context)

@@ -110,7 +110,6 @@ class Batch:
         self.struct.n_tokens = n + more
 
     def _chain(self, start: int, n: int) -> Ids:
-        """Return the positions [n] from `start` on."""
         if start + n > len(self._count_up):
             self._count_up = np.arange(2 * (start + n), dtype=np.int32)
         return self._count_up[start : start + n]
@@ -233,7 +232,6 @@ class RowBuffer:
         self._base = entry
 
     def move(self, context: Any) -> None:
-        """Read the rows of another context from now on."""
         self.expire()
         self._context = context
         self._address = 0

@@ -61,7 +61,6 @@ class Cells:
 
     @property
     def n_open(self) -> int:
-        """Number of open nodes."""
         return len(self.parents)
 
     @property

@@ -69,7 +69,6 @@ def kv_bytes(model: Model, options: LoadOptions) -> int:
 
 
 def open_context(model: Model, options: LoadOptions, n_sequences: int) -> Any:
-    """Return a new llama_context of `n_sequences` sequences."""
     LOG.clear()
     context = api.llama_init_from_model(model.handle, _params(model, options, n_sequences))
     if context is None:

@@ -73,7 +73,6 @@ def offloading(candidates: Sequence[Device]) -> tuple[Device, ...]:
 
 
 def handle_of(name: str) -> int:
-    """Return ggml's handle of the device called `name`."""
     handle: int | None = _by_name(name.encode())
     if not handle:
         raise NotFoundError(f"llama.cpp has no device {name!r}", hint="localspec doctor lists the devices")

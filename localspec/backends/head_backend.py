@@ -79,7 +79,6 @@ class HeadModel(Model):
         params.load_mtp = self.traits.kind == MTP
 
     def prepare_context(self, params: Any) -> None:
-        """Let the context run the head's graph."""
         if self.traits.kind == MTP:
             params.ctx_type = MTP_CONTEXT
         if self._lender is not None:
@@ -93,7 +92,6 @@ class HeadModel(Model):
             hidden_states.keep_nextn_states(context, every_row=False)
 
     def close(self) -> None:
-        """Free the weights, and the contexts before. Idempotent."""
         super().close()
         if self._lender is not None:
             api.llama_free(self._lender)

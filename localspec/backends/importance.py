@@ -65,7 +65,6 @@ class Importance:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count the passes within."""
         self._is_on = True
         try:
             yield

@@ -34,7 +34,6 @@ class KvCache:
 
     @property
     def exists(self) -> bool:
-        """Whether the model has one."""
         return bool(self.memory)
 
     @property
@@ -87,7 +86,6 @@ class KvCache:
         """Keep what leads back to the committed text, `n` tokens behind the last that was kept."""
 
     def apply(self, changes: Sequence[CopyCells | RemoveCells]) -> None:
-        """Do what the cells say."""
         for change in changes:
             if isinstance(change, CopyCells):
                 api.llama_memory_seq_cp(self.memory, change.source, change.target, change.start, change.end)
@@ -96,7 +94,6 @@ class KvCache:
                 assert is_done, "the cache refused to roll back, though it could when the model was loaded"
 
     def forget(self, length: int) -> None:
-        """Forget committed tokens from `length` on, and every open node."""
         changes = self.cells.truncate(length)
         if length:
             self.apply(changes)
@@ -124,7 +121,6 @@ class KvCache:
         api.llama_memory_clear(self.memory, everything)
 
     def check(self) -> None:
-        """Assert that llama.cpp holds what the bookkeeping says."""
         ends = [self._end_of(s) for s in range(self.cells.n_sequences)]
         assert ends == self.cells.ends, f"sequences end at {ends}, and should at {self.cells.ends}"
 

@@ -84,7 +84,6 @@ class LogRing:
         api.llama_log_set(self._callback, None)
 
     def echo(self) -> None:
-        """Write what comes to this process's stderr too."""
         self.is_echoing = True
 
     def tail(self, n: int = 12) -> str:
@@ -171,7 +170,6 @@ def decode_error(code: int, rows: int, length: int) -> LocalspecError:
 
 
 def too_long(n: int, n_ctx: int) -> PromptTooLongError:
-    """Return the error of a prompt of `n` tokens for a context of `n_ctx`."""
     return PromptTooLongError(
         f"the prompt has {n} tokens and the context holds {n_ctx}",
         hint="shorten the prompt, or raise --ctx",

@@ -52,16 +52,11 @@ def memory_room(root: Path = ROOT, self: Path = SELF) -> int | None:
 def available_memory() -> int | None:
     """Return the bytes of main memory this process could still take; None where the system does not say."""
     free = next((line.split()[1] for line in read(MEMINFO).splitlines() if line.startswith("MemAvailable:")), None)
-    limits = [int(free) * 1024 if free else _installed(), memory_room()]
+    installed = None  # all memory there is: the best that macOS tells without help
+    with contextlib.suppress(ValueError, OSError, AttributeError):
+        installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = [int(free) * 1024 if free else installed, memory_room()]
     return min((limit for limit in limits if limit is not None), default=None)
-
-
-def _installed() -> int | None:
-    """Return all memory there is: the best that macOS tells without help."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return None
 
 
 def read(path: Path) -> str:
@@ -120,7 +115,6 @@ def bound_processors(threads: int) -> set[int]:
 
 
 def physical_cores() -> int:
-    """Return the number of physical cores available to this process, at least 1."""
     cores = count_cores(allowed()) or os.cpu_count() or 1
     return max(1, min(cores, core_quota() or cores))
 

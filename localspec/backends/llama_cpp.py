@@ -97,7 +97,6 @@ class LlamaBackend:
 
     @property
     def length(self) -> int:
-        """Committed tokens in the cache."""
         return self._cells.length
 
     @property
@@ -157,7 +156,6 @@ class LlamaBackend:
         return self._rows.of_nodes(n, first, outputs, skipped=len(replayed))
 
     def keep(self, nodes: Nodes) -> None:
-        """Commit the path `nodes` of open nodes; drop all others."""
         is_all = len(nodes) == self._cells.n_open
         assert is_all or self.capabilities.can_rollback, "this model cannot drop evaluated tokens"
         self._listener.kept(self._growing.context, self._cells, self._first_row, nodes)
@@ -166,7 +164,6 @@ class LlamaBackend:
         self._open_tokens.clear()
 
     def truncate(self, length: int) -> None:
-        """Forget committed tokens from `length` on, and every open node."""
         assert 0 <= length <= self._cells.length, "a cache does not grow by truncation"
         self._forget(length)
 
@@ -222,7 +219,6 @@ class LlamaBackend:
         )
 
     def _settled_threads(self) -> int:
-        """Return the threads of a pass, as asked or as measured."""
         return self.options.threads or settle_threads(self._growing.context, self.model.n_bytes, self._warm_up)
 
     def _probe(self, start: int, n: int) -> None:
@@ -231,7 +227,6 @@ class LlamaBackend:
         self._decode(n, cancel=None if start else self._progress.count_node)
 
     def _warm_up(self) -> None:
-        """Decode a token and forget it."""
         self._batch.fill_chain(np.zeros(1, np.int32), 0)
         self._decode(1)
         self._cache.clear()
@@ -336,7 +331,6 @@ class LlamaBackend:
         raise decode_error(code, n, length)
 
     def _run(self, is_stopped: Cancel | None) -> int:
-        """Return llama.cpp's code for the batch, and keep how long it took."""
         return self._decoded(self._batch.struct, is_stopped)
 
     def _decoded(self, batch: Any, is_stopped: Cancel | None) -> int:
@@ -352,7 +346,6 @@ class LlamaBackend:
         return code
 
     def _chunk(self) -> int:
-        """Return how many tokens of a prompt a pass takes."""
         return self._n_batch
 
     def _opened(self, n_sequences: int) -> GrowingContext:

@@ -47,11 +47,9 @@ class MarginalBackend(LlamaBackend):
         return self._rows.of_entries(self._n_rows, first, rows)
 
     def keep(self, nodes: Nodes) -> None:
-        """Drop every open node: the target tells the states of those that it kept."""
         self._depths.clear()
 
     def truncate(self, length: int) -> None:
-        """Forget committed tokens from `length` on, and every open node."""
         self._depths.clear()
         super().truncate(min(length, self._cells.length))
 

@@ -30,7 +30,6 @@ class ContextShape:
     state: int = 0
 
     def kv_bytes(self, n_ctx: int, options: LoadOptions) -> int:
-        """Return the bytes of the cache of `n_ctx` positions, and of all states."""
         values = self.v_entries if options.flash_attn != "off" else max(self.v_entries, self.padded)
         row = (self.k_entries + values) * BITS[options.kv_type] / 8
         return int(-(-n_ctx // PAD) * PAD * row) * options.lanes + self.state * options.n_states

@@ -85,19 +85,16 @@ class Model(Tokenizer):
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        """The devices that compute for this model, the CPU among them."""
         if self.options.placement is not None:
             return ("CPU", *self.options.placement.devices)
         return tuple(device.name for device in devices() if not device.is_gpu or self.n_gpu_layers)
 
     @property
     def architecture(self) -> str:
-        """The architecture's name in GGUF: "llama", "qwen3"..."""
         return self.metadata("general.architecture") or ""
 
     @property
     def template_names(self) -> tuple[str, ...]:
-        """The names of the file's chat templates beside the default one."""
         start = "tokenizer.chat_template."
         keys = (self._key(index) for index in range(api.llama_model_meta_count(self.handle)))
         return tuple(key.removeprefix(start) for key in keys if key is not None and key.startswith(start))
@@ -186,7 +183,6 @@ class Model(Tokenizer):
         """Change llama.cpp's parameters of a context; a head needs others than a model."""
 
     def adapt(self, context: Any) -> None:
-        """Let the LoRA adapters act in a context of the model."""
         self._adapters.apply(context)
 
     @property
@@ -197,7 +193,6 @@ class Model(Tokenizer):
         return not amx.is_amx_broken() and (self.options.placement is None or self.options.placement.is_repacked)
 
     def _check_decoder(self) -> None:
-        """Refuse models that do not generate text from left to right."""
         has_encoder = api.llama_model_has_encoder(self.handle)
         if has_encoder or not api.llama_model_has_decoder(self.handle) or api.llama_model_is_diffusion(self.handle):
             architecture = self.architecture

@@ -86,7 +86,6 @@ class Passes:
 
     @property
     def n_running(self) -> int:
-        """Return how many answers are under way."""
         return len(self._answers)
 
     def n_beside(self) -> int:
@@ -170,7 +169,6 @@ class Passes:
                 self._answers.remove(answer)
 
     def _serve(self, asking: Sequence[tuple[_Answer, Ask]]) -> None:
-        """Do one pass for all of these."""
         self._before()
         asks, began = [ask for _, ask in asking], time.perf_counter()
         first, group = asks[0], asks[0].lane.group

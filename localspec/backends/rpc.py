@@ -31,7 +31,6 @@ _added: set[str] = set()  # ggml's list of devices is one per process and only g
 
 
 def has_rpc() -> bool:
-    """Whether this llama.cpp was built with the RPC backend."""
     return bool(api.llama_supports_rpc())
 
 

@@ -42,7 +42,6 @@ class SavedState:
 
     @property
     def n_bytes(self) -> int:
-        """Return how much memory it takes."""
         return int(self.data.nbytes + self.tokens.nbytes + sum(data.nbytes for _, data in self.points))
 
     @property

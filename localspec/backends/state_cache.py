@@ -72,13 +72,11 @@ class StateCache(KvCache):
         return max(0, self.cells.length - self._held)
 
     def move(self, context: Any) -> None:
-        """Go on in another context, which holds nothing."""
         super().move(context)
         self._context = context
         self.clear()
 
     def can_take_back(self, decode: Decode) -> bool:
-        """Decode some tokens, try to take the last back, and leave nothing."""
         decode(0, 2)
         length = 1
         if self.replays:
@@ -98,21 +96,18 @@ class StateCache(KvCache):
         return max(point if point <= length else 0 for point in points)
 
     def row_after(self, prompt: Sequence[int], tokens: Sequence[int]) -> Logits | None:
-        """Return the row [V] that follows a prompt, where it is kept; `tokens` are the committed ones."""
         checkpoint = next((each for each in self.checkpoints if each.length == len(prompt)), None)
         if checkpoint is None or list(tokens[: checkpoint.length]) != list(prompt):
             return None
         return checkpoint.row
 
     def advance(self, n: int) -> None:
-        """Count a pass of `n` tokens."""
         self._held += n
         # The state from before a pass is not among those that it leaves, though llama.cpp would take what lies there.
         self._removable = min(n - 1, self._rollback)
 
     @property
     def points(self) -> Points:
-        """Return the checkpoints, the shortest text first."""
         return tuple((each.length, each.data) for each in self.checkpoints)
 
     def restored(self, n: int, points: Points) -> None:
@@ -149,7 +144,6 @@ class StateCache(KvCache):
         self.take_back(self.cells.length + self.cells.n_open)
 
     def forget(self, length: int) -> None:
-        """Forget committed tokens from `length` on, and every open node."""
         self.cells.truncate(length)
         self.take_back(length)
 
@@ -181,13 +175,11 @@ class StateCache(KvCache):
         return self._held
 
     def clear(self, *, everything: bool = False) -> None:
-        """Hold nothing; `everything` also overwrites what was there."""
         super().clear(everything=everything)
         self._held = self._removable = self._snapshot = 0
         self.checkpoints = []
 
     def check(self) -> None:
-        """Assert that llama.cpp holds what the bookkeeping says."""
         assert self.end == self._held, f"the state ends at {self.end}, and should at {self._held}"
         assert self._held <= self.cells.length + self.cells.n_open, "the state is of the text"
 

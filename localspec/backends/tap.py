@@ -38,12 +38,10 @@ class Tap:
 
     @property
     def width(self) -> int:
-        """Return the numbers in a row of states."""
         return self.n_embd * max(1, len(self.layers))
 
     @property
     def takes_logits(self) -> bool:
-        """Whether each row of a pass has logits."""
         return not self.layers and not self.is_nextn
 
     def install(self, context: Any) -> None:
@@ -96,7 +94,6 @@ class StateListener:
 
     @property
     def takes_logits(self) -> bool:
-        """Whether each row of a pass that is listened to has logits."""
         return self.tap.takes_logits
 
     def install(self, context: Any) -> None:
@@ -109,7 +106,6 @@ class StateListener:
         return self.tap.rows(self._context, n)
 
     def chunk(self, context: Any, n: int, left: int) -> int:
-        """Return how many of the next `n` tokens of a prompt, of which `left` are left, the next decode takes."""
         if not self.takes_logits:
             return n
         self._switch(context, left <= PROMPT_STATES)

@@ -114,7 +114,6 @@ class Tokenizer:
         return self._words
 
     def is_eog(self, token: int) -> bool:
-        """Whether the token ends the generation."""
         known = self._ends.get(token)
         if known is None:
             known = self._ends[token] = token not in self._texts and bool(api.llama_vocab_is_eog(self._vocab, token))

@@ -92,7 +92,6 @@ class ExitSurvey:
         return MeasuredExit(layers, median(acceptances), median(per_pass), median(ratios), n_bytes)
 
     def _tidy(self) -> None:
-        """Remove the files that were made here, but for the best one's."""
         best = max(self.results.values(), key=lambda measured: measured.ratio)
         for layers in self.made - {best.layers}:
             self.exits.discard(layers)

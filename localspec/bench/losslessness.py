@@ -95,7 +95,6 @@ class Verification:
 
     @cached_property
     def seed(self) -> int:
-        """The seed that was asked for, or one that is drawn."""
         asked = self.request.sampling.seed
         return secrets.randbits(32) if asked is None else asked
 
@@ -131,7 +130,6 @@ class Verification:
         return Check("reproducible", not notes, summary, (*made.left_out, *notes), facts)
 
     def distribution(self) -> Check:
-        """Draw on recorded rows and compare with the target's distribution."""
         alpha = ERROR / 2 / (len(self.prompts) * POINTS)  # half for the texts alone, half for all of them together
         trials: list[dict[str, Any]] = []
         n_unknown = 0

@@ -81,7 +81,6 @@ def hashed(text: str) -> str:
 
 
 def measured(cell: Cell, stats: Stats) -> Measurement:
-    """Return what an answer came to; its events must have been observed to the end."""
     assert stats.started is not None
     assert stats.prefilled is not None
     assert stats.finished is not None

@@ -88,7 +88,6 @@ def acceptance(shares: Mapping[str, Sequence[float]], title: str = "") -> Figure
 
 
 def row_cost(costs: Sequence[tuple[int, float]]) -> Figure:
-    """Draw the milliseconds of one target pass against its number of rows: a staircase."""
     figure, axes = _axes("")
     ordered = sorted(costs)
     axes.step([n for n, _ in ordered], [ms for _, ms in ordered], where="post", marker="o")

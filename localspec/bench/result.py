@@ -71,7 +71,6 @@ class SummaryRow:
 
 
 def rows(measurements: Sequence[Measurement]) -> list[SummaryRow]:
-    """Return a row for each temperature and contender, in the order in which they first came."""
     groups = grouped(measurements)
     order = sorted(groups, key=lambda key: (key[0], key[1] != PLAIN))
     return [_row(groups[key], rates(groups.get((key[0], PLAIN), []))) for key in order]

@@ -79,7 +79,6 @@ class Race:
 
     @property
     def is_lossless(self) -> bool:
-        """Whether that rule keeps the distribution."""
         started = self._started
         return started is None or started.is_lossless
 

@@ -52,7 +52,6 @@ def temperatures(result: BenchResult) -> list[float]:
 
 
 def measured_on(provenance: Wire) -> str:
-    """Return one sentence: the pair, the machine and the versions."""
     pair, machine, options = provenance["pair"], provenance["machine"], provenance["options"]
     files = " + ".join(
         f"{model['path'].rpartition('/')[2]} ({model['quant']}, {model['bytes'] / 1e6:.1f} MB, "

@@ -124,7 +124,6 @@ class CommandTable:
         return text[1:] if text.startswith("//") and self._has_slash(text[1:]) else text
 
     async def run(self, chat: Chat, line: str) -> None:
-        """Run what `line` holds: a command, or options; raises UsageError for a command that does not exist."""
         for each in options_in(line) or [line]:
             await self._run_one(chat, each)
 

@@ -63,7 +63,6 @@ def save(path: Path, saved: Saved, pair: str) -> None:
 
 
 def load(path: Path) -> Saved:
-    """Read what `save` wrote. Raises NotFoundError or IntegrityError."""
     try:
         return msgspec.convert(_read(path), Saved)
     except msgspec.ValidationError:

@@ -112,7 +112,6 @@ class ConversationWriter:
         self._do(write)
 
     def ask(self, question: Callable[[Store], Result]) -> Future[Result]:
-        """Ask the store something, after every change so far is written."""
 
         def run() -> Result:
             try:

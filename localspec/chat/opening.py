@@ -95,7 +95,6 @@ async def require_whole(chat: Chat) -> None:
 
 
 def refuse_unfinished(state: ChatState, *, hint: str) -> None:
-    """Raise UsageError where the next message would follow half an answer, which another process is writing."""
     last = written_elsewhere(state)
     if last is not None:
         raise UsageError(f"another localspec (process {last.writer}) is still answering here", hint=hint)

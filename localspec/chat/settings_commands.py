@@ -30,10 +30,6 @@ def _typed_settings(typed: str) -> Iterable[str]:
     return [f"{name} {value}" for value in known_values(name)]
 
 
-def _typed_pairs(typed: str) -> Iterable[str]:
-    return [*(each.pair for each in recent_pairs() if each.is_here), *path_completions(typed, MODELS)]
-
-
 @command("/set [NAME VALUE]", "change a setting; alone, list them", values=_typed_settings)
 async def change(chat: Chat, argument: str) -> None:
     name, _, value = argument.partition(" ")
@@ -94,7 +90,8 @@ async def change_system(chat: Chat, argument: str) -> None:
 
 
 @command("/model [PAIR]", "let another pair answer; alone, choose or show it", aliases="pair", screen="pairs",
-         needs_rest=True, values=_typed_pairs)  # fmt: skip
+         needs_rest=True, values=lambda typed: [*(each.pair for each in recent_pairs() if each.is_here),
+                                                *path_completions(typed, MODELS)])  # fmt: skip
 async def change_model(chat: Chat, argument: str) -> None:
     if argument:
         await _switch(chat, argument)

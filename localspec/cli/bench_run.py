@@ -49,7 +49,6 @@ class _Stopped(Exception):
 
 
 def measure(engine: PairEngine, settings: LoadSettings, job: BenchJob, baseline: BenchResult | None) -> Done:
-    """Load and measure; return what there is, also after an interruption."""
     stop = engine.stop
     try:
         hashes = _hashes(settings, engine.live, engine.console, stop)
@@ -136,7 +135,6 @@ def _row_costs(worker: MeasuringWorker, console: Console) -> tuple[tuple[int, fl
 
 
 def _hashes(settings: LoadSettings, live: Live, console: Console, stop: Stop) -> tuple[str, str | None]:
-    """Return the sha256 of target and draft. Raises _Stopped."""
     hashes = Hashes(cache_folder("bench") / "sha256.json")
 
     def hashed(path: str) -> str:

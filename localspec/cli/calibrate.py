@@ -41,15 +41,11 @@ def calibrate(
     picked(ReportOptions, values).apply(console)
     if words:
         check_removed("calibrate PAIR")
-    return measure_machine(console, rpc_servers(rpc), as_json=as_json)
-
-
-def measure_machine(console: Console, endpoints: tuple[str, ...], *, as_json: bool) -> int:
     live, figures = Live(console), []
     engine = ask_engine()
     try:
         live.status("measuring this machine")
-        for row in answers(MeasureBandwidths(endpoints)):
+        for row in answers(MeasureBandwidths(rpc_servers(rpc))):
             figures.append(
                 Figure(row["device"], row["description"], row["type"], int(row["rows"]), float(row["bytes_per_s"]))
             )

@@ -161,7 +161,6 @@ def made(
 def _count(
     engine: PairEngine, texts: Sequence[str], is_raw: bool, method: str, k: int, max_tokens: int
 ) -> dict[str, int]:
-    """Return the tokens and passes of all answers with `k` guesses a pass."""
     sums = Counter({"k": k, "tokens": 0, "passes": 0, "accepted": 0, "drafted": 0})
     for text in texts:
         request = Request(

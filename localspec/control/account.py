@@ -51,7 +51,6 @@ class LossAccount:
 
     @property
     def remaining(self) -> float:
-        """Plain passes that the next plan may lose."""
         return self.own + self.reading - self.loss
 
     def lend(self, change: float, reading: float) -> None:
@@ -66,7 +65,6 @@ class LossAccount:
         self._compare(price)
 
     def charge_plain(self, seconds: float, planning: float, price: float) -> None:
-        """Count a plain pass of `seconds`; of these, `planning` is lost."""
         self.elapsed += seconds / price
         self.loss += planning / price
         self._compare(price)

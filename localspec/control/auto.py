@@ -50,7 +50,6 @@ class Auto:
         self._drafted: dict[str, list[int]] = {}  # tokens drafted and accepted, by drafter
 
     def credit_reading(self, seconds: float) -> None:
-        """Let the answer lose a share of the time in which the target read the prompt."""
         self._read = seconds
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:

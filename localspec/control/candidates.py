@@ -172,7 +172,6 @@ class KeptWidth:
         self._width, self._kept = 0, 0  # rows of the last chain's pass, and how many passes had as many
 
     def limits(self, longest: int, now: Now) -> ChainLimits:
-        """Return the limits of a chain of at most `longest` tokens."""
         prices, value = self._prices, now.value
         if longest <= 0 or not prices.change:
             return ChainLimits(longest, now.beyond(max(longest, 0)))

@@ -8,6 +8,7 @@ What such passes take is no news of what passes cost alone: nothing is learned o
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from localspec.control.auto import Auto
 from localspec.engine.draft import Step
@@ -19,36 +20,36 @@ def nobody() -> int:
     return 0
 
 
+@dataclass(slots=True)
 class Company:
     """The plans of `alone` while no other answer is under way, else those of `beside`."""
 
-    def __init__(self, alone: Controller, beside: Controller, n_others: Callable[[], int]) -> None:
-        self._alone = alone
-        self._beside = beside
-        self._n_others = n_others
-        self._is_alone = True
+    alone: Controller
+    beside: Controller
+    n_others: Callable[[], int]
+    _is_alone: bool = True
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
         """Return the plan of either; the pass is one of several answers if another one is under way by now."""
-        self._is_alone = not self._n_others()
-        return (self._alone if self._is_alone else self._beside).plan(history, budget)
+        self._is_alone = not self.n_others()
+        return (self.alone if self._is_alone else self.beside).plan(history, budget)
 
     def observe(self, step: Step, seconds: float) -> None:
         """Learn from a pass that was planned, and made, alone; from others only what was accepted."""
-        is_alone = self._is_alone and not self._n_others()
-        (self._alone if is_alone else self._beside).observe(step, seconds)
+        is_alone = self._is_alone and not self.n_others()
+        (self.alone if is_alone else self.beside).observe(step, seconds)
 
 
+@dataclass(frozen=True, slots=True)
 class Beside:
     """The planner's plans at the prices of passes that others share."""
 
-    def __init__(self, auto: Auto, n_others: Callable[[], int]) -> None:
-        self._auto = auto
-        self._n_others = n_others
+    auto: Auto
+    n_others: Callable[[], int]
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
-        with self._auto.beside(self._n_others()):
-            return self._auto.plan(history, budget)
+        with self.auto.beside(self.n_others()):
+            return self.auto.plan(history, budget)
 
     def observe(self, step: Step, seconds: float) -> None:
-        self._auto.count_accepted(step)
+        self.auto.count_accepted(step)

@@ -94,7 +94,6 @@ class Adaptive(Threshold):
         self._matched = GOAL
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
-        """Plan the whole shape, to be left below improbable tokens."""
         threshold = self.limit
         return replace(
             super().plan(history, budget),
@@ -103,7 +102,6 @@ class Adaptive(Threshold):
         )
 
     def observe(self, step: Step, seconds: float) -> None:
-        """Let the threshold follow the share of the draft that was kept."""
         drafted = step.depth
         if drafted == 0:
             return

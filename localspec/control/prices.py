@@ -107,7 +107,6 @@ class Prices:
         self._changed()
 
     def at(self, depth: int) -> None:
-        """Let prices be those with `depth` tokens in the context."""
         if self.growth and abs(depth - self._depth) > max(NEAR, self._depth // 16):
             self._depth = depth
             self._changed()
@@ -254,7 +253,6 @@ class Prices:
         return self
 
     def spell(self, n: float) -> None:
-        """Let a guess take `n` passes of the draft model."""
         self.draft.value *= n
 
     def take(self, other: Prices) -> None:

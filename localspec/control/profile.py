@@ -55,7 +55,6 @@ class Profile:
 
     @staticmethod
     def of(folder: Path, models: Sequence[str], settings: Sequence[object]) -> Profile:
-        """Return the profile of models, by their files' fingerprints, under `settings`: they name the file."""
         facts = [*models, *map(str, settings)]
         profile = Profile(_file_of(folder, [VERSION, *facts]), models=tuple(models))
         profile._read()
@@ -75,7 +74,6 @@ class Profile:
         return self.acceptance[key]
 
     def copied(self, key: str) -> CopyAcceptance:
-        """Return the evidence about copies under `key`."""
         return self.copies.setdefault(key, CopyAcceptance())
 
     def measured(self, prices: Prices) -> None:
@@ -206,7 +204,6 @@ def profiles_of(folder: Path, models: Sequence[str]) -> list[Profile]:
 
 
 def _all_profiles(folder: Path) -> list[Profile]:
-    """Return the profiles in `folder`, the latest first."""
     profiles = []
     with contextlib.suppress(OSError):
         profiles = [Profile(file) for file in folder.glob("*.json")]

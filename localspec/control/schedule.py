@@ -1,6 +1,6 @@
 """When a pass is plain to measure plain decoding, and which measurements an answer goes on with."""
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Step
@@ -70,6 +70,7 @@ class Seldom:
         self._n += 1
 
 
+@dataclass
 class Probing:
     """Another controller's plans, with plain passes that measure plain decoding: `Seldom`, or `Spread` over the answer.
 
@@ -81,42 +82,38 @@ class Probing:
     for certain, and where none is forced it may cost nothing.
     """
 
-    def __init__(
-        self,
-        inner: Controller,
-        acceptance: Acceptance | None = None,
-        *,
-        settles: int = 1,
-        is_known: bool = False,
-        is_spread: bool = False,
-    ) -> None:
-        self._inner = inner
-        self._acceptance = acceptance
-        self._settles = settles
-        self._schedule = (Spread if is_spread else Seldom)(settles, is_known=is_known)
-        self._plain = 0  # passes, one after the other, up to the last
-        self._postponed = 0  # passes that came before those that are due
-        self._is_postponed = False
+    inner: Controller
+    acceptance: Acceptance | None = None
+    _: KW_ONLY
+    settles: int = 1
+    is_known: bool = False
+    is_spread: bool = False
+    _plain: int = 0  # passes, one after the other, up to the last
+    _postponed: int = 0  # passes that came before those that are due
+    _is_postponed: bool = False
+
+    def __post_init__(self) -> None:
+        self._schedule = (Spread if self.is_spread else Seldom)(self.settles, is_known=self.is_known)
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
         is_due = self._schedule.is_due()
         self._is_postponed = is_due and bool(budget.forced) and self._postponed < PATIENCE
         self._postponed = self._postponed + self._is_postponed if is_due else 0
         is_due = is_due and not self._is_postponed
-        plan = self._inner.plan(history, DraftBudget(0, 0) if is_due else budget)
+        plan = self.inner.plan(history, DraftBudget(0, 0) if is_due else budget)
         if is_due:
             plan = replace(plan, max_nodes=0, max_depth=0, why="measures plain decoding")
-        if plan.max_nodes == 0 and self._plain >= self._settles:
+        if plan.max_nodes == 0 and self._plain >= self.settles:
             plan = replace(plan, is_probe=True)
-        return plan if self._acceptance is None else replace(plan, learned=self._acceptance)
+        return plan if self.acceptance is None else replace(plan, learned=self.acceptance)
 
     def observe(self, step: Step, seconds: float) -> None:
-        if self._acceptance is not None:
-            self._acceptance.observe(step)
+        if self.acceptance is not None:
+            self.acceptance.observe(step)
         if not self._is_postponed:
             self._schedule.observe(step, seconds)
         self._plain = self._plain + 1 if step.rows == 1 and not step.drafter else 0
-        self._inner.observe(step, seconds)
+        self.inner.observe(step, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +134,6 @@ class Baselines:
         self._kept: list[PlainPass] = []
 
     def add(self, ms: float, ctx: int) -> None:
-        """Keep a measurement made now."""
         self._kept = [*self._kept[1 - self._most :], PlainPass(ms, ctx, self._clock())]
 
     def near(self, ctx: int) -> list[PlainPass]:

@@ -66,7 +66,6 @@ class Trial(msgspec.Struct):
         self.likeliest[1][at] += is_equal
 
     def drawn_from(self, kind: str, p: Distribution, q: Distribution) -> None:
-        """Take the distributions of both models at one place."""
         accepted = np.minimum(q.probs, p.at(q.ids))
         counts = self.kinds.setdefault(kind, Kind())
         counts.drawn += float(accepted.sum())

@@ -37,7 +37,6 @@ def bring_up_to_date(corpus: Sequence[str], began: float) -> None:
 
 
 def _write(source: Path, folder: Path, began: float) -> None:
-    """Bring the files of a folder in line with the conversations in `source`; without these none stays."""
     written: set[Path] = set()
     with suppress(OSError, sqlite3.Error):
         with suppress(LocalspecError), closing(read_only(source)) as db:
@@ -61,17 +60,12 @@ def _written(db: sqlite3.Connection, folder: Path, began: float) -> set[Path]:
             continue
         if updated < began and not (file.exists() and abs(file.stat().st_mtime - updated) < 1e-3):
             text = "\n\n".join(row[0] for row in db.execute(_ANSWERS, (name,)))
-            _replace(file, text.encode(), updated)
+            with replacing(file) as out:
+                out.write(text.encode())
+                out.flush()
+                os.utime(out.fileno(), (updated, updated))
         left -= file.stat().st_size
         if left < 0:
             break
         files.add(file)
     return files
-
-
-def _replace(file: Path, data: bytes, changed: float) -> None:
-    """Write a file that nobody else reads, whole or not at all, as of the time `changed`."""
-    with replacing(file) as out:
-        out.write(data)
-        out.flush()
-        os.utime(out.fileno(), (changed, changed))

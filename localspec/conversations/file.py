@@ -73,7 +73,6 @@ class File:
                 raise
 
     def append(self, message: int, text: str) -> None:
-        """Take text of an open message; returns at once."""
         self._stream.add(message, text)
 
     def close(self) -> None:

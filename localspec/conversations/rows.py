@@ -54,15 +54,6 @@ def copy(db: sqlite3.Connection, row: sqlite3.Row, conversation: str, parent: in
     return made
 
 
-def has_open(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM message WHERE finish IS NULL LIMIT 1").fetchone() is not None
-
-
-def has_deleted(db: sqlite3.Connection, before: float) -> bool:
-    """Whether a conversation was deleted earlier than `before`, in seconds since 1970."""
-    return db.execute("SELECT 1 FROM conversation WHERE deleted_at < ? LIMIT 1", (before,)).fetchone() is not None
-
-
 def end_abandoned(db: sqlite3.Connection) -> None:
     for key, writer in db.execute("SELECT id, writer FROM message WHERE finish IS NULL").fetchall():
         if not _is_writing(writer):

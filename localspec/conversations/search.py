@@ -172,7 +172,6 @@ def _catch_up(db: sqlite3.Connection, lacking: deque[int]) -> None:
 
 
 def _has_index(db: sqlite3.Connection) -> bool:
-    """Whether there is an index that this SQLite can change."""
     try:
         db.execute("SELECT count(*) FROM words_docsize").fetchone()
         db.execute("SELECT rowid FROM words LIMIT 1").fetchone()

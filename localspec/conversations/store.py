@@ -124,7 +124,6 @@ class Store:
             self._file.append(message, text)
 
     def finish(self, message: int, reason: str, stats: dict[str, Any] | None = None) -> StoredMessage:
-        """Complete an open message; `reason` and `stats` as in `StoredMessage`."""
         encoded = None if stats is None else json.dumps(stats)
 
         def update(db: sqlite3.Connection) -> None:
@@ -139,7 +138,6 @@ class Store:
         return self.message(message)
 
     def get(self, conversation: str) -> Conversation:
-        """Return a conversation by its whole id, deleted or not. Raises NotFoundError."""
         row = self._file.read(lambda db: db.execute(f"{CONVERSATION} WHERE id = ?", (conversation,)).fetchone())
         if row is None:
             raise _unknown(conversation)
@@ -253,9 +251,10 @@ class Store:
     def _tidy(self) -> None:
         """End answers of processes that have ended, and remove conversations that were deleted more than a week ago."""
         before = self._clock() - KEPT_DELETED
-        if self._file.read(rows.has_open):
+        is_open, is_old = "message WHERE finish IS NULL", "conversation WHERE deleted_at < ?"
+        if self._file.read(lambda db: db.execute(f"SELECT 1 FROM {is_open} LIMIT 1").fetchone()):
             self._file.write(rows.end_abandoned)
-        if self._file.read(lambda db: rows.has_deleted(db, before)):
+        if self._file.read(lambda db: db.execute(f"SELECT 1 FROM {is_old} LIMIT 1", (before,)).fetchone()):
             self._file.write(lambda db: search.remove(db, "deleted_at < ?", (before,)))
 
     def _set(self, conversation: str, column: str, value: object) -> None:

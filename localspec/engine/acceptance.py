@@ -68,7 +68,6 @@ class Acceptance:
         self._accepted = [[0.0] * BINS for _ in range(RANKS)]
 
     def wait(self) -> None:
-        """Count a pass without the drafter."""
         self.waited += 1.0
 
     def rest(self, *, is_due: bool) -> None:
@@ -149,7 +148,6 @@ class Acceptance:
             self._due += self._pause
 
     def _measured(self) -> tuple[float, ...]:
-        """Return the chances as they are now."""
         rounded, left, usually_left = [], 1.0, 1.0
         for rank, usual in enumerate(USUAL):
             row = min(rank, RANKS - 1)
@@ -187,7 +185,6 @@ COPIED = (  # fitted to 96 answers of a 1.5B model to code edits, summaries, que
 
 
 def level(length: int) -> int:
-    """Return the level of a passage of `length` tokens."""
     return min(length.bit_length(), LEVELS - 1)
 
 
@@ -208,7 +205,6 @@ class CopyAcceptance:
         self._chance = np.array(COPIED)
 
     def chance(self, kind: CopyKind, length: int) -> float:
-        """Return the chance that the next token is right."""
         return float(self._chance[kind.value, level(length)])
 
     def chances(self, kind: CopyKind, length: int, n: int) -> NDArray[np.float64]:
@@ -221,7 +217,6 @@ class CopyAcceptance:
         return by_depth
 
     def observe(self, kind: CopyKind, length: int, is_right: bool) -> None:
-        """Learn from one token."""
         self.n_tokens += 1
         at = kind.value, level(length)
         self._seen[at] = FADE * self._seen[at] + 1.0

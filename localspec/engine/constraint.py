@@ -65,15 +65,12 @@ class Matched:
         self._masks: dict[int, Ids] = {}  # by how many of them come before
 
     def is_end(self, token: int) -> bool:
-        """Whether a token ends the text."""
         return self._is_end(token)
 
     def begin_at(self, n: int) -> None:
-        """Constrain what follows the first `n` tokens."""
         self.begin = n
 
     def allowed(self, text: Sequence[int]) -> Ids:
-        """Return the tokens that may follow `text`."""
         answer = text[self.begin :]
         same = common_prefix(self._held, answer)
         if same == len(answer) and same in self._masks:
@@ -91,7 +88,6 @@ class Matched:
         return self._mask()
 
     def _mask(self) -> Ids:
-        """Return what may follow the tokens held."""
         n = len(self._held)
         if n not in self._masks:
             self._masks[n] = self._matcher.mask()

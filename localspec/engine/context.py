@@ -60,12 +60,10 @@ class Context:
 
     @property
     def pending(self) -> int:
-        """The last token: committed, and not in the target's cache."""
         return self.tokens[-1]
 
     @property
     def generated(self) -> int:
-        """Tokens of the answer so far."""
         return len(self.tokens) - self.prompt_n
 
     @property
@@ -104,7 +102,6 @@ class Context:
         self.finish = self.finish or Finish.INTERRUPTED
 
     def tail(self) -> str:
-        """Return the text that was held back when the answer ended."""
         return self._text.finish()
 
     def _append(self, token: int) -> str:

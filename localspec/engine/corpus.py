@@ -107,15 +107,12 @@ class Corpus:
         return sum(len(segment.tokens) - segment.n_files for segment in self._segments.values())
 
     def add(self, name: str, segment: CorpusSegment) -> None:
-        """Copy from a segment too."""
         self._segments = {**self._segments, name: segment}
 
     def keep(self, names: Collection[str]) -> None:
-        """Drop all segments but these."""
         self._segments = {name: segment for name, segment in self._segments.items() if name in names}
 
     def places(self, text: Sequence[int], end: int) -> Iterator[tuple[NDArray[np.int32], int]]:
-        """Yield the places to copy from after `text[:end]`: the tokens of a segment, and where in them."""
         for segment in self._segments.values():
             for at in segment.places(text, end):
                 yield segment.tokens, at

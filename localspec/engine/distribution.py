@@ -76,7 +76,6 @@ class Distribution:
 
     @property
     def top(self) -> float:
-        """The largest probability."""
         return float(self.probs.max())
 
     @property

@@ -311,7 +311,6 @@ class Step:
 
     @property
     def n_forced(self) -> int:
-        """Forced tokens that were committed."""
         return min(self.draft.forced, len(self.tokens))
 
     @property

@@ -93,7 +93,6 @@ def _committed(index: int, step: Step, parts: Parts, vocabulary: Vocabulary, *, 
 
 
 def logprob_of(judged: Judged, piece: Callable[[int], bytes]) -> Logprob:
-    """Return a judged token as events have it; `piece` gives the bytes of a token."""
 
     def logprob_of(token: int, logprob: float, top: tuple[Logprob, ...] = ()) -> Logprob:
         is_possible = math.isfinite(logprob)  # JSON has no infinities

@@ -295,5 +295,4 @@ class Returning(Generic[Y, T]):
         self._generator = generator
 
     def __iter__(self) -> Iterator[Y]:
-        """Yield what the generator yields."""
         self.result = yield from self._generator

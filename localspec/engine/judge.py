@@ -80,7 +80,6 @@ class LocalJudge:
 
     @property
     def length(self) -> int:
-        """Those in the target's cache."""
         return self.target.length
 
     @property

@@ -76,7 +76,6 @@ class Engine:
         return step
 
     def step(self, context: Context, watch: Stopwatch) -> Step:
-        """One pass of the target."""
         watch.mark()
         judge = self.judge
         to_replay = judge.to_replay

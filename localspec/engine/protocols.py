@@ -166,17 +166,14 @@ class DraftState:
 
 
 def no_stop_rule(state: DraftState) -> bool:
-    """Go on drafting whatever the distributions say."""
     return True
 
 
 def expand_all(depth: int, share: float) -> bool:
-    """See what may follow every drafted token."""
     return True
 
 
 def no_siblings(n_nodes: int, expected_gain: float) -> bool:
-    """Add no sibling."""
     return False
 
 
@@ -212,7 +209,6 @@ class Plan:
 
     @property
     def acceptance(self) -> Acceptance:
-        """How often drafted tokens were accepted."""
         return self.learned or Acceptance(self.draw)
 
 

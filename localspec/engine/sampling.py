@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -214,25 +214,25 @@ class Sampler:
         return order[:n]
 
 
+@dataclass(slots=True)
 class TargetDistributions:
     """The target's distributions for the nodes of one draft, computed when first asked for (each sees its own
     path). Those before forced tokens need no row.
     """
 
-    def __init__(self, sampler: Sampler, rows: Rows, draft: Draft, tokens: Sequence[int]) -> None:
-        self._sampler = sampler
-        self._rows = rows
-        self._draft = draft
-        self._tokens = tokens
-        self._dists: dict[int, Distribution] = {}
+    sampler: Sampler
+    rows: Rows
+    draft: Draft
+    tokens: Sequence[int]
+    _dists: dict[int, Distribution] = field(default_factory=dict)
 
     def __getitem__(self, node: int) -> Distribution:
         dist = self._dists.get(node)
-        if node < self._draft.forced:
-            return Distribution.one_hot(int(self._draft.tokens[node + 1]))  # whatever the row is, if there is one
+        if node < self.draft.forced:
+            return Distribution.one_hot(int(self.draft.tokens[node + 1]))  # whatever the row is, if there is one
         if dist is None:
-            history = [*self._tokens, *self._draft.path(node)] if self._sampler.needs_history else ()
-            dist = self._dists[node] = self._sampler.dist(self._rows.logits(node), history)
+            history = [*self.tokens, *self.draft.path(node)] if self.sampler.needs_history else ()
+            dist = self._dists[node] = self.sampler.dist(self.rows.logits(node), history)
         return dist
 
 

@@ -31,7 +31,6 @@ class Stopwatch:
         return Times(verify=read - began, sample=self._clock() - read)
 
     def begin_passes(self) -> None:
-        """Let the first pass begin now."""
         self._end = self._clock()
 
     def pass_times(self) -> Times:

@@ -121,7 +121,6 @@ class ReasoningStream:
         return Parts(parts.reasoning, parts.answer + rest)
 
     def _start(self, marks: Marks) -> Parts:
-        """Decide whether the answer begins with reasoning."""
         text = self._held.lstrip()
         for mark, step in ((marks.start, self._inside), (marks.skip, self._after)):
             if mark and text.startswith(mark):
@@ -133,7 +132,6 @@ class ReasoningStream:
         return Parts()
 
     def _inside(self, marks: Marks) -> Parts:
-        """Release reasoning up to its end."""
         ends = [(at, mark) for mark in (marks.end, *marks.calls) if (at := self._held.find(mark)) >= 0]
         if ends:
             at, mark = min(ends)
@@ -149,13 +147,11 @@ class ReasoningStream:
         return Parts(text)
 
     def _after(self, _marks: Marks) -> Parts:
-        """Drop the blank lines before the answer."""
         self._held = self._held.lstrip("\n")
         if self._held:
             self._step = self._answer
         return Parts()
 
     def _answer(self, _marks: Marks) -> Parts:
-        """Release all."""
         text, self._held = self._held, ""
         return Parts("", text)

@@ -44,25 +44,24 @@ class Translation(Protocol):
         """Return logits of the draft [V of the draft] by the target's tokens; they last until the next call."""
 
 
+@dataclass(frozen=True)
 class SameTokens:
     """Equal vocabularies. Either may have further tokens behind those of the other."""
 
+    n_target: int
+    n_draft: int
     respells = False
-
-    def __init__(self, n_target: int, n_draft: int) -> None:
-        self._n_target = n_target
-        self._n_draft = n_draft
 
     def text(self, tokens: Sequence[int]) -> Sequence[int]:
         """Return the same tokens, none where the draft lacks one of them."""
-        return tokens if self._n_draft >= self._n_target or max(tokens) < self._n_draft else ()
+        return tokens if self.n_draft >= self.n_target or max(tokens) < self.n_draft else ()
 
     def token(self, token: int) -> int:
         return token
 
     def row(self, logits: Logits) -> Logits:
         """Return the row without the tokens that only the draft has."""
-        return logits[: self._n_target]
+        return logits[: self.n_target]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,6 @@ class Intersection:
         return read
 
     def token(self, token: int) -> int:
-        """Return the draft's token with the same bytes."""
         return self._own[token]
 
     def row(self, logits: Logits) -> Logits:
@@ -234,7 +232,6 @@ class Retokeniser:
         return self._target.ends[0] if self._target.ends and own in self._draft.ends else None
 
     def size(self, token: int) -> int:
-        """Return how many bytes a token of the target writes."""
         return len(self._target.piece(token))
 
     def tokens(self, committed: Sequence[int], text: bytes) -> list[int]:

@@ -63,7 +63,6 @@ class HeadShape:
 
     @property
     def feature_width(self) -> int:
-        """Return the number of floats that the target gives for each token."""
         return self.target_width * (N_STATES if self.kind == "eagle3" else 1)
 
     @property

@@ -151,7 +151,6 @@ def _written(target: Path, path: Path, recipe: QuantiseRecipe, matrix: Matrix) -
 
 
 def _quantised(target: Path, part: Path, recipe: QuantiseRecipe, matrix: Matrix) -> Generator[Event, None, bool]:
-    """Let llama.cpp write the file in a thread, and report how far it is."""
     shares: queue.SimpleQueue[float | None] = queue.SimpleQueue()
     sizes: list[int | None] = []
 

@@ -72,7 +72,6 @@ def train(options: TrainOptions) -> Iterator[Event]:
 
 
 def require_packages(options: TrainOptions) -> None:
-    """Raise UsageError where a package is missing, or the device."""
     missing = [name for name in ("torch", "gguf") if find_spec(name) is None]
     if missing:
         raise UsageError(f"training needs the package {missing[0]}", hint="pip install 'localspec[train]'")

@@ -48,7 +48,6 @@ class Text:
 
 
 def write_shard(folder: Path, texts: Sequence[Text]) -> None:
-    """Write texts, which have states all or none. Raises OSError."""
     part = folder.with_name(f"{folder.name}.tmp")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)

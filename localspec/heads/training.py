@@ -186,7 +186,6 @@ class Trainer:
         return tuple(float(share) for share in right / max(1, n))
 
     def save(self) -> None:
-        """Write the checkpoint, whole or not at all."""
         part = self.checkpoint.with_name(f"{self.checkpoint.name}.tmp")
         state = {
             "run": self._identity(),
@@ -225,14 +224,12 @@ class Trainer:
             raise UsageError(f"the checkpoint {shown(self.checkpoint)} belongs to a run with other options", hint=again)
 
     def _identity(self) -> dict[str, Any]:
-        """Return what a checkpoint must share with a run that goes on with it."""
         shape = {
             key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self.network.shape).items()
         }
         return {"shape": shape, "recipe": asdict(self.recipe), "tokens": sum(map(len, self.texts))}
 
     def _rate(self) -> float:
-        """Return the factor on the highest rate for the next update."""
         share = self.done / self.recipe.updates
         fall = (1 - share) / (1 - self.recipe.warmup)
         return min((self.done + 1) / (self.recipe.warmup * self.recipe.updates + 1), max(_FLOOR, fall))

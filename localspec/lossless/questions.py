@@ -94,7 +94,6 @@ def _width(subject: Subject) -> int:
 
 
 def _rule(axes: Axes, tokens: Sequence[int], *, is_drawn: bool) -> TriedRule:
-    """Return the rule on trial, with a plan as its length rule makes it."""
     verifier = axes.verifier
     depth = min(DEPTH, axes.shape.depth)
     plan = axes.controller(axes.shape).plan(Ahead(tokens), DraftBudget(depth, axes.shape.nodes))

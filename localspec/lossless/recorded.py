@@ -60,7 +60,6 @@ class RecordedSource:
 
     @property
     def rows_left(self) -> int:
-        """As many as were recorded."""
         return len(self.recording.draft)
 
     def expand(self, paths: Sequence[Path]) -> None:
@@ -125,7 +124,6 @@ def record(
 
 
 def cut(dist: Distribution, width: int) -> Distribution:
-    """Return the distribution on its `width` likeliest tokens."""
     if dist.ids.size <= width:
         return dist
     likeliest = np.sort(np.argsort(-dist.probs, kind="stable")[:width])

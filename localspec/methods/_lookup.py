@@ -46,7 +46,6 @@ class LookupDrafter(ABC):
         self._is_sure = False
 
     def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
-        """Read what is new, then propose what the text itself suggests."""
         return self.offer(history, plan)
 
     def offer(self, history: History, plan: Plan) -> Draft:
@@ -108,6 +107,5 @@ def may_go_on(plan: Plan, counts: Mapping[int, int], n_nodes: int, depth: int, c
 
 
 def frequencies(counts: Mapping[int, int]) -> Distribution:
-    """Return relative frequencies as a distribution."""
     ids = sorted(counts)
     return Distribution.of(np.array(ids, np.int32), np.array([counts[token] for token in ids], np.float64))

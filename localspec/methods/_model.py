@@ -9,6 +9,8 @@ A draft model of another vocabulary writes text, whose tokens in the target's vo
 The draft model writes its likeliest tokens, so the draft is of point masses, as copies are: every rule takes them.
 """
 
+from __future__ import annotations
+
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,57 +42,43 @@ WRITTEN = 2  # of the draft model's tokens for one of the target's, at most
 GREEDY = Sampler(Sampling(temperature=0.0))  # the request's own settings name tokens of the target
 
 
+@dataclass(eq=False)
 class ModelDrafter:
     """Drafts with a model or a head. The tree policy decides the shape, `sampler` the distribution: any is exact.
 
     With `writes_text`, a draft model of another vocabulary drafts the tokens of text that it writes (`StringDraft`).
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        sampler: Sampler,
-        policy: TreePolicy,
-        cancel: Cancel,
-        *,
-        translation: Translation | None = None,
-        writes_text: bool = False,
-    ) -> None:
-        """`translation` is between the target's tokens and the draft's, None where these are the same."""
-        self._backend = backend
-        n_own = backend.capabilities.n_vocab
-        self._translation = translation or SameTokens(n_own, n_own)
-        self._writes_text = writes_text
-        self._sampler = sampler
-        self._policy = policy
-        self._cancel = cancel
-        self._open: ModelSource | StringDraft | None = None
-        self._cached: int | None = None  # of a text that it has not read up on yet
+    backend: Backend
+    sampler: Sampler
+    policy: TreePolicy
+    cancel: Cancel
+    translation: Translation | None = None  # between the target's tokens and the draft's, None where these are the same
+    writes_text: bool = False
+    _open: ModelSource | StringDraft | None = None
+    _cached: int | None = None  # of a text that it has not read up on yet
+
+    def __post_init__(self) -> None:
+        n_own = self.backend.capabilities.n_vocab
+        self._translation = self.translation or SameTokens(n_own, n_own)
 
     @classmethod
     def build(cls, parts: DrafterContext) -> Self:
         assert parts.draft is not None, "the axes refuse this method without a draft model"
         translation = parts.translation or SameTokens(parts.n_vocab, parts.draft.capabilities.n_vocab)
-        return cls(
-            parts.draft,
-            parts.sampler,
-            parts.policy,
-            parts.cancel,
-            translation=translation,
-            writes_text=parts.writes_text,
-        )
+        return cls(parts.draft, parts.sampler, parts.policy, parts.cancel, translation, parts.writes_text)
 
     def begin(self, history: History) -> None:
         """See how much of the text the cache has: the first proposal evaluates the rest."""
         self._open = None  # of a pass that was stopped
-        self._cached = None if self._translation.respells else self._backend.cached(history.tokens)
+        self._cached = None if self._translation.respells else self.backend.cached(history.tokens)
 
     def behind(self, history: History) -> int:
         """Return how many of its own tokens its cache has yet to read; before a pass the pending one is among them."""
         if self._translation.respells:
             text = self._translation.text(history.tokens)
-            return len(text) - self._backend.cached(text) if len(text) else 0
-        return len(history.tokens) - (self._backend.length if self._cached is None else self._cached)
+            return len(text) - self.backend.cached(text) if len(text) else 0
+        return len(history.tokens) - (self.backend.length if self._cached is None else self._cached)
 
     def tokens_left(self, history: History) -> int:
         """Return how many tokens it could draft at most: none where its context is full, or it cannot read the text.
@@ -98,7 +86,7 @@ class ModelDrafter:
         Every evaluated node takes a cell, a sibling too.
         """
         text = self._translation.text(history.tokens)
-        return max(0, self._backend.capabilities.n_ctx - len(text)) if len(text) else 0
+        return max(0, self.backend.capabilities.n_ctx - len(text)) if len(text) else 0
 
     def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
         """Grow a tree below the pending token; the empty draft when the plan or the draft's context has no room."""
@@ -106,7 +94,7 @@ class ModelDrafter:
         if plan.max_nodes <= 0:  # parked decoding must cost what plain decoding costs
             return Draft.root(pending)
         left = self.tokens_left(history)
-        depth = min(plan.max_depth, left, self._backend.capabilities.n_guesses)
+        depth = min(plan.max_depth, left, self.backend.capabilities.n_guesses)
         plan = replace(plan, max_nodes=min(plan.max_nodes, left), max_depth=depth)
         if plan.max_nodes <= 0 or plan.max_depth <= 0:
             return Draft.root(pending)
@@ -119,21 +107,21 @@ class ModelDrafter:
         is_gated = plan.go_on is not no_stop_rule  # only a stop rule asks how sure the draft is
         if self.ready(history) and isinstance(self._open, ModelSource) and self._open.is_gated == is_gated:
             self._open.plan = plan
-            return self._policy.grow(pending, history.position, self._open, plan, rng)
+            return self.policy.grow(pending, history.position, self._open, plan, rng)
         text = self._translation.text(history.tokens)
-        rows = self._backend.prefill(text, self._cancel)
+        rows = self.backend.prefill(text, self.cancel)
         self._cached = None
-        if self._writes_text and isinstance(self._translation, Intersection):
-            left = self._backend.capabilities.n_ctx - len(text)
-            self._open = StringDraft(self._backend, self._translation.retokeniser, history.tokens, left, plan)
+        if self.writes_text and isinstance(self._translation, Intersection):
+            left = self.backend.capabilities.n_ctx - len(text)
+            self._open = StringDraft(self.backend, self._translation.retokeniser, history.tokens, left, plan)
             return self._open.grow(rows)
         row = self._translation.row(rows.logits(0))
-        dist = self._sampler.dist(row, history.tokens, with_belief=is_gated)
-        source = MarginalSource if self._backend.capabilities.has_marginals else ModelSource
+        dist = self.sampler.dist(row, history.tokens, with_belief=is_gated)
+        source = MarginalSource if self.backend.capabilities.has_marginals else ModelSource
         self._open = source(
-            self._backend, self._sampler, self._translation, history.tokens, len(text), is_gated, {(): dist}, plan
+            self.backend, self.sampler, self._translation, history.tokens, len(text), is_gated, {(): dist}, plan
         )
-        return self._policy.grow(pending, history.position, self._open, plan, rng)
+        return self.policy.grow(pending, history.position, self._open, plan, rng)
 
     def draft_on(self, draft: Draft, rng: RandomSource, goes_on: Callable[[], bool]) -> int:
         """Read on while the target judges `draft`, as if all of it stood, and return the passes that it took.
@@ -148,7 +136,7 @@ class ModelDrafter:
             return source.read_on(draft, rng, goes_on)
         except (Cancelled, LocalspecError):  # no verdict is lost by it; a draft that needs this pass fails itself
             self._open = None
-            self._backend.truncate(self._backend.length)
+            self.backend.truncate(self.backend.length)
             return 0
 
     def ready(self, history: History) -> int:

@@ -49,7 +49,6 @@ class ModelSource:
 
     @property
     def is_free(self) -> bool:
-        """A level takes a pass."""
         return False
 
     @property
@@ -62,7 +61,6 @@ class ModelSource:
 
     @property
     def rows_left(self) -> int:
-        """Cells left in the draft's context."""
         return self.backend.capabilities.n_ctx - self.n_read - len(self.held) - len(self.cells)
 
     def expand(self, paths: Sequence[Path]) -> None:
@@ -165,7 +163,6 @@ class ModelSource:
 
 
 def _likely(dist: Distribution, how: Draw, position: int, foreseen: RandomSource) -> int:
-    """Return the token that is to be expected there."""
     if dist.ids.size > 1 and how is Draw.COUPLED:
         return foreseen.gumbel_top_k(position, dist)[0]
     if dist.ids.size > 1 and how is not Draw.FIXED:
@@ -184,7 +181,6 @@ class Marginals:
 
     @property
     def rows_left(self) -> int:
-        """No cell is taken."""
         return sys.maxsize
 
     def expand(self, paths: Sequence[Path]) -> None:
@@ -215,5 +211,4 @@ class MarginalSource(Marginals, ModelSource):
         return self.dists[key]
 
     def settle(self, step: Step) -> None:
-        """Hold no node."""
         self.backend.keep(())

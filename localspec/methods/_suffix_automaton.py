@@ -40,7 +40,6 @@ class SuffixAutomaton:
 
     @property
     def n_states(self) -> int:
-        """Number of states, at most twice the length."""
         return len(self._next) - 1
 
     def extend(self, tokens: Iterable[int]) -> None:

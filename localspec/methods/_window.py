@@ -35,7 +35,6 @@ class Window:
 
     @staticmethod
     def size(width: int, n_levels: int) -> int:
-        """Return the number of nodes that `add_to` adds."""
         return n_levels * width - 1
 
     def add_to(self, add: Callable[[int, int, bool], int]) -> list[int]:

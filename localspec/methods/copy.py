@@ -73,7 +73,6 @@ class Copy(LookupDrafter):
         self.constraint, self.acceptance = constraint, acceptance
 
     def reads(self, parts: DrafterContext) -> bool:
-        """Whether it copies from the texts that `parts` name."""
         return self.prediction == parts.prediction and self._corpus is parts.corpus
 
     def learn(self, text: Sequence[int], start: int) -> None:
@@ -116,7 +115,6 @@ class Copy(LookupDrafter):
         return self.acceptance.chances(source.kind, source.length, most)
 
     def grow(self, text: Sequence[int], plan: Plan) -> Draft:
-        """Copy from the source; a copy may run into itself, so that a loop goes on."""
         source = self._source
 
         def copied(tokens: Sequence[int]) -> int | None:

@@ -74,7 +74,6 @@ class Lookahead:
         return Shape(nodes=Window.size(w, n - 1) + g * (n - 1), depth=n - 1, leaves=columns + g)
 
     def begin(self, history: History) -> None:
-        """Forget the last text, and read the new one."""
         self._pool = NgramPool(self._n, self._g)
         self._window = None
         if self._reads_prompt:
@@ -128,7 +127,6 @@ class _PointMassTree:
                 nodes[path[:end]] = self.add(path[end - 1], nodes[path[: end - 1]])
 
     def add(self, token: int, parent: int, is_wanted: bool = True, is_scratch: bool = False) -> int:
-        """Add a node and return its number."""
         self._nodes.append((token, parent, is_wanted, is_scratch))
         return len(self._nodes) - 1
 

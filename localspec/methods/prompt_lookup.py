@@ -57,7 +57,6 @@ class PromptLookup(LookupDrafter):
         self._after.clear()
 
     def grow(self, text: Sequence[int], plan: Plan) -> Draft:
-        """Copy from the latest place of the longest n-gram that is known."""
         start = self._source(text)
 
         def copied(tokens: Sequence[int]) -> int | None:

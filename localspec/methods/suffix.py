@@ -79,7 +79,6 @@ class Suffix(LookupDrafter):
         self._trust = Trust() if self.options["trust"] else None
 
     def grow(self, text: Sequence[int], plan: Plan) -> Draft:
-        """Grow best first. A parent is never less probable than its children, so it comes before them."""
         tree = _SuffixTree(text[-1])
         match = self._automaton.match()
         levels = min(plan.max_depth, int(self._factor * match.length) + self._offset)

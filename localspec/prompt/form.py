@@ -189,7 +189,6 @@ def prepared(schema: Any, *, is_closed: bool | None = None) -> Any:
 
 
 def _below(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield each object in JSON."""
     if isinstance(value, dict):
         yield value
     for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -272,7 +271,6 @@ def _path(schema: Any, message: str) -> str:
 
 
 def _parts(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the schemas in a schema, with their paths."""
     for key, value in schema.items():
         if key in VALUES:
             continue

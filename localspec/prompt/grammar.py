@@ -80,14 +80,8 @@ class Grammars:
             inner.begin_at(begin)
             return inner
         free = np.setdiff1d(np.arange(model.n_vocab, dtype=np.int32), self.ends)
-        return AfterReasoning(
-            inner,
-            begin,
-            prompt.marks,
-            partial(model.tokenize, parse_special=True),
-            partial(model.piece, special=True),
-            free,
-        )
+        tokenize, piece = partial(model.tokenize, parse_special=True), partial(model.piece, special=True)
+        return AfterReasoning(inner, begin, prompt.marks, tokenize, piece, free)
 
     def _calls(self, request: Request, model: Model, prompt: Tokenised, held: HeldForm) -> HeldCalls:
         """Return the constraint on calls alone. Its grammar is compiled once a call begins: most answers have none."""
@@ -159,7 +153,6 @@ class GuidanceMatcher:
         return ids
 
     def consume(self, token: int) -> None:
-        """Step over a token of the mask."""
         self._matcher.consume_token(token)
         self._check()
 
@@ -169,10 +162,8 @@ class GuidanceMatcher:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the matcher has come to its limits; it stays there."""
         return bool(self._matcher.is_error())
 
     def _check(self) -> None:
-        """Raise UsageError where the matcher has come to its limits."""
         if self.has_failed:
             raise refused(self._form[0], self._matcher.get_error(), self._form[1])

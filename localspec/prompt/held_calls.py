@@ -34,13 +34,15 @@ Spell = Callable[[Spelled, str, Mapping[str, Any]], str]
 class HeldForm:
     """A call as text: `mark`, then what `frame` makes of one call of each tool, which `call` spells.
 
-    `call` and `frame` return expressions of Lark. `call` gets the tool's name and its schema.
+    `call` and `frame` return expressions of Lark. `call` gets the tool's name and its schema. `signs` are the texts of
+    a chat template whose model writes such calls; without them the mark is.
     """
 
     mark: str
     call: Spell
     frame: Callable[[Spelled, str], str]
     tail: str = "</parameter>"  # what ends a text among markup
+    signs: tuple[str, ...] = ()
 
     def grammar(self, spelled: Spelled, tools: Tools, *, or_json: str | None = None) -> str:
         """Return the grammar of what follows the mark; with a schema `or_json`, that of a whole call or of its JSON."""
@@ -62,7 +64,7 @@ def held_form(template: str | None) -> HeldForm | None:
     text = template or ""
     if re.search(r"\btools\b", text) is None:
         return HERMES
-    return next((form for marks, form in _BY_TEMPLATE if all(mark in text for mark in marks)), None)
+    return next((form for form in _FORMS if all(sign in text for sign in form.signs or [form.mark])), None)
 
 
 def schemas_of(tools: str | None) -> Tools:
@@ -129,13 +131,16 @@ def _markup(head: str, key: str, tail: str, end: str) -> Spell:
 
 
 def _listed(key: str, arguments: str) -> Spell:
-    """Return how a call is spelled that is an object of JSON."""
     return lambda spelled, name, schema: _json(call_schema(name, schema, arguments, key))
 
 
 def _named(text: str, end: str = "") -> Spell:
     """Return how a call is spelled whose name stands before its arguments, as `text` has it."""
     return lambda spelled, name, schema: f"{spelled(text.format(name))} {_json(schema)} {spelled(end)}"
+
+
+def _bare(spelled: Spelled, call: str) -> str:
+    return f"({call})"
 
 
 def _one(end: str) -> Callable[[Spelled, str], str]:
@@ -147,7 +152,6 @@ def _many(end: str) -> Callable[[Spelled, str], str]:
 
 
 def _list(end: str) -> Callable[[Spelled, str], str]:
-    """Return a list of JSON with at least one call."""
     return lambda spelled, call: f'{_LINE} "[" {_LINE} ({call}) ("," {_LINE} ({call}))* {_LINE} "]" {spelled(end)}'
 
 
@@ -159,25 +163,19 @@ _DEEPSEEK = _named("<｜tool▁call▁begin｜>{}<｜tool▁sep｜>", "<｜tool�
 _KIMI = _named("<|tool_call_begin|>functions.{}:0<|tool_call_argument_begin|>", "<|tool_call_end|>")
 _CHANNEL = _named("{} <|constrain|>json<|message|>")
 HERMES = HeldForm("<tool_call>", _OBJECT, _one("</tool_call>"))
-_BY_TEMPLATE = (  # texts of a template, and the form of its calls; the first row counts
-    (("<seed:tool_call>",), HeldForm("<seed:tool_call>", _FUNCTION, _many("</seed:tool_call>"))),
-    (("<minimax:tool_call>",), HeldForm("<minimax:tool_call>", _INVOKE, _many("</minimax:tool_call>"))),
-    (("<tool_call>", "<function="), HeldForm("<tool_call>", _FUNCTION, _one("</tool_call>"))),
-    (("<tool_call>", "<arg_key>"), HeldForm("<tool_call>", _KEYS, lambda spelled, call: f"({call})", "</arg_value>")),
-    (("<tool_call>",), HERMES),
-    (("[TOOL_CALLS]", "[ARGS]"), HeldForm("[TOOL_CALLS]", _named("{}[ARGS]"), lambda spelled, call: f"({call})")),
-    (("[TOOL_CALLS]",), HeldForm("[TOOL_CALLS]", _OBJECT, _list(""))),
-    (("<|tool_call|>", "<|/tool_call|>"), HeldForm("<|tool_call|>", _OBJECT, _list("<|/tool_call|>"))),
-    (("<|tool_call|>",), HeldForm("<|tool_call|>", _OBJECT, _list(""))),
-    (
-        ("<｜tool▁calls▁begin｜>",),
-        HeldForm("<｜tool▁calls▁begin｜>", _DEEPSEEK, _many("<｜tool▁calls▁end｜>")),
-    ),
-    (
-        ("<|tool_calls_section_begin|>",),
-        HeldForm("<|tool_calls_section_begin|>", _KIMI, _many("<|tool_calls_section_end|>")),
-    ),
-    (("to=functions.",), HeldForm("commentary to=functions.", _CHANNEL, lambda spelled, call: f"({call})")),
+_FORMS = (  # the first counts whose signs a template has
+    HeldForm("<seed:tool_call>", _FUNCTION, _many("</seed:tool_call>")),
+    HeldForm("<minimax:tool_call>", _INVOKE, _many("</minimax:tool_call>")),
+    HeldForm("<tool_call>", _FUNCTION, _one("</tool_call>"), signs=("<tool_call>", "<function=")),
+    HeldForm("<tool_call>", _KEYS, _bare, "</arg_value>", ("<tool_call>", "<arg_key>")),
+    HERMES,
+    HeldForm("[TOOL_CALLS]", _named("{}[ARGS]"), _bare, signs=("[TOOL_CALLS]", "[ARGS]")),
+    HeldForm("[TOOL_CALLS]", _OBJECT, _list("")),
+    HeldForm("<|tool_call|>", _OBJECT, _list("<|/tool_call|>"), signs=("<|tool_call|>", "<|/tool_call|>")),
+    HeldForm("<|tool_call|>", _OBJECT, _list("")),
+    HeldForm("<｜tool▁calls▁begin｜>", _DEEPSEEK, _many("<｜tool▁calls▁end｜>")),
+    HeldForm("<|tool_calls_section_begin|>", _KIMI, _many("<|tool_calls_section_end|>")),
+    HeldForm("commentary to=functions.", _CHANNEL, _bare, signs=("to=functions.",)),
 )
 
 

@@ -56,7 +56,6 @@ class Markers:
         return {i // 2 for i in self._wanted if self._name(i) not in marked}
 
     def others(self, some: set[int]) -> list[Message]:
-        """Return the messages with other stand-ins for the contents of `some`."""
         return [
             replace(message, content=message.content.replace(_END, f"x{_END}")) if i in some else message
             for i, message in enumerate(self.messages)
@@ -84,7 +83,6 @@ class Markers:
         return f"{self._prefix}{index}{_END}"
 
     def _core(self, text: str) -> str:
-        """Return what of a text its marker stands for."""
         return text if self._has_spaced_specials else text.strip()
 
     def _mark(self, index: int) -> str:

@@ -30,7 +30,6 @@ For each call write a JSON object with the function's name and arguments, within
 
 
 def tools_of(text: str | None) -> Tools:
-    """Return the tools of a request, which holds them as JSON."""
     tools: Tools = json.loads(text) if text else ()
     return tools
 

@@ -49,12 +49,10 @@ def special_texts(model: Model) -> frozenset[str]:
 
 
 def template_text(request: Request, model: Model) -> str | None:
-    """Return the text of the chat template that `request` is rendered with, None for a model without any."""
     return chosen(request.template, model.template, model.template_names)
 
 
 def tokenise(request: Request, model: Model, specials: Collection[str]) -> Tokenised:
-    """Return the prompt of `request` for `model`; raises UsageError when nothing is left to start from."""
     if request.prompt_ids:
         return Tokenised(_known(model, list(request.prompt_ids))[: request.prompt_tokens])
     if request.suffix is not None:
@@ -193,7 +191,6 @@ def _special(model: Model, token: int | None) -> str:
 
 
 def _known(model: Model, tokens: list[int]) -> list[int]:
-    """Return `tokens`; raises UsageError for one that the model does not have."""
     unknown = next((token for token in tokens if not 0 <= token < model.n_vocab), None)
     if unknown is not None:
         raise UsageError(f"this model has no token {unknown}", hint=f"tokens from 0 to {model.n_vocab - 1}")

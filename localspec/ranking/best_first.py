@@ -56,7 +56,6 @@ class Ranking:
 
 
 def log_normaliser(row: Logits) -> float:
-    """Return the logarithm of the sum of a row's exponentials."""
     peak = float(row.max())
     return peak + math.log(float(np.exp(row - np.float32(peak)).sum(dtype=np.float64)))
 

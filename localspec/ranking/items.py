@@ -139,7 +139,6 @@ def kept_trie(items: Items, tokenize: Callable[[str], list[int]], vocabulary: st
 
 
 def _load(path: Path, n_items: int) -> Trie | None:
-    """Return the trie of a file, None where there is none or it is damaged."""
     try:
         with np.load(path, allow_pickle=False) as held:
             trie = Trie(held["tokens"], held["items"], held["first"])

@@ -113,7 +113,6 @@ class Channel:
         self._tell(Waiting(wait.before) if wait.before else Loading(WAITS, 0.0))
 
     def close(self) -> None:
-        """Leave. Idempotent."""
         self.connection.close()
 
     def _is_stale(self, reply: ToEdge) -> bool:

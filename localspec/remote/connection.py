@@ -94,7 +94,6 @@ class Connection:
         return made
 
     def reopen(self) -> None:
-        """Connect anew. Raises as `open`."""
         self.close()
         from websockets.sync.client import connect  # late: few targets are elsewhere
 
@@ -150,7 +149,6 @@ class Connection:
         raise NetworkError(f"the verifier at {self.address.name} has said nothing for {patience:g} s", hint=hint)
 
     def close(self) -> None:
-        """Close it. Idempotent."""
         with contextlib.suppress(Exception):
             self._opened.close()
 

@@ -96,7 +96,6 @@ class VerifyingSessions:
             return Error(error.kind, error.message, error.hint, hello.answer)
 
     def forget(self, name: str) -> None:
-        """End a session, if there is one."""
         self._sessions.pop(name, None)
 
     def _session(self, name: str, hello: Hello) -> Session:

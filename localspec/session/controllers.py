@@ -229,20 +229,20 @@ def learned_as(axes: Axes, sampling: Sampling, drafted_at: float) -> tuple[str, 
     return f"{axes.verify} {axes.draw.value} {sampling.temperature:g} {drafted_at:g}", axes.draw
 
 
+@dataclass(frozen=True, slots=True)
 class AfterRun:
     """Another controller's plans, behind the forced tokens. `can_follow`: the drafter needs no states of these."""
 
-    def __init__(self, inner: Controller, *, can_follow: bool = True) -> None:
-        self._inner = inner
-        self._can_follow = can_follow
+    inner: Controller
+    can_follow: bool = True
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
         run = budget.forced
-        if run and self._can_follow:
-            return replace(self._inner.plan(Ahead([*history.tokens, *run]), budget.after(run)), forced=run)
-        plan = self._inner.plan(history, budget)
+        if run and self.can_follow:
+            return replace(self.inner.plan(Ahead([*history.tokens, *run]), budget.after(run)), forced=run)
+        plan = self.inner.plan(history, budget)
         is_longer = len(run) >= max(plan.max_depth, 1)
         return replace(plan, forced=run, max_nodes=0, max_depth=0) if is_longer else plan
 
     def observe(self, step: Step, seconds: float) -> None:
-        self._inner.observe(step, seconds)
+        self.inner.observe(step, seconds)

@@ -60,7 +60,6 @@ def listed(names: Sequence[str]) -> Iterator[TextFile]:
 
 
 def groups(files: Iterator[TextFile]) -> Iterator[list[TextFile]]:
-    """Yield files in groups of about GROUP bytes."""
     least, most = GROUP
     group: list[TextFile] = []
     size = 0

@@ -18,6 +18,7 @@ from localspec.backends.breakers import sequence_breakers
 from localspec.backends.lanes import Lane, SharedLane
 from localspec.backends.passes import Passes
 from localspec.control.company import nobody
+from localspec.control.timing import prices_of
 from localspec.engine import events
 from localspec.engine.constraint import Constraint, is_whole
 from localspec.engine.context import Context, Vocabulary
@@ -51,7 +52,7 @@ from localspec.settings.jobs import PairQuestion, SurveyRequest, with_request
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.speculation import registered
 from localspec.speculation.capabilities import Fitted, draft_temperature, fit_axes, require_tokens, writes_text
-from localspec.speculation.reproducible import exact, fit_widths, narrowed, unbranched
+from localspec.speculation.reproducible import Narrow, exact, fit_widths, unbranched
 from localspec.speculation.resolve import resolve_axes
 
 if TYPE_CHECKING:
@@ -192,13 +193,14 @@ class LoadedPair:
             trial = DraftTrial(self.target, self.draft, self.translation, self.clock, self.cancel)
             yield from trial.learn(self.controllers.profile, is_asked=True)
         draft = None if self.draft is None else self.draft.backend
-        times = yield from survey_pair(asked, self.target.backend, draft, self.clock, self.cancel)
+        target_times, times = yield from survey_pair(asked, self.target.backend, draft, self.clock, self.cancel)
         is_kept = False
         if asked.is_kept:
-            self.controllers.profile.measured(times.prices(calibrated=time.time()))
+            self.controllers.profile.measured(prices_of(target_times, times, calibrated=time.time()))
             is_kept = self.controllers.profile.save()
         facts = {**self.controllers.profile.facts(), "is_kept": is_kept}
-        yield events.Inspected({**times.to_wire(), "profile": facts})
+        drafting = None if times is None else times.to_wire()
+        yield events.Inspected({"target": target_times.to_wire(), "draft": drafting, "profile": facts})
 
     def idle(self, is_asked: Cancel) -> None:
         """Do what can wait until nobody is waiting: `is_asked` tells whether somebody is again."""
@@ -377,7 +379,7 @@ class Answering:
             return Engine(judge, drafters, controller, rng, pair.clock, pair.cancel)
         return Engine.local(
             target=pair.target.backend,
-            controller=narrowed(controller, pair.widths),
+            controller=Narrow(controller, pair.widths[-1]) if pair.widths else controller,
             drafters=drafters,
             verifier=axes.verifier,
             sampler=sampler,

@@ -117,9 +117,11 @@ class PromptStates:
         state = best.state if best is not None and n >= held + MIN_TOKENS else None
         length, has_lost = max(held, n if state is not None else 0), False
         for n, on_disk in self._on_disk(model, backend, wanted) if is_on_disk else ():
-            if not self._pays(on_disk, n - length):
-                break
-            stored = self._folder.load(on_disk, self._key(model, backend)) if self._folder is not None else None
+            assert self._folder is not None, "it is a file of the folder"
+            gained = n - length
+            if gained < MIN_TOKENS or gained * on_disk.seconds <= on_disk.n_bytes / self._folder.rate:
+                break  # evaluating it again takes no longer
+            stored = self._folder.load(on_disk, self._key(model, backend))
             if stored is not None:
                 state, length = stored, n
                 self._seconds = self._seconds or on_disk.seconds
@@ -130,10 +132,6 @@ class PromptStates:
             self._kept.sort(key=lambda each: each.state is state)
             backend.restore(state, length)
         return has_lost
-
-    def _pays(self, stored: StateFile, gained: int) -> bool:
-        assert self._folder is not None, "it is a file of the folder"
-        return gained >= MIN_TOKENS and gained * stored.seconds > stored.n_bytes / self._folder.rate
 
     def _write(self, model: LoadedModel, size: float) -> None:
         """Keep the text of a model on disk where that pays; `size` is the model's, in sizes of the target."""

@@ -135,7 +135,6 @@ class RemoteTarget(LlamaBackend):
 
     @property
     def length(self) -> int:
-        """Nothing is held here."""
         return 0
 
     def cached(self, tokens: Tokens) -> int:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from localspec.backends.saved_state import SavedState
 from localspec.engine.distribution import Ids
+from localspec.settings.folders import replacing
 from localspec.settings.stores import read_stored, write_stored
 
 MAGIC = b"localspec state\n"
@@ -29,7 +30,7 @@ VERSION = 1
 HEAD = struct.Struct("<16sIIIIQd32s")
 POINT = np.dtype([("length", "<u4"), ("bytes", "<u8")])
 DIGEST = hashlib.sha256().digest_size
-SUFFIX, PART = ".state", ".part"
+SUFFIX = ".state"
 PIECE = 1 << 22  # bytes that are read at a time
 STALE = 60.0  # seconds: a part that is older was left by a process that was killed
 ASSUMED = 150e6  # bytes a second, until a state was read back: a slow disk
@@ -112,14 +113,13 @@ class StateFolder:
         """
         tokens = np.asarray(state.tokens, "<i4")
         points = np.array([(length, len(data)) for length, data in state.points], POINT)
-        parts = [state.data, *(data for _, data in state.points)]
+        parts: list[Any] = [state.data, *(data for _, data in state.points)]
         n_bytes = sum(map(len, parts))
         head = HEAD.pack(MAGIC, VERSION, len(tokens), state.read, len(points), n_bytes, seconds, key)
         head += tokens.tobytes() + points.tobytes()
         size = len(head) + n_bytes + DIGEST
         named = hashlib.sha256(key + tokens.tobytes()).hexdigest()[:16]
         path = self._folder / f"{_name(key)}-{named}{SUFFIX}"
-        part = path.with_suffix(f".{os.getpid()}{PART}")
         if size > self._limit:
             return False
         try:
@@ -128,11 +128,13 @@ class StateFolder:
             others = (each for each in self.of_kind(key) if each.path != path)
             covered = [each for each in others if np.array_equal(tokens[: len(each.tokens)], each.tokens)]
             self._make_room(size)
-            _write(part, head, *parts)
-            os.replace(part, path)
+            digest = hashlib.sha256()
+            with replacing(path) as file:
+                for part in (head, *parts):
+                    file.write(part)
+                    digest.update(part)
+                file.write(digest.digest())
         except OSError:  # a full disk, a folder that may not be written: it is read anew next time
-            with contextlib.suppress(OSError):
-                part.unlink()
             return False
         for each in covered:
             self.remove(each)
@@ -150,13 +152,13 @@ class StateFolder:
     def _make_room(self, size: int) -> None:
         """Delete what was used least recently until `size` bytes fit, and what killed processes left."""
         now, files = time.time(), []
-        for path in self._paths(f"*{PART}") + self._paths(f"*{SUFFIX}"):
+        for path in self._paths("*"):
             with contextlib.suppress(OSError):
                 status = path.lstat()
-                if path.suffix == PART and now - status.st_mtime > STALE:
-                    path.unlink()
-                elif path.suffix == SUFFIX:
+                if path.suffix == SUFFIX:
                     files.append((status.st_mtime, status.st_size, path))
+                elif (path.name[0] == "." or path.suffix == ".part") and now - status.st_mtime > STALE:
+                    path.unlink()
         total = size + sum(n for _, n, _ in files)
         for _, n, path in sorted(files):
             if total <= self._limit:
@@ -198,12 +200,3 @@ def _head(path: Path, file: io.BufferedReader, key: bytes) -> StateFile:
     tokens = np.frombuffer(file.read(4 * n), "<i4")
     points = np.frombuffer(file.read(POINT.itemsize * n_points), POINT)
     return StateFile(path, tokens, read, points, n_bytes, seconds)
-
-
-def _write(path: Path, *parts: Any) -> None:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-        for part in (*parts, digest.digest()):
-            file.write(part)

@@ -18,12 +18,7 @@ PACKAGES = {
     "length": "localspec.control",
     "verify": "localspec.verify",
 }
-PLUGINS = {
-    "method": "localspec.methods",
-    "tree": "localspec.trees",
-    "length": "localspec.lengths",
-    "verify": "localspec.verifiers",
-}
+PLUGINS = {**PACKAGES, "length": "localspec.lengths", "verify": "localspec.verifiers"}
 
 
 @cache

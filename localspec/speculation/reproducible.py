@@ -6,7 +6,7 @@ text in its order, as after plain decoding.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from localspec.engine.draft import Step
 from localspec.engine.protocols import Controller, DraftBudget, History, Plan, Shape
@@ -81,28 +81,23 @@ def fit_widths(fitted: Fitted, asked: Speculation, widths: Sequence[int]) -> Fit
     return replace(fitted, axes=replace(axes, policy=Chain(), shape=Shape(n, n, 1)))
 
 
-def narrowed(controller: Controller, widths: Sequence[int]) -> Controller:
-    """Return the controller, whose passes have these `widths`, or any where there are none."""
-    return Narrow(controller, widths[-1]) if widths else controller
-
-
+@dataclass(frozen=True, slots=True)
 class Narrow:
     """Another controller's plans, in passes of at most `widest` rows."""
 
-    def __init__(self, inner: Controller, widest: int) -> None:
-        self._inner = inner
-        self._widest = widest
+    inner: Controller
+    widest: int
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
         """Plan as if the cache had room for no wider pass."""
-        most = self._widest - 1
+        most = self.widest - 1
         narrow = DraftBudget(budget.depth, min(budget.nodes, most), budget.forced[:most])
-        plan = self._inner.plan(history, narrow)
-        widths = plan.widths if max(plan.widths, default=0) <= self._widest else ()
+        plan = self.inner.plan(history, narrow)
+        widths = plan.widths if max(plan.widths, default=0) <= self.widest else ()
         return replace(plan, max_nodes=min(plan.max_nodes, most - len(plan.forced)), widths=widths)
 
     def observe(self, step: Step, seconds: float) -> None:
-        self._inner.observe(step, seconds)
+        self.inner.observe(step, seconds)
 
 
 def _plain(fitted: Fitted, why: str) -> Fitted:

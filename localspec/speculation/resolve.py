@@ -52,7 +52,6 @@ class Axes:
 
     @property
     def is_automatic(self) -> bool:
-        """Whether the automatic controller plans the passes."""
         return self.length == "auto"
 
     def controller(self, shape: Shape) -> Controller:
@@ -163,15 +162,11 @@ def _shaped(
         k = TREE_NODES if is_tree and info.default_k else usual_k
     if method == "plain":
         if asked.k and asked.method != method:
-            raise UsageError(
-                f"-k {asked.k} has no effect on --method auto without a draft model; --method suffix needs none",
-                hint="--draft FILE.gguf",
-            )
+            why = "on --method auto without a draft model; --method suffix needs none"
+            raise UsageError(f"-k {asked.k} has no effect {why}", hint="--draft FILE.gguf")
         if asked.k:
-            raise UsageError(
-                f"-k {asked.k} has no effect with --method plain",
-                hint=f"--method draft-model -k {asked.k}",
-            )
+            hint = f"--method draft-model -k {asked.k}"
+            raise UsageError(f"-k {asked.k} has no effect with --method plain", hint=hint)
         k = 0
     if k == 0:
         if asked.tree != "chain":
@@ -283,19 +278,14 @@ def build_tree(spelling: str) -> TreePolicy:
     return policy
 
 
-def _usual(*, is_chain: bool, is_drawn: bool, is_seeded: bool, is_greedy: bool) -> str:
-    """Decide `--verify auto`: what accepts most of what can be promised."""
-    if is_greedy and not is_chain:
-        return "match"  # nothing is drawn: the likeliest tokens are the best children
-    if is_seeded or not is_drawn:
-        return "coupled"  # the seed promises the text; and what was not drawn cannot be rejected jointly
-    return "block" if is_chain else "traversal"
-
-
 def _verify(asked: Speculation, *, is_chain: bool, is_drawn: bool, is_seeded: bool, is_greedy: bool) -> str:
-    """Return the rule, the usual one if it is left open; refuse one that does not fit."""
+    """Return the rule; one that is left open accepts most of what can be promised. Refuse one that does not fit."""
     if asked.verify == "auto":
-        return _usual(is_chain=is_chain, is_drawn=is_drawn, is_seeded=is_seeded, is_greedy=is_greedy)
+        if is_greedy and not is_chain:
+            return "match"  # nothing is drawn: the likeliest tokens are the best children
+        if is_seeded or not is_drawn:
+            return "coupled"  # the seed promises the text; and what was not drawn cannot be rejected jointly
+        return "block" if is_chain else "traversal"
     verify = asked.verify.rstrip(":")
     rule = build_verifier(verify)
     if not is_chain and not rule.trees:

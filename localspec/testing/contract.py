@@ -75,7 +75,6 @@ class TableBackend:
 
     @property
     def to_replay(self) -> int:
-        """Nothing: what is committed is held."""
         return 0
 
     def cached(self, tokens: Tokens) -> int:
@@ -116,7 +115,6 @@ class TableBackend:
         self._close(n_kept=len(nodes))
 
     def truncate(self, length: int) -> None:
-        """Forget what follows `length`."""
         self.forgotten += max(0, self.length - length)
         del self.committed[length:]
         self._close(n_kept=0)
@@ -197,7 +195,6 @@ class ContractLimits:
     stops: tuple[str, ...] = ()
 
     def context(self, tokens: Sequence[int]) -> Context:
-        """Return a context that begins with `tokens`."""
         vocabulary = Vocabulary(lambda token: token == self.eog, lambda token: b"%d" % token)
         return Context(list(tokens), vocabulary, n_ctx=self.n_ctx, max_tokens=self.max_tokens, stops=self.stops)
 

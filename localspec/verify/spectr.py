@@ -77,7 +77,6 @@ class _Choice:
         self._rho = max(least, self._division())
 
     def chance(self, token: int) -> float:
-        """Return the acceptance probability of a candidate."""
         return self._p.prob(token) / (self._rho * self._q.prob(token))
 
     def rest(self) -> Distribution:

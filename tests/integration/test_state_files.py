@@ -174,7 +174,7 @@ def test_a_state_goes_for_room_alone_and_what_others_write_is_no_state(tmp_path:
     store = StateFolder(tmp_path, 2 * 4500)
     store.write(KEY, state(seed=0), 0.01)
     os.utime(only_file(tmp_path), (1, 1))
-    part = tmp_path / "a.1.part"
+    part = tmp_path / ".a-1"
     part.write_bytes(bytes(4000))
     os.utime(part, (time.time() - 30, time.time() - 30))
     store.write(KEY, state(seed=1), 0.01)
@@ -256,15 +256,15 @@ def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:
 
 
 def test_a_part_that_a_killed_process_left_goes(tmp_path: Path) -> None:
-    left, fresh = tmp_path / "a.1.part", tmp_path / "b.2.part"
-    for part in (left, fresh):
+    left, fresh, earlier, other = (tmp_path / name for name in (".a-1", ".b-2", "a.1.part", "notes"))
+    for part in (left, fresh, earlier, other):
         part.write_bytes(b"some")
     now = time.time()
-    os.utime(left, (now - 61, now - 61))
+    for part in (left, earlier, other):
+        os.utime(part, (now - 61, now - 61))
     os.utime(fresh, (now - 30, now - 30))
     StateFolder(tmp_path, LIMIT).write(KEY, state(), 0.01)
-    assert not left.exists()
-    assert fresh.exists()
+    assert [part.exists() for part in (left, fresh, earlier, other)] == [False, True, False, True]
 
 
 def test_the_rate_that_was_measured_is_known_to_the_next_process(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_small_state_tells_no_rate(tmp_path: Path, size: int, is_measured: boo
     store.write(KEY, state(size=size), 0.01)
     assert len(loaded(store)) == 1
     assert (tmp_path / "read-rate").exists() == (store.rate != 150e6) == is_measured
-    assert not list(tmp_path.glob("*.part"))
+    assert not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.parametrize(("seconds", "rate"), [(0.0, 150e6), (0.01, (150e6 + (1 << 21) / 0.01) / 2)])
@@ -333,4 +333,4 @@ def test_two_processes_write_and_one_reads(tmp_path: Path) -> None:
             assert any(same(back, each) for each in states)
     assert [writer.returncode for writer in writers] == [0, 0]
     assert loaded(store)
-    assert not list(tmp_path.glob("*.part"))
+    assert not list(tmp_path.glob(".*"))

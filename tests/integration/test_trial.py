@@ -134,7 +134,8 @@ def test_a_slow_target_is_not_tried_for_long(loaded: LoadedPair) -> None:
     """What the first tokens take says what all would."""
     assert loaded.draft is not None
     seconds = iter(range(0, 10**6, int(LONG)))
-    run = events.Returning(DraftTrial(loaded.target, loaded.draft, None, lambda: next(seconds), lambda: False).run(LONG))
+    trial = DraftTrial(loaded.target, loaded.draft, None, lambda: next(seconds), lambda: False)
+    run = events.Returning(trial.run(LONG))
     assert list(run) == []
     assert run.result.kinds == {}
     assert loaded.target.backend.length == loaded.draft.backend.length == 0

@@ -71,7 +71,6 @@ def doctor(console: Console, /, words: tuple[str, ...], rpc: str | None, as_json
 
 
 def examine(servers: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield the findings, each behind those that it rests on."""
     yield _versions()
     yield _settings()
     facts: dict[str, Any] = {}
