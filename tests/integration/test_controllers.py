@@ -142,7 +142,7 @@ def test_nothing_is_copied_where_nothing_may_be_drafted(
     list(session.answer(request))
     assert session.controllers._copier is not None, "else nothing was forbidden"
     session.forget()
-    session.controllers._can_verify = can_verify
+    session.controllers.can_verify = can_verify
     told = session.answer(replace(request, speculation=Speculation(k=k)))
     assert not any(event.k for event in told if isinstance(event, events.Committed))
     assert session.controllers._copier is None

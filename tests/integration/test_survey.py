@@ -13,7 +13,7 @@ import pytest
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.control import timing
 from localspec.control.profile import Profile
-from localspec.control.timing import SHALLOWEST, first_prices
+from localspec.control.timing import SHALLOWEST, first_prices, prices_of
 from localspec.engine import events
 from localspec.engine.protocols import Cancelled
 from localspec.models.store import bundled_head
@@ -177,7 +177,8 @@ def test_a_state_is_timed_as_any_cache() -> None:
             except StopIteration as done:
                 found = done.value
                 break
-        assert found.target.deep
-        assert not found.target.pads
-        assert found.to_wire()["draft"] is None
-        assert found.prices(0.0).is_known
+        target, draft = found
+        assert target.deep
+        assert not target.pads
+        assert draft is None
+        assert prices_of(target, draft).is_known

@@ -218,8 +218,8 @@ def test_another_build_is_tried_anew_and_a_fall_is_told_once(
     """The profile's name holds the build, so an upgrade finds no profile of its own, and the one before beside it."""
     now = trial_of(loaded)
     assert now.build == build_info().llama_cpp
-    better = {name: replace(kind, likeliest=kind.n) for name, kind in now.kinds.items()}  # every token was right
-    loaded.controllers.profile.trial = replace(now, kinds=better, build="b1")
+    better = {name: replace_struct(kind, likeliest=kind.n) for name, kind in now.kinds.items()}  # every token was right
+    loaded.controllers.profile.trial = replace_struct(now, kinds=better, build="b1")
     assert loaded.controllers.profile.save()
     upgraded = replace(SETTINGS, threads=2)  # another profile, as of another build
     again, told = pair.load_pair(upgraded)
@@ -237,8 +237,8 @@ def test_another_build_is_tried_anew_and_a_fall_is_told_once(
 
 def test_a_fall_under_another_cache_is_not_put_down_to_llama_cpp(loaded: LoadedPair) -> None:
     now = trial_of(loaded)
-    better = {name: replace(kind, likeliest=kind.n) for name, kind in now.kinds.items()}
-    loaded.controllers.profile.trial = replace(now, kinds=better, build="b1")
+    better = {name: replace_struct(kind, likeliest=kind.n) for name, kind in now.kinds.items()}
+    loaded.controllers.profile.trial = replace_struct(now, kinds=better, build="b1")
     assert loaded.controllers.profile.save()
     again, told = pair.load_pair(replace(SETTINGS, kv_type="f32"))
     assert TOLD in told

@@ -438,7 +438,7 @@ def test_an_answer_that_fits_no_draft_is_not_believed(mode: str, answer: ToEdge,
     assert told in caught.value.message
     assert "\n" not in caught.value.message
     assert caught.value.hint == "pip install -U localspec, on both machines"
-    channel = judge._channel
+    channel = judge.channel
     assert isinstance(channel, Saying)
     assert sum(isinstance(each, Verify) for each in channel.heard) == (17 if isinstance(answer, Resync) else 1)
 
@@ -478,7 +478,7 @@ def test_what_the_verifier_lacks_is_sent_and_no_more(replies: list[ToEdge], sent
     """And what is no answer to this round is passed over."""
     answer, left = Result(1, 0, 1, len(TEXT) + 1), iter(replies)
     judge = judging(answer)
-    channel = judge._channel
+    channel = judge.channel
     assert isinstance(channel, Saying)
     channel.receive = lambda: next(left, answer)  # type: ignore[method-assign]
     verdict, _ = judge.verdict(Draft.root(TEXT[-1]), list(TEXT), lambda: None)
@@ -525,7 +525,7 @@ def test_a_question_has_what_its_mode_needs_and_no_more(mode: str, told: tuple[b
     q = Distribution(np.arange(V, dtype=np.int32), np.full(V, 0.2))
     draft = Draft.of((TEXT[-1], 1, 2), (-1, 0, 1), (None, q, q), Draw.IID)
     judge = judging(Result(1, 0, 1, len(TEXT) + 1))
-    judge._hello = msgspec.structs.replace(HELLO, mode=mode)
+    judge.hello = msgspec.structs.replace(HELLO, mode=mode)
     sent = judge._verify(draft, list(TEXT))
     assert (bool(sent.q), len(sent.laws), sent.draw) == told
     bare = judge._verify(Draft.root(TEXT[-1]), list(TEXT))
@@ -537,7 +537,7 @@ def test_how_a_draft_was_drawn_is_told_by_those_of_its_nodes_that_were(laws: tup
     q = Distribution(np.arange(V, dtype=np.int32), np.full(V, 0.2))
     draft = Draft.of((TEXT[-1], 1, 2), (-1, 0, 1), (None, *(q if i in laws else None for i in range(2))), Draw.IID)
     judge = judging(Result(1, 0, 1, len(TEXT) + 1))
-    judge._hello = msgspec.structs.replace(HELLO, mode="sparse-q")
+    judge.hello = msgspec.structs.replace(HELLO, mode="sparse-q")
     assert judge._verify(draft, list(TEXT)).draw == draw
     assert judge._verify(draft.only((0, 1)), list(TEXT)).draw == ("iid" if 0 in laws else "")
 
@@ -547,7 +547,7 @@ def test_nodes_that_cannot_stand_are_not_sent() -> None:
     draft = Draft.of((TEXT[-1], 4, 1, 3), (-1, 0, 0, 2))
     draft = replace(draft, scratch=np.array([False, True, False, False])).padded(7)
     judge = judging(Result(1, 2, 0, len(TEXT) + 3))
-    channel = judge._channel
+    channel = judge.channel
     assert isinstance(channel, Saying)
     verdict, _ = judge.verdict(draft, list(TEXT), lambda: None)
     (verify,) = channel.heard
